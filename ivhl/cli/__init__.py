@@ -1,0 +1,32 @@
+"""The command line: parse, call, print. One module per group of commands."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+
+from ivhl.errors import IvhlError
+
+app = typer.Typer(
+    name="ivhl",
+    help="Reproducible environment matrix and regression tracker for torch.compile.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+def main() -> None:
+    """Run the command line; an error of ours is a message and an exit code, not a traceback."""
+    try:
+        app()
+    except IvhlError as error:
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console.print("[bold red]error:[/]", end=" ")
+        console.print(str(error), markup=False)
+        if error.hint:
+            console.print("[bold]next:[/]", end=" ")
+            console.print(error.hint, markup=False)
+        sys.exit(error.exit_code)

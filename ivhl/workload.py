@@ -1,0 +1,210 @@
+"""What a workload is: a declaration that can be read without torch.
+
+Callables are named as ``"module:function"`` and resolved inside the cell, at the moment they are
+needed. So the list of workloads can be shown, checked and selected where no torch is installed, a
+cell in which ``import torch`` fails still yields a record per workload, and a module that fails to
+import takes down its own workload only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ivhl.errors import SpecError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Mode = Literal["default", "reduce-overhead", "max-autotune"]
+MODES: tuple[Mode, ...] = ("default", "reduce-overhead", "max-autotune")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant:
+    """One way to run a workload compiled.
+
+    Attributes:
+        name: Unique within the workload, e.g. ``naive-compiled``.
+        call: ``"module:function"``. With ``compiles="whole"`` the harness wraps the function in
+            ``torch.compile``; with ``"parts"`` the function is called once with the compiler
+            (``torch.compile`` with this variant's arguments) and returns the callable to time, so
+            that it can compile only what should be compiled.
+        mode: ``mode=`` of ``torch.compile``.
+        dynamic: ``dynamic=`` of ``torch.compile``.
+        fullgraph: Whether one graph break already fails the variant.
+        devices: Device types on which the variant means something; elsewhere it is not run.
+        prepare: ``"module:function"`` from the workload's inputs to this variant's inputs, e.g.
+            complex to real planes. Not timed.
+        finish: ``"module:function"`` from this variant's output to the form of the reference.
+            Not timed.
+    """
+
+    name: str
+    call: str
+    compiles: Literal["whole", "parts"] = "whole"
+    mode: Mode = "default"
+    dynamic: bool = False
+    fullgraph: bool = False
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    prepare: str | None = None
+    finish: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """A question asked of every cell. Pure data.
+
+    Attributes:
+        name: ``<room>.<function>``, e.g. ``ops.field_superposition``.
+        version: Raised when the meaning changes; other versions are not comparable.
+        title: One line for people.
+        sizes: Name to parameters, smallest first.
+        default_size: The size that is run when none is asked for.
+        make_inputs: ``(size, generator) -> inputs``, a tuple (nested tuples, lists and dicts of
+            tensors allowed); floating tensors are drawn in float64 and cast by the harness.
+        eager: ``(*inputs) -> outputs``: the code as one would first write it. The baseline of
+            every speedup of this workload.
+        reference: Same signature, called with float64 inputs (the *rounded* ones): the same
+            quantity by an independent formula, not eager again.
+        outputs: A name for each output tensor.
+        variants: What is compiled and timed against ``eager``.
+        dtype: Floating dtype in which eager and the variants run.
+        tolerance: ``tol`` of the accuracy rule (``ivhl.measure.accuracy``).
+        source: Paper and equation, or upstream code.
+    """
+
+    name: str
+    version: int
+    title: str
+    sizes: Mapping[str, Any]
+    default_size: str
+    make_inputs: str
+    eager: str
+    reference: str
+    outputs: tuple[str, ...]
+    variants: tuple[Variant, ...]
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+    tolerance: float = 1e-4
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One workload at one size in one variant: what becomes one record per run."""
+
+    workload: Workload
+    size: str
+    variant: Variant
+
+    @property
+    def name(self) -> str:
+        """Readable and unique, e.g. ``ops.gp_evolve/medium/real-compiled``."""
+        return f"{self.workload.name}/{self.size}/{self.variant.name}"
+
+
+def resolve(reference: str) -> Any:  # noqa: ANN401  (whatever the name stands for)
+    """Return the object that ``"module:attribute"`` names.
+
+    Raises:
+        SpecError: If the text has no such form, or the module no such attribute.
+        ImportError: If the module does not import.
+    """
+    module_name, colon, attribute = reference.partition(":")
+    if not (module_name and colon and attribute):
+        raise SpecError(
+            f"{reference!r} is not of the form 'module:attribute'",
+            hint="write it like 'ivhl.workloads:WORKLOADS'",
+        )
+    module = importlib.import_module(module_name)
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        raise SpecError(f"module {module_name!r} has no attribute {attribute!r}") from None
+
+
+def load_workloads(reference: str) -> tuple[Workload, ...]:
+    """Return the workloads that ``[tool.ivhl] workloads`` names, checked.
+
+    Raises:
+        SpecError: If it is not a tuple of workloads, or names in it clash; all mistakes at once.
+    """
+    try:
+        workloads = resolve(reference)
+    except ImportError as error:
+        raise SpecError(
+            f"[tool.ivhl] workloads = {reference!r} does not import: {error}",
+            hint="the module must import without torch; callables are named as 'module:function'",
+        ) from error
+    if not isinstance(workloads, tuple) or not all(
+        type(w).__name__ == "Workload" for w in workloads
+    ):
+        raise SpecError(f"{reference!r} must be a tuple of ivhl.workload.Workload")
+    mistakes = [m for w in workloads for m in _mistakes(w)]
+    names = [w.name for w in workloads]
+    mistakes += [f"{n}: listed twice" for n in sorted({n for n in names if names.count(n) > 1})]
+    if mistakes:
+        raise SpecError(f"{reference!r}: " + "; ".join(mistakes))
+    return workloads
+
+
+def _mistakes(workload: Workload) -> list[str]:
+    found = []
+    if workload.default_size not in workload.sizes:
+        found.append(
+            f"{workload.name}: default_size {workload.default_size!r} is not one of "
+            f"{', '.join(workload.sizes)}"
+        )
+    variants = [v.name for v in workload.variants]
+    found += [
+        f"{workload.name}: variant {v!r} listed twice"
+        for v in sorted({v for v in variants if variants.count(v) > 1})
+    ]
+    found += [
+        f"{workload.name}: {text!r} may not contain '/', ',' or spaces"
+        for text in (workload.name, *workload.sizes, *variants)
+        if set(text) & set("/, ")
+    ]
+    return found
+
+
+def select_cases(
+    workloads: Sequence[Workload],
+    *,
+    names: Sequence[str] = (),
+    size: str | None = None,
+    variant: str | None = None,
+    device: str = "cpu",
+) -> tuple[Case, ...]:
+    """Return the cases to run, in the order of the tuple.
+
+    Args:
+        workloads: Every workload there is.
+        names: Workloads wanted; empty means all.
+        size: Size wanted; ``None`` means each workload's default. A workload that lacks it is left
+            out, unless none has it.
+        variant: Variant wanted; ``None`` means all that apply to ``device``.
+        device: Device type.
+
+    Raises:
+        UnknownNameError: If a name is in no workload; lists the nearest.
+    """
+    known = {w.name: w for w in workloads}
+    for name in names:
+        if name not in known:
+            raise UnknownNameError("workload", name, known)
+    chosen = [known[n] for n in dict.fromkeys(names)] if names else list(workloads)
+    sizes = {s for w in chosen for s in w.sizes}
+    if size is not None and size not in sizes:
+        raise UnknownNameError("size", size, sizes)
+    variants = {v.name for w in chosen for v in w.variants if device in v.devices}
+    if variant is not None and variant not in variants:
+        raise UnknownNameError("variant", variant, variants)
+    return tuple(
+        Case(workload=w, size=size or w.default_size, variant=v)
+        for w in chosen
+        if size is None or size in w.sizes
+        for v in w.variants
+        if device in v.devices and variant in (None, v.name)
+    )
