@@ -1,0 +1,370 @@
+"""The matrix as people write it: ``envs/matrix.toml``."""
+
+from __future__ import annotations
+
+import datetime as dt  # noqa: TC003  (pydantic reads the annotation)
+import re
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from ivhl.errors import SpecError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+Tier = Literal["default", "extended"]
+_T = TypeVar("_T")
+
+_PYTHON = re.compile(r"3\.(0|[1-9]\d*)(t?)")
+
+# What pydantic says, in words that do not ask the reader to know pydantic.
+_RULES = {
+    "string_type": "must be a string in quotes",
+    "missing": "must be there",
+    "date_type": "must be a date like 2026-11-15, without quotes",
+    "date_from_datetime_inexact": "must be a date like 2026-11-15, without a time",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+    "extra_forbidden": "is no key of the matrix",
+    "model_type": "must be a table",
+}
+
+
+def _python(text: str) -> str:
+    if not _PYTHON.fullmatch(text):
+        raise ValueError("must be a Python like 3.13, or 3.14t for a free-threaded one")
+    return text
+
+
+def _release(text: str) -> str:
+    try:
+        canonical = _canonical_release(text)
+    except ValueError as error:
+        raise ValueError(f"must be a PyTorch release like 2.6.0: {error}") from None
+    if canonical != text:
+        raise ValueError(f"must be written as {canonical}")
+    return text
+
+
+def _canonical_release(text: str) -> str:
+    """Return the one way to write a release, so that it has one cell: ``2.6`` is ``2.6.0``.
+
+    Raises:
+        ValueError: If it is no version, or one that no package registry can hold.
+    """
+    try:
+        version = Version(text)
+    except InvalidVersion:
+        raise ValueError("not a version") from None
+    if version.local:
+        raise ValueError(f"a local version (+{version.local}) is in no package registry")
+    written = ".".join(map(str, version.release))
+    numbers = written.split(".")
+    while len(numbers) > 3 and numbers[-1] == "0":  # noqa: PLR2004  (major, minor, patch)
+        numbers.pop()
+    numbers += ["0"] * (3 - len(numbers))
+    return str(version).replace(written, ".".join(numbers), 1)
+
+
+def _pinned(text: str) -> str:
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        raise ValueError("must be a requirement like flit_core==3.12.0") from None
+    specifiers = list(requirement.specifier)
+    if (
+        len(specifiers) != 1
+        or specifiers[0].operator != "=="
+        or specifiers[0].version.endswith("*")
+        or requirement.marker
+        or requirement.url
+        or requirement.extras
+    ):
+        raise ValueError("must be pinned and nothing more, like flit_core==3.12.0")
+    return text
+
+
+Python = Annotated[str, AfterValidator(_python)]
+Release = Annotated[str, AfterValidator(_release)]
+Pinned = Annotated[str, AfterValidator(_pinned)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class CellSpec:
+    """One cell of the matrix: a Python and a PyTorch release.
+
+    Attributes:
+        python: As in the matrix, e.g. ``3.12`` or ``3.14t``.
+        torch: PyTorch release, e.g. ``2.6.0``.
+    """
+
+    python: str
+    torch: str
+
+    @property
+    def id(self) -> str:
+        """Names the cell everywhere. Made from the fields and never parsed back."""
+        return f"py{self.python}-torch{self.torch}"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class PythonRow(_Model):
+    """A Python of the matrix."""
+
+    version: Python
+
+
+class TorchRow(_Model):
+    """A PyTorch release of the matrix."""
+
+    release: Release
+    tier: Tier
+
+
+class Forced(_Model):
+    """A package that only some Pythons have, for a reason outside of this project.
+
+    Attributes:
+        torch: Release to which this applies.
+        package: Name of the package.
+        pythons: The Pythons that have it; those not named lack it.
+        reason: Why; shown wherever the difference is.
+    """
+
+    torch: Release
+    package: Text
+    # TOML has lists only, so tuples accept them; the items stay strict.
+    pythons: Annotated[tuple[Python, ...], Field(strict=False, min_length=1)]
+    reason: Text
+
+
+class Matrix(_Model):
+    """Every environment that can be measured."""
+
+    exclude_newer: dt.date = Field(alias="exclude-newer")
+    platform: Text
+    also: Annotated[tuple[Pinned, ...], Field(strict=False)] = ()
+    python_rows: Annotated[tuple[PythonRow, ...], Field(strict=False, min_length=1)] = Field(
+        alias="python"
+    )
+    torch_rows: Annotated[tuple[TorchRow, ...], Field(strict=False, min_length=1)] = Field(
+        alias="torch"
+    )
+    forced: Annotated[tuple[Forced, ...], Field(strict=False)] = ()
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """Every Python, oldest first; a free-threaded one follows its twin."""
+        return tuple(sorted((row.version for row in self.python_rows), key=_python_key))
+
+    def releases(self, tier: Tier = "default") -> tuple[str, ...]:
+        """Return the releases of the tier, oldest first; ``extended`` includes ``default``."""
+        return tuple(
+            sorted(
+                (r.release for r in self.torch_rows if tier in (r.tier, "extended")),
+                key=Version,
+            )
+        )
+
+    def tier(self, release: str) -> Tier | None:
+        """Return the tier of the release, ``None`` for one that the matrix does not name."""
+        return {row.release: row.tier for row in self.torch_rows}.get(release)
+
+    def release(self, text: str) -> str:
+        """Return the release that the text means; it need not be in the matrix.
+
+        Raises:
+            SpecError: If it does not look like a release; names the nearest.
+        """
+        try:
+            return _canonical_release(text)
+        except ValueError as error:
+            known = self.releases("extended")
+            near = get_close_matches(text, known, n=1, cutoff=0.0)
+            raise SpecError(
+                f"PyTorch release: must be a version like {known[-1]}: {error} (got {text!r})",
+                hint=f"did you mean {near[0]}?",
+            ) from None
+
+    def cells(
+        self,
+        pythons: Sequence[str] = (),
+        releases: Sequence[str] = (),
+        tier: Tier = "default",
+    ) -> tuple[CellSpec, ...]:
+        """Return cells, ordered by Python, then release, none twice.
+
+        Args:
+            pythons: Pythons of the matrix; empty means all.
+            releases: Releases, also ones that the matrix does not name; empty means the tier's.
+            tier: Taken when ``releases`` is empty.
+
+        Raises:
+            UnknownNameError: If a Python is not in the matrix.
+            SpecError: If a release does not look like one.
+        """
+        for python in pythons:
+            if python not in self.pythons:
+                raise UnknownNameError("Python", python, self.pythons)
+        chosen = {self.release(r) for r in releases} if releases else set(self.releases(tier))
+        return tuple(
+            CellSpec(python=python, torch=release)
+            for python in self.pythons
+            if not pythons or python in pythons
+            for release in sorted(chosen, key=Version)
+        )
+
+    def cell(self, cell_id: str) -> CellSpec:
+        """Return the cell of the matrix, of either tier, that has this id.
+
+        Raises:
+            UnknownNameError: If none has; names the nearest.
+        """
+        cells = {cell.id: cell for cell in self.cells(tier="extended")}
+        if cell_id not in cells:
+            raise UnknownNameError("cell", cell_id, cells)
+        return cells[cell_id]
+
+
+def load_matrix(path: Path) -> Matrix:
+    """Read and check the matrix.
+
+    Raises:
+        SpecError: If the file cannot be read, is not TOML, or breaks rules; names every mistake
+            with its place, the rule and the value.
+    """
+    hint = f"correct {path}; the comments in it say what each key means"
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(
+            f"{path}: cannot be read: {error.strerror}", hint="run this in an ivhl project"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: must be UTF-8: {error}", hint=hint) from error
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{path.name}: is not valid TOML: {error}", hint=hint) from error
+    mistakes: list[str] = []
+    matrix = None
+    try:
+        matrix = Matrix.model_validate(raw)
+    except ValidationError as error:
+        mistakes += explain(error, Matrix)
+    # On the raw data, so that they are told together with the others.
+    mistakes += _cross_mistakes(raw)
+    if matrix is None or mistakes:
+        lines = [f"{path.name}: {mistake}" for mistake in mistakes]
+        raise SpecError("\n".join(lines), hint=hint)
+    return matrix
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    """Return a line per mistake: where it is, the rule and the value seen."""
+    return [_explain(mistake, model) for mistake in error.errors(include_url=False)]
+
+
+def _explain(mistake: Any, model: type[BaseModel]) -> str:  # noqa: ANN401  (pydantic's own dict)
+    *parents, last = mistake["loc"]
+    place = ".".join(map(str, (*parents, last)))
+    kind = mistake["type"]
+    if kind == "value_error":
+        rule = str(mistake["ctx"]["error"])
+    elif kind == "literal_error":
+        rule = f"must be {mistake['ctx']['expected']}"
+    else:
+        rule = _RULES.get(kind, mistake["msg"])
+    if kind == "missing":
+        return f"{place}: {rule}"
+    if kind == "extra_forbidden":
+        keys = sorted(_keys_at(model, parents))
+        near = get_close_matches(str(last), keys, n=1)
+        meant = f"did you mean {near[0]}?" if near else f"known: {', '.join(keys)}"
+        return f"{place}: {rule}; {meant}"
+    return f"{place}: {rule} (got {_shown(mistake['input'])})"
+
+
+def _shown(value: object) -> str:
+    """Return the value as its author wrote it, roughly, and not pages of it."""
+    text = value.isoformat() if hasattr(value, "isoformat") else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004  (fits a line)
+
+
+def _keys_at(model: type[BaseModel], parents: Iterable[int | str]) -> Iterator[str]:
+    """Yield the keys that the table at this place may have."""
+    rows: dict[str, type[BaseModel]] = {"python": PythonRow, "torch": TorchRow, "forced": Forced}
+    for part in parents:
+        model = rows.get(str(part), model)
+    for name, field in model.model_fields.items():
+        yield field.alias or name
+
+
+def _cross_mistakes(raw: dict[str, Any]) -> Iterator[str]:
+    """Yield the mistakes between rows. Wrong types are another's business and skipped."""
+    pythons = _column(raw, "python", "version", str)
+    releases = _column(raw, "torch", "release", str)
+    packages = _column(raw, "forced", "package", str)
+    forced = _column(raw, "forced", "torch", str)
+    pairs = {row: f"{forced[row]}, {packages[row]}" for row in forced if row in packages}
+    yield from _twice("python", "version", pythons)
+    yield from _twice("torch", "release", releases)
+    yield from _twice("forced", "package", pairs)
+    yield from _also_mistakes(raw.get("also"))
+    for row, release in forced.items():
+        if release not in releases.values():
+            yield f"forced.{row}.torch: must be a release of a [[torch]] row (got {release!r})"
+    for row, listed in _column(raw, "forced", "pythons", list).items():
+        for python in listed:
+            if isinstance(python, str) and python not in pythons.values():
+                yield f"forced.{row}.pythons: must be of [[python]] rows (got {python!r})"
+
+
+def _column(raw: dict[str, Any], key: str, field: str, kind: type[_T]) -> dict[int, _T]:
+    rows = raw.get(key)
+    return {
+        index: row[field]
+        for index, row in enumerate(rows if isinstance(rows, list) else [])
+        if isinstance(row, dict) and isinstance(row.get(field), kind)
+    }
+
+
+def _twice(key: str, field: str, values: dict[int, str]) -> Iterator[str]:
+    first: dict[str, int] = {}
+    for row, value in values.items():
+        if value in first:
+            yield (
+                f"{key}.{row}.{field}: must not be listed twice, it is already "
+                f"{key}.{first[value]} (got {value!r})"
+            )
+        first.setdefault(value, row)
+
+
+def _also_mistakes(also: object) -> Iterator[str]:
+    written = [a for a in also if isinstance(a, str)] if isinstance(also, list) else []
+    names = Counter(canonicalize_name(re.split(r"[^\w.-]", text)[0]) for text in written)
+    for name, count in names.items():
+        if count > 1:
+            yield f"also: must not name a package twice (got {name!r})"
+    if "torch" in names:
+        yield "also: must not name torch, whose releases are [[torch]] rows (got 'torch')"
+
+
+def _python_key(python: str) -> tuple[int, str]:
+    match = _PYTHON.fullmatch(python)
+    if match is None:  # the model has seen to it
+        raise ValueError(python)
+    return int(match[1]), match[2]
