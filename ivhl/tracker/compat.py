@@ -1,0 +1,273 @@
+"""What works where: one row per Python, PyTorch release, workload, size and variant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+
+from packaging.version import InvalidVersion, Version
+
+from ivhl.tracker.store import device_type, latest_per_case
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ivhl.records import FailureClass, Interval, RunRecord
+    from ivhl.workload import Case
+
+Status = Literal["works", "slow", "wrong", "unsupported", "unavailable", "failed", "not_run"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+# Failures that say nothing about the PyTorch release: our mistake, or the workload's.
+_BLAMELESS: frozenset[FailureClass] = frozenset(
+    {"environment", "build", "inputs", "reference", "harness"}
+)
+_STATUS_OF: dict[FailureClass, Status] = {
+    "support_gate": "unsupported",
+    "unavailable": "unavailable",
+    "wrong": "wrong",
+}
+
+
+class CellLike(Protocol):
+    """An environment of the matrix (``ivhl.matrix.CellSpec``) as far as it matters here."""
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+    @property
+    def python(self) -> str: ...  # noqa: D102
+    @property
+    def torch(self) -> str: ...  # noqa: D102
+
+
+class Series(NamedTuple):
+    """What stays the same while Python and PyTorch change."""
+
+    machine: str
+    device: str
+    workload: str
+    size: str
+    variant: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One case in one environment, as it stands now.
+
+    Attributes:
+        machine: Empty where nothing has been run on any machine.
+        message: Why the status is not ``works``; empty where it is.
+        record: What the row was made from; ``None`` where nothing was run.
+    """
+
+    python: str
+    torch: str
+    cell: str
+    machine: str
+    device: str
+    workload: str
+    size: str
+    variant: str
+    status: Status
+    failure_class: FailureClass | None
+    message: str
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    aa_low: float | None = None
+    aa_high: float | None = None
+    quick: bool | None = None
+    commit: str | None = None
+    recorded_at: str | None = None
+    command: str | None = None
+    record: RunRecord | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def series(self) -> Series:
+        """The row without Python and PyTorch."""
+        return Series(self.machine, self.device, self.workload, self.size, self.variant)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field but the record, ready for JSON."""
+        names = [name for name in self.__dataclass_fields__ if name != "record"]
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Support:
+    """Which releases can be used, for one series under one Python.
+
+    Attributes:
+        first_good: Oldest release that works.
+        last_bad: Newest release that does not, and how.
+        good_since: Oldest release from which every one tried works, the newest included.
+    """
+
+    series: Series
+    python: str
+    first_good: str | None
+    last_bad: str | None
+    last_bad_status: Status | None
+    good_since: str | None
+
+
+def release_key(version: str) -> tuple[bool, Version, str]:
+    """Return a key that sorts versions; what is no version (``nightly``) comes last, by name."""
+    try:
+        return (False, Version(version), version)
+    except InvalidVersion:
+        return (True, Version("0"), version)
+
+
+def is_slow(speedup: Interval, aa: Interval | None) -> bool:
+    """Say whether compiled is slower than eager beyond what noise alone does in the same run."""
+    bar = 1.0 if aa is None else min(1.0, aa.low)
+    return speedup.high < bar
+
+
+def status_of(record: RunRecord) -> Status:
+    """Return the status that a record gives its case."""
+    if record.failure is not None:
+        return _STATUS_OF.get(record.failure.failure_class, "failed")
+    if record.speedup is not None and is_slow(record.speedup, record.aa):
+        return "slow"
+    return "works"
+
+
+def format_speedup(interval: Interval) -> str:
+    """Return an estimate with its interval, e.g. ``6.41x [6.20, 6.63]``."""
+    return f"{interval.value:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def compat_rows(
+    records: Iterable[RunRecord],
+    *,
+    cells: Sequence[CellLike] = (),
+    unavailable: Mapping[str, str] | None = None,
+    cases: Sequence[Case] = (),
+    commit_order: Sequence[str] = (),
+) -> tuple[Row, ...]:
+    """Return what works where: the newest record of each case, and the cases that have none.
+
+    On each machine and device that ran anything, every cell is asked for every case that was run
+    there in some cell, and for the ``cases`` that apply to the device. A cell that has records but
+    is no longer in the matrix stays.
+
+    Args:
+        records: Records of any commits.
+        cells: Cells of the matrix.
+        unavailable: Cell id to why there is nothing to install; a record counts for more.
+        cases: Cases that should have been run.
+        commit_order: Commits, oldest first; see ``latest_per_case``.
+    """
+    newest = latest_per_case(records, commit_order)
+    names = {cell.id: (cell.python, cell.torch) for cell in cells}
+    for record in newest:
+        names.setdefault(record.cell.id, (record.cell.python, record.cell.torch))
+    found = {(record.cell.id, _series_of(record)): record for record in newest}
+    places = sorted({(r.machine.name, device_type(r)) for r in newest}) or [("", "cpu")]
+    wanted = {series for _, series in found} | {
+        Series(machine, device, case.workload.name, case.size, case.variant.name)
+        for machine, device in places
+        for case in cases
+        if device in case.variant.devices
+    }
+    rows = []
+    for series in wanted:
+        for cell_id, (python, torch) in names.items():
+            known = found.get((cell_id, series))
+            rows.append(
+                _empty_row(cell_id, python, torch, series, (unavailable or {}).get(cell_id))
+                if known is None
+                else _row(known)
+            )
+    return tuple(sorted(rows, key=_row_key))
+
+
+def _series_of(record: RunRecord) -> Series:
+    return Series(
+        record.machine.name, device_type(record), record.workload, record.size, record.variant
+    )
+
+
+def _row_key(row: Row) -> tuple[object, ...]:
+    return (*row.series, release_key(row.python), release_key(row.torch), row.cell)
+
+
+def _empty_row(cell_id: str, python: str, torch: str, series: Series, reason: str | None) -> Row:
+    return Row(
+        python=python,
+        torch=torch,
+        cell=cell_id,
+        **series._asdict(),
+        status="not_run" if reason is None else "unavailable",
+        failure_class=None if reason is None else "unavailable",
+        message="no record of it" if reason is None else reason,
+    )
+
+
+def _row(record: RunRecord) -> Row:
+    status = status_of(record)
+    speedup, aa, failure = record.speedup, record.aa, record.failure
+    message = "" if failure is None else failure.message
+    if status == "slow" and speedup is not None:
+        message = f"compiled is slower than eager: {format_speedup(speedup)}"
+        if aa is not None:
+            message += f"; noise alone gives {format_speedup(aa)}"
+    return Row(
+        python=record.cell.python,
+        torch=record.cell.torch,
+        cell=record.cell.id,
+        **_series_of(record)._asdict(),
+        status=status,
+        failure_class=None if failure is None else failure.failure_class,
+        message=message,
+        speedup=None if speedup is None else speedup.value,
+        speedup_low=None if speedup is None else speedup.low,
+        speedup_high=None if speedup is None else speedup.high,
+        aa_low=None if aa is None else aa.low,
+        aa_high=None if aa is None else aa.high,
+        quick=record.conditions.quick,
+        commit=record.commit,
+        recorded_at=record.recorded_at,
+        command=record.command,
+        record=record,
+    )
+
+
+def support(rows: Iterable[Row]) -> tuple[Support, ...]:
+    """Return, per series and Python, the first good and the last bad PyTorch release.
+
+    A case that was not run, or that failed by no fault of PyTorch, decides nothing.
+    """
+    groups: dict[tuple[Series, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.series, row.python), []).append(row)
+    return tuple(
+        _support(series, python, group)
+        for (series, python), group in sorted(
+            groups.items(), key=lambda item: (item[0][0], release_key(item[0][1]))
+        )
+    )
+
+
+def _support(series: Series, python: str, rows: Iterable[Row]) -> Support:
+    tried = sorted(
+        (r for r in rows if r.status != "not_run" and r.failure_class not in _BLAMELESS),
+        key=lambda row: release_key(row.torch),
+    )
+    good = [row for row in tried if row.status == "works"]
+    bad = [row for row in tried if row.status != "works"]
+    since = None
+    for row in reversed(tried):
+        if row.status != "works":
+            break
+        since = row.torch
+    return Support(
+        series=series,
+        python=python,
+        first_good=good[0].torch if good else None,
+        last_bad=bad[-1].torch if bad else None,
+        last_bad_status=bad[-1].status if bad else None,
+        good_since=since,
+    )

@@ -1,0 +1,192 @@
+"""Read what the cells wrote. A record that cannot be read is named and never hides the others."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+from ivhl.records import RunRecord, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+_ADAPTER = TypeAdapter(RunRecord)
+_SHOWN_MISTAKES = 3
+_SHOWN_VALUE = 60
+
+
+class Key(NamedTuple):
+    """What a later record replaces. One machine can have two devices, so the device is in it."""
+
+    machine: str
+    device: str
+    commit: str
+    cell: str
+    workload: str
+    workload_version: int
+    size: str
+    variant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in the results that could not be read.
+
+    Attributes:
+        line: Line in the file, from 1; ``None`` if it is the file as a whole.
+        rule: The rule that it breaks, with the value seen.
+    """
+
+    path: Path
+    line: int | None
+    rule: str
+
+    def __str__(self) -> str:
+        """Return ``file:line: rule``."""
+        place = f"{self.path}" if self.line is None else f"{self.path}:{self.line}"
+        return f"{place}: {self.rule}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Every record that could be read, the latest of each key, and what could not be read."""
+
+    records: tuple[RunRecord, ...]
+    problems: tuple[Problem, ...]
+
+
+def device_type(record: RunRecord) -> str:
+    """Return ``cpu`` or ``cuda``: the machine's name already says which card it has."""
+    device = record.conditions.device
+    end = next((i for i, c in enumerate(device) if not c.isalpha()), len(device))
+    return device[:end]
+
+
+def key_of(record: RunRecord) -> Key:
+    """Return what the record is about; a later record with the same key replaces it."""
+    return Key(
+        machine=record.machine.name,
+        device=device_type(record),
+        commit=record.commit,
+        cell=record.cell.id,
+        workload=record.workload,
+        workload_version=record.workload_version,
+        size=record.size,
+        variant=record.variant,
+    )
+
+
+def load_records(results: Path) -> Loaded:
+    """Return the records under ``results``, the latest of each key, sorted by key.
+
+    Files are append-only, so within a file the later line wins. The same key in two files (results
+    merged from another checkout) goes by time. Neither depends on the order of the file system.
+
+    Args:
+        results: Folder with ``<machine>/records/*.jsonl``; one that is not there holds no records.
+    """
+    problems: list[Problem] = []
+    latest: dict[Key, tuple[tuple[str, str], RunRecord]] = {}
+    for path in sorted(results.glob("*/records/*.jsonl")):
+        in_file: dict[Key, RunRecord] = {}
+        for found in _read(path):
+            if isinstance(found, Problem):
+                problems.append(found)
+            else:
+                in_file[key_of(found)] = found
+        for key, record in in_file.items():
+            rank = (record.recorded_at, path.as_posix())
+            if key not in latest or rank > latest[key][0]:
+                latest[key] = (rank, record)
+    return Loaded(
+        records=tuple(latest[key][1] for key in sorted(latest)), problems=tuple(problems)
+    )
+
+
+def _read(path: Path) -> Iterable[RunRecord | Problem]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        yield Problem(path, None, f"cannot be read: {error.strerror}")
+        return
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = _ADAPTER.validate_json(line)
+            to_json(record)  # pydantic accepts NaN and Infinity; a record may hold neither
+        except ValidationError as error:
+            yield Problem(path, number, _mistakes(error))
+        except ValueError as error:
+            yield Problem(path, number, str(error))
+        else:
+            yield record
+
+
+def _mistakes(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_context=False)
+    texts = []
+    for mistake in found[:_SHOWN_MISTAKES]:
+        place = ".".join(str(part) for part in mistake["loc"])
+        text = f"{place}: {mistake['msg']}" if place else mistake["msg"]
+        if not isinstance(mistake["input"], dict | bytes):
+            text += f" (got {_short(repr(mistake['input']))})"
+        texts.append(text)
+    if len(found) > _SHOWN_MISTAKES:
+        texts.append(f"and {len(found) - _SHOWN_MISTAKES} more")
+    return "; ".join(texts)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_VALUE else text[: _SHOWN_VALUE - 1] + "…"
+
+
+def commit_order(root: Path) -> tuple[str, ...]:
+    """Return the commits that lead to HEAD of the repository at ``root``, oldest first.
+
+    Empty where git or the repository is missing: the views then order by time instead.
+    """
+    try:
+        log = subprocess.run(
+            ["git", "rev-list", "--topo-order", "--reverse", "HEAD"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ()
+    return tuple(log.stdout.split())
+
+
+def latest_per_case(
+    records: Iterable[RunRecord], commit_order: Sequence[str] = ()
+) -> tuple[RunRecord, ...]:
+    """Return, for each machine, device, cell, workload, size and variant, its newest record.
+
+    A workload's older versions asked another question, so only its newest version is looked at.
+
+    Args:
+        records: Records of any commits.
+        commit_order: Commits, oldest first. A commit that is not in it (another branch) counts as
+            older than all that are; among such, and if it is empty, time decides.
+    """
+    position = {commit: i for i, commit in enumerate(commit_order)}
+    records = list(records)
+    version: dict[str, int] = {}
+    for record in records:
+        known = version.get(record.workload, 0)
+        version[record.workload] = max(known, record.workload_version)
+    newest: dict[Key, tuple[tuple[int, str, str], RunRecord]] = {}
+    for record in records:
+        if record.workload_version != version[record.workload]:
+            continue
+        key = key_of(record)._replace(commit="")
+        rank = (position.get(record.commit, -1), record.recorded_at, record.commit)
+        if key not in newest or rank > newest[key][0]:
+            newest[key] = (rank, record)
+    return tuple(newest[key][1] for key in sorted(newest))

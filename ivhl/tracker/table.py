@@ -1,0 +1,149 @@
+"""Results as a table for the terminal; complete at 80 columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ivhl.tracker.compat import compat_rows, release_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+    from ivhl.records import RunRecord
+    from ivhl.tracker.compat import CellLike, Row, Status
+
+STYLES: dict[Status, str] = {
+    "works": "green",
+    "slow": "yellow",
+    "wrong": "bold red",
+    "unsupported": "magenta",
+    "unavailable": "bright_black",
+    "failed": "red",
+    "not_run": "bright_black",
+}
+
+# What Dynamo adds to every message; it pushes the reason out of sight.
+_BOILERPLATE = (
+    "Set TORCHDYNAMO_VERBOSE",
+    "Set TORCH_LOGS",
+    "You can suppress this exception",
+    "import torch._dynamo",
+    "torch._dynamo.config.suppress_errors",
+)
+_LONGEST_MESSAGE = 600
+
+
+class ResultsTable:
+    """Cells across, workloads down; as many cells side by side as the terminal is wide."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield a block of tables per machine, then the reasons they refer to by number."""
+        if not self._rows:
+            yield Text("no records", style="bright_black")
+            return
+        reasons: dict[str, int] = {}
+        places = list(dict.fromkeys((row.machine, row.device) for row in self._rows))
+        for machine, device in places:
+            rows = [row for row in self._rows if (row.machine, row.device) == (machine, device)]
+            yield Text(f"speedup over eager on {machine or 'no machine yet'}, {device}", "bold")
+            yield _blocks(rows, reasons, options.max_width)
+        if any(row.quick for row in self._rows):
+            yield Text("quick runs: few samples, wide intervals", style="bright_black")
+        yield _legend(reasons)
+
+
+def render_results(
+    records: Iterable[RunRecord],
+    cells: Sequence[CellLike],
+    *,
+    unavailable: Mapping[str, str] | None = None,
+) -> RenderableType:
+    """Return the records as tables: speedup with interval, or the failure class and its reason.
+
+    Args:
+        records: The newest of each case is shown.
+        cells: The columns, in order of Python and PyTorch.
+        unavailable: Cell id to why there is nothing to install.
+    """
+    shown = {cell.id for cell in cells}
+    rows = compat_rows(
+        [record for record in records if record.cell.id in shown],
+        cells=cells,
+        unavailable=unavailable,
+    )
+    return ResultsTable(rows)
+
+
+def short_message(text: str) -> str:
+    """Return an exception's message in one line, without the advice that Dynamo repeats.
+
+    A very long message keeps its beginning and its end: the reason is in one or the other.
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    kept = [line for line in lines if line and not line.startswith(_BOILERPLATE)]
+    line = " ".join(kept) or text.strip()
+    if len(line) <= _LONGEST_MESSAGE:
+        return line
+    half = _LONGEST_MESSAGE // 2
+    return f"{line[:half].rstrip()} […] {line[-half:].lstrip()}"
+
+
+def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> RenderableType:
+    cells = {row.cell: row for row in rows}
+    columns = sorted(
+        cells, key=lambda c: (release_key(cells[c].python), release_key(cells[c].torch), c)
+    )
+    entries = {(row.series, row.cell): _entry(row, reasons) for row in rows}
+    series = list(dict.fromkeys(row.series for row in rows))
+    label_width = max(max(len(s.workload), len(f"  {s.size} {s.variant}")) for s in series)
+    entry_width = max(*(len(c) for c in columns), *(e.cell_len for e in entries.values()))
+    fitting = max(1, (width - label_width - 2) // (entry_width + 2))
+    tables = []
+    for start in range(0, len(columns), fitting):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
+        table.add_column("workload", overflow="fold", min_width=label_width)
+        for cell in columns[start : start + fitting]:
+            table.add_column(cell, overflow="fold")
+        workload = None
+        for one in series:
+            if one.workload != workload:
+                workload = one.workload
+                table.add_row(Text(workload, "bold"))
+            label = Text(f"  {one.size} {one.variant}")
+            table.add_row(
+                label,
+                *(entries[one, cell] for cell in columns[start : start + fitting]),
+            )
+        tables.append(table)
+    return Group(*(part for table in tables for part in (table, Text())))
+
+
+def _entry(row: Row, reasons: dict[str, int]) -> Text:
+    style = STYLES[row.status]
+    if row.status == "not_run":
+        return Text("not run", style)
+    if row.speedup is not None:
+        return Text(f"{row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}]", style)
+    exception = row.record.failure.exception if row.record and row.record.failure else ""
+    reason = f"{row.failure_class}: {exception}{': ' if exception else ''}"
+    number = reasons.setdefault(reason + short_message(row.message), len(reasons) + 1)
+    return Text(f"{row.failure_class} ({number})", style)
+
+
+def _legend(reasons: dict[str, int]) -> RenderableType:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for reason, number in reasons.items():
+        table.add_row(f"({number})", Text(reason))
+    return table

@@ -1,0 +1,169 @@
+"""Statuses and rows of the compatibility view."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ivhl.records import FAILURE_CLASSES, FailureClass, Interval
+from ivhl.tracker.compat import STATUSES, compat_rows, is_slow, release_key, status_of, support
+from ivhl.workload import Case, Variant, Workload
+from tests.browser.synthetic import FakeCell, interval, make_failure, make_record
+
+if TYPE_CHECKING:
+    from ivhl.records import RunRecord
+    from ivhl.tracker.compat import Status, Support
+
+
+def around(low: float, high: float) -> Interval:
+    return Interval(value=(low + high) / 2, low=low, high=high, confidence=0.95, n=40)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "aa", "slow"),
+    [
+        (around(0.80, 0.84), around(0.99, 1.01), True),
+        (around(0.80, 1.01), around(0.99, 1.01), False),  # eager may be as fast
+        (around(0.93, 0.97), around(0.90, 1.10), False),  # eager against itself does that too
+        (around(0.93, 0.97), around(1.02, 1.04), True),  # the bar never rises above 1
+        (around(1.00, 1.01), around(1.02, 1.04), False),
+        (around(0.80, 0.84), None, True),
+    ],
+)
+def test_slow_is_below_one_and_below_the_noise(
+    speedup: Interval, aa: Interval | None, *, slow: bool
+) -> None:
+    assert is_slow(speedup, aa) is slow
+
+
+@given(st.floats(0.1, 3), st.floats(0, 0.5), st.floats(0, 0.5))
+def test_more_noise_never_makes_a_case_slow(speedup: float, noise: float, more: float) -> None:
+    quiet = is_slow(interval(speedup), around(1 - noise, 1 + noise))
+    noisy = is_slow(interval(speedup), around(1 - noise - more, 1 + noise + more))
+    assert quiet or not noisy
+
+
+@pytest.mark.parametrize("failure_class", FAILURE_CLASSES)
+def test_every_failure_class_has_a_status(failure_class: FailureClass) -> None:
+    special: dict[FailureClass, Status] = {
+        "support_gate": "unsupported",
+        "unavailable": "unavailable",
+        "wrong": "wrong",
+    }
+    status = status_of(make_failure(failure_class))
+    assert status == special.get(failure_class, "failed")
+    assert status in STATUSES
+
+
+def test_a_row_says_everything_that_json_promises() -> None:
+    (row,) = compat_rows([make_failure(python="3.13", torch="2.5.1")])
+    data = json.loads(json.dumps(row.to_dict()))
+    assert data["status"] == "unsupported"
+    assert data["failure_class"] == "support_gate"
+    assert data["message"] == "Dynamo is not supported on Python 3.13+"
+    assert (data["python"], data["torch"], data["cell"]) == ("3.13", "2.5.1", "py3.13-torch2.5.1")
+    assert data["speedup"] is None
+    assert data["command"].startswith("ivhl run")
+    assert "record" not in data
+    (measured,) = compat_rows([make_record(speedup=2.0)])
+    assert (measured.speedup, measured.speedup_low, measured.speedup_high) == (2.0, 1.96, 2.04)
+    assert (measured.status, measured.failure_class, measured.message) == ("works", None, "")
+
+
+def test_a_slow_row_says_by_how_much_and_what_noise_does() -> None:
+    (row,) = compat_rows([make_record(speedup=0.5)])
+    assert row.status == "slow"
+    assert "0.50x [0.49, 0.51]" in row.message
+    assert "1.00x [0.99, 1.01]" in row.message
+
+
+def test_cells_without_a_record_are_rows_too() -> None:
+    cells = [FakeCell("3.12", "2.6.0"), FakeCell("3.13", "2.4.1"), FakeCell("3.13", "2.6.0")]
+    rows = compat_rows(
+        [make_record()], cells=cells, unavailable={"py3.13-torch2.4.1": "no wheel for cp313"}
+    )
+    assert [(row.cell, row.status) for row in rows] == [
+        ("py3.12-torch2.6.0", "works"),
+        ("py3.13-torch2.4.1", "unavailable"),
+        ("py3.13-torch2.6.0", "not_run"),
+    ]
+    assert rows[1].failure_class == "unavailable"
+    assert rows[1].message == "no wheel for cp313"
+
+
+def test_a_record_counts_for_more_than_a_lock_that_went_away() -> None:
+    rows = compat_rows([make_record()], unavailable={"py3.12-torch2.6.0": "gone"})
+    assert [row.status for row in rows] == ["works"]
+
+
+def test_cases_never_run_are_shown_where_their_device_applies() -> None:
+    workload = Workload(
+        name="ops.new",
+        version=1,
+        title="New",
+        sizes={"small": 1},
+        default_size="small",
+        make_inputs="m:f",
+        eager="m:f",
+        reference="m:f",
+        outputs=("y",),
+        variants=(Variant(name="a", call="m:f"), Variant(name="b", call="m:f", devices=("cuda",))),
+    )
+    cases = [Case(workload=workload, size="small", variant=v) for v in workload.variants]
+    cells = [FakeCell("3.12", "2.6.0")]
+    rows = compat_rows([], cells=cells, cases=cases)
+    assert [(r.workload, r.variant, r.status, r.machine) for r in rows] == [
+        ("ops.new", "a", "not_run", "")
+    ]
+    beside = compat_rows([make_record()], cells=cells, cases=cases)
+    assert [(r.workload, r.status) for r in beside] == [
+        ("ops.gp_evolve", "works"),
+        ("ops.new", "not_run"),
+    ]
+
+
+def test_releases_sort_as_versions() -> None:
+    versions = ["2.10.0", "nightly", "2.9.1", "2.10.0rc1"]
+    assert sorted(versions, key=release_key) == ["2.9.1", "2.10.0rc1", "2.10.0", "nightly"]
+
+
+def the_support(*records: RunRecord) -> Support:
+    (only,) = support(compat_rows(records))
+    return only
+
+
+def test_first_good_and_last_bad_release() -> None:
+    found = the_support(
+        make_failure(torch="2.4.1", python="3.13"),
+        make_failure(torch="2.5.1", python="3.13"),
+        make_record(torch="2.6.0", python="3.13"),
+        make_record(torch="2.10.0", python="3.13"),
+    )
+    assert (found.first_good, found.last_bad, found.last_bad_status, found.good_since) == (
+        "2.6.0",
+        "2.5.1",
+        "unsupported",
+        "2.6.0",
+    )
+
+
+def test_a_release_that_broke_again_has_no_good_since() -> None:
+    found = the_support(make_record(torch="2.9.1"), make_failure("wrong", "off", torch="2.10.0"))
+    assert (found.first_good, found.last_bad, found.last_bad_status, found.good_since) == (
+        "2.9.1",
+        "2.10.0",
+        "wrong",
+        None,
+    )
+
+
+def test_our_own_mistakes_decide_nothing() -> None:
+    found = the_support(
+        make_failure("harness", "oops", torch="2.10.0", phase="timing"),
+        make_record(torch="2.9.1"),
+    )
+    assert (found.last_bad, found.good_since) == (None, "2.9.1")

@@ -1,0 +1,78 @@
+"""The table printed at the end of a benchmark session."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from ivhl.tracker.table import render_results, short_message
+from tests.browser.synthetic import FakeCell, make_failure, make_record
+
+TORCHES = ("2.4.1", "2.5.1", "2.6.0", "2.9.1", "2.10.0")
+CELLS = [FakeCell("3.12", torch) for torch in TORCHES]
+DECISIVE = "CppCompileError: C++ compile error: " + "fatal error: Python.h: No such file; " * 6
+
+
+def printed(width: int = 80) -> str:
+    records = [
+        make_record(torch="2.4.1", speedup=6.41, width=0.03, workload="ops.field_superposition"),
+        make_record(torch="2.5.1", speedup=0.5, workload="ops.field_superposition"),
+        make_failure(torch="2.6.0", workload="ops.field_superposition"),
+        make_failure("backend_compile", DECISIVE, torch="2.9.1"),
+        make_failure("backend_compile", DECISIVE, torch="2.10.0"),
+        make_record(python="3.13", workload="ops.elsewhere"),
+    ]
+    console = Console(file=io.StringIO(), width=width)
+    console.print(render_results(records, CELLS, unavailable={"py3.12-torch2.4.1": "no wheel"}))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_an_entry_is_the_speedup_with_its_interval() -> None:
+    assert "6.41x [6.22, 6.60]" in printed()
+    assert "0.50x [0.49, 0.51]" in printed()
+
+
+def test_eighty_columns_hold_everything() -> None:
+    text = printed()
+    assert max(len(line) for line in text.splitlines()) <= 80
+    for cell in CELLS:
+        assert cell.id in text
+    flat = " ".join(text.split())
+    assert " ".join(DECISIVE.split()) in flat
+    assert "support_gate: builtins.RuntimeError: Dynamo is not supported on Python 3.13+" in flat
+
+
+def test_the_same_reason_is_explained_once() -> None:
+    text = printed()
+    assert text.count("backend_compile (") == 2
+    assert text.count("CppCompileError") == 1
+
+
+def test_a_wide_terminal_has_all_cells_side_by_side() -> None:
+    header = next(line for line in printed(200).splitlines() if "py3.12-torch2.4.1" in line)
+    assert all(cell.id in header for cell in CELLS)
+
+
+def test_cells_that_were_not_asked_for_are_left_out() -> None:
+    assert "ops.elsewhere" not in printed()
+
+
+def test_no_records_is_said() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(render_results([], CELLS))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().strip() == "no records"
+
+
+def test_a_message_loses_advice_but_not_its_reason() -> None:
+    text = (
+        "backend='inductor' raised:\nCppCompileError: g++ failed\n\n"
+        "Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace\n"
+    )
+    assert short_message(text) == "backend='inductor' raised: CppCompileError: g++ failed"
+    assert short_message("Set TORCH_LOGS=x") == "Set TORCH_LOGS=x"
+    long = "start " + "x" * 5000 + " end"
+    assert short_message(long).startswith("start ")
+    assert short_message(long).endswith(" end")
