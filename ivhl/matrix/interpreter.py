@@ -1,0 +1,189 @@
+"""Finding the Pythons that the matrix names on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.version import InvalidVersion, Version
+
+from ivhl.errors import InterpreterError, LockError
+from ivhl.matrix.uv import run_uv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# The base executable, because a Python found inside a virtual environment or through a shim goes
+# away, or changes, with it.
+_PROBE = """
+import json, platform, sys, sysconfig
+print(json.dumps({
+    "executable": getattr(sys, "_base_executable", None) or sys.executable,
+    "full_version": platform.python_version(),
+    "minor": "%d.%d" % sys.version_info[:2],
+    "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    "implementation": sys.implementation.name,
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python that was run and said what it is.
+
+    Attributes:
+        path: The real executable, neither a shim nor one of a virtual environment.
+        full_version: E.g. ``3.12.1``, with the ``t`` of a free-threaded one.
+    """
+
+    path: Path
+    full_version: str
+
+
+def find_interpreter(root: Path, python: str, *, install: bool = True) -> Interpreter:
+    """Return the interpreter of a Python of the matrix.
+
+    Looks on PATH, in pyenv, among the Pythons that uv manages, and at last lets uv fetch it.
+
+    Args:
+        root: Root of the project; its ``.python-version`` goes first in pyenv.
+        python: As in the matrix, e.g. ``3.12`` or ``3.14t``.
+        install: Whether uv may fetch it.
+
+    Raises:
+        InterpreterError: If it is nowhere; says where it was looked for and what was found there.
+    """
+    looked: list[str] = []
+    tried: set[Path] = set()
+    for place, candidate in _candidates(root, python, looked, install=install):
+        if candidate in tried:
+            continue
+        tried.add(candidate)
+        found, why_not = _probe(root, candidate, python)
+        if found is not None:
+            return found
+        looked.append(f"{place}: {candidate}: {why_not}")
+    raise InterpreterError(
+        f"no Python {python} on this machine; looked here:\n"
+        + "\n".join(f"  {line}" for line in looked),
+        hint=f"install it, e.g. `uv python install {python}` or `pyenv install {python}`, or "
+        f"put python{python} on PATH",
+    )
+
+
+def _candidates(
+    root: Path, python: str, looked: list[str], *, install: bool
+) -> Iterator[tuple[str, Path]]:
+    """Yield executables to try, cheapest first; places without any are noted in ``looked``."""
+    folders = list(dict.fromkeys(os.environ.get("PATH", "").split(os.pathsep)))
+    on_path = [
+        Path(folder, name)
+        for name in (f"python{python}", "python3")
+        for folder in folders
+        if folder and os.access(Path(folder, name), os.X_OK)
+    ]
+    yield from (("PATH", path) for path in on_path)
+    if not any(path.name != "python3" for path in on_path):
+        looked.append(f"PATH: no python{python} in its {len(folders)} folders")
+    for versions in _pyenv_folders():
+        in_pyenv = list(_pyenv_versions(root, versions, python))
+        yield from (("pyenv", path) for path in in_pyenv)
+        if not in_pyenv:
+            looked.append(f"pyenv: no version {python} in {versions}")
+    yield from _from_uv(root, python, looked)
+    if install:
+        installed, said = _uv(["python", "install", python], root)
+        if installed:
+            yield from _from_uv(root, python, looked)
+        else:
+            looked.append(f"uv: cannot fetch it: {said}")
+
+
+def _from_uv(root: Path, python: str, looked: list[str]) -> Iterator[tuple[str, Path]]:
+    arguments = ["python", "find", "--managed-python", "--no-python-downloads", "--no-project"]
+    found, said = _uv([*arguments, python], root)
+    if found:
+        yield "uv", Path(said)
+    else:
+        looked.append(f"uv: {said}")
+
+
+def _uv(arguments: list[str], root: Path) -> tuple[bool, str]:
+    """Return whether uv did it, and the path or the reason it gave."""
+    try:
+        process = run_uv(arguments, cwd=root)
+    except LockError as error:
+        return False, str(error)
+    if process.returncode == 0:
+        return True, process.stdout.strip()
+    lines = [
+        line.strip().removeprefix("error: ").removeprefix("cause: ")
+        for line in process.stderr.splitlines()
+        if line.strip()
+    ]
+    # The first line says what, the last one why; between them is the way from one to the other.
+    said = dict.fromkeys((lines[0], lines[-1])) if lines else {f"exit {process.returncode}": None}
+    return False, "; ".join(said)
+
+
+def _pyenv_folders() -> Iterator[Path]:
+    # Not through pyenv: its shims are on PATH everywhere but work only where a .python-version
+    # lists the version, and its command may be missing where its Pythons are not.
+    folders = [Path(text) for text in [os.environ.get("PYENV_ROOT", "")] if text]
+    for folder in dict.fromkeys([*folders, Path.home() / ".pyenv"]):
+        yield folder / "versions"
+
+
+def _pyenv_versions(root: Path, versions: Path, python: str) -> Iterator[Path]:
+    """Yield this Python's executables: those that the project asks for, then the newest first."""
+    pinned = root / ".python-version"
+    wanted = pinned.read_text(encoding="utf-8").split() if pinned.is_file() else []
+    there = [p.name for p in versions.iterdir()] if versions.is_dir() else []
+    fitting: dict[str, Version] = {}
+    for name in there:
+        try:
+            version = Version(name.removesuffix("t"))
+        except InvalidVersion:  # a virtual environment of pyenv, or another implementation
+            continue
+        minor = f"{version.major}.{version.minor}" + ("t" if name.endswith("t") else "")
+        if minor == python:
+            fitting[name] = version
+    for name in sorted(fitting, key=lambda n: (n in wanted, fitting[n]), reverse=True):
+        executable = versions / name / "bin" / "python"
+        if os.access(executable, os.X_OK):
+            yield executable
+
+
+def _probe(root: Path, executable: Path, python: str) -> tuple[Interpreter | None, str]:
+    """Run the executable; return it if it is the Python wanted, else what it is."""
+    try:
+        process = subprocess.run(
+            [executable, "-I", "-c", _PROBE],
+            cwd=root,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None, "does not answer"
+    except OSError as error:
+        return None, f"does not run: {error.strerror}"
+    try:
+        facts = json.loads(process.stdout)
+    except ValueError:
+        said = process.stderr.strip().splitlines() or [f"exit {process.returncode}"]
+        return None, f"does not run: {said[0].strip()}"
+    flag = "t" if facts["free_threaded"] else ""
+    if facts["implementation"] != "cpython":
+        return None, f"is {facts['implementation']}, not CPython"
+    if facts["minor"] + flag != python:
+        return None, f"is Python {facts['full_version']}{flag}"
+    return Interpreter(
+        path=Path(facts["executable"]).resolve(), full_version=facts["full_version"] + flag
+    ), ""

@@ -1,0 +1,83 @@
+"""Running uv, the one tool that resolves, locks and finds Pythons here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import uv
+
+from ivhl.errors import LockError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+# Settings of the person at the keyboard that would get into a lock. Where the registry is, which
+# certificates it has and where the cache lies is theirs to say and stays.
+_DROPPED = (
+    "UV_BUILD_CONSTRAINT",
+    "UV_CONSTRAINT",
+    "UV_CUSTOM_COMPILE_COMMAND",
+    "UV_EXCLUDE",
+    "UV_EXCLUDE_NEWER",
+    "UV_EXCLUDE_NEWER_PACKAGE",
+    "UV_FORK_STRATEGY",
+    "UV_NO_BINARY",
+    "UV_OVERRIDE",
+    "UV_PRERELEASE",
+    "UV_PROJECT",
+    "UV_PYTHON",
+    "UV_PYTHON_PLATFORM",
+    "UV_RESOLUTION",
+    "UV_TORCH_BACKEND",
+    "UV_WORKING_DIR",
+)
+
+
+def uv_bin() -> str:
+    """Return the executable of the installed ``uv`` package.
+
+    Raises:
+        LockError: If the package has none.
+    """
+    try:
+        return uv.find_uv_bin()
+    except FileNotFoundError as error:
+        raise LockError(
+            f"uv has no executable: {error}", hint="reinstall it: pip install --force-reinstall uv"
+        ) from error
+
+
+def run_uv(
+    arguments: Sequence[str], *, cwd: Path, timeout_s: float = 900.0
+) -> subprocess.CompletedProcess[str]:
+    """Run uv and return what it said; its exit status is the caller's to judge.
+
+    Raises:
+        LockError: If there is no uv, or it does not end in time.
+    """
+    environment = {k: v for k, v in os.environ.items() if k not in _DROPPED}
+    # No colours and no wrapping: messages are read by programs here.
+    environment |= {"NO_COLOR": "1", "UV_NO_PROGRESS": "1", "COLUMNS": "100000"}
+    environment.pop("FORCE_COLOR", None)
+    environment.pop("CLICOLOR_FORCE", None)
+    try:
+        return subprocess.run(
+            [uv_bin(), *arguments],
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LockError(
+            f"uv {' '.join(arguments[:2])} did not end within {timeout_s:.0f} s",
+            hint="see whether the package registry answers, then try again",
+        ) from error
