@@ -1,0 +1,53 @@
+"""Energy and forces of small molecules: many small matrix products and their derivative."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ivhl.workload import Variant, Workload
+
+CALLS = "ivhl.workloads.energy_forces_calls"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Name of a molecule in ``energy_forces_calls.MOLECULES``."""
+
+    molecule: str
+
+
+WORKLOAD = Workload(
+    name="mlff.energy_forces",
+    version=1,
+    title="Energy and forces of one molecule by PaiNN with random weights",
+    sizes={"small": Size("H2O"), "medium": Size("CH4"), "large": Size("C6H6")},
+    default_size="medium",
+    make_inputs=f"{CALLS}:make_inputs",
+    eager="ivhl.mlff.painn:energy_forces",
+    reference="ivhl.workloads.energy_forces_reference:reference",
+    outputs=("energy", "forces"),
+    variants=(
+        Variant(
+            name="naive-compiled", call="ivhl.mlff.painn:make_energy_forces", compiles="parts"
+        ),
+        Variant(
+            name="one-graph-compiled",
+            call="ivhl.mlff.painn:energy_forces_one_graph",
+            fullgraph=True,
+        ),
+        Variant(
+            name="one-graph-reduce-overhead",
+            call="ivhl.mlff.painn:energy_forces_one_graph",
+            mode="reduce-overhead",
+            fullgraph=True,
+            devices=("cuda",),
+        ),
+        Variant(
+            name="one-graph-max-autotune",
+            call="ivhl.mlff.painn:energy_forces_one_graph",
+            mode="max-autotune",
+            fullgraph=True,
+        ),
+    ),
+    source="Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150",
+)

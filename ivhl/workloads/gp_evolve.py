@@ -1,0 +1,60 @@
+"""A condensate in time: Fourier transforms between point-wise turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ivhl.workload import Variant, Workload
+
+CALLS = "ivhl.workloads.gp_evolve_calls"
+
+DT: Final = 0.01
+M2: Final = -0.5
+LAM: Final = 0.1
+RANK: Final = 4
+N_STEPS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Points per axis of the cube."""
+
+    n: int
+
+
+WORKLOAD = Workload(
+    name="ops.gp_evolve",
+    version=1,
+    title="Four Strang steps of the Gross-Pitaevskii equation on a periodic cube",
+    sizes={"small": Size(16), "medium": Size(32), "large": Size(64), "extreme": Size(128)},
+    default_size="medium",
+    make_inputs=f"{CALLS}:make_inputs",
+    eager=f"{CALLS}:evolve",
+    reference="ivhl.workloads.gp_evolve_reference:reference",
+    outputs=("phi",),
+    variants=(
+        Variant(name="naive-compiled", call=f"{CALLS}:evolve"),
+        Variant(
+            name="real-compiled", call=f"{CALLS}:make_evolve", compiles="parts", fullgraph=True
+        ),
+        Variant(
+            name="real-reduce-overhead",
+            call=f"{CALLS}:make_evolve",
+            compiles="parts",
+            mode="reduce-overhead",
+            fullgraph=True,
+            devices=("cuda",),
+        ),
+        # Without a matrix product there is nothing to tune on a CPU.
+        Variant(
+            name="real-max-autotune",
+            call=f"{CALLS}:make_evolve",
+            compiles="parts",
+            mode="max-autotune",
+            fullgraph=True,
+            devices=("cuda",),
+        ),
+    ),
+    source="Bao, Jaksch and Markowich, J. Comput. Phys. 187, 318 (2003); equation of Zynerji/iVHL",
+)
