@@ -1,0 +1,458 @@
+"""Locks: what exactly a cell holds, with hashes and without any address.
+
+A lock is a requirements file that ``uv pip sync --require-hashes --only-binary :all:`` installs
+from any mirror. Where no distribution exists, that is a result too, kept beside the locks as
+``<cell>.unavailable.txt`` with the resolver's reason.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ivhl.errors import LockError, SpecError, UnknownNameError
+from ivhl.matrix.interpreter import find_interpreter
+from ivhl.matrix.uv import run_uv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ivhl.matrix.spec import CellSpec, Matrix
+
+COMMAND = "nox -s lock"
+# Stands in a lock for the requirements that come from the matrix and not from a package.
+ASKED = "matrix.toml"
+_ASKED_FILE = "requirements.in"
+
+_PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[^\s;\\]+)(?: \\)?")
+_HASH = re.compile(r" {4}--hash=(?P<hash>[a-z0-9]+:[0-9a-f]{64,})(?: \\)?")
+_VIA = re.compile(r" {4}# (?:via(?: (?P<one>\S+))?| {2}(?P<several>\S+))")
+_DIGEST = re.compile(r"# Matrix digest: (?P<digest>[0-9a-f]+)")
+_ADDRESS = re.compile(r"[a-z][a-z+]*://\S*", re.IGNORECASE)
+_PATH = re.compile(r"(?:(?<=\s)|^)(?:/|~/|\.\.?/|[A-Za-z]:\\)\S+")
+
+# How uv 0.8 to 0.13 say that a package is there but not for this Python or platform. Everything
+# else may be a mistake or trouble of today, which must not be recorded as a fact. The real uv is
+# asked in tests.
+_NO_WHEEL = re.compile(r"has no (?:usable )?wheels|does not satisfy Python|requires Python")
+_NOT_REACHED = re.compile(r"was not found in the|network was disabled")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One package of a lock.
+
+    Attributes:
+        hashes: ``algorithm:hex`` of every distribution file, in the order of the lock.
+        via: The packages that ask for it; ``matrix.toml`` where the matrix itself does.
+    """
+
+    name: str
+    version: str
+    hashes: tuple[str, ...]
+    via: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LockState:
+    """What is known about the lock of one cell.
+
+    Attributes:
+        kind: ``unavailable`` when no distribution exists for this cell.
+        path: Where the lock is, or would be.
+        sha256: Of the file; ``None`` when it is missing.
+        message: Why it is unavailable, in the resolver's words; else empty.
+        digest: Of the rows of the matrix that it was made from.
+        pins: The packages, by name.
+    """
+
+    cell: CellSpec
+    kind: Literal["locked", "unavailable", "missing"]
+    path: Path
+    sha256: str | None = None
+    message: str = ""
+    digest: str = ""
+    pins: tuple[Pin, ...] = ()
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """Name to version."""
+        return {pin.name: pin.version for pin in self.pins}
+
+    def stale(self, matrix: Matrix) -> bool:
+        """Return whether it was made from another matrix. A missing lock is not stale."""
+        return self.kind != "missing" and self.digest != matrix_digest(matrix, self.cell)
+
+    def closure(self, package: str) -> frozenset[str]:
+        """Return the package and everything that it asks for, directly or not."""
+        found = {package} & self.packages.keys()
+        while more := {p.name for p in self.pins if found & set(p.via)} - found:
+            found |= more
+        return frozenset(found)
+
+
+def matrix_digest(matrix: Matrix, cell: CellSpec) -> str:
+    """Return a digest of what the matrix says about this cell; other rows do not change it."""
+    relevant = {
+        "also": sorted(matrix.also),
+        "exclude-newer": matrix.exclude_newer.isoformat(),
+        "platform": matrix.platform,
+        "python": cell.python,
+        "torch": cell.torch,
+    }
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def lock_path(root: Path, cell: CellSpec) -> Path:
+    """Return where the lock of the cell is kept."""
+    return root / "envs" / "locks" / f"{cell.id}.txt"
+
+
+def unavailable_path(root: Path, cell: CellSpec) -> Path:
+    """Return where it is kept that the cell has no lock, and why."""
+    return root / "envs" / "locks" / f"{cell.id}.unavailable.txt"
+
+
+def lock_state(root: Path, cell: CellSpec) -> LockState:
+    """Read the lock of a cell.
+
+    Raises:
+        LockError: If the file is not as it was made, or says both that there is a lock and that
+            there is none.
+    """
+    path, reason_path = lock_path(root, cell), unavailable_path(root, cell)
+    if path.exists() and reason_path.exists():
+        raise LockError(
+            f"{cell.id}: both {path.name} and {reason_path.name} exist", hint=_again(cell)
+        )
+    if reason_path.exists():
+        return _read(reason_path, cell, "unavailable")
+    if path.exists():
+        return _read(path, cell, "locked")
+    return LockState(cell=cell, kind="missing", path=path)
+
+
+def ensure_lock(root: Path, matrix: Matrix, cell: CellSpec) -> LockState:
+    """Return the lock of a cell and make it if there is none, as for a release asked for ad hoc.
+
+    Raises:
+        LockError: If there is a stale one (what was measured with it may be on record, so it is
+            not replaced in passing), or it cannot be made.
+        UnknownNameError: If there is no such release.
+    """
+    state = lock_state(root, cell)
+    if state.kind == "missing":
+        return make_lock(root, matrix, cell)
+    if state.stale(matrix):
+        raise LockError(
+            f"{state.path.name}: was made from another matrix.toml "
+            f"(digest {state.digest or 'missing'}, now {matrix_digest(matrix, cell)})",
+            hint=_again(cell),
+        )
+    return state
+
+
+def make_lock(root: Path, matrix: Matrix, cell: CellSpec) -> LockState:
+    """Lock one cell, as close as can be to the fresh locks of its release for other Pythons.
+
+    Raises:
+        UnknownNameError: If there is no such release; names the nearest.
+        SpecError: If the release is newer than the matrix allows.
+        LockError: If the registry cannot be asked, or what it says cannot be a lock.
+        InterpreterError: If a free-threaded Python is wanted and not there to be asked.
+    """
+    seed: dict[str, str] = {}
+    for other in matrix.cells(releases=[cell.torch]):
+        if other != cell:
+            state = lock_state(root, other)
+            if not state.stale(matrix):
+                seed = state.packages | seed
+    return _write(root, cell, _resolve(root, matrix, cell, seed))
+
+
+def lock_release(root: Path, matrix: Matrix, release: str) -> tuple[LockState, ...]:
+    """Lock a release for every Python of the matrix, with the same versions wherever possible.
+
+    The first Python resolves freely, the next prefer what it has. Where a later one cannot have
+    it, all are resolved once more, preferring what that one has. Differences that remain are for
+    ``diff_cells`` to report.
+
+    Raises:
+        UnknownNameError: If there is no such release; names the nearest.
+        SpecError: If the release is newer than the matrix allows.
+        LockError: If the registry cannot be asked, or what it says cannot be a lock.
+        InterpreterError: If a free-threaded Python is wanted and not there to be asked.
+    """
+    cells = matrix.cells(releases=[release])
+    texts: list[_Resolved] = []
+    seed: dict[str, str] = {}
+    for _ in range(2):
+        texts = []
+        latest: dict[str, str] = {}
+        for cell in cells:
+            resolved = _resolve(root, matrix, cell, seed)
+            texts.append(resolved)
+            seed = _packages(resolved) | seed
+            latest |= _packages(resolved)
+        if latest == seed:
+            break
+        seed = latest
+    return tuple(_write(root, cell, text) for cell, text in zip(cells, texts, strict=True))
+
+
+def lock_mistakes(state: LockState, matrix: Matrix) -> list[str]:
+    """Return what is wrong with a lock, one line each; empty when it is in order."""
+    name = state.path.name
+    if state.kind == "missing":
+        return [f"{name}: is missing"]
+    found = []
+    if state.stale(matrix):
+        found.append(
+            f"{name}: is stale, made from another matrix.toml (digest "
+            f"{state.digest or 'missing'}, now {matrix_digest(matrix, state.cell)})"
+        )
+    text = state.path.read_text(encoding="utf-8")
+    found += [f"{name}: {mistake}" for mistake in _text_mistakes(text)]
+    if state.kind == "unavailable":
+        if not state.message:
+            found.append(f"{name}: does not say why")
+        return found
+    found += [f"{name}: {mistake}" for mistake in _pin_mistakes(state.pins, state.cell)]
+    if not state.stale(matrix):
+        asked = {pin.name: pin.version for pin in state.pins if ASKED in pin.via}
+        if asked != (wanted := _asked(matrix, state.cell)):
+            found.append(
+                f"{name}: must ask for {_listed(wanted)} and nothing else (got {_listed(asked)})"
+            )
+    return found
+
+
+def parse_lock(text: str) -> tuple[Pin, ...]:
+    """Return the packages of a lock.
+
+    Raises:
+        ValueError: If a line is none that uv writes; names the line.
+    """
+    pins: list[tuple[str, str, list[str], list[str]]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        if match := _PIN.fullmatch(line):
+            pins.append((canonicalize_name(match["name"]), match["version"], [], []))
+        elif pins and (match := _HASH.fullmatch(line)):
+            pins[-1][2].append(match["hash"])
+        elif pins and (match := _VIA.fullmatch(line)):
+            pins[-1][3].extend(name for name in match.groups() if name)
+        else:
+            raise ValueError(f"line {number} is not as uv writes it (got {line.strip()!r})")
+    return tuple(Pin(n, v, tuple(hashes), tuple(via)) for n, v, hashes, via in pins)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    kind: Literal["locked", "unavailable"]
+    text: str
+
+
+def _packages(resolved: _Resolved) -> dict[str, str]:
+    pins = parse_lock(resolved.text) if resolved.kind == "locked" else ()
+    return {pin.name: pin.version for pin in pins}
+
+
+def _asked(matrix: Matrix, cell: CellSpec) -> dict[str, str]:
+    asked = {"torch": cell.torch}
+    for requirement in map(Requirement, matrix.also):
+        (specifier,) = requirement.specifier
+        asked[canonicalize_name(requirement.name)] = specifier.version
+    return asked
+
+
+def _resolve(root: Path, matrix: Matrix, cell: CellSpec, seed: Mapping[str, str]) -> _Resolved:
+    """Ask uv for a lock, which prefers the versions of the seed where they are possible."""
+    requirements = [f"{name}=={version}" for name, version in _asked(matrix, cell).items()]
+    said, text = _compile(root, matrix, cell.python, requirements, seed)
+    header = (
+        f"# The packages of {cell.id}. Made by `{COMMAND}` from envs/matrix.toml; do not edit.\n"
+        f"# Nothing published after {matrix.exclude_newer}, for {matrix.platform}.\n"
+        f"# Matrix digest: {matrix_digest(matrix, cell)}\n"
+    )
+    if text is None:
+        reason = _why_unavailable(root, matrix, cell, said)
+        header = header.replace("The packages of", "No packages for", 1)
+        text = header + "\n" + "".join(f"{line}".rstrip() + "\n" for line in reason.splitlines())
+        resolved = _Resolved("unavailable", text)
+        mistakes = list(_text_mistakes(text))
+    else:
+        text = header + "\n" + text.replace(f"-r {_ASKED_FILE}", ASKED)
+        resolved = _Resolved("locked", text)
+        mistakes = [*_text_mistakes(text), *_pin_mistakes(parse_lock(text), cell)]
+    if mistakes:
+        raise LockError(
+            f"{cell.id}: what uv gave cannot be a lock: " + "; ".join(mistakes),
+            hint="see which index or find-links setting of uv it comes from, and leave that out",
+        )
+    return resolved
+
+
+def _compile(
+    root: Path,
+    matrix: Matrix,
+    python: str,
+    requirements: Sequence[str],
+    seed: Mapping[str, str],
+    *options: str,
+) -> tuple[str, str | None]:
+    """Return what uv said, and the requirements, ``None`` when there is no solution."""
+    # A free-threaded Python has no version of its own: only its interpreter knows its ABI. Any
+    # other is described by its number, and an explicit interpreter keeps uv from searching
+    # (where a shim of pyenv makes it stop).
+    free_threaded = python.endswith("t")
+    interpreter = find_interpreter(root, python).path if free_threaded else sys.executable
+    day_after = matrix.exclude_newer + dt.timedelta(days=1)
+    with tempfile.TemporaryDirectory(prefix="ivhl-lock-") as name:
+        # In a folder of its own, with relative names, so that no path gets into the lock.
+        folder = Path(name)
+        (folder / _ASKED_FILE).write_text("\n".join(requirements) + "\n", encoding="utf-8")
+        out = folder / "lock.txt"
+        out.write_text("".join(f"{n}=={v}\n" for n, v in seed.items()), encoding="utf-8")
+        process = run_uv(
+            [
+                *("pip", "compile", _ASKED_FILE, "--output-file", out.name, "--quiet"),
+                *("--generate-hashes", "--only-binary", ":all:", "--no-header"),
+                *("--no-emit-index-url", "--no-emit-find-links", "--no-emit-index-annotation"),
+                *("--python", str(interpreter), "--python-version", python.removesuffix("t")),
+                *("--python-platform", matrix.platform),
+                # A day alone would end by the clock of this machine's time zone.
+                *("--exclude-newer", f"{day_after}T00:00:00Z"),
+                *options,
+            ],
+            cwd=folder,
+        )
+        said = process.stderr.strip()
+        return said, out.read_text(encoding="utf-8") if process.returncode == 0 else None
+
+
+def _why_unavailable(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> str:
+    """Return uv's reason when it is one that will still hold tomorrow.
+
+    Raises:
+        UnknownNameError: If there is no such release.
+        SpecError: If the release is newer than the matrix allows.
+        LockError: If it is anything else.
+    """
+    if "No solution found" not in said or _NOT_REACHED.search(said):
+        raise LockError(
+            f"{cell.id}: the package registry cannot be asked: {_told(said)}",
+            hint="see whether the network and uv's index settings are as they should be, then "
+            "try again; nothing was recorded",
+        )
+    if f"there is no version of torch=={cell.torch} " in said:
+        if "filtered by `exclude-newer`" in said:
+            raise SpecError(
+                f"PyTorch release: must not be newer than exclude-newer of envs/matrix.toml, "
+                f"{matrix.exclude_newer} (got {cell.torch!r}): {_told(said)}",
+                hint=f"raise exclude-newer and make all locks again: {COMMAND}",
+            )
+        known = {*matrix.releases("extended"), *_nearest_releases(root, matrix, cell)}
+        raise UnknownNameError("PyTorch release", cell.torch, known)
+    if not _NO_WHEEL.search(said):
+        raise LockError(
+            f"{cell.id}: cannot be resolved: {_told(said)}",
+            hint="see `also` and `platform` in envs/matrix.toml; nothing was recorded",
+        )
+    return "\n".join(
+        line.removeprefix("  cause: ")
+        for line in said.splitlines()
+        if not line.startswith("error:")
+    )
+
+
+def _nearest_releases(root: Path, matrix: Matrix, cell: CellSpec) -> Iterator[str]:
+    """Yield the releases just before and just after one that does not exist, from the registry."""
+    for sign, resolution in (("<", "highest"), (">", "lowest")):
+        options = ("--no-deps", "--no-annotate", "--resolution", resolution)
+        _, text = _compile(root, matrix, cell.python, [f"torch{sign}{cell.torch}"], {}, *options)
+        yield from (pin.version for pin in parse_lock(text or ""))
+
+
+def _told(said: str) -> str:
+    """Return uv's message in one line."""
+    lines = (line.strip() for line in said.splitlines())
+    return " ".join(line.removeprefix("error: ") for line in lines if line)
+
+
+def _write(root: Path, cell: CellSpec, resolved: _Resolved) -> LockState:
+    path, other = lock_path(root, cell), unavailable_path(root, cell)
+    if resolved.kind == "unavailable":
+        path, other = other, path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Whole or not at all: half a lock would still install.
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(resolved.text, encoding="utf-8", newline="\n")
+    draft.replace(path)
+    other.unlink(missing_ok=True)
+    return lock_state(root, cell)
+
+
+def _read(path: Path, cell: CellSpec, kind: Literal["locked", "unavailable"]) -> LockState:
+    try:
+        data = path.read_bytes()
+        text = data.decode()
+        pins = parse_lock(text) if kind == "locked" else ()
+    except (OSError, ValueError) as error:
+        raise LockError(f"{path.name}: {error}", hint=_again(cell)) from error
+    digest = _DIGEST.search(text)
+    body = [line for line in text.splitlines() if not line.startswith("#")]
+    return LockState(
+        cell=cell,
+        kind=kind,
+        path=path,
+        sha256=hashlib.sha256(data).hexdigest(),
+        message="\n".join(body).strip() if kind == "unavailable" else "",
+        digest=digest["digest"] if digest else "",
+        pins=pins,
+    )
+
+
+def _text_mistakes(text: str) -> Iterator[str]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if match := _ADDRESS.search(line):
+            yield f"line {number}: must hold no address (got {match[0]!r})"
+        elif match := _PATH.search(line):
+            yield f"line {number}: must hold no path (got {match[0]!r})"
+
+
+def _pin_mistakes(pins: Sequence[Pin], cell: CellSpec) -> Iterator[str]:
+    names = {pin.name for pin in pins}
+    for pin in pins:
+        if not pin.hashes:
+            yield f"{pin.name}: must have a hash"
+        if "+" in pin.version:
+            yield f"{pin.name}: a local version is not on every mirror (got {pin.version})"
+        if not set(pin.via) <= {*names, ASKED} or not pin.via:
+            yield f"{pin.name}: nothing in the lock asks for it (got {_listed(pin.via)})"
+    versions = [pin.version for pin in pins if pin.name == "torch"]
+    if versions != [cell.torch]:
+        yield f"torch: must be {cell.torch} (got {_listed(versions)})"
+
+
+def _listed(items: Mapping[str, str] | Sequence[str]) -> str:
+    if not items:
+        return "nothing"
+    return ", ".join(
+        [f"{n}=={v}" for n, v in sorted(items.items())] if hasattr(items, "items") else items
+    )
+
+
+def _again(cell: CellSpec) -> str:
+    return f"make it again: ivhl matrix lock --torch {cell.torch}"
