@@ -30,3 +30,7 @@ def main() -> None:
             console.print("[bold]next:[/]", end=" ")
             console.print(error.hint, markup=False)
         sys.exit(error.exit_code)
+
+
+# Each registers its commands on ``app``, which must exist before.
+from ivhl.cli import matrix as _matrix  # noqa: E402, F401

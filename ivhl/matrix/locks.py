@@ -363,7 +363,8 @@ def _why_unavailable(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> s
                 f"{matrix.exclude_newer} (got {cell.torch!r}): {_told(said)}",
                 hint=f"raise exclude-newer and make all locks again: {COMMAND}",
             )
-        known = {*matrix.releases("extended"), *_nearest_releases(root, matrix, cell)}
+        # Near in number, not in spelling: 2.5.1 and 2.6.0 for 2.5.7, rather than 2.9.1.
+        known = tuple(_nearest_releases(root, matrix, cell)) or matrix.releases("extended")
         raise UnknownNameError("PyTorch release", cell.torch, known)
     if not _NO_WHEEL.search(said):
         raise LockError(

@@ -36,8 +36,9 @@ _RULES = {
     "tuple_type": "must be a list",
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
-    "extra_forbidden": "is no key of the matrix",
+    "extra_forbidden": "is no known key",
     "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
 }
 
 
@@ -229,13 +230,19 @@ class Matrix(_Model):
             for release in sorted(chosen, key=Version)
         )
 
-    def cell(self, cell_id: str) -> CellSpec:
-        """Return the cell of the matrix, of either tier, that has this id.
+    def cell(self, cell_id: str, releases: Sequence[str] = ()) -> CellSpec:
+        """Return the cell that has this id.
+
+        Args:
+            cell_id: Compared with the ids of cells, never parsed.
+            releases: Releases beyond those of the matrix whose cells are meant too.
 
         Raises:
-            UnknownNameError: If none has; names the nearest.
+            UnknownNameError: If there is none; names the nearest.
+            SpecError: If one of ``releases`` does not look like a release.
         """
-        cells = {cell.id: cell for cell in self.cells(tier="extended")}
+        chosen = [*self.releases("extended"), *releases]
+        cells = {cell.id: cell for cell in self.cells(releases=chosen)}
         if cell_id not in cells:
             raise UnknownNameError("cell", cell_id, cells)
         return cells[cell_id]
@@ -273,14 +280,20 @@ def load_matrix(path: Path) -> Matrix:
     return matrix
 
 
-def explain(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """Return a line per mistake: where it is, the rule and the value seen."""
-    return [_explain(mistake, model) for mistake in error.errors(include_url=False)]
+def explain(error: ValidationError, model: type[BaseModel], place: str = "") -> list[str]:
+    """Return a line per mistake: where it is, the rule and the value seen.
+
+    Args:
+        error: What pydantic found.
+        model: The model that it checked.
+        place: Of the table in its file; empty for the whole file.
+    """
+    return [_explain(mistake, model, place) for mistake in error.errors(include_url=False)]
 
 
-def _explain(mistake: Any, model: type[BaseModel]) -> str:  # noqa: ANN401  (pydantic's own dict)
-    *parents, last = mistake["loc"]
-    place = ".".join(map(str, (*parents, last)))
+def _explain(mistake: Any, model: type[BaseModel], table: str) -> str:  # noqa: ANN401  (pydantic's)
+    loc = mistake["loc"]
+    place = ".".join(map(str, [table, *loc] if table else loc))
     kind = mistake["type"]
     if kind == "value_error":
         rule = str(mistake["ctx"]["error"])
@@ -291,8 +304,8 @@ def _explain(mistake: Any, model: type[BaseModel]) -> str:  # noqa: ANN401  (pyd
     if kind == "missing":
         return f"{place}: {rule}"
     if kind == "extra_forbidden":
-        keys = sorted(_keys_at(model, parents))
-        near = get_close_matches(str(last), keys, n=1)
+        keys = sorted(_keys_at(model, loc[:-1]))
+        near = get_close_matches(str(loc[-1]), keys, n=1)
         meant = f"did you mean {near[0]}?" if near else f"known: {', '.join(keys)}"
         return f"{place}: {rule}; {meant}"
     return f"{place}: {rule} (got {_shown(mistake['input'])})"

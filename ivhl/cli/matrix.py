@@ -1,0 +1,303 @@
+"""``ivhl matrix``: the cells, their locks and their Pythons."""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ivhl.cli import app
+from ivhl.errors import InterpreterError, IvhlError, LockError
+from ivhl.matrix.check import check_locks
+from ivhl.matrix.diff import diff_cells
+from ivhl.matrix.interpreter import Interpreter, find_interpreter
+from ivhl.matrix.locks import lock_release, lock_state
+from ivhl.matrix.project import load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ivhl.matrix.diff import CellDiff
+    from ivhl.matrix.locks import LockState
+    from ivhl.matrix.spec import CellSpec, Matrix
+
+matrix_app = typer.Typer(
+    name="matrix",
+    help="Show, check and lock the cells: every Python with every PyTorch release.",
+    no_args_is_help=True,
+)
+app.add_typer(matrix_app)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+PythonOption = Annotated[list[str] | None, typer.Option("--python", help="Only this Python.")]
+TorchOption = Annotated[
+    list[str] | None, typer.Option("--torch", help="Only this PyTorch release, of any tier.")
+]
+AdHocOption = Annotated[
+    list[str] | None,
+    typer.Option("--torch", help="Also know the cells of this release, not in the matrix."),
+]
+
+_COLOURS = {"locked": "green", "unavailable": "yellow", "missing": "red", "stale": "red"}
+
+
+@matrix_app.command("list")
+def list_cells(
+    python: PythonOption = None,
+    torch: TorchOption = None,
+    tier: Annotated[
+        Literal["default", "extended"],
+        typer.Option(help="Releases to list; extended includes default."),
+    ] = "extended",
+    *,
+    as_json: Json = False,
+) -> None:
+    """List cells with their tier, lock and interpreter."""
+    root, matrix = load()
+    cells = matrix.cells(python or (), torch or (), tier)
+    found = {name: _interpreter(root, name) for name in {cell.python for cell in cells}}
+    rows = []
+    for cell in cells:
+        interpreter = found[cell.python]
+        state = _state(root, matrix, cell)
+        rows.append(
+            {
+                "id": cell.id,
+                "python": cell.python,
+                "torch": cell.torch,
+                "tier": matrix.tier(cell.torch),
+                "lock": state["lock"],
+                "message": state["message"],
+                "interpreter": str(interpreter.path) if interpreter else None,
+                "python_full": interpreter.full_version if interpreter else None,
+            }
+        )
+    if as_json:
+        _print_json(rows)
+        return
+    table = Table("cell", "tier", "lock", "Python", box=None, pad_edge=False)
+    for row in rows:
+        colour = _COLOURS.get(str(row["lock"]), "red")
+        table.add_row(
+            row["id"],
+            row["tier"] or "not in the matrix",
+            f"[{colour}]{row['lock']}[/]",
+            row["python_full"] or f"[red]not found: {row['python']}[/]",
+        )
+    console = _console()
+    console.print(table)
+    counts = [str(row["lock"]) for row in rows]
+    summary = ", ".join(f"{counts.count(kind)} {kind}" for kind in dict.fromkeys(counts))
+    console.print(f"\n{len(rows)} cells: {summary}")
+
+
+@matrix_app.command()
+def show(
+    cell: Annotated[str, typer.Argument(help="A cell, e.g. py3.12-torch2.6.0.")],
+    torch: AdHocOption = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show one cell: its lock, its packages and its interpreter."""
+    root, matrix = load()
+    spec = matrix.cell(cell, torch or ())
+    state = lock_state(root, spec)
+    stale = state.stale(matrix)
+    try:
+        interpreter: Interpreter | None = find_interpreter(root, spec.python, install=False)
+        missing = ""
+    except InterpreterError as error:
+        interpreter, missing = None, str(error)
+    if as_json:
+        _print_json(
+            {
+                "id": spec.id,
+                "python": spec.python,
+                "torch": spec.torch,
+                "tier": matrix.tier(spec.torch),
+                "lock": "stale" if stale else state.kind,
+                "path": state.path.relative_to(root).as_posix(),
+                "sha256": state.sha256,
+                "message": state.message,
+                "packages": state.packages,
+                "interpreter": str(interpreter.path) if interpreter else None,
+                "python_full": interpreter.full_version if interpreter else None,
+            }
+        )
+        return
+    console = _console()
+    facts = {
+        "cell": spec.id,
+        "tier": matrix.tier(spec.torch) or "not in the matrix",
+        "lock": f"{'stale' if stale else state.kind}, {state.path.relative_to(root).as_posix()}",
+        "sha256": state.sha256 or "-",
+        "Python": f"{interpreter.full_version}, {interpreter.path}" if interpreter else missing,
+    }
+    for name, value in facts.items():
+        console.print(f"{name:<8}{value}", markup=False)
+    if state.message:
+        console.print(f"\n{state.message}", markup=False)
+    if state.pins:
+        table = Table("package", "version", "asked for by", box=None, pad_edge=False)
+        for pin in state.pins:
+            table.add_row(pin.name, pin.version, ", ".join(pin.via))
+        console.print()
+        console.print(table)
+
+
+@matrix_app.command()
+def diff(
+    first: Annotated[str, typer.Argument(help="A cell.")],
+    second: Annotated[str, typer.Argument(help="Another cell.")],
+    torch: AdHocOption = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Say how two cells differ, and whether they may be compared; exit 1 when they may not."""
+    root, matrix = load()
+    cells = [matrix.cell(cell_id, torch or ()) for cell_id in (first, second)]
+    found = diff_cells(root, matrix, *cells)
+    if as_json:
+        _print_json(
+            {
+                "first": found.first.id,
+                "second": found.second.id,
+                "axis": found.axis,
+                "matched": found.matched,
+                "reasons": found.reasons,
+                "added": dict(found.added),
+                "removed": dict(found.removed),
+                "changed": dict(found.changed),
+                "forced": dict(found.forced),
+            }
+        )
+    else:
+        _print_diff(found)
+    if not found.matched:
+        raise typer.Exit(1)
+
+
+def _print_diff(found: CellDiff) -> None:
+    console = _console()
+    differences = {
+        **{name: (version, "-") for name, version in found.removed.items()},
+        **{name: ("-", version) for name, version in found.added.items()},
+        **found.changed,
+    }
+    if differences:
+        table = Table(
+            "package", found.first.id, found.second.id, "forced", box=None, pad_edge=False
+        )
+        for name, (old, new) in sorted(differences.items()):
+            table.add_row(name, old, new, found.forced.get(name, "[red]no[/]"))
+        console.print(table)
+        console.print()
+    axis = {"none": "the same cell", "both": "both axes differ"}.get(
+        found.axis, f"differ in {found.axis}"
+    )
+    if found.matched:
+        console.print(f"[green]matched[/]: {axis}, and in nothing that this does not force")
+    for reason in found.reasons:
+        console.print("[red]not matched[/]:", end=" ")
+        console.print(reason, markup=False)
+
+
+@matrix_app.command()
+def check() -> None:
+    """Check the matrix and every lock; print all problems, exit 1 if there is one."""
+    root, matrix = load()
+    problems = check_locks(root, matrix)
+    console = _console()
+    for problem in problems:
+        console.print(problem, markup=False)
+    if problems:
+        count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+        console.print(f"[red]{count}[/]; next: ivhl matrix lock, then read the diff")
+        raise typer.Exit(1)
+    n_cells = len(matrix.cells(tier="extended"))
+    console.print(f"[green]in order[/]: {n_cells} cells, locks fresh, hashed and matched")
+
+
+@matrix_app.command()
+def lock(
+    torch: TorchOption = None,
+    *,
+    every: Annotated[
+        bool, typer.Option("--all", help="Make every lock again, also those in order.")
+    ] = False,
+) -> None:
+    """Make the locks that are missing or stale, each release for all Pythons together.
+
+    A release named with --torch is locked again in any case, and need not be in the matrix.
+    """
+    root, matrix = load()
+    if torch:
+        releases: Sequence[str] = tuple(dict.fromkeys(matrix.release(text) for text in torch))
+    else:
+        releases = [
+            release
+            for release in matrix.releases("extended")
+            if every
+            or any(
+                _state(root, matrix, cell)["lock"] not in {"locked", "unavailable"}
+                for cell in matrix.cells(releases=[release])
+            )
+        ]
+    console = _console()
+    failed: list[IvhlError] = []
+
+    def lock_one(release: str) -> tuple[LockState, ...] | IvhlError:
+        try:
+            return lock_release(root, matrix, release)
+        except IvhlError as error:
+            return error
+
+    # One release that fails must not cost the others.
+    with ThreadPoolExecutor(4) as pool:
+        for states in pool.map(lock_one, releases):
+            if isinstance(states, IvhlError):
+                failed.append(states)
+                continue
+            for state in states:
+                colour = _COLOURS[state.kind]
+                detail = f"{len(state.pins)} packages" if state.pins else state.message
+                console.print(f"[{colour}]{state.kind}[/] {state.cell.id}:", end=" ")
+                console.print(detail.partition("\n")[0], markup=False)
+    if len(failed) == 1:
+        raise failed[0]
+    if failed:
+        hints = "\n".join(dict.fromkeys(error.hint for error in failed if error.hint))
+        raise LockError("\n".join(map(str, failed)), hint=hints)
+    if not releases:
+        console.print("every lock is there and fresh; --all makes them again")
+
+
+def _state(root: Path, matrix: Matrix, cell: CellSpec) -> dict[str, str]:
+    try:
+        state = lock_state(root, cell)
+    except LockError as error:
+        return {"lock": "damaged", "message": str(error)}
+    return {"lock": "stale" if state.stale(matrix) else state.kind, "message": state.message}
+
+
+def _interpreter(root: Path, python: str) -> Interpreter | None:
+    try:
+        return find_interpreter(root, python, install=False)
+    except InterpreterError:
+        return None
+
+
+def _console() -> Console:
+    # Made at each use, so that it writes to what stdout is now. A pipe gets whole lines.
+    wide = None if sys.stdout.isatty() else 1000
+    return Console(highlight=False, soft_wrap=True, width=wide)
+
+
+def _print_json(value: Any) -> None:  # noqa: ANN401  (whatever json takes)
+    typer.echo(json.dumps(value, indent=2, allow_nan=False))

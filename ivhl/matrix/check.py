@@ -1,0 +1,70 @@
+"""Whether the matrix and its locks are in order: every problem at once."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ivhl.errors import LockError
+from ivhl.matrix.diff import diff_locks
+from ivhl.matrix.locks import lock_mistakes, lock_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from ivhl.matrix.locks import LockState
+    from ivhl.matrix.spec import CellSpec, Matrix
+
+
+def check_locks(root: Path, matrix: Matrix) -> list[str]:
+    """Return what is wrong with the locks of the matrix, one line each.
+
+    Every cell must have a lock that is fresh, hashed and free of addresses and paths, or a fresh
+    statement that it is unavailable; the cells of a release must be matched, and those of a Python
+    too; every forced difference must still be one.
+    """
+    problems: list[str] = []
+    states: dict[CellSpec, LockState] = {}
+    for cell in matrix.cells(tier="extended"):
+        try:
+            state = lock_state(root, cell)
+        except LockError as error:
+            problems.append(str(error))
+            continue
+        mistakes = lock_mistakes(state, matrix)
+        problems += mistakes
+        if state.kind == "locked" and not mistakes:
+            states[cell] = state
+    problems += _not_matched(matrix, states)
+    problems += _not_needed(matrix, states)
+    return problems
+
+
+def _not_matched(matrix: Matrix, states: Mapping[CellSpec, LockState]) -> Iterator[str]:
+    """Yield the reasons why neighbours are not matched; being matched is transitive enough."""
+    columns = [
+        [cell for cell in states if cell.torch == release]
+        for release in matrix.releases("extended")
+    ]
+    rows = [[cell for cell in states if cell.python == python] for python in matrix.pythons]
+    for line in (*columns, *rows):
+        for first, second in pairwise(line):
+            diff = diff_locks(matrix, states[first], states[second])
+            yield from (
+                f"{first.id} and {second.id} are not matched: {reason}" for reason in diff.reasons
+            )
+
+
+def _not_needed(matrix: Matrix, states: Mapping[CellSpec, LockState]) -> Iterator[str]:
+    for index, row in enumerate(matrix.forced):
+        there = [s for cell, s in states.items() if cell.torch == row.torch]
+        have = [s.cell.python for s in there if row.package in s.packages]
+        named = [s.cell.python for s in there if s.cell.python in row.pythons]
+        # One Python alone shows no difference; the other's missing lock is a problem of its own.
+        if len(there) > 1 and (have != named or len(have) in (0, len(there))):
+            yield (
+                f"matrix.toml: forced.{index}: is not so (any more): {row.package} of torch "
+                f"{row.torch} is in the locks for Python {', '.join(have) or 'none'} "
+                f"(got {', '.join(row.pythons)})"
+            )

@@ -1,0 +1,164 @@
+"""Whether two cells may be compared: they must differ in what was asked for and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ivhl.matrix.locks import lock_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from ivhl.matrix.locks import LockState
+    from ivhl.matrix.spec import CellSpec, Matrix
+
+Axis = Literal["none", "python", "torch", "both"]
+
+# Why a difference is not forced.
+_WHY: dict[Axis, str] = {
+    "none": "",
+    "python": ", which no [[forced]] row of matrix.toml excuses",
+    "torch": ", which torch does not ask for",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CellDiff:
+    """How the locks of two cells differ.
+
+    Attributes:
+        axis: What differs between the two cells by intention.
+        added: Packages that only the second has, with their version.
+        removed: Packages that only the first has, with their version.
+        changed: Packages with another version in the second: from, to.
+        forced: Differences that the axis brings with it, each with the reason.
+        reasons: Why the cells are not matched; empty when they are.
+    """
+
+    first: CellSpec
+    second: CellSpec
+    axis: Axis
+    added: Mapping[str, str]
+    removed: Mapping[str, str]
+    changed: Mapping[str, tuple[str, str]]
+    forced: Mapping[str, str]
+    reasons: tuple[str, ...]
+
+    @property
+    def matched(self) -> bool:
+        """Whether the cells differ on one axis at most, and in what that forces."""
+        return not self.reasons
+
+
+def diff_cells(root: Path, matrix: Matrix, first: CellSpec, second: CellSpec) -> CellDiff:
+    """Compare the locks of two cells.
+
+    Between two Pythons every version must be equal, and a package may be on one side only where
+    the matrix says that it is forced. Between two releases the differences must lie in torch's own
+    closure: what torch asks for, directly or not. Two cells that differ in both are not matched.
+
+    Raises:
+        LockError: If a lock is not as it was made.
+    """
+    return diff_locks(matrix, lock_state(root, first), lock_state(root, second))
+
+
+def diff_locks(matrix: Matrix, first: LockState, second: LockState) -> CellDiff:
+    """Compare two locks; see ``diff_cells``."""
+    one, two = first.packages, second.packages
+    added = {name: two[name] for name in sorted(two.keys() - one.keys())}
+    removed = {name: one[name] for name in sorted(one.keys() - two.keys())}
+    changed = {
+        name: (one[name], two[name])
+        for name in sorted(one.keys() & two.keys())
+        if one[name] != two[name]
+    }
+    axis = _axis(first.cell, second.cell)
+    forced: dict[str, str] = {}
+    if axis == "python":
+        presence = {**added, **removed}
+        forced = {name: r for name in presence if (r := _forced(matrix, first, second, name))}
+    elif axis == "torch":
+        closure = first.closure("torch") | second.closure("torch")
+        inside = sorted({*added, *removed, *changed} & closure)
+        forced = {name: _asked_by(name, first, second) for name in inside}
+    reasons = [*_not_locked(matrix, first), *_not_locked(matrix, second)]
+    if not reasons and axis == "both":
+        reasons.append(
+            f"both axes differ: Python {first.cell.python} and {second.cell.python}, "
+            f"torch {first.cell.torch} and {second.cell.torch}"
+        )
+    elif not reasons:  # a lock that is not there differs in everything, which says nothing
+        ids = first.cell.id, second.cell.id
+        differing = {
+            **{n: f"{n} {v} is in {ids[0]} but not in {ids[1]}" for n, v in removed.items()},
+            **{n: f"{n} {v} is in {ids[1]} but not in {ids[0]}" for n, v in added.items()},
+            **{n: f"{n} is {v} in {ids[0]} but {w} in {ids[1]}" for n, (v, w) in changed.items()},
+        }
+        reasons += [
+            f"{text}{_WHY[axis]}" for name, text in differing.items() if name not in forced
+        ]
+        reasons += _other_files(first, second)
+    return CellDiff(
+        first=first.cell,
+        second=second.cell,
+        axis=axis,
+        added=added,
+        removed=removed,
+        changed=changed,
+        forced=forced,
+        reasons=tuple(reasons),
+    )
+
+
+def _axis(first: CellSpec, second: CellSpec) -> Axis:
+    if first.python == second.python:
+        return "none" if first.torch == second.torch else "torch"
+    return "python" if first.torch == second.torch else "both"
+
+
+def _not_locked(matrix: Matrix, state: LockState) -> Iterator[str]:
+    if state.kind == "unavailable":
+        yield f"{state.cell.id} is unavailable: {state.message.splitlines()[0]}"
+    elif state.kind == "missing":
+        yield f"{state.cell.id} has no lock; make it: ivhl matrix lock --torch {state.cell.torch}"
+    elif state.stale(matrix):
+        yield (
+            f"the lock of {state.cell.id} is stale; make it again: "
+            f"ivhl matrix lock --torch {state.cell.torch}"
+        )
+
+
+def _forced(matrix: Matrix, first: LockState, second: LockState, name: str) -> str:
+    """Return why the package is on one side only, nothing if the matrix does not say."""
+    has, lacks = (first, second) if name in first.packages else (second, first)
+    for row in matrix.forced:
+        if (
+            (row.torch, row.package) == (has.cell.torch, name)
+            and has.cell.python in row.pythons
+            and lacks.cell.python not in row.pythons
+        ):
+            return row.reason
+    return ""
+
+
+def _asked_by(name: str, first: LockState, second: LockState) -> str:
+    asking = {
+        f"{via} {state.packages[via]}" if via in state.packages else via
+        for state in (first, second)
+        for pin in state.pins
+        if pin.name == name
+        for via in pin.via
+    }
+    return "the release itself" if name == "torch" else f"asked for by {', '.join(sorted(asking))}"
+
+
+def _other_files(first: LockState, second: LockState) -> Iterator[str]:
+    """Yield packages of equal version that cannot be the same distribution."""
+    hashes = {(pin.name, pin.version): set(pin.hashes) for pin in first.pins}
+    for pin in second.pins:
+        others = hashes.get((pin.name, pin.version))
+        if others is not None and not others & set(pin.hashes):
+            yield f"{pin.name} {pin.version} has no hash in common in the two locks"

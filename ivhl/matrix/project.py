@@ -1,0 +1,119 @@
+"""The project under test: where it is and what it declares."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from ivhl.errors import SpecError
+from ivhl.matrix.spec import Matrix, explain, load_matrix
+
+_T = TypeVar("_T", bound=BaseModel)
+
+MATRIX = Path("envs", "matrix.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What ``pyproject.toml`` says that matters here.
+
+    Attributes:
+        root: Folder that holds ``pyproject.toml`` and ``envs/matrix.toml``.
+        name: ``[project] name``.
+        workloads: ``[tool.ivhl] workloads``, of the form ``module:ATTRIBUTE``.
+    """
+
+    root: Path
+    name: str
+    workloads: str
+
+
+def _reference(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
+        raise ValueError("must be of the form 'module:ATTRIBUTE'")
+    return text
+
+
+class _Tool(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    workloads: Annotated[str, AfterValidator(_reference)]
+
+
+class _Named(BaseModel):
+    # The other keys of [project] are the build backend's to judge.
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    name: Annotated[str, Field(min_length=1)]
+
+
+def find_root(start: Path | None = None) -> Path:
+    """Return the nearest folder, from ``start`` upwards, that holds ``envs/matrix.toml``.
+
+    Args:
+        start: Where to begin; the current folder when ``None``.
+
+    Raises:
+        SpecError: If there is none.
+    """
+    start = (start or Path.cwd()).resolve()
+    for folder in (start, *start.parents):
+        if (folder / MATRIX).is_file():
+            return folder
+    raise SpecError(
+        f"no {MATRIX.as_posix()} in {start} or in a folder above it",
+        hint="run this inside an ivhl project",
+    )
+
+
+def load_project(root: Path) -> Project:
+    """Read what ``pyproject.toml`` says about the project.
+
+    Raises:
+        SpecError: If the file is missing, no TOML, or breaks rules; all mistakes at once.
+    """
+    path = root / "pyproject.toml"
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SpecError(
+            f"no pyproject.toml in {root}", hint="it must stand beside the folder envs/"
+        ) from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SpecError(
+            f"pyproject.toml: is not valid TOML: {error}", hint=f"correct {path}"
+        ) from error
+    mistakes: list[str] = []
+    named = _table(raw.get("project", {}), _Named, "project", mistakes)
+    tools = raw.get("tool", {})
+    declared = tools.get("ivhl", {}) if isinstance(tools, dict) else tools
+    tool = _table(declared, _Tool, "tool.ivhl", mistakes)
+    if named is None or tool is None:
+        raise SpecError(
+            "\n".join(f"pyproject.toml: {mistake}" for mistake in mistakes),
+            hint='it needs [project] name = "..." and [tool.ivhl] workloads = "module:ATTRIBUTE"',
+        )
+    return Project(root=root, name=named.name, workloads=tool.workloads)
+
+
+def load(start: Path | None = None) -> tuple[Path, Matrix]:
+    """Return the root of the project around ``start`` and its matrix.
+
+    Raises:
+        SpecError: If there is no project, or its matrix is not valid.
+    """
+    root = find_root(start)
+    return root, load_matrix(root / MATRIX)
+
+
+def _table(raw: object, model: type[_T], place: str, mistakes: list[str]) -> _T | None:
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        mistakes += explain(error, model, place)
+        return None
