@@ -119,6 +119,12 @@ def release_key(version: str) -> tuple[bool, Version, str]:
         return (True, Version("0"), version)
 
 
+def python_key(python: str) -> tuple[bool, Version, str]:
+    """Return a key that sorts Pythons; a free-threaded one (``3.14t``) follows its twin."""
+    unknown, version, _ = release_key(python.removesuffix("t"))
+    return (unknown, version, python)
+
+
 def is_slow(speedup: Interval, aa: Interval | None) -> bool:
     """Say whether compiled is slower than eager beyond what noise alone does in the same run."""
     bar = 1.0 if aa is None else min(1.0, aa.low)
@@ -191,7 +197,7 @@ def _series_of(record: RunRecord) -> Series:
 
 
 def _row_key(row: Row) -> tuple[object, ...]:
-    return (*row.series, release_key(row.python), release_key(row.torch), row.cell)
+    return (*row.series, python_key(row.python), release_key(row.torch), row.cell)
 
 
 def _empty_row(cell_id: str, python: str, torch: str, series: Series, reason: str | None) -> Row:
@@ -246,7 +252,7 @@ def support(rows: Iterable[Row]) -> tuple[Support, ...]:
     return tuple(
         _support(series, python, group)
         for (series, python), group in sorted(
-            groups.items(), key=lambda item: (item[0][0], release_key(item[0][1]))
+            groups.items(), key=lambda item: (item[0][0], python_key(item[0][1]))
         )
     )
 

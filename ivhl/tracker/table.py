@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ivhl.tracker.compat import compat_rows, release_key
+from ivhl.tracker.compat import compat_rows, python_key, release_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -101,7 +101,7 @@ def short_message(text: str) -> str:
 def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> RenderableType:
     cells = {row.cell: row for row in rows}
     columns = sorted(
-        cells, key=lambda c: (release_key(cells[c].python), release_key(cells[c].torch), c)
+        cells, key=lambda c: (python_key(cells[c].python), release_key(cells[c].torch), c)
     )
     entries = {(row.series, row.cell): _entry(row, reasons) for row in rows}
     series = list(dict.fromkeys(row.series for row in rows))
@@ -113,7 +113,7 @@ def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> Rendera
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
         table.add_column("workload", overflow="fold", min_width=label_width)
         for cell in columns[start : start + fitting]:
-            table.add_column(cell, overflow="fold")
+            table.add_column(cell, overflow="fold", min_width=entry_width)
         workload = None
         for one in series:
             if one.workload != workload:

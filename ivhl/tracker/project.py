@@ -1,0 +1,93 @@
+"""A project as the views need it: its records, cells, cases and commits, read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ivhl.errors import LockError, SpecError
+from ivhl.matrix.locks import lock_state
+from ivhl.matrix.project import MATRIX, load_project
+from ivhl.matrix.spec import load_matrix
+from ivhl.tracker.store import commit_order, device_type, load_records
+from ivhl.workload import load_workloads, select_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from ivhl.matrix.spec import CellSpec
+    from ivhl.records import RunRecord
+    from ivhl.workload import Case, Workload
+
+_NO_CELLS: tuple[CellSpec, ...] = ()
+_NO_WORKLOADS: tuple[Workload, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """A project at this moment.
+
+    Attributes:
+        problems: What could not be read, a line each; everything else is there.
+        unavailable: Cell id to why there is nothing to install.
+        cases: What should have been run: every workload at its default size.
+        commit_order: Commits up to HEAD, oldest first.
+    """
+
+    name: str
+    records: tuple[RunRecord, ...]
+    problems: tuple[str, ...]
+    cells: tuple[CellSpec, ...]
+    unavailable: Mapping[str, str]
+    workloads: tuple[Workload, ...]
+    cases: tuple[Case, ...]
+    commit_order: tuple[str, ...]
+
+
+def load_state(root: Path, results: Path) -> State:
+    """Return the project at ``root`` with the records under ``results``.
+
+    A matrix or a list of workloads that cannot be read takes away only what it would have added
+    (cells and cases that were never run), and is named among the problems.
+    """
+    loaded = load_records(results)
+    problems = [str(problem) for problem in loaded.problems]
+    name, cells, workloads = root.name, _NO_CELLS, _NO_WORKLOADS
+    unavailable: dict[str, str] = {}
+    try:
+        project = load_project(root)
+        name = project.name
+        workloads = load_workloads(project.workloads)
+    except SpecError as error:
+        problems.append(str(error))
+    try:
+        cells = load_matrix(root / MATRIX).cells()
+    except SpecError as error:
+        problems.append(str(error))
+    for cell in cells:
+        try:
+            state = lock_state(root, cell)
+        except LockError as error:
+            problems.append(str(error))
+        else:
+            if state.kind == "unavailable":
+                unavailable[cell.id] = state.message
+    return State(
+        name=name,
+        records=loaded.records,
+        problems=tuple(problems),
+        cells=cells,
+        unavailable=unavailable,
+        workloads=workloads,
+        cases=_cases(workloads, loaded.records),
+        commit_order=commit_order(root),
+    )
+
+
+def _cases(workloads: Sequence[Workload], records: Iterable[RunRecord]) -> tuple[Case, ...]:
+    devices = sorted({device_type(record) for record in records}) or ["cpu"]
+    cases = {
+        case.name: case for device in devices for case in select_cases(workloads, device=device)
+    }
+    return tuple(cases.values())

@@ -1,0 +1,87 @@
+"""The words in which results are told to people. One place, so that all views say the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ivhl.records import FailureClass
+    from ivhl.tracker.compat import Status, Support
+
+STATUS_WORDS: dict[Status, str] = {
+    "works": "works",
+    "slow": "slow",
+    "wrong": "wrong",
+    "unsupported": "unsupported",
+    "unavailable": "unavailable",
+    "failed": "failed",
+    "not_run": "not run",
+}
+
+STATUS_MEANINGS: dict[Status, str] = {
+    "works": "compiles, agrees with the float64 reference, and is not slower than eager",
+    "slow": "compiled is slower than eager, by more than the noise of the same run",
+    "wrong": "compiled output is outside of the error budget",
+    "unsupported": "torch.compile itself says that it does not support this Python",
+    "unavailable": "this PyTorch has no distribution for this Python",
+    "failed": "no result; the failure class says why",
+    "not_run": "no record yet",
+}
+
+CLASS_MEANINGS: dict[FailureClass, str] = {
+    "support_gate": "torch.compile says that it does not support this Python",
+    "unavailable": "there is no distribution of this PyTorch for this Python",
+    "environment": "the environment could not be created from its lock",
+    "build": "the project at this commit could not be built or installed",
+    "import": "torch or the workload does not import",
+    "inputs": "the inputs could not be made",
+    "reference": "the float64 reference raised: the workload is at fault",
+    "eager_failed": "the eager code itself failed: not the compiler's fault",
+    "graph_break": "the whole graph was asked for and Dynamo broke it",
+    "backend_compile": "Inductor, Triton or the C++ compiler failed",
+    "compile": "compiling, or a compiled call, raised",
+    "recompile_limit": "Dynamo recompiled too often and gave up",
+    "not_compiled": "Dynamo skipped the code and silently ran it eagerly",
+    "wrong": "compiled output is outside of the error budget",
+    "timeout": "it did not end in time",
+    "crash": "the process was ended by a signal, or exited without a word",
+    "out_of_memory": "memory ran out",
+    "harness": "a mistake of ivhl's own",
+}
+
+_KILO = 1024
+_MILLI = 1e-3
+
+
+def seconds(value: float) -> str:
+    """Return a duration, e.g. ``6.4 s``, ``1.2 ms`` or ``46 µs``."""
+    for factor, unit in ((1.0, "s"), (_MILLI, "ms"), (_MILLI**2, "µs")):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value / _MILLI**3:.3g} ns"
+
+
+def memory(value: int) -> str:
+    """Return a number of bytes, e.g. ``48 MiB``."""
+    size = float(value)
+    for unit in ("B", "KiB", "MiB"):
+        if size < _KILO:
+            return f"{size:.3g} {unit}"
+        size /= _KILO
+    return f"{size:.3g} GiB"
+
+
+def support_sentence(found: Support) -> str:
+    """Return which releases can be used, in one line."""
+    bad = f"{found.last_bad} ({STATUS_WORDS[found.last_bad_status or 'failed']})"
+    if found.first_good is None and found.last_bad is None:
+        return "nothing tried yet"
+    if found.first_good is None:
+        return f"no good release; last bad {bad}"
+    if found.last_bad is None:
+        return f"good in every release tried, since {found.first_good}"
+    if found.good_since is None:
+        return f"first good {found.first_good}; bad again: {bad}"
+    if found.good_since == found.first_good:
+        return f"first good {found.first_good}; last bad {bad}"
+    return f"first good {found.first_good}; last bad {bad}; good again since {found.good_since}"
