@@ -29,14 +29,15 @@ _SHAPES = (
     "M0 5.4L5-3.8H-5z",
     "M-5.2-1.7h3.5v-3.5h3.4v3.5h3.5v3.4h-3.5v3.5h-3.4v-3.5h-3.5z",
 )
+# From fine to coarse; the first that spans the values with few enough lines is taken.
 _STEPS = (
-    (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25),
-    (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0),
-    (0.25, 0.33, 0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0),
+    tuple(round(0.8 + 0.05 * i, 2) for i in range(13)),
+    tuple(round(0.5 + 0.1 * i, 1) for i in range(16)),
+    (0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0),
     tuple(2.0**power for power in range(-10, 16)),
     tuple(8.0**power for power in range(-6, 10)),
 )
-_FEWEST_TICKS, _MOST_TICKS = 3, 7
+_MOST_TICKS = 7
 _SMALLEST = 0.01
 _NARROWEST = 1.15  # hi over lo: below it the eye would be shown noise as mountains
 
@@ -236,9 +237,9 @@ def _range(rows: Sequence[Row]) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float) -> tuple[float, ...]:
-    inside = [tuple(v for v in steps if low <= v <= high) for steps in _STEPS]
-    fitting = [values for values in inside if _FEWEST_TICKS <= len(values) <= _MOST_TICKS]
-    return fitting[0] if fitting else inside[-1]
+    covering = [steps for steps in _STEPS if steps[0] <= low and high <= steps[-1]] or _STEPS[-1:]
+    inside = [tuple(value for value in steps if low <= value <= high) for steps in covering]
+    return next((values for values in inside if len(values) <= _MOST_TICKS), inside[-1])
 
 
 def _noise(rows: Sequence[Row], y_of: Callable[[float], float]) -> tuple[float, float] | None:

@@ -1,0 +1,170 @@
+"""``ivhl results``, ``ivhl compat`` and ``ivhl publish``: what was measured, and its site."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ivhl.cli import app
+from ivhl.errors import UnknownNameError
+from ivhl.matrix.project import find_root
+from ivhl.pages.publish import publish as publish_site
+from ivhl.tracker.compat import format_speedup, status_of, support
+from ivhl.tracker.project import load_state
+from ivhl.tracker.store import load_records
+from ivhl.tracker.table import STYLES, ResultsTable
+from ivhl.tracker.views import rows_of
+from ivhl.tracker.wording import STATUS_WORDS, support_sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ivhl.records import RunRecord
+    from ivhl.tracker.compat import Row
+
+T = TypeVar("T")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+PythonOption = Annotated[list[str] | None, typer.Option("--python", help="Only this Python.")]
+TorchOption = Annotated[
+    list[str] | None, typer.Option("--torch", help="Only this PyTorch release.")
+]
+WorkloadOption = Annotated[
+    list[str] | None, typer.Option("--workload", help="Only this workload.")
+]
+MachineOption = Annotated[list[str] | None, typer.Option("--machine", help="Only this machine.")]
+ResultsOption = Annotated[
+    Path | None, typer.Option("--results", help="Folder of the results [default: results].")
+]
+
+
+@app.command()
+def compat(
+    python: PythonOption = None,
+    torch: TorchOption = None,
+    workload: WorkloadOption = None,
+    machine: MachineOption = None,
+    results: ResultsOption = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show what works where: the newest record of every case, and the cases without one."""
+    root = find_root()
+    state = load_state(root, results or root / "results")
+    _warn(state.problems)
+    rows = rows_of(state)
+    rows = _only("Python", python, rows, lambda row: row.python)
+    rows = _only("PyTorch release", torch, rows, lambda row: row.torch)
+    rows = _only("workload", workload, rows, lambda row: row.workload)
+    rows = _only("machine", machine, rows, lambda row: row.machine)
+    if as_json:
+        typer.echo(json.dumps([row.to_dict() for row in rows], indent=1))
+        return
+    console = Console()
+    console.print(ResultsTable(rows))
+    if rows:
+        console.print(_support_table(rows))
+
+
+@app.command("results")
+def list_results(
+    python: PythonOption = None,
+    torch: TorchOption = None,
+    workload: WorkloadOption = None,
+    machine: MachineOption = None,
+    results: ResultsOption = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """List the records, oldest first. With --json as they are stored, samples included."""
+    loaded = load_records(results or find_root() / "results")
+    _warn([str(problem) for problem in loaded.problems])
+    records = tuple(sorted(loaded.records, key=lambda record: record.recorded_at))
+    records = _only("Python", python, records, lambda record: record.cell.python)
+    records = _only("PyTorch release", torch, records, lambda record: record.cell.torch)
+    records = _only("workload", workload, records, lambda record: record.workload)
+    records = _only("machine", machine, records, lambda record: record.machine.name)
+    if as_json:
+        typer.echo(json.dumps([asdict(record) for record in records], indent=1))
+        return
+    Console().print(_record_table(records) if records else "no records")
+
+
+@app.command("publish")
+def publish(
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the site [default: site].")
+    ] = None,
+) -> None:
+    """Build the site: asv's pages, Compatibility and Speedup, ready for any static server.
+
+    The old site is replaced only by a whole new one. Results that cannot be read are named and
+    left out; the exit code is 0 all the same, since everything else is published.
+    """
+    root = find_root()
+    published = publish_site(root, output or root / "site")
+    _warn([str(problem) for problem in published.problems])
+    if published.off_branch:
+        commits = ", ".join(published.off_branch)
+        _warn([f"asv's own graphs leave out commits that are on no published branch: {commits}"])
+    for name in ("compatibility.html", "speedup.html", "index.html"):
+        typer.echo(published.output / name)
+
+
+def _warn(problems: Sequence[str]) -> None:
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for problem in problems:
+        console.print("[bold yellow]warning:[/]", end=" ")
+        console.print(problem, markup=False)
+
+
+def _only(
+    kind: str, wanted: Sequence[str] | None, items: tuple[T, ...], name: Callable[[T], str]
+) -> tuple[T, ...]:
+    """Return the items that are wanted.
+
+    Raises:
+        UnknownNameError: If no item has the name; lists the nearest.
+    """
+    known = {name(item) for item in items}
+    for one in wanted or ():
+        if one not in known:
+            raise UnknownNameError(kind, one, known)
+    return tuple(item for item in items if not wanted or name(item) in wanted)
+
+
+def _support_table(rows: Iterable[Row]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("case", overflow="fold")
+    table.add_column("Python", no_wrap=True)
+    table.add_column("PyTorch releases", overflow="fold")
+    for found in support(rows):
+        case = "/".join(found.series[2:])
+        table.add_row(Text(case), found.python, support_sentence(found))
+    return table
+
+
+def _record_table(records: Iterable[RunRecord]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("recorded", "commit", "cell", "case", "result"):
+        table.add_column(heading, overflow="fold")
+    for record in records:
+        status = status_of(record)
+        result = format_speedup(record.speedup) if record.speedup else ""
+        if record.failure is not None:
+            result = record.failure.failure_class
+        table.add_row(
+            record.recorded_at[:16],
+            record.commit[:8],
+            record.cell.id,
+            Text(f"{record.workload}/{record.size}/{record.variant}"),
+            Text(f"{STATUS_WORDS[status]} {result}", STYLES[status]),
+        )
+    return table

@@ -1,0 +1,240 @@
+"""Build the site beside the old one and put it in its place only when it is whole."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from asv.benchmarks import Benchmarks
+from asv.config import Config
+from asv.machine import Machine
+from asv.results import Results
+from asv.util import load_json
+
+from ivhl.errors import ResultsError
+from ivhl.tracker.store import Problem, load_records
+
+_OURS = ("index.html", "compatibility.html", "speedup.html")
+_SAID = 12  # last lines of asv's output that explain a failure
+_OFF_BRANCH = "Couldn't find "
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A site, and what is not in it.
+
+    Attributes:
+        problems: Results that could not be read, named; all others are published.
+        off_branch: Commits that asv's own graphs leave out, because they are on no branch that is
+            published. Our pages show them.
+    """
+
+    output: Path
+    problems: tuple[Problem, ...]
+    off_branch: tuple[str, ...]
+
+
+def publish(root: Path, output: Path) -> Published:
+    """Run ``asv publish`` for the project at ``root`` and replace ``output`` with what it makes.
+
+    Args:
+        root: Folder with ``asv.conf.json``.
+        output: Folder of the site. One that is there must be an earlier site.
+
+    Raises:
+        ResultsError: If there is no site in the end; the earlier one is still there then.
+    """
+    output = output.resolve()
+    _check_replaceable(output)
+    conf = _configuration(root)
+    results = root / conf.get("results_dir", "results")
+    bad = _unreadable(results)
+    with tempfile.TemporaryDirectory(dir=_private(root), prefix="publish-") as scratch:
+        if bad or not (results / "benchmarks.json").is_file():
+            results = _view(results, {problem.path for problem in bad}, Path(scratch, "results"))
+        conf |= {
+            "branches": _branches(root, conf),
+            "results_dir": str(results),
+            "benchmark_dir": str(root / conf.get("benchmark_dir", "benchmarks")),
+            "env_dir": str(root / conf.get("env_dir", "env")),
+            "html_dir": str(output),
+            "ivhl_root": str(root),
+        }
+        if (root / conf["repo"]).exists():
+            conf["repo"] = str(root / conf["repo"])
+        written = Path(scratch, "asv.conf.json")
+        written.write_text(json.dumps(conf), encoding="utf-8")
+        output.parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}-new-"))
+        try:
+            said = _run_asv(root, written, new)
+            _swap(new, output)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+    off_branch = sorted(
+        line.split(_OFF_BRANCH)[1].split()[0] for line in said.splitlines() if _OFF_BRANCH in line
+    )
+    records = load_records(results).problems
+    return Published(output, (*bad, *records), tuple(dict.fromkeys(off_branch)))
+
+
+def _check_replaceable(output: Path) -> None:
+    """Refuse to replace anything but a site: the old folder is deleted in the end."""
+    if not output.exists():
+        return
+    if not output.is_dir() or (any(output.iterdir()) and not (output / "index.json").is_file()):
+        raise ResultsError(
+            f"{output} is there and is no site that asv made",
+            hint="give another folder with --output, or remove this one yourself",
+        )
+
+
+def _configuration(root: Path) -> dict[str, Any]:
+    path = root / "asv.conf.json"
+    if not path.is_file():
+        raise ResultsError(f"no asv.conf.json in {root}", hint="run this inside an ivhl project")
+    try:
+        conf: dict[str, Any] = load_json(str(path), Config.api_version, js_comments=True)
+    except Exception as error:
+        raise ResultsError(f"{path} cannot be read: {error}") from error
+    if not conf.get("repo"):
+        raise ResultsError(f"{path}: repo must be there", hint='write "repo": "."')
+    conf["version"] = Config.api_version
+    return conf
+
+
+def _private(root: Path) -> Path:
+    folder = root / ".asv"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _unreadable(results: Path) -> tuple[Problem, ...]:
+    """Return the files of asv on which ``asv publish`` would stop, or that it would pass over.
+
+    asv reads every ``*.json`` below its results, and some of what it cannot use ends the whole
+    run with a traceback after the old site is gone.
+    """
+    problems = []
+    for path in sorted(results.rglob("*.json")):
+        rule = _why_unreadable(path, is_list=path == results / "benchmarks.json")
+        if rule:
+            problems.append(Problem(path, None, rule))
+    return tuple(problems)
+
+
+def _why_unreadable(path: Path, *, is_list: bool) -> str:
+    try:
+        if is_list:
+            load_json(str(path), Benchmarks.api_version)
+        elif path.name == "machine.json":
+            if not isinstance(load_json(str(path), Machine.api_version).get("machine"), str):
+                return "machine: must be a string"
+        else:
+            loaded = Results.load(str(path))
+            for name in loaded.get_all_result_keys():
+                values = loaded.get_result_value(name, loaded.get_result_params(name) or [])
+                if not _publishable(values):
+                    return f"{name}: a result must be a finite number or null (got {values!r})"
+    except Exception as error:  # noqa: BLE001  (asv raises whatever the bad file makes it raise)
+        return f"asv cannot read it: {type(error).__name__}: {error}"
+    return ""
+
+
+def _publishable(values: object) -> bool:
+    """Say whether asv can publish this; NaN is how it writes that a benchmark was skipped."""
+    if isinstance(values, str | dict):
+        return False
+    if isinstance(values, Iterable):
+        return all(_publishable(value) for value in values)
+    return values is None or (isinstance(values, int | float) and not math.isinf(values))
+
+
+def _view(results: Path, without: set[Path], view: Path) -> Path:
+    """Return a folder like ``results`` without some files; nothing is taken away from anybody.
+
+    A machine without a readable ``machine.json`` is left out by asv itself.
+    """
+    view.mkdir()
+    for path in sorted(results.rglob("*")):
+        if path.is_file() and path not in without:
+            target = view / path.relative_to(results)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(path, target)
+            except OSError:  # another file system
+                shutil.copy2(path, target)
+    benchmarks = view / "benchmarks.json"
+    if not benchmarks.exists():  # asv stops without it; our pages need none
+        benchmarks.write_text(json.dumps({"version": Benchmarks.api_version}), encoding="utf-8")
+    return view
+
+
+def _branches(root: Path, conf: dict[str, Any]) -> list[str]:
+    """Return the branches to publish: those configured that exist here, and where HEAD is.
+
+    asv leaves out commits that are on the first-parent line of no branch, and stops at a branch
+    that is not there, as in a checkout of one pull request.
+    """
+    configured = [name for name in conf.get("branches") or [] if name]
+    present = [name for name in configured if _git(root, "rev-parse", "--verify", "-q", name)]
+    head = _git(root, "rev-parse", "HEAD")
+    lines = [_git(root, "rev-list", "--first-parent", name).split() for name in present]
+    if any(head in line for line in lines):
+        return present
+    return [*present, _git(root, "symbolic-ref", "--short", "-q", "HEAD") or "HEAD"]
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """Return what git says, or nothing where it fails."""
+    done = subprocess.run(
+        ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _run_asv(root: Path, configuration: Path, html_dir: Path) -> str:
+    command = [sys.executable, "-m", "asv", "publish", "--no-pull"]
+    command += ["--config", str(configuration), "--html-dir", str(html_dir)]
+    done = subprocess.run(
+        command,
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    missing = [name for name in _OURS if not (html_dir / name).is_file()]
+    if done.returncode != 0 or missing:
+        why = f"ended with {done.returncode}" if done.returncode else f"made no {missing[0]}"
+        last = "\n".join(done.stdout.strip().splitlines()[-_SAID:])
+        raise ResultsError(
+            f"asv publish {why}:\n{last}",
+            hint="the earlier site, if there was one, is as it was"
+            + ("" if done.returncode else '; does asv.conf.json have ".ivhl.asv_plugins"?'),
+        )
+    return done.stdout
+
+
+def _swap(new: Path, output: Path) -> None:
+    """Put the new site in place of the old one, which is deleted only afterwards."""
+    if not output.exists():
+        new.rename(output)
+        return
+    old = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}-old-"))
+    output.rename(old)  # onto an empty folder, which POSIX replaces
+    try:
+        new.rename(output)
+    except OSError:
+        old.rename(output)
+        raise
+    shutil.rmtree(old)
