@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ivhl.cli import app
-from ivhl.errors import InterpreterError, IvhlError, LockError
+from ivhl.errors import InterpreterError, IvhlError, LockError, SpecError
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.diff import diff_cells
 from ivhl.matrix.interpreter import Interpreter, find_interpreter
@@ -272,8 +272,8 @@ def lock(
     if len(failed) == 1:
         raise failed[0]
     if failed:
-        hints = "\n".join(dict.fromkeys(error.hint for error in failed if error.hint))
-        raise LockError("\n".join(map(str, failed)), hint=hints)
+        kind = SpecError if all(isinstance(error, SpecError) for error in failed) else LockError
+        raise kind("\n".join(f"{error} ({error.hint})" for error in failed))
     if not releases:
         console.print("every lock is there and fresh; --all makes them again")
 

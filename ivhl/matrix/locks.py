@@ -352,9 +352,9 @@ def _why_unavailable(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> s
     """
     if "No solution found" not in said or _NOT_REACHED.search(said):
         raise LockError(
-            f"{cell.id}: the package registry cannot be asked: {_told(said)}",
-            hint="see whether the network and uv's index settings are as they should be, then "
-            "try again; nothing was recorded",
+            f"{cell.id}: uv gives no answer: {_told(said)}",
+            hint="see whether the network, uv's index settings and `platform` in "
+            "envs/matrix.toml are as they should be, then try again; nothing was recorded",
         )
     if f"there is no version of torch=={cell.torch} " in said:
         if "filtered by `exclude-newer`" in said:

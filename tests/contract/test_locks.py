@@ -1,0 +1,61 @@
+"""Every cell of the matrix has a lock in order, or says why it cannot have one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ivhl.matrix.check import check_locks
+from ivhl.matrix.diff import diff_cells
+from ivhl.matrix.locks import lock_mistakes, lock_state
+from ivhl.matrix.project import load
+
+if TYPE_CHECKING:
+    from ivhl.matrix.spec import CellSpec
+
+ROOT, MATRIX = load(Path(__file__).parent)
+CELLS = MATRIX.cells(tier="extended")
+
+
+def test_the_matrix_and_its_locks_are_in_order() -> None:
+    assert check_locks(ROOT, MATRIX) == []
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.id)
+def test_each_lock_is_fresh_hashed_and_without_address_or_path(cell: CellSpec) -> None:
+    state = lock_state(ROOT, cell)
+    assert state.kind != "missing"
+    assert lock_mistakes(state, MATRIX) == []
+    text = state.path.read_text(encoding="utf-8")
+    assert "://" not in text
+    assert "index-url" not in text
+    assert "find-links" not in text
+    assert all(pin.hashes for pin in state.pins)
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.id)
+def test_each_lock_holds_torch_with_its_closure_and_what_the_cell_needs(cell: CellSpec) -> None:
+    state = lock_state(ROOT, cell)
+    if state.kind == "unavailable":
+        assert f"torch=={cell.torch}" in state.message
+        assert not state.pins
+        return
+    tools = {"asv-runner", "flit-core"}
+    assert state.closure("torch") | tools == set(state.packages)
+    assert not tools & state.closure("torch")
+    assert state.packages["torch"] == cell.torch
+
+
+@pytest.mark.parametrize("release", MATRIX.releases("extended"))
+def test_the_cells_of_a_release_are_matched(release: str) -> None:
+    cells = MATRIX.cells(releases=[release])
+    locked = [cell for cell in cells if lock_state(ROOT, cell).kind == "locked"]
+    assert locked, f"{release} is available for no Python"
+    for other in locked[1:]:
+        assert diff_cells(ROOT, MATRIX, locked[0], other).reasons == ()
+
+
+def test_the_default_tier_can_be_run_everywhere() -> None:
+    assert {lock_state(ROOT, cell).kind for cell in MATRIX.cells()} == {"locked"}

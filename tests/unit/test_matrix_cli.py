@@ -1,0 +1,161 @@
+"""``ivhl matrix`` prints what people and programs need and exits as scripts expect."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ivhl.cli import main
+from ivhl.matrix.project import find_root, load
+
+ROOT = find_root(Path(__file__).parent)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the project's matrix and locks, and go there."""
+    shutil.copytree(ROOT / "envs", tmp_path / "envs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def ivhl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ivhl:
+    return Ivhl(monkeypatch, capsys)
+
+
+class Ivhl:
+    """Runs a command line; returns its exit code, stdout and stderr."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+
+    def __call__(self, command: str) -> tuple[int, str, str]:
+        """Run ``ivhl matrix`` with these arguments."""
+        self.monkeypatch.setattr("sys.argv", ["ivhl", "matrix", *command.split()])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = self.capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+
+@pytest.mark.usefixtures("project")
+def test_list_shows_each_cell_with_its_lock(ivhl: Ivhl) -> None:
+    code, out, _ = ivhl("list")
+    assert code == 0
+    n_cells = len(load(ROOT)[1].cells(tier="extended"))
+    assert f"\n{n_cells} cells: " in out
+    assert "py3.13-torch2.4.1   extended  unavailable" in out
+
+
+@pytest.mark.usefixtures("project")
+def test_list_selects_and_speaks_json(ivhl: Ivhl) -> None:
+    code, out, _ = ivhl("list --json --python 3.13 --torch 2.4.1 --torch 2.5.0")
+    rows = json.loads(out)
+    assert code == 0
+    assert [(row["id"], row["tier"], row["lock"]) for row in rows] == [
+        ("py3.13-torch2.4.1", "extended", "unavailable"),
+        ("py3.13-torch2.5.0", None, "missing"),
+    ]
+    assert "no wheels" in rows[0]["message"]
+
+
+def test_list_shows_damaged_and_stale_locks_instead_of_failing(project: Path, ivhl: Ivhl) -> None:
+    locks = project / "envs" / "locks"
+    (locks / "py3.12-torch2.5.1.txt").write_text("nonsense\n", encoding="utf-8")
+    (locks / "py3.13-torch2.5.1.txt").write_text("# old\n", encoding="utf-8")
+    code, out, _ = ivhl("list --torch 2.5.1 --json")
+    assert code == 0
+    assert [row["lock"] for row in json.loads(out)] == ["damaged", "stale"]
+
+
+@pytest.mark.usefixtures("project")
+def test_show_names_the_packages_and_who_asks(ivhl: Ivhl) -> None:
+    code, out, _ = ivhl("show py3.12-torch2.6.0")
+    assert code == 0
+    assert "locked, envs/locks/py3.12-torch2.6.0.txt" in out
+    assert "triton" in out
+    code, out, _ = ivhl("show py3.12-torch2.6.0 --json")
+    assert json.loads(out)["packages"]["torch"] == "2.6.0"
+    code, out, _ = ivhl("show py3.12-torch2.5.0 --torch 2.5.0")
+    assert (code, "not in the matrix" in out) == (0, True)
+
+
+@pytest.mark.usefixtures("project")
+def test_diff_exits_1_when_cells_are_not_matched(ivhl: Ivhl) -> None:
+    code, out, _ = ivhl("diff py3.12-torch2.5.1 py3.13-torch2.5.1")
+    assert (code, "matched: differ in python" in out, "no wheel for 3.13" in out) == (
+        0,
+        True,
+        True,
+    )
+    code, out, _ = ivhl("diff py3.12-torch2.5.1 py3.13-torch2.6.0 --json")
+    assert (code, json.loads(out)["axis"], json.loads(out)["matched"]) == (1, "both", False)
+    code, out, _ = ivhl("diff py3.12-torch2.4.1 py3.13-torch2.4.1")
+    assert (code, "not matched: py3.13-torch2.4.1 is unavailable" in out) == (1, True)
+
+
+@pytest.mark.usefixtures("project")
+def test_a_wrong_name_is_a_message_with_the_next_step(ivhl: Ivhl) -> None:
+    code, _, err = ivhl("show py3.12-torch2.6.1")
+    assert (code, "Traceback" in err) == (2, False)
+    assert "error: unknown cell 'py3.12-torch2.6.1'" in err
+    assert "next: did you mean py3.12-torch2.9.1 or " in err
+
+
+def test_check_tells_everything_and_exits_1(project: Path, ivhl: Ivhl) -> None:
+    assert ivhl("check")[0] == 0
+    locks = project / "envs" / "locks"
+    (locks / "py3.12-torch2.6.0.txt").unlink()
+    path = locks / "py3.13-torch2.15.0.txt"
+    path.write_text("# from https://host/simple\n" + path.read_text("utf-8"), "utf-8")
+    code, out, _ = ivhl("check")
+    assert code == 1
+    assert "py3.12-torch2.6.0.txt: is missing" in out
+    assert "py3.13-torch2.15.0.txt: line 1: must hold no address" in out
+    assert "2 problems" in out
+
+
+def test_a_wrong_matrix_is_told_in_full(project: Path, ivhl: Ivhl) -> None:
+    path = project / "envs" / "matrix.toml"
+    text = path.read_text("utf-8").replace('"2.6.0"', "2.6").replace('"3.13"', '"3.x"')
+    path.write_text(text, "utf-8")
+    code, _, err = ivhl("check")
+    assert code == 2
+    assert "release: must be a string in quotes (got 2.6)" in err
+    assert "version: must be a Python like 3.13" in err
+
+
+@pytest.mark.usefixtures("project")
+def test_lock_has_nothing_to_do_when_all_is_fresh(ivhl: Ivhl) -> None:
+    code, out, _ = ivhl("lock")
+    assert (code, "every lock is there and fresh" in out) == (0, True)
+
+
+@pytest.mark.usefixtures("project")
+def test_lock_tells_what_failed_for_every_release(
+    ivhl: Ivhl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    code, _, err = ivhl("lock --torch 2.5.1 --torch 2.6.0")
+    assert code == 3
+    assert "py3.12-torch2.5.1: uv gives no answer" in err
+    assert "py3.12-torch2.6.0: uv gives no answer" in err
+
+
+def test_outside_of_a_project_the_next_step_is_told(
+    tmp_path: Path, ivhl: Ivhl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = ivhl("list")
+    assert (code, "no envs/matrix.toml in" in err, "next: run this inside" in err) == (
+        2,
+        True,
+        True,
+    )
