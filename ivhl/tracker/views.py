@@ -146,12 +146,17 @@ class MatrixView:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
-    """All matrices of a workload."""
+    """All matrices of a workload.
+
+    Attributes:
+        not_run: Cases that have no record in any cell, so that a matrix would say nothing.
+    """
 
     name: str
     title: str
     source: str
     matrices: tuple[MatrixView, ...]
+    not_run: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +233,8 @@ class SpeedupView:
 
 
 def slug(*parts: str) -> str:
-    """Return an id for a page: letters, digits, dots, dashes. Stable, so links to it last."""
-    return "--".join(re.sub(r"[^A-Za-z0-9.-]+", "-", part) or "-" for part in parts)
+    """Return an id for a page, different for different parts and stable, so links to it last."""
+    return "/".join(re.sub(r"[^A-Za-z0-9_.-]", lambda c: f"~{ord(c[0]):x}", p) for p in parts)
 
 
 def rows_of(state: State) -> tuple[Row, ...]:
@@ -277,7 +282,7 @@ def compatibility_view(state: State, rows: Sequence[Row], page: PageView) -> Com
         ),
         causes=_causes(told),
         workloads=tuple(
-            WorkloadView(name, *_about(state, name), _matrices(group))
+            WorkloadView(name, *_about(state, name), _matrices(group), _not_run(group))
             for name, group in _by_workload(state, rows).items()
         ),
         reasons=tuple(_reason(row, environments, past) for row in told),
@@ -290,7 +295,9 @@ def speedup_view(state: State, rows: Sequence[Row], page: PageView) -> SpeedupVi
     blocks = []
     for name, group in _by_workload(state, rows).items():
         charts = tuple(
-            make_chart(slug(*series), series, lines, {row: _reason_id(row) for row in lines})
+            make_chart(
+                slug("chart", *series), series, lines, {row: _reason_id(row) for row in lines}
+            )
             for series, lines in _by_series(group).items()
             if any(row.speedup is not None for row in lines)
         )
@@ -323,9 +330,24 @@ def _reason_id(row: Row) -> str:
     return slug(row.cell, row.workload, row.size, row.variant, row.machine, row.device)
 
 
+def _was_run(rows: Iterable[Row]) -> bool:
+    return any(row.record is not None for row in rows)
+
+
+def _not_run(rows: Sequence[Row]) -> tuple[str, ...]:
+    return tuple(
+        f"{series.variant} {series.size}"
+        + (f" on {series.machine}, {series.device}" if series.machine else "")
+        for series, group in _by_series(rows).items()
+        if not _was_run(group)
+    )
+
+
 def _matrices(rows: Sequence[Row]) -> tuple[MatrixView, ...]:
     views = []
     for series, group in _by_series(rows).items():
+        if not _was_run(group):
+            continue
         releases = sorted({row.torch for row in group}, key=release_key)
         at = {(row.python, row.torch): row for row in group}
         good = {found.python: found for found in support(group)}
@@ -344,7 +366,7 @@ def _matrices(rows: Sequence[Row]) -> tuple[MatrixView, ...]:
             )
         views.append(
             MatrixView(
-                id="matrix--" + slug(*series),
+                id=slug("matrix", *series),
                 size=series.size,
                 variant=series.variant,
                 machine=series.machine,

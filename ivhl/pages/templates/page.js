@@ -1,9 +1,12 @@
 "use strict";
 (function () {
   // A reason is a dialog whose id is in the address, so that it can be linked to and gone back from.
-  function openFromAddress() {
+  function targetOfAddress() {
     var id = decodeURIComponent(location.hash.slice(1));
-    var target = id ? document.getElementById(id) : null;
+    return id ? document.getElementById(id) : null;
+  }
+  function openFromAddress() {
+    var target = targetOfAddress();
     document.querySelectorAll("dialog[open]").forEach(function (other) {
       if (other !== target) { other.close(); }
     });
@@ -15,6 +18,16 @@
       target.scrollIntoView();
     }
   }
+  // Without the browser's own jump: a dialog is at the end of the page, and so would be the reader.
+  document.addEventListener("click", function (event) {
+    var link = event.target.closest("a[href^='#']");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) { return; }
+    var target = document.getElementById(decodeURIComponent(link.hash.slice(1)));
+    if (!target || target.tagName !== "DIALOG") { return; }
+    event.preventDefault();
+    history.pushState(null, "", link.hash);
+    openFromAddress();
+  });
   function forgetAddress() {
     history.replaceState(null, "", location.pathname + location.search);
   }
@@ -30,8 +43,15 @@
       dialog.close();
     });
   });
+  window.addEventListener("popstate", openFromAddress);
   window.addEventListener("hashchange", openFromAddress);
-  openFromAddress();
+  if (location.hash) {
+    openFromAddress();
+    var cell = Array.from(document.querySelectorAll("a.cell")).find(function (link) {
+      return link.hash === location.hash;
+    });
+    if (cell) { cell.scrollIntoView({block: "center"}); }
+  }
 
   function copyText(text, element) {
     if (navigator.clipboard) { return navigator.clipboard.writeText(text); }
@@ -72,7 +92,7 @@
       shown += fits ? 1 : 0;
     });
     document.querySelectorAll(".workload").forEach(function (section) {
-      section.hidden = !section.querySelector(".matrix:not([hidden])");
+      section.hidden = shown < cards.length && !section.querySelector(".matrix:not([hidden])");
     });
     var all = shown === cards.length;
     document.getElementById("filter-result").textContent =
