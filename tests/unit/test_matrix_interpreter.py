@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import sysconfig
 from pathlib import Path
@@ -51,13 +52,17 @@ def test_a_python_on_path_is_found_and_is_the_real_one(tmp_path: Path, bare_mach
 
 
 def test_a_virtual_environment_gives_the_python_below_it(
-    tmp_path: Path, bare_machine: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    folder = tmp_path / "venv" / "bin"
+    folder.mkdir(parents=True)
     (tmp_path / "venv" / "pyvenv.cfg").write_text(f"home = {REAL.parent}\n", encoding="utf-8")
-    link(tmp_path / "venv" / "bin" / "python3")
-    (bare_machine / "python3").symlink_to(tmp_path / "venv" / "bin" / "python3")
-    assert find_interpreter(tmp_path, THIS).path == REAL
+    # A copy, as ``venv --copies`` makes it: a link would lead to the real one by itself.
+    shutil.copy(REAL, folder / "python3")
+    monkeypatch.setenv("PATH", str(folder))
+    found = find_interpreter(tmp_path, THIS).path
+    assert tmp_path not in found.parents
+    assert found.samefile(REAL)
 
 
 def test_a_shim_that_fails_is_passed_over_for_the_python_behind_it(

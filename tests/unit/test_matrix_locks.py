@@ -126,6 +126,12 @@ def test_closure_is_what_a_package_asks_for_directly_or_not(tmp_path: Path) -> N
     assert state.closure("torch") == {"torch", "sympy", "mpmath"}
     assert state.closure("flit-core") == {"flit-core"}
     assert state.closure("numpy") == set()
+    write(
+        tmp_path,
+        OLD,
+        change=lambda text: text.replace("via sympy", "via\n    #   x\n    #   sympy"),
+    )
+    assert "mpmath" in lock_state(tmp_path, OLD).closure("torch")
 
 
 def test_missing_locked_and_unavailable_are_told_apart(tmp_path: Path) -> None:
@@ -235,6 +241,18 @@ def test_a_forced_difference_that_is_none_any_more_is_a_problem(
     assert check_locks(tmp_path, FORCED) == []
 
 
+def test_a_forced_difference_between_no_two_pythons_is_a_problem(tmp_path: Path) -> None:
+    row = FORCED.forced[0].model_dump() | {"pythons": ["3.12", "3.13"]}
+    write_all(tmp_path)
+    for cell in (OLD, NEW):
+        write(tmp_path, cell, PACKAGES | {"triton": "3.1.0"})
+    (problem,) = check_locks(tmp_path, matrix_of(forced=[row]))
+    assert problem == (
+        "matrix.toml: forced.0: is not so (any more): triton of torch 2.5.1 is in the locks for "
+        "Python 3.12, 3.13 (got 3.12, 3.13)"
+    )
+
+
 # --- matched
 
 
@@ -253,6 +271,16 @@ def test_a_forced_package_may_be_missing_only_where_the_matrix_says(tmp_path: Pa
     write(tmp_path, OLD)
     write(tmp_path, NEW, PACKAGES | {"triton": "3.1.0"})
     assert not diff_cells(tmp_path, FORCED, OLD, NEW).matched
+
+
+@pytest.mark.parametrize("pythons", [["3.12", "3.13"], ["3.14t"], ["3.13"]])
+def test_an_exception_for_other_pythons_excuses_nothing(
+    tmp_path: Path, pythons: list[str]
+) -> None:
+    row = FORCED.forced[0].model_dump() | {"pythons": pythons}
+    write(tmp_path, OLD, PACKAGES | {"triton": "3.1.0"})
+    write(tmp_path, NEW)
+    assert not diff_cells(tmp_path, matrix_of(forced=[row]), OLD, NEW).matched
 
 
 def test_between_pythons_no_version_may_differ_not_even_of_a_forced_one(tmp_path: Path) -> None:
@@ -414,7 +442,7 @@ def test_real_uv_that_is_offline_records_nothing(
 ) -> None:
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    with pytest.raises(LockError, match="network was disabled"):
+    with pytest.raises(LockError, match=r"uv gives no answer: .*network was disabled"):
         make_lock(tmp_path, MATRIX, OLD)
     assert lock_state(tmp_path, OLD).kind == "missing"
 
@@ -449,6 +477,7 @@ def test_real_uv_says_that_there_is_no_such_release(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("registry")
 def test_real_uv_says_that_there_is_no_wheel_for_this_python(tmp_path: Path) -> None:
     cell = CellSpec("3.13", "2.4.1")
+    write(tmp_path, cell)  # what was there before must not stay beside it
     state = make_lock(tmp_path, MATRIX, cell)
     assert (state.kind, state.path) == ("unavailable", unavailable_path(tmp_path, cell))
     assert state.message.startswith("Because torch==2.4.1 has no wheels with a matching Python")
@@ -467,6 +496,18 @@ def test_real_uv_says_that_the_release_is_newer_than_the_matrix(tmp_path: Path) 
     matrix = matrix_of(**{"exclude-newer": dt.date(2024, 11, 1)})
     with pytest.raises(SpecError, match=r"must not be newer than .* 2024-11-01 \(got '2\.6\.0'\)"):
         make_lock(tmp_path, matrix, LATER)
+
+
+@pytest.mark.usefixtures("registry")
+def test_real_uv_counts_the_last_day_in(tmp_path: Path) -> None:
+    """2.6.0 was published on 2025-01-29, in the afternoon."""
+    for day, works in ((28, False), (29, True)):
+        matrix = matrix_of(**{"exclude-newer": dt.date(2025, 1, day), "also": []})
+        if works:
+            assert make_lock(tmp_path, matrix, LATER).kind == "locked"
+        else:
+            with pytest.raises(SpecError, match="published at 2025-01-29"):
+                make_lock(tmp_path, matrix, LATER)
 
 
 @pytest.mark.usefixtures("registry")
