@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -41,5 +42,7 @@ class Pages(OutputPublisher):  # type: ignore[misc]  # asv has no types
         """
         root = Path(getattr(conf, "ivhl_root", Path.cwd()))
         html_dir = Path(conf.html_dir)
-        write_pages(load_state(root, Path(conf.results_dir)), html_dir)
+        state = load_state(root, Path(conf.results_dir))
+        problems = (*getattr(conf, "ivhl_problems", ()), *state.problems)
+        write_pages(replace(state, problems=problems), html_dir)
         join_asv_site(html_dir)

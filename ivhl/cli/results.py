@@ -24,7 +24,9 @@ from ivhl.tracker.views import rows_of
 from ivhl.tracker.wording import STATUS_WORDS, support_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from rich.console import RenderableType
 
     from ivhl.records import RunRecord
     from ivhl.tracker.compat import Row
@@ -94,7 +96,11 @@ def list_results(
     if as_json:
         typer.echo(json.dumps([asdict(record) for record in records], indent=1))
         return
-    Console().print(_record_table(records) if records else "no records")
+    console = Console()
+    for part in _by_case(records):
+        console.print(part)
+    if not records:
+        console.print("no records")
 
 
 @app.command("publish")
@@ -142,29 +148,38 @@ def _only(
 
 def _support_table(rows: Iterable[Row]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("case", overflow="fold")
+    table.add_column("workload", overflow="fold")
     table.add_column("Python", no_wrap=True)
     table.add_column("PyTorch releases", overflow="fold")
+    workload = None
     for found in support(rows):
-        case = "/".join(found.series[2:])
-        table.add_row(Text(case), found.python, support_sentence(found))
+        series = found.series
+        if series.workload != workload:
+            workload = series.workload
+            table.add_row(Text(workload, "bold"))
+        label = Text(f"  {series.size} {series.variant}")
+        table.add_row(label, found.python, support_sentence(found))
     return table
 
 
-def _record_table(records: Iterable[RunRecord]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("recorded", "commit", "cell", "case", "result"):
-        table.add_column(heading, overflow="fold")
+def _by_case(records: Iterable[RunRecord]) -> Iterator[RenderableType]:
+    """Yield a heading per case and its records; a case is too long for a column of a table."""
+    groups: dict[str, list[RunRecord]] = {}
     for record in records:
-        status = status_of(record)
-        result = format_speedup(record.speedup) if record.speedup else ""
-        if record.failure is not None:
-            result = record.failure.failure_class
-        table.add_row(
-            record.recorded_at[:16],
-            record.commit[:8],
-            record.cell.id,
-            Text(f"{record.workload}/{record.size}/{record.variant}"),
-            Text(f"{STATUS_WORDS[status]} {result}", STYLES[status]),
-        )
-    return table
+        case = f"{record.workload}/{record.size}/{record.variant}"
+        groups.setdefault(case, []).append(record)
+    for case, group in sorted(groups.items()):
+        yield Text(case, "bold")
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        for record in group:
+            status = status_of(record)
+            result = format_speedup(record.speedup) if record.speedup else ""
+            if record.failure is not None and record.failure.failure_class != status:
+                result = record.failure.failure_class
+            table.add_row(
+                record.recorded_at[:10],
+                record.commit[:8],
+                record.cell.id,
+                Text(f"{STATUS_WORDS[status]} {result}", STYLES[status]),
+            )
+        yield table

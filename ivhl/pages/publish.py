@@ -57,10 +57,14 @@ def publish(root: Path, output: Path) -> Published:
     _check_replaceable(output)
     conf = _configuration(root)
     results = root / conf.get("results_dir", "results")
-    bad = _unreadable(results)
+    unreadable = _unreadable(results)
+    bad = tuple(problem.seen_from(root) for problem in unreadable)
+    ours = tuple(problem.seen_from(root) for problem in load_records(results).problems)
     with tempfile.TemporaryDirectory(dir=_private(root), prefix="publish-") as scratch:
         if bad or not (results / "benchmarks.json").is_file():
-            results = _view(results, {problem.path for problem in bad}, Path(scratch, "results"))
+            results = _view(
+                results, {problem.path for problem in unreadable}, Path(scratch, "results")
+            )
         conf |= {
             "branches": _branches(root, conf),
             "results_dir": str(results),
@@ -68,6 +72,7 @@ def publish(root: Path, output: Path) -> Published:
             "env_dir": str(root / conf.get("env_dir", "env")),
             "html_dir": str(output),
             "ivhl_root": str(root),
+            "ivhl_problems": [str(problem) for problem in bad],
         }
         if (root / conf["repo"]).exists():
             conf["repo"] = str(root / conf["repo"])
@@ -83,8 +88,7 @@ def publish(root: Path, output: Path) -> Published:
     off_branch = sorted(
         line.split(_OFF_BRANCH)[1].split()[0] for line in said.splitlines() if _OFF_BRANCH in line
     )
-    records = load_records(results).problems
-    return Published(output, (*bad, *records), tuple(dict.fromkeys(off_branch)))
+    return Published(output, (*bad, *ours), tuple(dict.fromkeys(off_branch)))
 
 
 def _check_replaceable(output: Path) -> None:
@@ -146,7 +150,9 @@ def _why_unreadable(path: Path, *, is_list: bool) -> str:
                 if not _publishable(values):
                     return f"{name}: a result must be a finite number or null (got {values!r})"
     except Exception as error:  # noqa: BLE001  (asv raises whatever the bad file makes it raise)
-        return f"asv cannot read it: {type(error).__name__}: {error}"
+        # The site is public and asv's messages name folders of this machine.
+        told = str(error).replace(str(path), path.name)
+        return f"asv cannot read it: {type(error).__name__}: {told}"
     return ""
 
 

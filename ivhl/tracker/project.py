@@ -52,7 +52,7 @@ def load_state(root: Path, results: Path) -> State:
     (cells and cases that were never run), and is named among the problems.
     """
     loaded = load_records(results)
-    problems = [str(problem) for problem in loaded.problems]
+    problems = [str(problem.seen_from(results.parent)) for problem in loaded.problems]
     name, cells, workloads = root.name, _NO_CELLS, _NO_WORKLOADS
     unavailable: dict[str, str] = {}
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -44,6 +44,11 @@ class Problem:
     path: Path
     line: int | None
     rule: str
+
+    def seen_from(self, folder: Path) -> Problem:
+        """Return it with the path relative to ``folder``, if it is in there."""
+        inside = self.path.is_relative_to(folder)
+        return replace(self, path=self.path.relative_to(folder)) if inside else self
 
     def __str__(self) -> str:
         """Return ``file:line: rule``."""

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.tracker.compat import compat_rows, python_key, release_key
+from ivhl.tracker.wording import short_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,16 +29,6 @@ STYLES: dict[Status, str] = {
     "failed": "red",
     "not_run": "bright_black",
 }
-
-# What Dynamo adds to every message; it pushes the reason out of sight.
-_BOILERPLATE = (
-    "Set TORCHDYNAMO_VERBOSE",
-    "Set TORCH_LOGS",
-    "You can suppress this exception",
-    "import torch._dynamo",
-    "torch._dynamo.config.suppress_errors",
-)
-_LONGEST_MESSAGE = 600
 
 
 class ResultsTable:
@@ -82,20 +73,6 @@ def render_results(
         unavailable=unavailable,
     )
     return ResultsTable(rows)
-
-
-def short_message(text: str) -> str:
-    """Return an exception's message in one line, without the advice that Dynamo repeats.
-
-    A very long message keeps its beginning and its end: the reason is in one or the other.
-    """
-    lines = [line.strip() for line in text.splitlines()]
-    kept = [line for line in lines if line and not line.startswith(_BOILERPLATE)]
-    line = " ".join(kept) or text.strip()
-    if len(line) <= _LONGEST_MESSAGE:
-        return line
-    half = _LONGEST_MESSAGE // 2
-    return f"{line[:half].rstrip()} […] {line[-half:].lstrip()}"
 
 
 def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> RenderableType:

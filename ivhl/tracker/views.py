@@ -26,6 +26,7 @@ from ivhl.tracker.wording import (
     STATUS_WORDS,
     memory,
     seconds,
+    short_message,
     support_sentence,
 )
 
@@ -400,7 +401,7 @@ def _causes(rows: Iterable[Row]) -> tuple[Cause, ...]:
             continue
         failure = row.record.failure if row.record else None
         exception = failure.exception if failure else ""
-        key = (row.status, row.failure_class or "", exception, row.message)
+        key = (row.status, row.failure_class or "", exception, short_message(row.message))
         groups.setdefault(key, []).append(row)
     causes = []
     for (status, name, exception, message), group in groups.items():

@@ -49,6 +49,16 @@ CLASS_MEANINGS: dict[FailureClass, str] = {
     "harness": "a mistake of ivhl's own",
 }
 
+# What Dynamo adds to every message; it pushes the reason out of sight.
+_BOILERPLATE = (
+    "Set TORCHDYNAMO_VERBOSE",
+    "Set TORCH_LOGS",
+    "You can suppress this exception",
+    "import torch._dynamo",
+    "torch._dynamo.config.suppress_errors",
+)
+_LONGEST_MESSAGE = 600
+
 _KILO = 1024
 _MILLI = 1e-3
 
@@ -85,3 +95,17 @@ def support_sentence(found: Support) -> str:
     if found.good_since == found.first_good:
         return f"first good {found.first_good}; last bad {bad}"
     return f"first good {found.first_good}; last bad {bad}; good again since {found.good_since}"
+
+
+def short_message(text: str) -> str:
+    """Return an exception's message in one line, without the advice that Dynamo repeats.
+
+    A very long message keeps its beginning and its end: the reason is in one or the other.
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    kept = [line for line in lines if line and not line.startswith(_BOILERPLATE)]
+    line = " ".join(kept) or text.strip()
+    if len(line) <= _LONGEST_MESSAGE:
+        return line
+    half = _LONGEST_MESSAGE // 2
+    return f"{line[:half].rstrip()} […] {line[-half:].lstrip()}"

@@ -203,7 +203,7 @@ def test_pages_link_both_ways(watched: Watched, address: str) -> None:
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_is_wider_than_the_window(
+def test_no_page_is_wider_than_the_window_and_no_word_than_its_cell(
     browser: Browser, site: Path, width: int, scheme: str
 ) -> None:
     context = browser.new_context(
@@ -214,6 +214,9 @@ def test_no_page_is_wider_than_the_window(
     for name in ("compatibility.html", "speedup.html"):
         page.goto((site / name).as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(
+            "[...document.querySelectorAll('.cell')].every(c => c.scrollWidth <= c.clientWidth)"
+        )
     context.close()
 
 

@@ -6,7 +6,8 @@ import io
 
 from rich.console import Console
 
-from ivhl.tracker.table import render_results, short_message
+from ivhl.tracker.table import render_results
+from ivhl.tracker.wording import short_message
 from tests.browser.synthetic import FakeCell, make_failure, make_record
 
 TORCHES = ("2.4.1", "2.5.1", "2.6.0", "2.9.1", "2.10.0")

@@ -1,0 +1,124 @@
+"""Pages are complete in themselves, and never let the text of others be markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from ivhl.matrix.spec import CellSpec
+from ivhl.pages.render import compatibility_html, compatibility_json, speedup_html
+from ivhl.records import Counted, RunRecord
+from ivhl.tracker.project import State
+from ivhl.tracker.views import compatibility_view, page_view, rows_of, slug, speedup_view
+from tests.browser.demo import history
+from tests.browser.synthetic import make_failure, make_record
+
+COMMITS = ("a" * 40, "b" * 40)
+HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror="alert(1)">', "</pre></dialog><b>"]
+
+
+def make_state(*records: RunRecord, problems: tuple[str, ...] = ()) -> State:
+    return State(
+        name="demo",
+        records=records,
+        problems=problems,
+        cells=(),
+        unavailable={},
+        workloads=(),
+        cases=(),
+        commit_order=COMMITS,
+    )
+
+
+def pages_of(state: State) -> tuple[str, str]:
+    rows = rows_of(state)
+    page = page_view(state, "2026-11-20")
+    return (
+        compatibility_html(compatibility_view(state, rows, page)),
+        speedup_html(speedup_view(state, rows, page)),
+    )
+
+
+class Structure(HTMLParser):
+    """Elements with their attributes, ids and links of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep the element and its attributes."""
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def values(self, name: str) -> list[str]:
+        """Return the values of every attribute of this name."""
+        return [value for key, value in self.attributes if key == name]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_of_others_adds_no_markup(text: str) -> None:
+    def state(inserted: str) -> State:
+        failed = make_failure(
+            "crash", inserted, exception=inserted, output_tail=inserted, python="3.13"
+        )
+        warned = make_record(
+            warnings=(Counted(text=inserted, count=1),), command=inserted, recorded_at=inserted
+        )
+        return make_state(failed, warned, problems=(inserted,))
+
+    for harmless, hostile in zip(pages_of(state("harmless")), pages_of(state(text)), strict=True):
+        assert Structure(hostile).tags == Structure(harmless).tags
+        assert not [name for name, _ in Structure(hostile).attributes if name.startswith("on")]
+
+
+def test_pages_load_nothing() -> None:
+    for html in pages_of(make_state(*history(COMMITS))):
+        page = Structure(html)
+        assert page.values("src") == []
+        local = re.compile(r"(compatibility|speedup|index)\.(html|json)(#.*)?|#.+|data:,")
+        assert [link for link in page.values("href") if not local.fullmatch(link)] == []
+        assert "url(" not in html
+        assert "@import" not in html
+
+
+def test_ids_are_unique_and_links_inside_lead_somewhere() -> None:
+    compatibility, speedup = pages_of(make_state(*history(COMMITS)))
+    ids = Structure(compatibility).values("id")
+    assert len(ids) == len(set(ids))
+    for html in (compatibility, speedup):
+        links = [link.partition("#") for link in Structure(html).values("href")]
+        inside = {
+            anchor for page, _, anchor in links if anchor and page in ("", "compatibility.html")
+        }
+        assert inside - {"main"} <= set(ids)
+
+
+def test_different_cases_never_share_an_id() -> None:
+    assert slug("a", "b c") != slug("a", "b-c")
+    assert slug("a/b", "c") != slug("a", "b/c")
+    assert not re.search(r"\s", slug("a b\t\u00a0c"))
+
+
+def test_no_records_is_a_page_too() -> None:
+    compatibility, speedup = pages_of(make_state())
+    assert "No records yet" in compatibility
+    assert "No speedup has been measured yet" in speedup
+
+
+def test_a_cell_without_a_lock_has_its_reason_without_any_record() -> None:
+    state = replace(
+        make_state(make_record()),
+        cells=(CellSpec("3.12", "2.6.0"), CellSpec("3.14", "2.6.0")),
+        unavailable={"py3.14-torch2.6.0": "no wheel for cp314"},
+    )
+    compatibility, _ = pages_of(state)
+    assert "no wheel for cp314" in compatibility
+    (row,) = [row for row in rows_of(state) if row.python == "3.14"]
+    assert json.loads(compatibility_json([row]))[0]["message"] == "no wheel for cp314"

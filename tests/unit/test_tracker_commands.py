@@ -1,0 +1,84 @@
+"""``ivhl compat`` and ``ivhl results``: filters, JSON, and warnings that never stop the rest."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from ivhl.cli import app
+from ivhl.errors import UnknownNameError
+from tests.browser.project import make_project
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typer.testing import Result
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("project")
+    make_project(root)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _inside(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "80"})
+
+
+def test_compat_json_has_what_it_promises() -> None:
+    rows = json.loads(run("compat", "--json", "--python", "3.13", "--torch", "2.5.1").stdout)
+    gated = [row for row in rows if row["status"] != "not_run"]
+    assert {(row["python"], row["torch"], row["status"]) for row in gated} == {
+        ("3.13", "2.5.1", "unsupported")
+    }
+    promised = (
+        "python torch workload variant status failure_class message speedup speedup_low "
+        "speedup_high size machine device quick commit recorded_at aa_low aa_high command"
+    )
+    assert set(promised.split()) <= set(gated[0])
+
+
+def test_compat_for_people_fits_and_explains() -> None:
+    text = run("compat", "--workload", "ops.gp_evolve").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    assert "Dynamo is not supported on Python 3.14+" in " ".join(text.split())
+    assert "first good 2.6.0;" in text
+
+
+def test_results_lists_records_as_they_are_stored() -> None:
+    records = json.loads(
+        run("results", "--json", "--machine", "bench", "--workload", "ops.gp_evolve").stdout
+    )
+    assert len(records) == 4 * 3 * 5 * 2
+    assert records == sorted(records, key=lambda record: record["recorded_at"])
+    assert {record["schema"] for record in records} == {"ivhl.run/1"}
+    text = run("results").stdout
+    assert "ops.gp_evolve/small/real-compiled" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_name_that_nothing_has_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"ops\.gp_evolv'") as error:
+        run("compat", "--workload", "ops.gp_evolv")
+    assert "ops.gp_evolve" in error.value.hint
+
+
+def test_an_unreadable_record_is_a_warning(root: Path) -> None:
+    torn = root / "results" / "bench" / "records" / "torn.jsonl"
+    torn.write_text("{")
+    try:
+        done = run("compat", "--json")
+        assert done.exit_code == 0
+        assert "results/bench/records/torn.jsonl:1: Invalid JSON" in done.stderr
+        assert any(row["status"] == "works" for row in json.loads(done.stdout))
+    finally:
+        torn.unlink()

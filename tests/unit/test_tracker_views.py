@@ -1,0 +1,141 @@
+"""What the pages are told: charts in scale, causes in groups, sentences that hold."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ivhl.tracker.charts import Chart, make_chart
+from ivhl.tracker.compat import Support, compat_rows
+from ivhl.tracker.project import State
+from ivhl.tracker.views import compatibility_view, page_view, rows_of
+from ivhl.tracker.wording import memory, seconds, support_sentence
+from tests.browser.demo import COMPILER_ERROR, history
+from tests.browser.synthetic import make_failure, make_record
+
+COMMITS = ("a" * 40, "b" * 40)
+
+
+def chart_of(*speedups: float | None, width: float = 0.02) -> Chart:
+    records = [
+        make_failure(torch=f"2.{i}.0")
+        if speedup is None
+        else make_record(torch=f"2.{i}.0", speedup=speedup, width=width)
+        for i, speedup in enumerate(speedups)
+    ]
+    rows = compat_rows(records)
+    return make_chart("c", rows[0].series, rows, dict.fromkeys(rows, "x"))
+
+
+@given(st.lists(st.floats(0.02, 500), min_size=1, max_size=6), st.floats(0, 0.9))
+def test_every_mark_is_inside_its_chart(speedups: list[float], width: float) -> None:
+    chart = chart_of(*speedups, width=width)
+    for line in chart.lines:
+        for point in line.points:
+            assert chart.left <= point.x <= chart.right
+            assert chart.top <= point.high_y <= point.y <= point.low_y <= chart.bottom
+    assert chart.top <= chart.one_y <= chart.bottom
+    assert 1 <= len(chart.ticks) <= 9
+    assert all(chart.top <= tick.at <= chart.bottom for tick in chart.ticks)
+
+
+def test_higher_is_faster_and_two_is_as_far_from_one_as_a_half() -> None:
+    chart = chart_of(0.5, 1.0, 2.0, width=0)
+    half, one, two = (point.y for point in chart.lines[0].points)
+    assert half > one > two
+    assert half - one == pytest.approx(one - two, abs=0.2)
+    assert one == chart.one_y
+
+
+def test_noise_is_not_drawn_as_mountains() -> None:
+    chart = chart_of(1.0, 1.005, width=0.0)
+    low, high = (point.y for point in chart.lines[0].points)
+    assert abs(low - high) < (chart.bottom - chart.top) / 10
+
+
+def test_no_line_is_drawn_across_a_failure() -> None:
+    chart = chart_of(2.0, 2.1, None, 2.2, 2.3)
+    assert re.sub(r"[\d. ]", "", chart.lines[0].path) == "MLML"
+    assert [gone.label for gone in chart.missing] == ["Python 3.12, PyTorch 2.2.0: unsupported"]
+    assert "1 of 5 have no speedup" in chart.description
+
+
+def test_the_table_says_what_the_chart_shows() -> None:
+    chart = chart_of(2.0, None, 0.5)
+    assert chart.table[0].texts == (
+        "2.00x [1.96, 2.04]",
+        "unsupported",
+        "0.50x [0.49, 0.51], slow",
+    )
+
+
+def test_cases_that_fail_alike_are_one_cause() -> None:
+    state = State(
+        name="demo",
+        records=tuple(history(COMMITS)),
+        problems=(),
+        cells=(),
+        unavailable={},
+        workloads=(),
+        cases=(),
+        commit_order=COMMITS,
+    )
+    view = compatibility_view(state, rows_of(state), page_view(state, "now"))
+    causes = {cause.message: cause for cause in view.causes}
+    assert len(causes["Dynamo is not supported on Python 3.14+"].cases) == 16
+    assert len(causes["Dynamo is not supported on Python 3.13+"].cases) == 8
+    (compiler,) = [cause for cause in view.causes if cause.failure_class == "backend_compile"]
+    assert "Python.h: No such file" in compiler.message
+    assert "TORCHDYNAMO_VERBOSE" not in compiler.message
+    reasons = {reason.id: reason for reason in view.reasons}
+    assert all(href in reasons for cause in view.causes for _, href in cause.cases)
+    assert reasons[compiler.cases[0][1]].message == COMPILER_ERROR
+    # The newest commit is shown, the older one is under it.
+    fallen = reasons["py3.12-torch2.9.1/ops.gp_evolve/small/real-compiled/bench/cpu"]
+    assert fallen.text.startswith("1.20x")
+    assert [past.text[:5] for past in fallen.past] == ["1.20x", "2.15x"]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "since", "sentence"),
+    [
+        (None, None, None, "nothing tried yet"),
+        ("2.4.1", None, "2.4.1", "good in every release tried, since 2.4.1"),
+        (None, "2.5.1", None, "no good release; last bad 2.5.1 (wrong)"),
+        ("2.6.0", "2.5.1", "2.6.0", "first good 2.6.0; last bad 2.5.1 (wrong)"),
+        ("2.4.1", "2.9.1", None, "first good 2.4.1; bad again: 2.9.1 (wrong)"),
+        (
+            "2.4.1",
+            "2.5.1",
+            "2.6.0",
+            "first good 2.4.1; last bad 2.5.1 (wrong); good again since 2.6.0",
+        ),
+    ],
+)
+def test_support_in_a_sentence(
+    good: str | None, bad: str | None, since: str | None, sentence: str
+) -> None:
+    (row,) = compat_rows([make_record()])
+    found = Support(
+        series=row.series,
+        python="3.12",
+        first_good=good,
+        last_bad=bad,
+        last_bad_status="wrong" if bad else None,
+        good_since=since,
+    )
+    assert support_sentence(found) == sentence
+
+
+def test_quantities_carry_their_unit() -> None:
+    assert [seconds(s) for s in (31.0, 6.4, 1.2e-3, 4.6e-5, 3e-9)] == [
+        "31 s",
+        "6.4 s",
+        "1.2 ms",
+        "46 µs",
+        "3 ns",
+    ]
+    assert [memory(n) for n in (12, 48 << 20, 3 << 30)] == ["12 B", "48 MiB", "3 GiB"]
