@@ -1,0 +1,1 @@
+"""asv's view of the workloads; everything is measured by ``ivhl.measure``."""

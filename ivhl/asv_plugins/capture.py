@@ -1,0 +1,49 @@
+"""Two wrapped methods of asv: one to keep a failure as a point, one to learn the machine's name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from asv.machine import Machine
+from asv.results import Results
+
+from ivhl.measure.settings import VARIABLE, read_settings, write_settings
+
+
+def install() -> None:
+    """Wrap the methods, once."""
+    if not hasattr(Results.add_result, "__wrapped__"):
+        Results.add_result = _keep_failures(Results.add_result)
+        Machine.save = _keep_name(Machine.save)
+
+
+def _keep_failures(add_result: Any) -> Any:  # noqa: ANN401  (asv has no types)
+    @wraps(add_result)
+    def wrapped(self: Any, benchmark: Any, result: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        # A cell that cannot be made gives asv no value at all, and its graphs then show nothing:
+        # a benchmark says itself, by this attribute, what its value is in that case.
+        if "on_failure" in benchmark and result.result is not None:
+            kept = [benchmark["on_failure"] if r is None else r for r in result.result]
+            result = result._replace(result=kept)
+        add_result(self, benchmark, result, *args, **kwargs)
+
+    return wrapped
+
+
+def _keep_name(save: Any) -> Any:  # noqa: ANN401
+    @wraps(save)
+    def wrapped(self: Any, results_dir: str) -> None:  # noqa: ANN401
+        # Under plain `asv run --machine NAME` only asv knows the name; records go by it.
+        path = Path(os.environ[VARIABLE]) if VARIABLE in os.environ else None
+        if path is not None and path.is_file():
+            settings = read_settings(path)
+            if settings.machine.name != self.machine:
+                machine = replace(settings.machine, name=self.machine)
+                write_settings(path, replace(settings, machine=machine))
+        save(self, results_dir)
+
+    return wrapped

@@ -1,0 +1,281 @@
+"""asv environments made from locks: a virtual environment, the lock, the project, nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import asv.util
+from asv.console import log
+from asv.environment import Environment, EnvironmentUnavailable
+
+import ivhl
+from ivhl.errors import IvhlError
+from ivhl.matrix.interpreter import find_interpreter
+from ivhl.matrix.locks import lock_state
+from ivhl.matrix.project import MATRIX, load_project
+from ivhl.matrix.spec import CellSpec, load_matrix
+from ivhl.matrix.uv import run_uv
+from ivhl.measure.runner import failed_everywhere, instrument, this_machine
+from ivhl.measure.settings import (
+    CELL_VARIABLE,
+    COMMIT_VARIABLE,
+    VARIABLE,
+    Settings,
+    read_settings,
+    write_settings,
+)
+from ivhl.records import Cell, append_record
+from ivhl.workload import load_workloads, select_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.records import FailureClass, Phase
+
+# The part of ivhl that runs inside a cell and must be the same for every commit under test.
+INSTRUMENT = ("__init__.py", "errors.py", "records.py", "workload.py", "measure")
+
+
+class CellError(Exception):
+    """A cell could not be made, or the project not put into it.
+
+    Attributes:
+        output: What the failing command printed.
+    """
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(message)
+        self.output = output
+
+
+class Locked(Environment):  # type: ignore[misc]  # asv has no types
+    """One cell of the matrix. asv calls the methods; what they override is asv 0.6.6's.
+
+    A ``create`` that raises would abort the whole run, so failures are remembered and reported when
+    the project is installed: the only exception that makes asv leave out just this environment is
+    ``asv.util.ProcessError`` from ``install_project``.
+    """
+
+    tool_name: ClassVar[str] = "locked"
+    matches_python_fallback: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        conf: Any,
+        python: str,
+        requirements: dict[str, str],
+        tagged_env_vars: Any,  # noqa: ANN401
+    ) -> None:
+        root = Path(getattr(conf, "ivhl_root", Path.cwd()))
+        self._settings = settings_of(conf, root)
+        try:
+            load_matrix(root / MATRIX)
+            self._lock = lock_state(root, CellSpec(python, requirements.get("torch", "")))
+        except IvhlError as error:
+            raise EnvironmentUnavailable(str(error)) from error
+        if self._lock.kind != "locked":
+            raise EnvironmentUnavailable(
+                f"{self._lock.cell.id}: {self._lock.message or 'no lock; make it: nox -s lock'}"
+            )
+        self._root = root
+        self._failure: CellError | None = None
+        # asv's own __init__ reads both of these before it sets them.
+        self._python, self._requirements = python, requirements
+        super().__init__(conf, python, requirements, tagged_env_vars)
+
+    @classmethod
+    def matches(cls, python: str) -> bool:
+        """Say whether this is a version, and not the path of an interpreter."""
+        return python[:1].isdigit()
+
+    @property
+    def cell(self) -> Cell:
+        """The cell as records name it."""
+        spec = self._lock.cell
+        return Cell(
+            id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=self._lock.sha256
+        )
+
+    def create(self) -> None:
+        """Create the environment; a failure is remembered, not raised."""
+        if self._is_setup or self._failure:
+            return
+        began = time.monotonic()
+        self._settings.tell("cell-creating", cell=self.cell.id)
+        try:
+            super().create()
+        except (CellError, OSError, IvhlError) as error:
+            output = getattr(error, "output", "")
+            hint = getattr(error, "hint", "")
+            self._failure = CellError(f"{error}\n{hint}".strip(), output)
+        self._settings.tell(
+            "cell-failed" if self._failure else "cell-created",
+            cell=self.cell.id,
+            seconds=time.monotonic() - began,
+            message=str(self._failure or ""),
+        )
+
+    def check_presence(self) -> bool:
+        """Say whether the environment on disk is this lock's; asv's own test wants a pip in it."""
+        try:
+            if self.load_info_file(self._path) != self._info():
+                return False
+            self.run_executable("python", ["-c", "pass"])
+        except (asv.util.UserError, asv.util.ProcessError, OSError, IvhlError):
+            return False
+        return True
+
+    def save_info_file(self, path: str) -> None:
+        """Write what the environment was made from; a changed lock makes a new environment."""
+        asv.util.write_json(os.path.join(path, "asv-env-info.json"), self._info())  # noqa: PTH118
+
+    def _info(self) -> dict[str, Any]:
+        return {
+            "tool_name": self.tool_name,
+            "cell": self.cell.id,
+            "interpreter": str(self._interpreter()),
+            "lock_sha256": self._lock.sha256,
+        }
+
+    def _interpreter(self) -> str:
+        known = self._settings.interpreters.get(self._python)
+        return known or str(find_interpreter(self._root, self._python).path)
+
+    def _setup(self) -> None:
+        log.info(f"Creating {self.cell.id} from {self._lock.path.name}")
+        self._uv("venv", "--no-project", "--python", self._interpreter(), self._path)
+        self._uv(
+            "pip", "sync", "--python", self._path,
+            "--require-hashes", "--only-binary", ":all:", str(self._lock.path),
+        )  # fmt: skip
+
+    def _uv(self, *arguments: str) -> None:
+        done = run_uv(arguments, cwd=self._root, timeout_s=float(self._install_timeout))
+        if done.returncode:
+            output = (done.stdout + done.stderr).strip()
+            lines = [x.strip() for x in output.splitlines() if x.strip()]
+            first = next((x for x in lines if "error" in x.lower() or x.startswith("×")), "")
+            told = " ".join(dict.fromkeys([first, *lines[-3:]]))
+            raise CellError(f"uv {' '.join(arguments[:2])} failed: {told}"[:1500], output)
+
+    def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ANN401
+        """Build the project at a commit and install it into the cell.
+
+        Raises:
+            asv.util.ProcessError: If the cell or the project could not be made; every case then has
+                a record that says so.
+        """
+        # After `asv run -j` the environment was created in another process.
+        self.create()
+        if self._failure:
+            self._give_up("environment", "environment", self._failure, commit_hash)
+        try:
+            self._settings.tell("cell-building", cell=self.cell.id, commit=commit_hash)
+            super().install_project(conf, repo, commit_hash)
+        except (CellError, OSError, asv.util.ProcessError, asv.util.UserError) as error:
+            output = getattr(error, "output", "") or getattr(error, "stdout", "")
+            self._give_up("build", "build", CellError(str(error)[:1500], output), commit_hash)
+
+    def _give_up(
+        self, phase: Phase, failure_class: FailureClass, error: CellError, commit: str
+    ) -> None:
+        self._settings.tell(
+            "cell-failed", cell=self.cell.id, seconds=0.0, message=str(error), phase=phase
+        )
+        # Read again: asv may have learnt the machine's name since this object was made.
+        settings = read_settings(Path(os.environ[VARIABLE]))
+        run = settings.run_in(self.cell, commit)
+        with suppress(IvhlError):
+            cases = select_cases(
+                load_workloads(settings.workloads),
+                names=settings.names,
+                size=settings.size,
+                variant=settings.variant,
+                device=settings.device,
+            )
+            for case in cases:
+                record = failed_everywhere(
+                    run,
+                    case,
+                    phase=phase,
+                    failure_class=failure_class,
+                    message=str(error),
+                    output=error.output,
+                )
+                append_record(run.record_file, record)
+        raise asv.util.ProcessError([phase, self.name], 1, str(error), error.output)
+
+    def _build_project(self, repo: Any, commit_hash: str, build_dir: str) -> None:  # noqa: ANN401, ARG002
+        folder = self._global_env_vars["ASV_BUILD_CACHE_DIR"]
+        self._uv(
+            "build", "--quiet", "--wheel", "--no-build-isolation", "--offline",
+            "--python", self._path, "--out-dir", folder, build_dir,
+        )  # fmt: skip
+
+    def _install_project(self, repo: Any, commit_hash: str, build_dir: str) -> None:  # noqa: ANN401, ARG002
+        wheels = sorted(Path(self._global_env_vars["ASV_BUILD_CACHE_DIR"]).glob("*.whl"))
+        self._uv(
+            "pip", "install", "--python", self._path, "--no-deps", "--offline", "--reinstall",
+            *map(str, wheels),
+        )  # fmt: skip
+
+    def _uninstall_project(self) -> None:
+        self._set_installed_commit_hash(None)
+        self._uv("pip", "uninstall", "--python", self._path, self._project)
+
+    def run(self, args: Sequence[str], **kwargs: Any) -> Any:  # noqa: ANN401
+        """Run the cell's Python, with the instrument of this checkout before the project."""
+        inherited = kwargs.pop("env", None) or os.environ
+        # Bytecode is written once into the cell; without it every process of every case would
+        # compile all of torch's 1,600 modules again.
+        environment = {k: v for k, v in inherited.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        environment |= {
+            "ASV_PYTHONPATH": str(copy_instrument(Path(self._env_dir))),
+            CELL_VARIABLE: json.dumps(asdict(self.cell)),
+            COMMIT_VARIABLE: str(self.installed_commit_hash or ""),
+        }
+        return self.run_executable("python", list(args), env=environment, **kwargs)
+
+
+def settings_of(conf: Any, root: Path) -> Settings:  # noqa: ANN401
+    """Return the settings of this run; under plain ``asv run``, make them: everything by default."""
+    if VARIABLE not in os.environ:
+        project = load_project(root)
+        path = root / ".asv" / "settings.json"
+        write_settings(
+            path,
+            Settings(
+                root=str(root),
+                project=project.name,
+                workloads=project.workloads,
+                machine=this_machine(os.uname().nodename),
+                results=str((root / conf.results_dir).resolve()),
+                scratch=str(root / ".asv" / "scratch"),
+                events=str(root / ".asv" / "events.jsonl"),
+                interpreters={},
+            ),
+        )
+        os.environ[VARIABLE] = str(path)
+    return read_settings()
+
+
+def copy_instrument(env_dir: Path) -> Path:
+    """Return a folder that holds the measuring half of this checkout, and nothing else of it."""
+    source = Path(ivhl.__file__).parent
+    target = env_dir.resolve() / f"instrument-{instrument()}"
+    if not (target / "ivhl").is_dir():
+        fresh = target.with_name(f"{target.name}.{os.getpid()}")
+        (fresh / "ivhl").mkdir(parents=True)
+        for name in INSTRUMENT:
+            copy = shutil.copytree if (source / name).is_dir() else shutil.copy
+            copy(source / name, fresh / "ivhl" / name)
+        with suppress(OSError):  # another process was faster
+            fresh.rename(target)
+    return target

@@ -1,0 +1,422 @@
+"""The main job: cells of one Python, through asv, into records, a table and a site."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asv.machine import MachineCollection
+
+from ivhl.bench.progress import Display
+from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError
+from ivhl.matrix.interpreter import find_interpreter
+from ivhl.matrix.locks import ensure_lock
+from ivhl.matrix.project import MATRIX, load_project
+from ivhl.matrix.spec import load_matrix
+from ivhl.measure.runner import failed_everywhere, this_machine
+from ivhl.measure.settings import VARIABLE, Settings, write_settings
+from ivhl.records import Cell, append_record, record_file
+from ivhl.workload import load_workloads, select_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+
+    from ivhl.matrix.locks import LockState
+    from ivhl.matrix.project import Project
+    from ivhl.workload import Case
+
+# Enough for the records of a run; asked for before measuring, because afterwards it is too late.
+ROOM_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What the person asked for.
+
+    Attributes:
+        python: One Python of the matrix.
+        releases: PyTorch releases; empty means the default tier.
+        commit: What to measure; anything that git resolves to a commit.
+        machine: Name of this machine in the results; ``None`` means its host name.
+        results: Folder of the results.
+    """
+
+    root: Path
+    python: str
+    releases: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    size: str | None = None
+    variant: str | None = None
+    commit: str = "HEAD"
+    machine: str | None = None
+    results: Path | None = None
+    device: str = "cpu"
+    threads: int = 1
+    quick: bool = False
+    force: bool = False
+    deadline_s: float = 600.0
+    memory_limit: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """What a run left behind.
+
+    Attributes:
+        machine: Name under which the records are kept.
+        cells: Cells asked for, unavailable ones included.
+        missing: Cases without a record of this run, as ``cell: case``.
+        log: What asv said.
+    """
+
+    commit: str
+    machine: str
+    cells: tuple[str, ...]
+    missing: tuple[str, ...]
+    log: Path
+    seconds: float
+
+
+def bench(request: Request, console: Console) -> Done:
+    """Measure the cells of one Python at one commit.
+
+    Raises:
+        SpecError: If a name is unknown, a file is not valid, or this is no git repository.
+        LockError: If a lock is missing and cannot be made.
+        InterpreterError: If the Python is not on this machine.
+        ResultsError: If the results cannot be written; what was written before stays.
+    """
+    began = time.monotonic()
+    root = request.root
+    project = load_project(root)
+    matrix = load_matrix(root / MATRIX)
+    if request.python not in matrix.pythons:
+        raise UnknownNameError("Python", request.python, matrix.pythons)
+    cases = select_cases(
+        load_workloads(project.workloads),
+        names=request.workloads,
+        size=request.size,
+        variant=request.variant,
+        device=request.device,
+    )
+    commit = resolve_commit(root, request.commit, console)
+    results = (request.results or root / "results").resolve()
+    check_room(results)
+    specs = matrix.cells(pythons=(request.python,), releases=request.releases)
+    locks = [ensure_lock(root, matrix, spec) for spec in specs]
+    interpreter = find_interpreter(root, request.python)
+    settings = make_settings(request, project, results, str(interpreter.path))
+    with only_run_here(root):
+        save_machine(settings)
+        locked = []
+        for lock in locks:
+            if lock.kind == "locked":
+                locked.append(lock)
+            else:
+                record_unavailable(settings, lock, cases, commit)
+        log = root / ".asv" / "asv.log"
+        if locked:
+            log = run_asv(root, settings, locked, cases, commit, console)
+    missing = tuple(
+        f"{lock.cell.id}: {case.name}"
+        for lock in locks
+        for case in missing_cases(settings, lock, cases, commit)
+    )
+    return Done(
+        commit=commit,
+        machine=settings.machine.name,
+        cells=tuple(lock.cell.id for lock in locks),
+        missing=missing,
+        log=log,
+        seconds=time.monotonic() - began,
+    )
+
+
+def resolve_commit(root: Path, name: str, console: Console) -> str:
+    """Return the full hash of a commit, and say so when the working tree differs from it.
+
+    Raises:
+        SpecError: If this is no git repository, or has no such commit.
+    """
+    done = git(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+    if done.returncode:
+        raise SpecError(
+            f"git knows no commit {name!r} in {root}: {done.stderr.strip()}".rstrip(": "),
+            hint="asv measures commits: run this in a git clone, and commit what is to be measured",
+        )
+    commit = done.stdout.strip()
+    changed = git(root, "status", "--porcelain", "--untracked-files=no").stdout.splitlines()
+    if name == "HEAD" and changed:
+        console.print(
+            f"[yellow]note:[/] {len(changed)} changed files are not committed; measured is commit "
+            f"{commit[:8]}, without them"
+        )
+    return commit
+
+
+def git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run git in the project and return what it said."""
+    return subprocess.run(
+        ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
+    )
+
+
+def check_room(results: Path) -> None:
+    """Make the results folder.
+
+    Raises:
+        ResultsError: If it cannot be written, or the disk has no room for records.
+    """
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(results).free
+    except OSError as error:
+        raise ResultsError(
+            f"the results folder cannot be made: {error}", hint="name another one with --results"
+        ) from error
+    if not os.access(results, os.W_OK):
+        raise ResultsError(
+            f"{results} cannot be written", hint="name another folder with --results"
+        )
+    if free < ROOM_BYTES:
+        raise ResultsError(
+            f"{results} has {free / 2**20:.1f} MiB free, and a run needs {ROOM_BYTES >> 20} MiB",
+            hint="make room, or name another folder with --results; nothing was measured yet",
+        )
+
+
+def make_settings(request: Request, project: Project, results: Path, interpreter: str) -> Settings:
+    """Return the settings that every cell of this run reads."""
+    home = request.root / ".asv"
+    return Settings(
+        root=str(request.root),
+        project=project.name,
+        workloads=project.workloads,
+        machine=this_machine(request.machine or os.uname().nodename),
+        results=str(results),
+        scratch=str(home / "scratch"),
+        events=str(home / "events.jsonl"),
+        interpreters={request.python: interpreter},
+        names=request.workloads,
+        size=request.size,
+        variant=request.variant,
+        device=request.device,
+        threads=request.threads,
+        quick=request.quick,
+        force=request.force,
+        deadline_s=request.deadline_s,
+        memory_limit=request.memory_limit,
+    )
+
+
+@contextmanager
+def only_run_here(root: Path) -> Iterator[None]:
+    """Hold the lock of this checkout: two runs side by side would measure each other.
+
+    asv inherits the open file, so the lock also holds when this process is killed and asv is not.
+
+    Raises:
+        ResultsError: If another run holds it.
+    """
+    path = root / ".asv" / "lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        os.set_inheritable(file.fileno(), True)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise ResultsError(
+                f"another run is measuring in {root} (process {file.read().strip()})",
+                hint="wait for it, or end it",
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def save_machine(settings: Settings) -> None:
+    """Tell asv about this machine, so that it does not ask.
+
+    Everything in here is a parameter of asv's graphs: a kernel update or a few megabytes less of
+    memory would begin new graphs, so only what makes results incomparable is in it.
+    """
+    machine = settings.machine
+    MachineCollection.save(
+        machine.name,
+        {
+            "machine": machine.name,
+            "os": machine.system.split()[0],
+            "arch": machine.system.split()[-1],
+            "cpu": machine.cpu,
+            "num_cpu": str(machine.n_cpus),
+            "ram": f"{round(machine.memory_bytes / 2**30)} GiB",
+        },
+    )
+
+
+def record_unavailable(
+    settings: Settings, lock: LockState, cases: Sequence[Case], commit: str
+) -> None:
+    """Record that there is nothing to install for this cell."""
+    spec = lock.cell
+    cell = Cell(id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=lock.sha256)
+    run = settings.run_in(cell, commit)
+    for case in cases:
+        record = failed_everywhere(
+            run,
+            case,
+            phase="environment",
+            failure_class="unavailable",
+            message=lock.message,
+            output="",
+        )
+        write(run.record_file, record)
+
+
+def write(path: Path, record: Any) -> None:  # noqa: ANN401  (RunRecord)
+    """Append a record.
+
+    Raises:
+        ResultsError: If it cannot be written.
+    """
+    try:
+        append_record(path, record)
+    except OSError as error:
+        raise ResultsError(
+            f"a record cannot be written to {path}: {error}",
+            hint="make room and run the same command again: it goes on where it stopped",
+        ) from error
+
+
+def run_asv(
+    root: Path,
+    settings: Settings,
+    locks: Sequence[LockState],
+    cases: Sequence[Case],
+    commit: str,
+    console: Console,
+) -> Path:
+    """Run asv over the cells while showing what happens; return its log.
+
+    Raises:
+        ResultsError: If the results could not be written.
+        IvhlError: If asv ended without measuring.
+    """
+    home = root / ".asv"
+    log, events = home / "asv.log", Path(settings.events)
+    events.write_text("", encoding="utf-8")
+    configuration = write_configuration(root, settings, locks)
+    write_settings(home / "settings.json", settings)
+    environment = os.environ | {VARIABLE: str(home / "settings.json"), "NO_COLOR": "1"}
+    command = [
+        sys.executable, "-m", "asv", "run", "--config", str(configuration),
+        "--machine", settings.machine.name, f"{commit}^!",
+    ]  # fmt: skip
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            command,
+            cwd=root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            close_fds=False,  # it holds our lock, see only_run_here
+        )
+        try:
+            with Display(console, events, [lock.cell.id for lock in locks], cases) as display:
+                while process.poll() is None:
+                    display.update()
+                    time.sleep(0.2)
+                display.update()
+        except BaseException:
+            end_group(process)
+            raise
+    if display.cannot_write:
+        raise ResultsError(
+            f"a record cannot be written: {display.cannot_write}",
+            hint="make room and run the same command again: it goes on where it stopped",
+        )
+    # 2 means that a benchmark failed, which is a result.
+    if process.returncode not in (0, 2) and not display.measured_something:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise IvhlError(
+            "asv ended without measuring: " + " | ".join(x.strip() for x in lines[-3:]),
+            hint=f"its whole output is in {log}",
+        )
+    return log
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End asv as Ctrl-C would, then for certain; cases die with their parents."""
+    for how in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, how)
+            process.wait(5)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+        else:
+            return
+
+
+def write_configuration(root: Path, settings: Settings, locks: Sequence[LockState]) -> Path:
+    """Write asv's configuration for exactly these cells, from ``asv.conf.json``.
+
+    asv changes into the folder of its configuration, so every path in it is made absolute.
+
+    Raises:
+        SpecError: If ``asv.conf.json`` is missing or not JSON.
+    """
+    source = root / "asv.conf.json"
+    try:
+        conf = json.loads(source.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SpecError(f"asv.conf.json: {error}", hint=f"correct {source}") from error
+    conf |= {
+        "ivhl_root": str(root),
+        "repo": str(root),
+        "benchmark_dir": str(root / conf["benchmark_dir"]),
+        "env_dir": str(root / conf["env_dir"]),
+        "html_dir": str(root / conf["html_dir"]),
+        "results_dir": settings.results,
+        "pythons": [],
+        "matrix": {},
+        "include": [
+            {"python": lock.cell.python, "req": {"torch": lock.cell.torch}} for lock in locks
+        ],
+    }
+    path = root / ".asv" / "asv.conf.json"
+    path.write_text(json.dumps(conf, indent=1), encoding="utf-8")
+    return path
+
+
+def missing_cases(
+    settings: Settings, lock: LockState, cases: Sequence[Case], commit: str
+) -> list[Case]:
+    """Return the cases that have no record at this commit in this cell."""
+    path = record_file(Path(settings.results), settings.machine.name, commit, lock.cell.id)
+    present = set()
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                data = json.loads(line)
+                present.add((data["workload"], data["size"], data["variant"]))
+            except (ValueError, KeyError, TypeError):
+                continue
+    return [c for c in cases if (c.workload.name, c.size, c.variant.name) not in present]

@@ -1,0 +1,86 @@
+"""``ivhl bench``: what the nox sessions call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ivhl.bench import Request, bench
+from ivhl.cli import app
+from ivhl.errors import ResultsError
+from ivhl.matrix.project import find_root
+from ivhl.pages.publish import publish
+from ivhl.tracker.project import load_state
+from ivhl.tracker.table import ResultsTable
+from ivhl.tracker.views import rows_of
+
+
+@app.command("bench")
+def bench_command(
+    python: Annotated[str, typer.Option(help="Python of the matrix.")],
+    torch: Annotated[
+        list[str] | None, typer.Option(help="PyTorch release; repeatable [default: default tier].")
+    ] = None,
+    workload: Annotated[list[str] | None, typer.Option(help="Only this one; repeatable.")] = None,
+    size: Annotated[str | None, typer.Option(help="[default: each workload's own]")] = None,
+    variant: Annotated[str | None, typer.Option(help="Only this one.")] = None,
+    commit: Annotated[str, typer.Option(help="Commit to measure.")] = "HEAD",
+    machine: Annotated[str | None, typer.Option(help="[default: the host name]")] = None,
+    results: Annotated[Path | None, typer.Option(help="Folder [default: results].")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    deadline: Annotated[float, typer.Option(min=1, help="Seconds per process of a case.")] = 600,
+    memory_limit: Annotated[
+        float | None, typer.Option(min=0.1, help="GiB [default: 90 % of what is available].")
+    ] = None,
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Few samples; marked so.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Measure again what is there.")] = False,
+    no_publish: Annotated[bool, typer.Option("--no-publish", help="No site.")] = False,
+) -> None:
+    """Measure one Python's cells, publish the site and print the table."""
+    root = find_root()
+    console = Console()
+    done = bench(
+        Request(
+            root=root,
+            python=python,
+            releases=tuple(torch or ()),
+            workloads=tuple(workload or ()),
+            size=size,
+            variant=variant,
+            commit=commit,
+            machine=machine,
+            results=results,
+            threads=threads,
+            quick=quick,
+            force=force,
+            deadline_s=deadline,
+            memory_limit=None if memory_limit is None else int(memory_limit * 2**30),
+        ),
+        console,
+    )
+    state = load_state(root, results or root / "results")
+    rows = tuple(
+        row
+        for row in rows_of(state)
+        if row.cell in done.cells
+        and row.machine == done.machine
+        and (not workload or row.workload in workload)
+    )
+    console.print(ResultsTable(rows))
+    console.print(
+        f"commit {done.commit[:8]}, {len(done.cells)} cells, {done.seconds:.0f} s", highlight=False
+    )
+    if done.missing:
+        raise ResultsError(
+            f"{len(done.missing)} cases have no record: {'; '.join(done.missing[:5])}",
+            hint=f"run the same command again; asv's output is in {done.log}",
+        )
+    if not no_publish:
+        site = publish(root, root / "site")
+        for problem in (*state.problems, *site.problems):
+            console.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"site: {site.output / 'compatibility.html'}", soft_wrap=True)

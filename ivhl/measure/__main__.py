@@ -1,0 +1,117 @@
+"""``python -m ivhl.measure``: measure on a machine that has torch and nothing else of ours."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ivhl.errors import IvhlError
+from ivhl.measure.runner import Run, Step, run_cases, this_machine
+from ivhl.records import Cell, RunRecord
+from ivhl.workload import load_workloads, select_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.workload import Case
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the cases asked for in this very interpreter and write their records."""
+    arguments = parser().parse_args(argv)
+    try:
+        workloads = load_workloads(arguments.workloads)
+        cases = select_cases(
+            workloads,
+            names=arguments.workload,
+            size=arguments.size,
+            variant=arguments.variant,
+            device=arguments.device,
+        )
+    except IvhlError as error:
+        print(
+            f"error: {error}", f"next: {error.hint}" * bool(error.hint), sep="\n", file=sys.stderr
+        )
+        return error.exit_code
+    if arguments.list:
+        print(json.dumps([c.name for c in cases], indent=1))
+        return 0
+    try:
+        torch = version("torch").split("+")[0]
+    except PackageNotFoundError:
+        print(
+            "error: torch is not installed here",
+            f"next: {sys.executable} -m pip install torch",
+            sep="\n",
+            file=sys.stderr,
+        )
+        return 2
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    out = Path(arguments.out).resolve()
+    run = Run(
+        project=arguments.project,
+        commit=arguments.commit or current_commit(),
+        workloads=arguments.workloads,
+        cell=Cell(id=f"py{python}-torch{torch}", python=python, torch=torch, lock_sha256=None),
+        machine=this_machine(arguments.machine),
+        results=str(out),
+        scratch=str(out / ".scratch"),
+        repeat="python -m ivhl.measure --out DIR",
+        device=arguments.device,
+        threads=arguments.threads,
+        quick=arguments.quick,
+        force=arguments.force,
+        deadline_s=arguments.deadline,
+    )
+    run_cases(run, cases, show)
+    print(f"records: {run.record_file}")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the argument parser."""
+    p = argparse.ArgumentParser(prog="python -m ivhl.measure", description=__doc__)
+    p.add_argument("--out", default="results", help="folder for the records")
+    p.add_argument("--workloads", default="ivhl.workloads:WORKLOADS", metavar="MODULE:NAME")
+    p.add_argument("--workload", action="append", default=[], metavar="NAME")
+    p.add_argument("--size", metavar="NAME")
+    p.add_argument("--variant", metavar="NAME")
+    p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--quick", action="store_true", help="few samples; marked so in the record")
+    p.add_argument("--force", action="store_true", help="measure again what has a record")
+    p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
+    p.add_argument("--project", default="ivhl")
+    p.add_argument("--commit", default="", help="40 hex digits; asked of git when not given")
+    p.add_argument("--deadline", type=float, default=600.0, metavar="SECONDS")
+    p.add_argument("--list", action="store_true", help="print the cases and stop")
+    return p
+
+
+def current_commit() -> str:
+    """Return the commit that is checked out here, or zeros where git does not know."""
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "0" * 40
+
+
+def show(step: Step, case: Case, record: RunRecord | None) -> None:
+    """Print one line per finished case."""
+    if step == "kept":
+        print(f"{case.name}: has a record already")
+    elif record is not None and record.failure is not None:
+        print(f"{case.name}: {record.failure.failure_class}: {record.failure.message}")
+    elif record is not None and record.speedup is not None:
+        s = record.speedup
+        print(f"{case.name}: {s.value:.2f}x [{s.low:.2f}, {s.high:.2f}]")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

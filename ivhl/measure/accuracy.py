@@ -1,0 +1,156 @@
+"""Distance from the float64 reference, and the rule that judges it.
+
+The rule is the one of PyTorch's own benchmarks (``torch/_dynamo/utils.py::same``): compiled code may
+be as far from float64 as eager is, times a small factor, plus a small tolerance. An absolute
+tolerance would pass anything that is small, and "equal to eager" would punish being more exact.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+from ivhl.records import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Eager further off than this part of the reference's own size cannot anchor anything.
+EAGER_LIMIT = 0.05
+FEW_ELEMENTS = 1000
+
+
+def flatten(outputs: Any) -> list[torch.Tensor]:  # noqa: ANN401  (any pytree)
+    """Return every tensor in a nest of tuples, lists and dicts, in order.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    tensors = [leaf for leaf in tree_flatten(outputs)[0] if isinstance(leaf, torch.Tensor)]
+    if not tensors:
+        raise ValueError(f"no tensor among the outputs (got {type(outputs).__name__})")
+    return tensors
+
+
+def distance(actual: torch.Tensor, reference: torch.Tensor) -> tuple[float, float]:
+    """Return the largest absolute difference and the root mean square difference.
+
+    Both infinite where ``actual`` is not finite and the reference is: NaN would compare as passed.
+
+    Args:
+        actual: Any shape, real or complex.
+        reference: Same shape, float64 or complex128.
+
+    Raises:
+        ValueError: If the shapes differ, or one is complex and the other is not.
+    """
+    if actual.shape != reference.shape or actual.is_complex() != reference.is_complex():
+        raise ValueError(
+            f"output has shape {tuple(actual.shape)} {actual.dtype}, the reference has "
+            f"{tuple(reference.shape)} {reference.dtype}"
+        )
+    a, b = as_real(actual.detach().cpu()), as_real(reference.detach().cpu())
+    if a.numel() == 0:
+        return 0.0, 0.0
+    difference = (a - b).abs()
+    if not bool(torch.isfinite(difference).all()):
+        return math.inf, math.inf
+    return float(difference.max()), float(difference.square().mean().sqrt())
+
+
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor as float64, a complex one with a last axis of real and imaginary part."""
+    if tensor.is_complex():
+        return torch.view_as_real(tensor.to(torch.complex128).resolve_conj())
+    return tensor.to(torch.float64)
+
+
+def factor_for(dtype: str, n_elements: int) -> float:
+    """Return how many times eager's RMSE compiled code may have.
+
+    Two, or three where few elements make the RMSE itself uncertain or the type is short.
+    """
+    return 3.0 if n_elements < FEW_ELEMENTS or dtype in ("float16", "bfloat16") else 2.0
+
+
+def judge_eager(
+    names: Sequence[str], outputs: Sequence[torch.Tensor], references: Sequence[torch.Tensor]
+) -> tuple[OutputError, ...]:
+    """Return the error of each eager output; nothing is judged yet.
+
+    Raises:
+        ValueError: If the number of tensors does not match the names.
+    """
+    if not len(names) == len(outputs) == len(references):
+        raise ValueError(
+            f"outputs names {len(names)} tensors ({', '.join(names)}), eager returned "
+            f"{len(outputs)}, the reference {len(references)}"
+        )
+    errors = []
+    for name, output, reference in zip(names, outputs, references, strict=True):
+        largest, rmse = distance(output, reference)
+        real = as_real(reference.detach().cpu())
+        errors.append(
+            OutputError(
+                output=name,
+                scale=float(real.abs().max()) if real.numel() else 0.0,
+                eager_max=finite(largest),
+                eager_rmse=finite(rmse),
+                compiled_max=None,
+                compiled_rmse=None,
+                limit_rmse=None,
+                passed=None,
+            )
+        )
+    return tuple(errors)
+
+
+def eager_is_sound(error: OutputError) -> bool:
+    """Say whether eager is close enough to the reference to be what compiled is measured against."""
+    return error.eager_rmse is not None and error.eager_rmse <= EAGER_LIMIT * error.scale
+
+
+def judge_compiled(
+    errors: Sequence[OutputError],
+    outputs: Sequence[torch.Tensor],
+    references: Sequence[torch.Tensor],
+    *,
+    dtype: str,
+    tolerance: float,
+) -> tuple[OutputError, ...]:
+    """Return the errors with compiled's part filled in, and each one judged.
+
+    ``rmse(compiled) <= factor * rmse(eager) + tolerance / 10 * scale``, where the published rule's
+    absolute tolerance is scaled by the reference's largest value when that is below one: energies
+    of 1e-6 would otherwise pass with any error.
+
+    Raises:
+        ValueError: If compiled returns another number of tensors or other shapes.
+    """
+    if len(outputs) != len(errors):
+        raise ValueError(f"compiled returned {len(outputs)} tensors, eager {len(errors)}")
+    judged = []
+    for error, output, reference in zip(errors, outputs, references, strict=True):
+        largest, rmse = distance(output, reference)
+        limit = factor_for(dtype, reference.numel()) * (
+            error.eager_rmse or 0.0
+        ) + tolerance / 10 * min(error.scale, 1.0)
+        judged.append(
+            replace(
+                error,
+                compiled_max=finite(largest),
+                compiled_rmse=finite(rmse),
+                limit_rmse=limit,
+                passed=rmse <= limit,
+            )
+        )
+    return tuple(judged)
+
+
+def finite(number: float) -> float | None:
+    """Return the number, or ``None`` for infinity: JSON has none."""
+    return number if math.isfinite(number) else None

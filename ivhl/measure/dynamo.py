@@ -1,0 +1,74 @@
+"""What Dynamo did: frames, graphs, breaks and recompiles, with their reasons.
+
+Read from Dynamo's counters and log artifacts, which are the same from PyTorch 2.2 to 2.15; the
+structured trace and the metrics objects changed with nearly every release.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+
+from ivhl.records import Counted
+
+# "at 0x7f..." and paths would make two equal reasons differ between runs and machines.
+ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+FOLDERS = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
+
+
+class Watch(logging.Handler):
+    """Collects graph breaks and recompiles from now on; use after ``torch._dynamo.reset()``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recompiles: Counter[str] = Counter()
+        import torch._dynamo  # noqa: PLC0415  (imports Inductor's half, seconds; only when compiling)
+        from torch._dynamo.utils import counters  # noqa: PLC0415
+
+        self._counters = counters
+        counters.clear()
+        # Recompiles are counted in no counter of 2.2 to 2.15, but every release logs each one.
+        torch._logging.set_logs(recompiles=True)  # noqa: SLF001
+        logger = logging.getLogger("torch._dynamo.guards.__recompiles")
+        logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count one recompile by its reason."""
+        self.recompiles[tidy(record.getMessage())] += 1
+
+    def frames(self) -> tuple[int, int]:
+        """Return how many frames Dynamo looked at and how many it compiled.
+
+        With ``fullgraph`` it counts none: a frame is then one graph, or an exception.
+        """
+        frames = self._counters["frames"]
+        if not frames["total"]:
+            graphs, _ = self.graphs()
+            return graphs, graphs
+        return int(frames["total"]), int(frames["ok"])
+
+    def graphs(self) -> tuple[int, int]:
+        """Return how many graphs went to the backend, and the operations in them."""
+        stats = self._counters["stats"]
+        return int(stats["unique_graphs"]), int(stats["calls_captured"])
+
+    def graph_breaks(self) -> tuple[Counted, ...]:
+        """Return every graph break's reason with its number."""
+        return counted(
+            Counter({tidy(k): int(v) for k, v in self._counters["graph_break"].items()})
+        )
+
+    def recompile_reasons(self) -> tuple[Counted, ...]:
+        """Return every recompile's reason with its number."""
+        return counted(self.recompiles)
+
+
+def counted(counter: Counter[str]) -> tuple[Counted, ...]:
+    """Return the counter as a tuple, most frequent first."""
+    return tuple(Counted(text=t, count=n) for t, n in counter.most_common())
+
+
+def tidy(text: str, limit: int = 600) -> str:
+    """Return a reason without addresses and folders, so that equal reasons are equal."""
+    return FOLDERS.sub("", ADDRESS.sub("0x…", text)).strip()[:limit]

@@ -1,0 +1,26 @@
+"""What the parent asks of a child; a module of its own, so that the parent needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One process of a case; JSON on its command line.
+
+    Attributes:
+        stage: ``seed`` only compiles the throwaway, and fills a cache that all cases start from;
+            ``cold`` measures everything; ``warm`` only the first compiled call, with the cache that
+            the cold process left on disk.
+    """
+
+    workloads: str
+    workload: str
+    size: str
+    variant: str
+    device: str
+    threads: int
+    quick: bool
+    stage: str
+    journal: str

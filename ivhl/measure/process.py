@@ -1,0 +1,129 @@
+"""Run one process group under a deadline and a memory limit, and say how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+POLL_S = 0.05
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """How a process group ended.
+
+    Attributes:
+        how: ``exit`` with ``code``; ``signal`` with ``code`` the signal's number; or killed by us at
+            the ``deadline`` or over the ``memory`` limit.
+        peak_bytes: Largest resident memory of the group seen while polling.
+    """
+
+    how: Literal["exit", "signal", "deadline", "memory"]
+    code: int
+    seconds: float
+    peak_bytes: int
+
+    @property
+    def signal_name(self) -> str:
+        """Return e.g. ``SIGSEGV``, or the number where it has no name."""
+        try:
+            return signal.Signals(self.code).name
+        except ValueError:
+            return f"signal {self.code}"
+
+
+def run_group(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    output: Path,
+    deadline_s: float,
+    memory_limit: int,
+) -> Ending:
+    """Run a command in a process group of its own; the whole group is gone when this returns.
+
+    Inductor starts worker processes that outlive a crashed parent and would load the machine while
+    the next case is timed. Output goes to a file, not a pipe, since such a worker would keep a pipe
+    open for ever.
+
+    Args:
+        command: Program and arguments.
+        environment: The whole environment.
+        output: File that gets stdout and stderr.
+        deadline_s: Wall seconds after which the group is killed.
+        memory_limit: Bytes of resident memory of the group above which it is killed.
+    """
+    began = time.monotonic()
+    peak = 0
+    with output.open("wb") as sink:
+        process = subprocess.Popen(
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        killed: Literal["deadline", "memory"] | None = None
+        try:
+            while True:
+                try:
+                    process.wait(POLL_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    peak = max(peak, resident_bytes(process.pid))
+                    if time.monotonic() - began > deadline_s:
+                        killed = "deadline"
+                    elif peak > memory_limit:
+                        killed = "memory"
+                    if killed:
+                        break
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    seconds = time.monotonic() - began
+    code = process.returncode
+    if killed:
+        return Ending(how=killed, code=0, seconds=seconds, peak_bytes=peak)
+    if code < 0:
+        return Ending(how="signal", code=-code, seconds=seconds, peak_bytes=peak)
+    return Ending(how="exit", code=code, seconds=seconds, peak_bytes=peak)
+
+
+def resident_bytes(group: int) -> int:
+    """Return the resident memory of every process in the group; 0 where there is no ``/proc``."""
+    total = 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if os.getpgid(int(entry.name)) == group:
+                total += int((entry / "statm").read_text().split()[1]) * PAGE
+    return total
+
+
+def available_bytes() -> int:
+    """Return the memory that processes can still get, in bytes; physical memory at the worst."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        line = next(x for x in lines if x.startswith("MemAvailable:"))
+        return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * PAGE
+
+
+def tail(path: Path, limit: int = 4000) -> str:
+    """Return the end of a text file; what is not UTF-8 is replaced."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - limit))
+        return file.read().decode("utf-8", "replace").strip()
+    return ""

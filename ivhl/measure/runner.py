@@ -1,0 +1,453 @@
+"""The parent process: one child per case, one record per child, whatever happens to it.
+
+Torch is never imported here, so nothing that torch does can end the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from ivhl.measure.intervals import paired_ratio
+from ivhl.measure.job import Job
+from ivhl.measure.process import Ending, available_bytes, run_group, tail
+from ivhl.records import (
+    Arm,
+    Cell,
+    CompileFacts,
+    Conditions,
+    Counted,
+    Failure,
+    FailureClass,
+    Machine,
+    Memory,
+    OutputError,
+    Phase,
+    RunRecord,
+    append_record,
+    record_file,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ivhl.workload import Case
+
+Step = Literal["kept", "started", "finished"]
+
+# What a cell gets of the caller's environment. Everything else that could change what is measured
+# (OMP_*, TORCH*, PYTHON*, LD_PRELOAD, ...) stays outside.
+KEPT_VARIABLES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "CC",
+    "CXX",
+    "CUDA_HOME",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """What the records of one run have in common, and how to run.
+
+    Attributes:
+        workloads: ``"module:ATTRIBUTE"`` of the tuple.
+        results: Folder that holds one folder per machine.
+        scratch: Folder for caches and output while running.
+        repeat: Command that repeats a case, up to its ``--workload`` and so on.
+        force: Measure again what already has a record of the same making.
+        deadline_s: Wall seconds that one process of a case may take.
+        memory_limit: Bytes; ``None`` means 90 % of what is available when the case starts.
+    """
+
+    project: str
+    commit: str
+    workloads: str
+    cell: Cell
+    machine: Machine
+    results: str
+    scratch: str
+    repeat: str
+    device: str = "cpu"
+    threads: int = 1
+    quick: bool = False
+    force: bool = False
+    deadline_s: float = 600.0
+    memory_limit: int | None = None
+
+    @property
+    def record_file(self) -> Path:
+        """Where the records of this run go."""
+        return record_file(Path(self.results), self.machine.name, self.commit, self.cell.id)
+
+
+def run_cases(
+    run: Run,
+    cases: Sequence[Case],
+    on_step: Callable[[Step, Case, RunRecord | None], None] = lambda *_: None,
+) -> None:
+    """Measure every case that has no record yet; a record is on disk before the next case starts.
+
+    Args:
+        run: What the cases have in common.
+        cases: In the order in which to run them.
+        on_step: Called with what happens to a case, and its record once it is there.
+
+    Raises:
+        OSError: If a record cannot be written (a full disk); what was written before stays.
+    """
+    finished = set() if run.force else finished_keys(run.record_file)
+    Path(run.scratch).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="seed-", dir=run.scratch) as folder:
+        seed = Path(folder)
+        for case in cases:
+            if key_of(run, case) in finished:
+                on_step("kept", case, None)
+                continue
+            on_step("started", case, None)
+            if not (seed / "inductor").exists():
+                # Precompiled headers alone take 10 to 20 s: once per cell, not once per case. When
+                # this fails, the case fails the same way, with a record of its own.
+                (seed / "inductor").mkdir()
+                run_stage(run, case, seed, "seed")
+            record = measure_case(run, case, seed)
+            append_record(run.record_file, record)
+            on_step("finished", case, record)
+
+
+def key_of(run: Run, case: Case) -> tuple[object, ...]:
+    """Return what must be equal for an old record to stand for this case."""
+    return (
+        run.commit,
+        run.cell.id,
+        run.cell.lock_sha256,
+        case.workload.name,
+        case.workload.version,
+        case.size,
+        case.variant.name,
+        run.device,
+        run.threads,
+        run.quick,
+        instrument(),
+    )
+
+
+def finished_keys(path: Path) -> set[tuple[object, ...]]:
+    """Return the keys of the records that need not be made again.
+
+    Lines that cannot be read are passed over: the case is measured again, and ``ivhl results`` names
+    the line.
+    """
+    found: set[tuple[object, ...]] = set()
+    if not path.is_file():
+        return found
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError, TypeError, KeyError, IndexError):
+            data = json.loads(line)
+            conditions = data["conditions"]
+            key = (
+                data["commit"],
+                data["cell"]["id"],
+                data["cell"]["lock_sha256"],
+                data["workload"],
+                data["workload_version"],
+                data["size"],
+                data["variant"],
+                conditions["device"].split()[0],
+                conditions["threads"],
+                conditions["quick"],
+                conditions["instrument"],
+            )
+            found.discard(key)
+            if is_final(data["failure"]):
+                found.add(key)
+    return found
+
+
+def is_final(failure: dict[str, Any] | None) -> bool:
+    """Say whether measuring again would be expected to end the same way.
+
+    A cell that could not be made, or a process that somebody killed, deserves another try.
+    """
+    if failure is None:
+        return True
+    passing = ("environment", "build", "unavailable", "harness")
+    return failure["failure_class"] not in passing and failure["exception"] != "SIGKILL"
+
+
+def measure_case(run: Run, case: Case, seed: Path) -> RunRecord:
+    """Measure one case in processes of its own and return its record, measured or failed.
+
+    Args:
+        run: What the cases have in common.
+        case: What to measure.
+        seed: Folder with the compile caches to start from; it is not changed.
+    """
+    began = time.monotonic()
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="case-", dir=run.scratch) as folder:
+        here = Path(folder)
+        shutil.copytree(seed / "inductor", here / "inductor")
+        ending = run_stage(run, case, here, "cold")
+        phase, findings = read_journal(here / "cold.jsonl")
+        failure = failure_of(phase, findings, ending, run, here / "cold.txt")
+        if failure is None:
+            run_stage(run, case, here, "warm")
+            _, warm = read_journal(here / "warm.jsonl")
+            findings["compile"]["warm_s"] = warm.get("warm_s")
+            if "warm_s" not in warm:
+                reason = (warm.get("failure") or {}).get("message") or tail(here / "warm.txt", 300)
+                findings.setdefault("warnings", []).append(
+                    {"text": f"ivhl: the second, warm-cache compile failed: {reason}", "count": 1}
+                )
+    return make_record(
+        run, case, findings, failure, duration_s=time.monotonic() - began, load=load
+    )
+
+
+def run_stage(run: Run, case: Case, folder: Path, stage: str) -> Ending:
+    """Run one child; its journal is ``<stage>.jsonl`` and its output ``<stage>.txt``."""
+    job = Job(
+        workloads=run.workloads,
+        workload=case.workload.name,
+        size=case.size,
+        variant=case.variant.name,
+        device=run.device,
+        threads=run.threads,
+        quick=run.quick,
+        stage=stage,
+        journal=str(folder / f"{stage}.jsonl"),
+    )
+    (folder / f"{stage}.jsonl").touch()
+    return run_group(
+        [sys.executable, "-m", "ivhl.measure.case", json.dumps(asdict(job))],
+        environment=case_environment(run, folder),
+        output=folder / f"{stage}.txt",
+        deadline_s=run.deadline_s,
+        memory_limit=run.memory_limit or int(0.9 * available_bytes()),
+    )
+
+
+def case_environment(run: Run, folder: Path) -> dict[str, str]:
+    """Return the environment of a child: a clean one, with caches that belong to the case alone.
+
+    The FX graph cache ignores the number of threads, and a cache that others filled would make a
+    cold compile warm; both are reasons for a folder per case.
+    """
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    threads = str(run.threads)
+    return kept | {
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+        # A neighbour's remote cache would make cold compiles warm as well.
+        "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
+    }
+
+
+def read_journal(path: Path) -> tuple[Phase, dict[str, Any]]:
+    """Return the last phase that the child entered and everything it found.
+
+    A last line that was cut off when the child was killed is left out.
+    """
+    phase: Phase = "import"
+    findings: dict[str, Any] = {}
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):
+            data = json.loads(line)
+            phase = data.get("phase", phase)
+            findings |= data.get("findings", {})
+    return phase, findings
+
+
+def failure_of(
+    phase: Phase, findings: dict[str, Any], ending: Ending, run: Run, output: Path
+) -> Failure | None:
+    """Return why the case failed, or ``None`` if it did not."""
+    text = tail(output)
+    if told := findings.get("failure"):
+        return Failure(**told, output_tail=text)
+    if findings.get("done") and ending.how == "exit" and ending.code == 0:
+        return None
+    failure_class: FailureClass = "crash"
+    exception = ""
+    if ending.how == "deadline":
+        failure_class = "timeout"
+        message = f"still in phase {phase} after {run.deadline_s:.0f} s"
+    elif ending.how == "memory":
+        failure_class = "out_of_memory"
+        message = f"killed at {ending.peak_bytes / 2**30:.1f} GiB of resident memory"
+    elif ending.how == "signal":
+        exception = ending.signal_name
+        message = f"ended by {exception} in phase {phase}"
+        if exception == "SIGKILL":
+            message += " (from outside: a person, or the kernel when memory ran out)"
+    else:
+        exception = "SystemExit"
+        message = f"exited with status {ending.code} in phase {phase} without a result"
+    return Failure(
+        phase=phase,
+        failure_class=failure_class,
+        exception=exception,
+        message=message,
+        where="",
+        output_tail=text,
+    )
+
+
+def make_record(
+    run: Run,
+    case: Case,
+    findings: dict[str, Any],
+    failure: Failure | None,
+    *,
+    duration_s: float,
+    load: float | None,
+) -> RunRecord:
+    """Return the record of a case from what was found and why it ended."""
+    arms = {
+        name: Arm(calls=data["calls"], samples_s=tuple(data["samples_s"]))
+        for name in ("eager", "eager_again", "formulation_eager", "compiled")
+        if (data := findings.get(name))
+    }
+    eager, compiled = arms.get("eager"), arms.get("compiled")
+    formulation = arms.get("formulation_eager")
+    speedup = formulation_speedup = None
+    if failure is None and eager and compiled:
+        speedup = paired_ratio(eager.samples_s, compiled.samples_s)
+        if formulation:
+            formulation_speedup = paired_ratio(formulation.samples_s, compiled.samples_s)
+    aa = paired_ratio(eager.samples_s, arms["eager_again"].samples_s) if eager else None
+    return RunRecord(
+        recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        duration_s=round(duration_s, 3),
+        project=run.project,
+        commit=run.commit,
+        cell=run.cell,
+        machine=run.machine,
+        conditions=Conditions(
+            device=findings.get("device", run.device),
+            threads=run.threads,
+            clock=findings.get("clock", "cpu" if run.threads == 1 else "wall"),
+            quick=run.quick,
+            load_average=load,
+            instrument=instrument(),
+            python_full=sys.version.split()[0],
+            torch_full=findings.get("torch_full"),
+            packages=installed_packages(),
+        ),
+        workload=case.workload.name,
+        workload_version=case.workload.version,
+        size=case.size,
+        variant=case.variant.name,
+        mode=case.variant.mode,
+        dtype=case.workload.dtype,
+        failure=failure,
+        speedup=speedup,
+        aa=aa,
+        formulation_speedup=formulation_speedup,
+        eager=eager,
+        eager_again=arms.get("eager_again"),
+        formulation_eager=formulation,
+        compiled=compiled,
+        compile=compile_facts(findings.get("compile")),
+        accuracy=tuple(OutputError(**e) for e in findings.get("accuracy", [])),
+        memory=Memory(**findings["memory"]) if "memory" in findings else None,
+        warnings=counted(findings.get("warnings", [])),
+        command=repeat_command(run, case),
+    )
+
+
+def failed_everywhere(
+    run: Run, case: Case, *, phase: Phase, failure_class: FailureClass, message: str, output: str
+) -> RunRecord:
+    """Return the record of a case that could not start, because its whole cell could not."""
+    assert phase in get_args(Phase)  # noqa: S101  (a mistake of ours, not of a user)
+    failure = Failure(
+        phase=phase,
+        failure_class=failure_class,
+        exception="",
+        message=message,
+        where="",
+        output_tail=output[-4000:],
+    )
+    return make_record(run, case, {}, failure, duration_s=0.0, load=None)
+
+
+def compile_facts(data: dict[str, Any] | None) -> CompileFacts | None:
+    """Return what the journal says about compiling."""
+    if data is None:
+        return None
+    reasons = {name: counted(data[name]) for name in ("graph_breaks", "recompiles")}
+    return CompileFacts(**data | reasons)
+
+
+def counted(items: list[dict[str, Any]]) -> tuple[Counted, ...]:
+    """Return reasons or warnings of the journal."""
+    return tuple(Counted(**item) for item in items)
+
+
+def repeat_command(run: Run, case: Case) -> str:
+    """Return the command that makes this record again."""
+    words = [
+        run.repeat,
+        f"--workload {case.workload.name}",
+        f"--size {case.size}",
+        f"--variant {case.variant.name}",
+    ]
+    if run.quick:
+        words.append("--quick")
+    return " ".join([*words, "--force"])
+
+
+def instrument() -> str:
+    """Return a digest of the measuring code, so that a change of method is not taken for news."""
+    here = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in [*sorted(here.glob("*.py")), here.parent / "records.py"]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def installed_packages() -> tuple[str, ...]:
+    """Return every distribution of this interpreter as ``name==version``, sorted."""
+    return tuple(
+        sorted({f"{d.name.lower().replace('_', '-')}=={d.version}" for d in distributions()})
+    )
+
+
+def this_machine(name: str) -> Machine:
+    """Return what is to be known about this machine."""
+    cpu = ""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        cpu = next(x.split(":", 1)[1].strip() for x in lines if x.startswith("model name"))
+    return Machine(
+        name=name,
+        cpu=cpu or os.uname().machine,
+        n_cpus=os.cpu_count() or 1,
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        system=f"{os.uname().sysname} {os.uname().machine}",
+    )

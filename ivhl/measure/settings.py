@@ -1,0 +1,100 @@
+"""What the driving side tells the cells, through one file named by ``IVHL_SETTINGS``."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ivhl.measure.runner import Run
+from ivhl.records import Cell, Machine
+
+VARIABLE = "IVHL_SETTINGS"
+CELL_VARIABLE = "IVHL_CELL"
+COMMIT_VARIABLE = "IVHL_COMMIT"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """One run over several cells; see ``ivhl.measure.runner.Run`` for what it becomes in each.
+
+    Attributes:
+        names: Workloads wanted; empty means all.
+        size: Size wanted; ``None`` means each workload's default.
+        variant: Variant wanted; ``None`` means all.
+        events: File that gets a line of JSON for everything that happens, for the progress display.
+        interpreters: Python of the matrix to executable.
+    """
+
+    root: str
+    project: str
+    workloads: str
+    machine: Machine
+    results: str
+    scratch: str
+    events: str
+    interpreters: dict[str, str]
+    names: tuple[str, ...] = ()
+    size: str | None = None
+    variant: str | None = None
+    device: str = "cpu"
+    threads: int = 1
+    quick: bool = False
+    force: bool = False
+    deadline_s: float = 600.0
+    memory_limit: int | None = None
+
+    def run_in(self, cell: Cell, commit: str) -> Run:
+        """Return the run of one cell at one commit."""
+        return Run(
+            project=self.project,
+            commit=commit,
+            workloads=self.workloads,
+            cell=cell,
+            machine=self.machine,
+            results=self.results,
+            scratch=self.scratch,
+            repeat=f"nox -s bench-{cell.python} -- --torch {cell.torch} --commit {commit[:8]}",
+            device=self.device,
+            threads=self.threads,
+            quick=self.quick,
+            force=self.force,
+            deadline_s=self.deadline_s,
+            memory_limit=self.memory_limit,
+        )
+
+    def tell(self, event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
+        """Append an event; a display that cannot be written must not end a measurement."""
+        line = json.dumps({"event": event, "at": time.time(), **details})
+        try:
+            with Path(self.events).open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        except OSError:
+            return
+
+
+def write_settings(path: Path, settings: Settings) -> None:
+    """Write the settings as JSON.
+
+    Raises:
+        OSError: If the folder cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(asdict(settings), indent=1), encoding="utf-8")
+
+
+def read_settings(path: Path | None = None) -> Settings:
+    """Return the settings of this run.
+
+    Raises:
+        KeyError: If ``IVHL_SETTINGS`` is not set and no path is given.
+        OSError: If the file cannot be read.
+    """
+    path = path or Path(os.environ[VARIABLE])
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return Settings(
+        **data | {"machine": Machine(**data["machine"]), "names": tuple(data["names"])}
+    )

@@ -1,0 +1,137 @@
+"""What asv's benchmarks ask for: the cases, one run over them, and single values out of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from contextlib import suppress
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from ivhl.measure.runner import Step, run_cases
+from ivhl.measure.settings import CELL_VARIABLE, COMMIT_VARIABLE, read_settings
+from ivhl.records import Cell, RunRecord
+from ivhl.workload import Case, load_workloads, select_cases
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Values = dict[str, dict[str, Any]]
+
+
+def case_names() -> list[str]:
+    """Return the name of every case there is on this device, at every size.
+
+    All of them, not those of this run: asv's history breaks when the parameters change.
+    """
+    settings = read_settings()
+    workloads = load_workloads(settings.workloads)
+    return [
+        case.name
+        for workload in workloads
+        for size in workload.sizes
+        for case in select_cases(
+            workloads, names=[workload.name], size=size, device=settings.device
+        )
+    ]
+
+
+def measure_cell() -> Values:
+    """Run the wanted cases in this cell and return every value that its record file holds.
+
+    Values of earlier runs at the same commit are in it too, so that running a part loses nothing.
+
+    Raises:
+        OSError: If a record cannot be written.
+        IvhlError: If this commit lacks a workload, size or variant that was asked for.
+    """
+    settings = read_settings()
+    cell = Cell(**json.loads(os.environ[CELL_VARIABLE]))
+    run = settings.run_in(cell, os.environ[COMMIT_VARIABLE])
+    cases = select_cases(
+        load_workloads(settings.workloads),
+        names=settings.names,
+        size=settings.size,
+        variant=settings.variant,
+        device=settings.device,
+    )
+
+    def tell(step: Step, case: Case, record: RunRecord | None) -> None:
+        details: dict[str, Any] = {"cell": cell.id, "case": case.name}
+        if record is not None:
+            details |= {
+                "seconds": record.duration_s,
+                "speedup": record.speedup.value if record.speedup else None,
+                "failure_class": record.failure.failure_class if record.failure else None,
+            }
+        settings.tell(f"case-{step}", **details)
+
+    settings.tell("cell-measuring", cell=cell.id, cases=[c.name for c in cases])
+    try:
+        run_cases(run, cases, tell)
+    except OSError as error:
+        settings.tell("cannot-write", cell=cell.id, path=str(run.record_file), message=str(error))
+        raise
+    settings.tell("cell-measured", cell=cell.id)
+    return values_in(run.record_file, cell, settings.device)
+
+
+def values_in(path: Path, cell: Cell, device: str) -> Values:
+    """Return what the latest record of each case says, by case and metric."""
+    values: Values = {}
+    if not path.is_file():
+        return values
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError, TypeError, KeyError):
+            record = json.loads(line)
+            if record["cell"]["lock_sha256"] != cell.lock_sha256:
+                continue
+            if record["conditions"]["device"].split()[0] != device:
+                continue
+            name = f"{record['workload']}/{record['size']}/{record['variant']}"
+            values[name] = values_of(record)
+    return values
+
+
+def values_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the metrics of one record; a failed one has those that it got to."""
+    failure, compiled = record["failure"], record["compile"]
+    found: dict[str, Any] = {"failure": failure, "failed": 0 if failure is None else 1}
+    if record["eager"]:
+        found["eager_s"] = record["eager"]["samples_s"]
+    if failure is None:
+        found["compiled_s"] = record["compiled"]["samples_s"]
+        found["speedup"] = record["speedup"]["value"]
+        found["relative"] = 1 / record["speedup"]["value"]
+        found["compile_s"] = compiled["cold_s"]
+        found["compiled_peak"] = (record["memory"] or {}).get("compiled_peak")
+    return found
+
+
+def value(cell: Values, case: str, metric: str) -> Any:  # noqa: ANN401  (number or samples)
+    """Return one metric of one case for asv.
+
+    Returns:
+        A number; for samples asv's dictionary of them; NaN, asv's "not applicable", where the case
+        was not run.
+
+    Raises:
+        RuntimeError: If the case failed before it got to this metric, with the reason.
+    """
+    if case not in cell:
+        return math.nan
+    found = cell[case].get(metric)
+    if found is None:
+        if failure := cell[case]["failure"]:
+            # asv keeps what a failing benchmark prints, so this is what its log shows.
+            reason = (
+                f"{failure['failure_class']} in phase {failure['phase']}: {failure['message']}"
+            )
+            print(reason, file=sys.stderr)
+            raise RuntimeError(reason)
+        return math.nan
+    if isinstance(found, list):
+        return {"samples": found, "number": 1} if len(found) > 1 else median(found)
+    return found
