@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
     from ivhl.records import FailureClass, Phase
 
+# Read by benchmarks/__init__.py. Not PYTHONPATH: asv takes that away, and its ASV_PYTHONPATH too,
+# since run_executable renames it before asv's own script in the cell looks for it.
+INSTRUMENT_VARIABLE = "IVHL_INSTRUMENT"
 # The part of ivhl that runs inside a cell and must be the same for every commit under test.
 INSTRUMENT = ("__init__.py", "errors.py", "records.py", "workload.py", "measure")
 
@@ -237,7 +240,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         # compile all of torch's 1,600 modules again.
         environment = {k: v for k, v in inherited.items() if k != "PYTHONDONTWRITEBYTECODE"}
         environment |= {
-            "ASV_PYTHONPATH": str(copy_instrument(Path(self._env_dir))),
+            INSTRUMENT_VARIABLE: str(copy_instrument(Path(self._env_dir))),
             CELL_VARIABLE: json.dumps(asdict(self.cell)),
             COMMIT_VARIABLE: str(self.installed_commit_hash or ""),
         }

@@ -255,7 +255,10 @@ def case_environment(run: Run, folder: Path) -> dict[str, str]:
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     threads = str(run.threads)
     return kept | {
-        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        # Where this very code was imported from comes first: the child must be of one make with it.
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")))
+        ),
         "PYTHONUNBUFFERED": "1",
         "PYTHONHASHSEED": "0",
         "OMP_NUM_THREADS": threads,

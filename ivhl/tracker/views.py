@@ -385,6 +385,7 @@ def _cell(python: str, torch: str, row: Row | None) -> CellView:
     word = STATUS_WORDS[status]
     value, detail = "", ""
     if row is not None and row.speedup is not None:
+        word += " · quick" if row.quick else ""
         value = f"{row.speedup:.2f}x"
         detail = f"{row.speedup_low:.2f}–{row.speedup_high:.2f}"  # noqa: RUF001  (a range)
     elif row is not None and status == "failed":
