@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 MIN_DISTANCE: Final = 0.1
 
-# sin(2 pi r) / r and cos(2 pi r) as polynomials in r^2, lowest power first, for |r| <= 1/4: exact at
-# Chebyshev points, off by 7e-9 and 2e-10 elsewhere, which is below the rounding of float32.
+# sin(2 pi r) / r and cos(2 pi r) as polynomials in r^2, lowest power first, for |r| <= 1/4: exact
+# at Chebyshev points, off by 7e-9 and 2e-10 elsewhere, which is below the rounding of float32.
 _SIN_TURNS: Final = (
     6.283185280154406,
     -41.341680613346526,
@@ -144,7 +144,7 @@ def make_field_superposition(
 
 
 def _cos_sin_of_turns(turns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the sign that both share, then cosine and sine of ``2 pi turns`` but for that sign."""
+    """Return the sign that both share, and cosine and sine of ``2 pi turns`` without it."""
     half_turns = (turns + turns).round()
     rest = turns - 0.5 * half_turns  # exact, in [-1/4, 1/4]
     sign = 1.0 - 2.0 * half_turns + 4.0 * (0.5 * half_turns).floor()  # -1 where half_turns is odd
