@@ -240,7 +240,7 @@ def _swap(new: Path, output: Path) -> None:
     output.rename(old)  # onto an empty folder, which POSIX replaces
     try:
         new.rename(output)
-    except OSError:
+    except OSError as error:
         old.rename(output)
-        raise
+        raise ResultsError(f"{output} cannot be replaced: {error.strerror}") from error
     shutil.rmtree(old)

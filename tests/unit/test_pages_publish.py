@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from ivhl.errors import ResultsError
 from ivhl.pages.publish import publish
 from tests.browser.project import git, make_commits, make_project, write_asv_results
 from tests.browser.synthetic import make_record
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def configure(root: Path, **changes: object) -> None:
@@ -82,6 +79,25 @@ def test_a_failed_publish_leaves_the_old_site_and_says_why(root: Path) -> None:
     configure(root, plugins=[".ivhl.asv_plugins.publisher"])
     publish(root, root / "site")
     assert not (root / "site" / "mark").exists()
+    assert leftovers(root) == []
+
+
+def test_a_site_that_cannot_be_put_in_place_leaves_the_old_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(root, root / "site")
+    (root / "site" / "mark").touch()
+    rename = Path.rename
+
+    def refuse_the_new(self: Path, target: Path) -> Path:
+        if "-new-" in self.name:
+            raise PermissionError(1, "Operation not permitted")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refuse_the_new)
+    with pytest.raises(ResultsError, match="Operation not permitted"):
+        publish(root, root / "site")
+    assert (root / "site" / "mark").exists()
     assert leftovers(root) == []
 
 
