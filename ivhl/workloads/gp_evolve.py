@@ -1,4 +1,4 @@
-"""A condensate in time: Fourier transforms between point-wise turns."""
+"""A condensate in time: Fourier transforms as first written, a short stencil when compiled."""
 
 from __future__ import annotations
 
