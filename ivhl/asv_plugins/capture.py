@@ -1,4 +1,4 @@
-"""Two wrapped methods of asv: one to keep a failure as a point, one to learn the machine's name."""
+"""Two wrapped methods of asv: one keeps a failure as a point, one learns the machine's name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ def _keep_failures(add_result: Any) -> Any:  # noqa: ANN401  (asv has no types)
         # A cell that cannot be made gives asv no value at all, and its graphs then show nothing:
         # a benchmark says itself, by this attribute, what its value is in that case.
         if "on_failure" in benchmark and result.result is not None:
-            kept = [benchmark["on_failure"] if r is None else r for r in result.result]
+            wanted = kwargs.get("selected_idx")
+            kept = [
+                benchmark["on_failure"] if r is None and (wanted is None or i in wanted) else r
+                for i, r in enumerate(result.result)
+            ]
             result = result._replace(result=kept)
         add_result(self, benchmark, result, *args, **kwargs)
 

@@ -61,9 +61,9 @@ class CellError(Exception):
 class Locked(Environment):  # type: ignore[misc]  # asv has no types
     """One cell of the matrix. asv calls the methods; what they override is asv 0.6.6's.
 
-    A ``create`` that raises would abort the whole run, so failures are remembered and reported when
-    the project is installed: the only exception that makes asv leave out just this environment is
-    ``asv.util.ProcessError`` from ``install_project``.
+    A ``create`` that raises would abort the whole run, so failures are remembered and reported
+    when the project is installed: the only exception that makes asv leave out just this
+    environment is ``asv.util.ProcessError`` from ``install_project``.
     """
 
     tool_name: ClassVar[str] = "locked"
@@ -71,7 +71,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
 
     def __init__(
         self,
-        conf: Any,
+        conf: Any,  # noqa: ANN401
         python: str,
         requirements: dict[str, str],
         tagged_env_vars: Any,  # noqa: ANN401
@@ -136,7 +136,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         return True
 
     def save_info_file(self, path: str) -> None:
-        """Write what the environment was made from; a changed lock makes a new environment."""
+        """Write what the environment was made from; a changed lock makes a new one."""
         asv.util.write_json(os.path.join(path, "asv-env-info.json"), self._info())  # noqa: PTH118
 
     def _info(self) -> dict[str, Any]:
@@ -164,16 +164,16 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         if done.returncode:
             output = (done.stdout + done.stderr).strip()
             lines = [x.strip() for x in output.splitlines() if x.strip()]
-            first = next((x for x in lines if "error" in x.lower() or x.startswith("×")), "")
-            told = " ".join(dict.fromkeys([first, *lines[-3:]]))
+            # uv tells the whole chain of causes; its last lines say what is really wrong.
+            told = " ".join(lines[-4:])
             raise CellError(f"uv {' '.join(arguments[:2])} failed: {told}"[:1500], output)
 
     def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ANN401
         """Build the project at a commit and install it into the cell.
 
         Raises:
-            asv.util.ProcessError: If the cell or the project could not be made; every case then has
-                a record that says so.
+            asv.util.ProcessError: If the cell or the project could not be made; every case then
+                has a record that says so.
         """
         # After `asv run -j` the environment was created in another process.
         self.create()
@@ -248,7 +248,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
 
 
 def settings_of(conf: Any, root: Path) -> Settings:  # noqa: ANN401
-    """Return the settings of this run; under plain ``asv run``, make them: everything by default."""
+    """Return the settings of this run; under plain ``asv run`` make them, all by default."""
     if VARIABLE not in os.environ:
         project = load_project(root)
         path = root / ".asv" / "settings.json"

@@ -33,7 +33,7 @@ def bench_command(
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     deadline: Annotated[float, typer.Option(min=1, help="Seconds per process of a case.")] = 600,
     memory_limit: Annotated[
-        float | None, typer.Option(min=0.1, help="GiB [default: 90 % of what is available].")
+        float | None, typer.Option(min=0.1, help="GiB [default: 90 % of the machine's].")
     ] = None,
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Few samples; marked so.")] = False,

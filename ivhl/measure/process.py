@@ -111,13 +111,12 @@ def resident_bytes(group: int) -> int:
     return total
 
 
-def available_bytes() -> int:
-    """Return the memory that processes can still get, in bytes; physical memory at the worst."""
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        line = next(x for x in lines if x.startswith("MemAvailable:"))
-        return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * PAGE
+def total_bytes() -> int:
+    """Return the memory of this machine, or of the container that this process is in."""
+    total = os.sysconf("SC_PHYS_PAGES") * PAGE
+    with contextlib.suppress(OSError, ValueError):  # "max", or no cgroup
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return total
 
 
 def tail(path: Path, limit: int = 4000) -> str:

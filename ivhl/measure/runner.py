@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import Job
-from ivhl.measure.process import Ending, available_bytes, run_group, tail
+from ivhl.measure.process import Ending, run_group, tail, total_bytes
 from ivhl.records import (
     Arm,
     Cell,
@@ -75,7 +75,7 @@ class Run:
         repeat: Command that repeats a case, up to its ``--workload`` and so on.
         force: Measure again what already has a record of the same making.
         deadline_s: Wall seconds that one process of a case may take.
-        memory_limit: Bytes; ``None`` means 90 % of what is available when the case starts.
+        memory_limit: Bytes; ``None`` means 90 % of the machine's.
     """
 
     project: str
@@ -242,7 +242,7 @@ def run_stage(run: Run, case: Case, folder: Path, stage: str) -> Ending:
         environment=case_environment(run, folder),
         output=folder / f"{stage}.txt",
         deadline_s=run.deadline_s,
-        memory_limit=run.memory_limit or int(0.9 * available_bytes()),
+        memory_limit=run.memory_limit or int(0.9 * total_bytes()),
     )
 
 
