@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from ivhl.tracker.store import Problem, load_records
 
 _OURS = ("index.html", "compatibility.html", "speedup.html")
 _SAID = 12  # last lines of asv's output that explain a failure
+_LONGEST_S = 3600  # ten times what 2.4 million values take
 _OFF_BRANCH = "Couldn't find "
 
 
@@ -211,24 +213,36 @@ def _git(root: Path, *arguments: str) -> str:
 def _run_asv(root: Path, configuration: Path, html_dir: Path) -> str:
     command = [sys.executable, "-m", "asv", "publish", "--no-pull"]
     command += ["--config", str(configuration), "--html-dir", str(html_dir)]
-    done = subprocess.run(
+    with subprocess.Popen(
         command,
         cwd=root,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-    )
+        start_new_session=True,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=_LONGEST_S)
+        except BaseException as error:
+            # A value that asv's workers choke on leaves them waiting for each other forever; and
+            # they hold the pipe, so it is all of them or none.
+            os.killpg(process.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            raise ResultsError(
+                f"asv publish did not end within {_LONGEST_S} s",
+                hint="the earlier site, if there was one, is as it was",
+            ) from None
     missing = [name for name in _OURS if not (html_dir / name).is_file()]
-    if done.returncode != 0 or missing:
-        why = f"ended with {done.returncode}" if done.returncode else f"made no {missing[0]}"
-        last = "\n".join(done.stdout.strip().splitlines()[-_SAID:])
+    if process.returncode != 0 or missing:
+        why = f"ended with {process.returncode}" if process.returncode else f"made no {missing[0]}"
+        last = "\n".join(said.strip().splitlines()[-_SAID:])
         raise ResultsError(
             f"asv publish {why}:\n{last}",
             hint="the earlier site, if there was one, is as it was"
-            + ("" if done.returncode else '; does asv.conf.json have ".ivhl.asv_plugins"?'),
+            + ("" if process.returncode else '; does asv.conf.json have ".ivhl.asv_plugins"?'),
         )
-    return done.stdout
+    return said
 
 
 def _swap(new: Path, output: Path) -> None:

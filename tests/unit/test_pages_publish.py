@@ -101,6 +101,13 @@ def test_a_site_that_cannot_be_put_in_place_leaves_the_old_one(
     assert leftovers(root) == []
 
 
+def test_a_publish_that_hangs_is_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ivhl.pages.publish._LONGEST_S", 0.2)
+    with pytest.raises(ResultsError, match=r"did not end within 0\.2 s"):
+        publish(root, root / "site")
+    assert leftovers(root) == []
+
+
 def test_a_site_without_our_plugin_is_a_failure(root: Path) -> None:
     configure(root, plugins=[])
     with pytest.raises(ResultsError, match=r"made no compatibility\.html") as error:
