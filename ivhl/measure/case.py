@@ -57,6 +57,7 @@ class Journal:
 
 def main(argv: list[str]) -> int:
     """Measure the case that ``argv[1]`` describes; 0 also when the case fails."""
+    die_with_parent()
     job = Job(**json.loads(argv[1]))
     journal = Journal(Path(job.journal))
     seen: Counter[str] = Counter()
@@ -107,7 +108,9 @@ class Measurement:
         """Go through all phases; raises whatever a phase raises."""
         self._import()
         if self.job.stage == "seed":
+            self.journal.enter("compile")
             self._compile_throwaway()
+            self.journal.note(isa=picked_instructions())
             return
         self._make_inputs()
         if self.job.stage == "warm":
@@ -346,6 +349,25 @@ class Measurement:
 def throwaway(x: Any) -> Any:  # noqa: ANN401  (torch is not imported at the top of this module)
     """Stand for any compiled function; what it computes does not matter."""
     return x * 2 + 1
+
+
+def picked_instructions() -> str | None:
+    """Return the vector instructions that Inductor picked, or ``None`` where it does not tell."""
+    try:
+        from torch._inductor.cpu_vec_isa import pick_vec_isa  # noqa: PLC0415  (since 2.5)
+    except ImportError:
+        return None
+    return str(pick_vec_isa())
+
+
+def die_with_parent() -> None:
+    """Have Linux kill this process when its parent dies: nobody else would end it then."""
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415
+        import signal  # noqa: PLC0415
+
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def cast(inputs: Any, dtype: Any, device: Any) -> Any:  # noqa: ANN401  (any pytree)

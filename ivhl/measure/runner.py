@@ -117,17 +117,13 @@ def run_cases(
     finished = set() if run.force else finished_keys(run.record_file)
     Path(run.scratch).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="seed-", dir=run.scratch) as folder:
-        seed = Path(folder)
+        seed: Seed | None = None
         for case in cases:
             if key_of(run, case) in finished:
                 on_step("kept", case, None)
                 continue
             on_step("started", case, None)
-            if not (seed / "inductor").exists():
-                # Precompiled headers alone take 10 to 20 s: once per cell, not once per case. When
-                # this fails, the case fails the same way, with a record of its own.
-                (seed / "inductor").mkdir()
-                run_stage(run, case, seed, "seed")
+            seed = seed or make_seed(run, case, Path(folder))
             record = measure_case(run, case, seed)
             append_record(run.record_file, record)
             on_step("finished", case, record)
@@ -193,24 +189,59 @@ def is_final(failure: dict[str, Any] | None) -> bool:
     return failure["failure_class"] not in passing and failure["exception"] != "SIGKILL"
 
 
-def measure_case(run: Run, case: Case, seed: Path) -> RunRecord:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seed:
+    """What every case of a cell starts from, so that it does not pay for it again.
+
+    Attributes:
+        cache: Inductor's cache with nothing in it but precompiled headers and the throwaway.
+        environment: Variables that save a repeated check.
+    """
+
+    cache: Path
+    environment: dict[str, str]
+
+
+def make_seed(run: Run, case: Case, folder: Path) -> Seed:
+    """Compile a throwaway in an empty cache, once per cell: 10 to 20 s that are no case's own.
+
+    Inductor up to 2.6 also starts two processes that import torch, 5 s in every process that
+    compiles, to see whether the vector instructions work. It is told that they do, if then it
+    picks the same ones as by itself. When all this fails, each case fails the same way, with a
+    record of its own.
+    """
+    (folder / "inductor").mkdir()
+    isa = []
+    skip_check = {"TORCHINDUCTOR_VEC_ISA_OK": "1"}
+    for variables in ({}, skip_check):
+        seed = Seed(cache=folder / "inductor", environment=variables)
+        run_stage(run, case, folder, "seed", seed)
+        isa.append(read_journal(folder / "seed.jsonl")[1].get("isa"))
+        (folder / "seed.jsonl").unlink()
+        if isa[0] is None:
+            break
+    same = isa[0] is not None and isa[0] == isa[-1]
+    return Seed(cache=folder / "inductor", environment=skip_check if same else {})
+
+
+def measure_case(run: Run, case: Case, seed: Seed) -> RunRecord:
     """Measure one case in processes of its own and return its record, measured or failed.
 
     Args:
         run: What the cases have in common.
         case: What to measure.
-        seed: Folder with the compile caches to start from; it is not changed.
+        seed: What to start from; it is not changed.
     """
     began = time.monotonic()
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="case-", dir=run.scratch) as folder:
         here = Path(folder)
-        shutil.copytree(seed / "inductor", here / "inductor")
-        ending = run_stage(run, case, here, "cold")
+        shutil.copytree(seed.cache, here / "inductor")
+        ending = run_stage(run, case, here, "cold", seed)
         phase, findings = read_journal(here / "cold.jsonl")
         failure = failure_of(phase, findings, ending, run, here / "cold.txt")
         if failure is None:
-            run_stage(run, case, here, "warm")
+            run_stage(run, case, here, "warm", seed)
             _, warm = read_journal(here / "warm.jsonl")
             findings["compile"]["warm_s"] = warm.get("warm_s")
             if "warm_s" not in warm:
@@ -223,7 +254,7 @@ def measure_case(run: Run, case: Case, seed: Path) -> RunRecord:
     )
 
 
-def run_stage(run: Run, case: Case, folder: Path, stage: str) -> Ending:
+def run_stage(run: Run, case: Case, folder: Path, stage: str, seed: Seed) -> Ending:
     """Run one child; its journal is ``<stage>.jsonl`` and its output ``<stage>.txt``."""
     job = Job(
         workloads=run.workloads,
@@ -239,7 +270,7 @@ def run_stage(run: Run, case: Case, folder: Path, stage: str) -> Ending:
     (folder / f"{stage}.jsonl").touch()
     return run_group(
         [sys.executable, "-m", "ivhl.measure.case", json.dumps(asdict(job))],
-        environment=case_environment(run, folder),
+        environment=case_environment(run, folder) | seed.environment,
         output=folder / f"{stage}.txt",
         deadline_s=run.deadline_s,
         memory_limit=run.memory_limit or int(0.9 * total_bytes()),

@@ -169,7 +169,8 @@ def energy_forces_one_graph(
     """Return energy and forces as one function of the positions, gradient included.
 
     ``torch.func.grad`` is traced with the energy, so that one graph holds both directions and
-    nothing has to be kept for autograd between two of them.
+    nothing has to be kept for autograd between two of them. Contractions over pairs are products
+    and sums, which fuse; ``torch.einsum`` would call a batched matrix product for tiny matrices.
 
     Args:
         parameters: Weights, as ``make_parameters`` makes them, in the dtype of ``positions``.
@@ -183,12 +184,51 @@ def energy_forces_one_graph(
         ValueError: If a shape or a dtype is wrong.
     """
 
+    _check(atomic_numbers, positions)
+
     def of_positions(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        e = energy(parameters, atomic_numbers, x)
+        e = _energy_in_sums(parameters, atomic_numbers, x)
         return e, e
 
     gradient, e = torch.func.grad(of_positions, has_aux=True)(positions)
     return e, -gradient
+
+
+def _energy_in_sums(
+    parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
+) -> torch.Tensor:
+    """Return ``energy``, without what the first layer finds zero and the last one throws away."""
+    unit, radial, cut = _pairs(positions)
+    n_atoms = positions.shape[0]
+    # The bias is the weight of one more radial function, 1; the cutoff then multiplies 21 numbers
+    # per pair instead of 384.
+    radial = torch.cat((radial, torch.ones_like(cut)[..., None]), dim=-1) * cut[..., None]
+    radial = radial.reshape(n_atoms * n_atoms, N_RADIAL + 1)
+    s = parameters["embedding"][atomic_numbers]
+    v: torch.Tensor | None = None
+    for number, p in enumerate(parameters["layers"]):
+        w = radial @ torch.cat((p["filter_w"], p["filter_b"][None, :]), dim=0)
+        ws, wv, wr = w.view(n_atoms, n_atoms, -1).chunk(3, dim=-1)
+        h = silu(torch.addmm(p["message_b1"], s, p["message_w1"]))
+        xs, xv, xr = torch.addmm(p["message_b2"], h, p["message_w2"]).chunk(3, dim=-1)
+        s = s + (ws * xs).sum(dim=1)
+        along = ((wr * xr)[:, :, None, :] * unit[..., None]).sum(dim=1)
+        if v is None:
+            v = along
+        else:
+            v = v + ((wv * xv)[:, :, None, :] * v[None, :, :, :]).sum(dim=1) + along
+        uv, vv = v @ p["mix_u"], v @ p["mix_v"]
+        norm = ((vv * vv).sum(dim=1) + NORM_EPS).sqrt()
+        h = silu(torch.addmm(p["update_b1"], torch.cat((s, norm), dim=-1), p["update_w1"]))
+        last = number == len(parameters["layers"]) - 1
+        n_out = (2 if last else 3) * s.shape[1]
+        a = torch.addmm(p["update_b2"][:n_out], h, p["update_w2"][:, :n_out])
+        a_ss, a_sv, *a_vv = a.split(s.shape[1], dim=-1)
+        s = s + a_ss + a_sv * (uv * vv).sum(dim=1)
+        if not last:
+            v = v + a_vv[0][:, None, :] * uv
+    h = silu(torch.addmm(parameters["readout_b1"], s, parameters["readout_w1"]))
+    return (h @ parameters["readout_w2"] + parameters["readout_b2"]).sum()
 
 
 def _differentiated(
@@ -197,6 +237,7 @@ def _differentiated(
     atomic_numbers: torch.Tensor,
     positions: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(atomic_numbers, positions)
     with torch.enable_grad():
         x = positions.detach().requires_grad_()
         e = energy_of(parameters, atomic_numbers, x)
