@@ -183,7 +183,6 @@ def energy_forces_one_graph(
     Raises:
         ValueError: If a shape or a dtype is wrong.
     """
-
     _check(atomic_numbers, positions)
 
     def of_positions(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
