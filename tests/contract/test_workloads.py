@@ -1,0 +1,246 @@
+"""What every workload promises, checked for each one that exists."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ivhl.workload import Variant, Workload, load_workloads, resolve
+from ivhl.workloads import WORKLOADS
+
+if TYPE_CHECKING:
+    import torch
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:FutureWarning"),
+    # What the naive variants are declared for.
+    pytest.mark.filterwarnings(
+        "ignore:Torchinductor does not support code generation for complex"
+    ),
+]
+
+FEW_ELEMENTS = 1000
+
+workloads = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.name)
+cpu_variants = pytest.mark.parametrize(
+    ("workload", "variant"),
+    [
+        pytest.param(w, v, id=f"{w.name}-{v.name}")
+        for w in WORKLOADS
+        for v in w.variants
+        if "cpu" in v.devices
+    ],
+)
+
+
+def flatten(node: Any) -> list[torch.Tensor]:  # noqa: ANN401  (a nest of tensors)
+    if isinstance(node, dict):
+        node = list(node.values())
+    if isinstance(node, (tuple, list)):
+        return [t for child in node for t in flatten(child)]
+    return [node]
+
+
+def cast(node: Any, *, double: bool) -> Any:  # noqa: ANN401  (a nest of tensors)
+    if isinstance(node, dict):
+        return {name: cast(child, double=double) for name, child in node.items()}
+    if isinstance(node, (tuple, list)):
+        return type(node)(cast(child, double=double) for child in node)
+    if node.is_floating_point():
+        return node.double() if double else node.float()
+    if node.is_complex():
+        return node.cdouble() if double else node.cfloat()
+    return node
+
+
+def inputs_of(workload: Workload, seed: int = 0) -> Any:  # noqa: ANN401  (a nest of tensors)
+    torch = pytest.importorskip("torch", reason="torch is only in the cells")
+    size = next(iter(workload.sizes.values()))
+    return resolve(workload.make_inputs)(size, torch.Generator().manual_seed(seed))
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What a variant is compared with: inputs in float32, eager's output, and float64's."""
+
+    inputs: Any
+    eager: list[torch.Tensor]
+    reference: list[torch.Tensor]
+
+
+def anchor_of(workload: Workload) -> Anchor:
+    return anchors()[workload.name]
+
+
+@cache
+def anchors() -> dict[str, Anchor]:
+    return {w.name: make_anchor(w) for w in WORKLOADS}
+
+
+def make_anchor(workload: Workload) -> Anchor:
+    inputs = cast(inputs_of(workload), double=False)
+    return Anchor(
+        inputs=inputs,
+        eager=flatten(resolve(workload.eager)(*inputs)),
+        reference=flatten(resolve(workload.reference)(*cast(inputs, double=True))),
+    )
+
+
+def rmse(actual: torch.Tensor, reference: torch.Tensor) -> float:
+    return float((actual.to(reference.dtype) - reference).abs().square().mean().sqrt())
+
+
+def mistakes_of(outputs: list[torch.Tensor], anchor: Anchor, tolerance: float) -> list[str]:
+    """Return what is wrong with the outputs by the rule that eager's own error anchors."""
+    import torch  # noqa: PLC0415  (this module is collected without torch, too)
+
+    found = []
+    for number, (actual, eager, reference) in enumerate(
+        zip(outputs, anchor.eager, anchor.reference, strict=True)
+    ):
+        if actual.shape != eager.shape or actual.dtype != eager.dtype:
+            found.append(f"{number}: {actual.dtype} {list(actual.shape)}")
+        elif not torch.allclose(actual, eager, rtol=tolerance, atol=tolerance):
+            found.append(f"{number}: not close to eager")
+        else:
+            factor = 3.0 if actual.numel() < FEW_ELEMENTS else 2.0
+            limit = factor * rmse(eager, reference) + tolerance / 10.0
+            if not rmse(actual, reference) <= limit:
+                found.append(f"{number}: RMSE {rmse(actual, reference):.2e} above {limit:.2e}")
+    return found
+
+
+def test_workloads_load_as_the_project_names_them() -> None:
+    assert load_workloads("ivhl.workloads:WORKLOADS") == WORKLOADS
+
+
+def test_importing_the_workloads_does_not_import_torch() -> None:
+    code = "import sys, ivhl.workloads; print('torch' in sys.modules)"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == "False"
+
+
+@workloads
+def test_every_name_stands_for_a_function(workload: Workload) -> None:
+    pytest.importorskip("torch", reason="torch is only in the cells")
+    names = [workload.make_inputs, workload.eager, workload.reference]
+    for variant in workload.variants:
+        names += [n for n in (variant.call, variant.prepare, variant.finish) if n is not None]
+    assert all(callable(resolve(name)) for name in names)
+
+
+@workloads
+def test_sizes_grow(workload: Workload) -> None:
+    pytest.importorskip("torch", reason="torch is only in the cells")
+    assert list(workload.sizes)[:3] == ["small", "medium", "large"]
+    assert workload.default_size in workload.sizes
+
+
+@workloads
+def test_same_seed_gives_same_inputs(workload: Workload) -> None:
+    import torch  # noqa: PLC0415
+
+    one, same, other = (flatten(inputs_of(workload, seed)) for seed in (0, 0, 1))
+    assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@workloads
+def test_floating_inputs_are_drawn_in_float64(workload: Workload) -> None:
+    inputs = inputs_of(workload)
+    for before, after in zip(flatten(inputs), flatten(cast(inputs, double=True)), strict=True):
+        assert before.dtype == after.dtype
+
+
+@workloads
+def test_eager_leaves_its_inputs_alone(workload: Workload) -> None:
+    import torch  # noqa: PLC0415
+
+    inputs = inputs_of(workload)
+    before = [t.clone() for t in flatten(inputs)]
+    resolve(workload.eager)(*inputs)
+    resolve(workload.reference)(*inputs)
+    assert all(torch.equal(a, b) for a, b in zip(flatten(inputs), before, strict=True))
+    assert not any(t.requires_grad for t in flatten(inputs))
+
+
+@workloads
+def test_eager_in_float64_is_the_reference(workload: Workload) -> None:
+    inputs = inputs_of(workload)
+    outputs = flatten(resolve(workload.eager)(*inputs))
+    references = flatten(resolve(workload.reference)(*inputs))
+    assert len(outputs) == len(references) == len(workload.outputs)
+    for actual, expected in zip(outputs, references, strict=True):
+        assert actual.dtype == expected.dtype
+        assert float((actual - expected).abs().max() / expected.abs().max()) < 1e-12
+
+
+@cpu_variants
+def test_compiled_stays_within_the_error_budget(workload: Workload, variant: Variant) -> None:
+    torch = pytest.importorskip("torch", reason="torch is only in the cells")
+    anchor = anchor_of(workload)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+    def compiler(function: Any) -> Any:  # noqa: ANN401  (any function)
+        return torch.compile(
+            function, mode=variant.mode, dynamic=variant.dynamic, fullgraph=variant.fullgraph
+        )
+
+    call = resolve(variant.call)
+    compiled = compiler(call) if variant.compiles == "whole" else call(compiler)
+    inputs = anchor.inputs
+    if variant.prepare is not None:
+        inputs = resolve(variant.prepare)(*inputs)
+    before = [t.clone() for t in flatten(inputs)]
+    first, second = (compiled(*inputs) for _ in range(2))
+    if variant.finish is not None:
+        first, second = (resolve(variant.finish)(outputs) for outputs in (first, second))
+    for outputs in (first, second):
+        assert mistakes_of(flatten(outputs), anchor, workload.tolerance) == []
+    assert all(torch.equal(a, b) for a, b in zip(flatten(inputs), before, strict=True))
+    counters = torch._dynamo.utils.counters
+    assert counters["stats"]["unique_graphs"] >= 1
+    if variant.fullgraph:
+        assert not counters["graph_break"]
+
+
+@cpu_variants
+def test_variant_run_eagerly_gives_the_same(workload: Workload, variant: Variant) -> None:
+    anchor = anchor_of(workload)
+    call = resolve(variant.call)
+    function = call if variant.compiles == "whole" else call(lambda f: f)
+    inputs = anchor.inputs
+    if variant.prepare is not None:
+        inputs = resolve(variant.prepare)(*inputs)
+    outputs = function(*inputs)
+    if variant.finish is not None:
+        outputs = resolve(variant.finish)(outputs)
+    assert mistakes_of(flatten(outputs), anchor, workload.tolerance) == []
+
+
+@workloads
+def test_the_rule_rejects_a_small_systematic_error(workload: Workload) -> None:
+    anchor = anchor_of(workload)
+    assert mistakes_of(anchor.eager, anchor, workload.tolerance) == []
+    for number in range(len(anchor.eager)):
+        wrong = list(anchor.eager)
+        wrong[number] = wrong[number] + 5e-5  # allclose lets it pass
+        assert mistakes_of(wrong, anchor, workload.tolerance) != []
+
+
+@workloads
+def test_modes_that_change_nothing_on_a_cpu_are_not_run_there(workload: Workload) -> None:
+    for variant in workload.variants:
+        if variant.mode == "reduce-overhead":
+            assert variant.devices == ("cuda",), f"{variant.name} is the default mode on a CPU"
+    assert sum(v.name == "naive-compiled" for v in workload.variants) == 1
