@@ -16,10 +16,13 @@ from ivhl.workloads import WORKLOADS
 if TYPE_CHECKING:
     import torch
 
+# Torch's own, each from one release or another; none is about the code under test.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Pickle, copy, and deepcopy support:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Skipping serialization of skipfiles:UserWarning"),
     # What the naive variants are declared for.
     pytest.mark.filterwarnings(
         "ignore:Torchinductor does not support code generation for complex"
@@ -187,6 +190,10 @@ def test_eager_in_float64_is_the_reference(workload: Workload) -> None:
 @cpu_variants
 def test_compiled_stays_within_the_error_budget(workload: Workload, variant: Variant) -> None:
     torch = pytest.importorskip("torch", reason="torch is only in the cells")
+    try:
+        torch._dynamo.eval_frame.check_if_dynamo_supported()
+    except RuntimeError as error:
+        pytest.skip(str(error))
     anchor = anchor_of(workload)
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning")
 
+# Below, no subnormal floats: code compiled by torch 2.5 switches them off for the whole process
+# (-ffast-math), and Hypothesis then refuses to draw them.
+
 M2, LAM = -0.5, 0.1
 
 
@@ -122,7 +125,7 @@ def test_going_back_undoes_going_forth(evolve: Evolve) -> None:
 
 @forms
 @settings(deadline=None)
-@given(angle=st.floats(0.0, 6.0), shift=st.tuples(*[st.integers(0, 5)] * 3))
+@given(angle=st.floats(0.0, 6.0, allow_subnormal=False), shift=st.tuples(*[st.integers(0, 5)] * 3))
 def test_phase_and_place_of_the_whole_do_not_matter(
     evolve: Evolve, angle: float, shift: tuple[int, int, int]
 ) -> None:
@@ -141,7 +144,7 @@ def test_stencil_is_the_fourier_transform(n: int, dt: float) -> None:
 
 
 @settings(deadline=None)
-@given(dt=st.floats(-1.0, 1.0))
+@given(dt=st.floats(-1.0, 1.0, allow_subnormal=False))
 def test_hops_keep_the_norm(dt: float) -> None:
     amplitudes = hop_amplitudes(dt, precision=1e-17)
     total = amplitudes[0] ** 2 + 2.0 * sum(a * a for a in amplitudes[1:])
