@@ -10,9 +10,12 @@ import nox
 from ivhl.matrix.spec import load_matrix
 
 MATRIX = load_matrix(Path("envs/matrix.toml"))
+RELEASES = MATRIX.releases("default")
+OLDEST_PYTHON, NEWEST_PYTHON = MATRIX.pythons[0], MATRIX.pythons[-1]
 
 nox.options.sessions = ["tests"]
 nox.options.error_on_missing_interpreters = True
+nox.options.reuse_existing_virtualenvs = True
 
 
 def define_bench(python: str) -> None:
@@ -26,6 +29,66 @@ def define_bench(python: str) -> None:
 
 for _python in MATRIX.pythons:
     define_bench(_python)
+
+
+def install_cell(session: nox.Session, release: str) -> None:
+    """Install a cell's lock, and beside it what the tests need; torch is the lock's."""
+    lock = f"envs/locks/py{session.python}-torch{release}.txt"
+    session.install("--require-hashes", "--only-binary", ":all:", "-r", lock)
+    session.install("--constraint", lock, "--group", "test", "-e", ".")
+
+
+@nox.session(venv_backend="none")
+def tests(session: nox.Session) -> None:
+    """Run every check there is: lint, types, unit, contract, end to end, browser."""
+    for name in ("lint", "types", "unit", "contract", "e2e", "browser"):
+        session.notify(name)
+
+
+@nox.session(venv_backend="uv")
+def lint(session: nox.Session) -> None:
+    """Check style, formatting and the import contracts."""
+    session.install("--group", "lint", "-e", ".")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports")
+    session.run("python", "-m", "ivhl", "matrix", "check")
+
+
+@nox.session(venv_backend="uv")
+def types(session: nox.Session) -> None:
+    """Check the types."""
+    session.install("--group", "lint", "-e", ".")
+    session.run("mypy")
+
+
+@nox.session(venv_backend="uv", python=NEWEST_PYTHON)
+def unit(session: nox.Session) -> None:
+    """Run the unit tests beside the newest PyTorch of the default tier."""
+    install_cell(session, RELEASES[-1])
+    session.run("pytest", "tests/unit", *session.posargs)
+
+
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON)
+@nox.parametrize("torch", [RELEASES[0], RELEASES[-1]])
+def contract(session: nox.Session, torch: str) -> None:
+    """Run the contracts of every workload, record and lock on the oldest and newest PyTorch."""
+    install_cell(session, torch)
+    session.run("pytest", "tests/contract", *session.posargs)
+
+
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON)
+def e2e(session: nox.Session) -> None:
+    """Go the whole way on two real cells, and through every fault."""
+    install_cell(session, RELEASES[0])
+    session.run("pytest", "tests/e2e", *session.posargs)
+
+
+@nox.session(venv_backend="uv")
+def browser(session: nox.Session) -> None:
+    """Open the site in headless Chromium."""
+    session.install("--group", "test", "-e", ".")
+    session.run("pytest", "tests/browser", *session.posargs)
 
 
 @nox.session(venv_backend="none")

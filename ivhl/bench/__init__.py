@@ -339,6 +339,8 @@ def run_asv(
             start_new_session=True,
             close_fds=False,  # it holds our lock, see only_run_here
         )
+        # A supervisor ends a job with SIGTERM; it must not leave asv behind, measuring on.
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             with Display(console, events, [lock.cell.id for lock in locks], cases) as display:
                 while process.poll() is None:
@@ -348,6 +350,8 @@ def run_asv(
         except BaseException:
             end_group(process)
             raise
+        finally:
+            signal.signal(signal.SIGTERM, before)
     if display.cannot_write:
         raise ResultsError(
             f"a record cannot be written: {display.cannot_write}",

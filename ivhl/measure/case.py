@@ -7,6 +7,7 @@ kill loses only what had not been measured yet. ``runner`` makes the record from
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import warnings
@@ -57,8 +58,8 @@ class Journal:
 
 def main(argv: list[str]) -> int:
     """Measure the case that ``argv[1]`` describes; 0 also when the case fails."""
-    die_with_parent()
     job = Job(**json.loads(argv[1]))
+    die_with(job.parent)
     journal = Journal(Path(job.journal))
     seen: Counter[str] = Counter()
 
@@ -360,7 +361,7 @@ def picked_instructions() -> str | None:
     return str(pick_vec_isa())
 
 
-def die_with_parent() -> None:
+def die_with(parent: int) -> None:
     """Have Linux kill this process when its parent dies: nobody else would end it then."""
     if sys.platform == "linux":
         import ctypes  # noqa: PLC0415
@@ -368,6 +369,8 @@ def die_with_parent() -> None:
 
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we could ask
+        sys.exit(1)
 
 
 def cast(inputs: Any, dtype: Any, device: Any) -> Any:  # noqa: ANN401  (any pytree)

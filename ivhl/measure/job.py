@@ -24,3 +24,4 @@ class Job:
     quick: bool
     stage: str
     journal: str
+    parent: int

@@ -266,6 +266,7 @@ def run_stage(run: Run, case: Case, folder: Path, stage: str, seed: Seed) -> End
         quick=run.quick,
         stage=stage,
         journal=str(folder / f"{stage}.jsonl"),
+        parent=os.getpid(),
     )
     (folder / f"{stage}.jsonl").touch()
     return run_group(

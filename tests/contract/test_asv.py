@@ -1,0 +1,103 @@
+"""What we wrap of asv is still there, and its configuration says what the matrix says."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import asv.environment
+import asv.machine
+import asv.results
+import asv.util
+import pytest
+from asv.commands import run
+
+import ivhl.asv_plugins
+from ivhl.asv_plugins.locked import Locked
+from ivhl.bench import benchmark_regex
+from ivhl.matrix.project import load_project
+from ivhl.matrix.spec import load_matrix
+from ivhl.workload import load_workloads, select_cases
+
+ROOT = Path(__file__).parents[2]
+CONF = json.loads((ROOT / "asv.conf.json").read_text(encoding="utf-8"))
+MATRIX = load_matrix(ROOT / "envs" / "matrix.toml")
+
+
+def test_the_pinned_asv_is_the_one_that_was_read() -> None:
+    assert version("asv") == ivhl.asv_plugins.SUPPORTED_ASV
+
+
+def test_asv_names_the_pythons_and_the_default_tier_of_the_matrix() -> None:
+    assert CONF["pythons"] == list(MATRIX.pythons)
+    assert CONF["matrix"] == {"req": {"torch": list(MATRIX.releases("default"))}}
+
+
+def test_the_plugin_is_named_with_a_dot() -> None:
+    # Without it asv looks among its own plugins and ignores the name silently.
+    assert CONF["plugins"] == [".ivhl.asv_plugins"]
+
+
+def test_our_environment_is_found_by_its_name() -> None:
+    assert asv.environment.get_environment_class_by_name(CONF["environment_type"]) is Locked
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "create",
+        "check_presence",
+        "save_info_file",
+        "_setup",
+        "install_project",
+        "_build_project",
+        "_install_project",
+        "_uninstall_project",
+        "run",
+        "matches",
+    ],
+)
+def test_what_we_override_is_called_the_same_in_asv(name: str) -> None:
+    theirs = inspect.signature(getattr(asv.environment.Environment, name))
+    ours = inspect.signature(getattr(Locked, name))
+    assert [p.kind for p in ours.parameters.values()] == [
+        p.kind for p in theirs.parameters.values()
+    ]
+
+
+def test_what_we_use_of_an_environment_is_there() -> None:
+    source = inspect.getsource(asv.environment.Environment)
+    for name in ("_install_timeout", "_global_env_vars", "_is_setup", "_project", "_env_dir"):
+        assert f"self.{name} " in source
+
+
+def test_only_a_process_error_makes_asv_leave_out_one_environment() -> None:
+    assert "except util.ProcessError" in inspect.getsource(run._do_build)
+
+
+def test_the_wrapped_methods_are_wrapped_once() -> None:
+    for method in (asv.results.Results.add_result, asv.machine.Machine.save):
+        assert not hasattr(method.__wrapped__, "__wrapped__")
+
+
+def test_detection_is_on_the_relative_time_and_on_failures_only() -> None:
+    off = CONF["regressions_first_commits"]
+    assert all(commit is None for commit in off.values())
+    assert not any("relative" in pattern or "failed" in pattern for pattern in off)
+
+
+def test_one_expression_selects_exactly_the_wanted_cases() -> None:
+    workloads = load_workloads(load_project(ROOT).workloads)
+    wanted = select_cases(workloads, names=[workloads[0].name])
+    every = [
+        case
+        for workload in workloads
+        for size in workload.sizes
+        for case in select_cases(workloads, names=[workload.name], size=size)
+    ]
+    regex = re.compile(benchmark_regex(wanted))
+    chosen = {c.name for c in every if regex.search(f"compiled.Compiled.track_failed('{c.name}')")}
+    assert chosen == {c.name for c in wanted}

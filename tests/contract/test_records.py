@@ -1,0 +1,118 @@
+"""The record written in the cell is the record that the tracker reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from ivhl.records import Counted, Failure, Interval, RunRecord, append_record, to_json
+from tests.browser.synthetic import make_record
+
+READER = TypeAdapter(RunRecord)
+
+
+def failed(record: RunRecord) -> RunRecord:
+    return dataclasses.replace(
+        record,
+        speedup=None,
+        failure=Failure(
+            phase="compile",
+            failure_class="support_gate",
+            exception="RuntimeError",
+            message="Dynamo is not supported on Python 3.13+",
+            where="",
+            output_tail="",
+        ),
+    )
+
+
+MEASURED = make_record()
+
+
+@pytest.mark.parametrize("record", [MEASURED, failed(MEASURED)], ids=["measured", "failed"])
+def test_a_record_survives_the_trip(record: RunRecord) -> None:
+    assert READER.validate_json(to_json(record)) == record
+
+
+def test_an_unknown_field_is_refused() -> None:
+    data = dataclasses.asdict(MEASURED) | {"surprise": 1}
+    with pytest.raises(ValidationError, match="surprise"):
+        READER.validate_json(json.dumps(data))
+
+
+def test_an_unknown_field_in_a_part_is_refused() -> None:
+    data = dataclasses.asdict(MEASURED)
+    data["cell"]["surprise"] = 1
+    with pytest.raises(ValidationError, match="surprise"):
+        READER.validate_json(json.dumps(data))
+
+
+def test_a_newer_schema_is_refused() -> None:
+    data = dataclasses.asdict(MEASURED) | {"schema": "ivhl.run/2"}
+    with pytest.raises(ValidationError, match=r"ivhl\.run/1"):
+        READER.validate_json(json.dumps(data))
+
+
+def test_a_record_is_measured_or_failed() -> None:
+    with pytest.raises(ValueError, match="either a speedup or a failure"):
+        dataclasses.replace(MEASURED, speedup=None)
+    with pytest.raises(ValueError, match="either a speedup or a failure"):
+        dataclasses.replace(failed(MEASURED), speedup=MEASURED.speedup)
+
+
+def test_a_number_that_is_none_is_not_written() -> None:
+    nan = Interval(value=float("nan"), low=1.0, high=1.0, confidence=0.95, n=9)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_json(dataclasses.replace(MEASURED, speedup=nan))
+
+
+def test_a_line_cut_off_by_a_full_disk_damages_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "machine" / "records" / "x.jsonl"
+    append_record(path, MEASURED)
+    with path.open("ab") as file:
+        file.write(to_json(MEASURED).encode()[:100])
+    append_record(path, failed(MEASURED))
+    first, broken, last = path.read_text(encoding="utf-8").splitlines()
+    assert READER.validate_json(first) == MEASURED
+    assert READER.validate_json(last) == failed(MEASURED)
+    with pytest.raises(ValidationError):
+        READER.validate_json(broken)
+
+
+def test_text_of_any_language_stays_on_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    warning = Counted(text="zwei\nZeilen \u2028 und ein \u2018Zitat\u2019", count=1)
+    append_record(path, dataclasses.replace(MEASURED, warnings=(warning,)))
+    (line,) = path.read_text(encoding="utf-8").split("\n")[:-1]
+    assert READER.validate_json(line).warnings == (warning,)
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("ivhl.workloads", "torch"),
+        ("ivhl.workloads", "pydantic"),
+        ("ivhl.measure.runner", "torch"),
+        ("ivhl.measure.suite", "torch"),
+        ("ivhl.measure.case", "torch"),
+        ("ivhl.measure.suite", "pydantic"),
+        ("ivhl.measure.accuracy", "pydantic"),
+        ("ivhl.tracker.store", "torch"),
+        ("ivhl.bench", "torch"),
+        ("ivhl.cli", "torch"),
+        ("ivhl.matrix", "torch"),
+    ],
+)
+def test_importing_one_half_does_not_load_the_other(module: str, unwanted: str) -> None:
+    code = f"import sys, {module}; sys.exit({unwanted!r} in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[2], env=os.environ
+    )
+    assert done.returncode == 0

@@ -1,0 +1,57 @@
+"""Workloads that go wrong in every way that a workload can, and two that go right around them."""
+
+from __future__ import annotations
+
+from ivhl.workload import Variant, Workload
+
+CALLS = "tests.e2e.faulty_calls"
+
+
+def workload(
+    name: str,
+    *,
+    eager: str = "good",
+    call: str | None = None,
+    reference: str = "good",
+    make_inputs: str = "make_inputs",
+    fullgraph: bool = False,
+    module: str = CALLS,
+) -> Workload:
+    """Return a workload whose only fault is the one that is named."""
+    return Workload(
+        name=name,
+        version=1,
+        title=name,
+        sizes={"small": 256},
+        default_size="small",
+        make_inputs=f"{CALLS}:{make_inputs}",
+        eager=f"{CALLS}:{eager}",
+        reference=f"{CALLS}:{reference}",
+        outputs=("y",),
+        variants=(
+            Variant(name="compiled", call=f"{module}:{call or eager}", fullgraph=fullgraph),
+        ),
+    )
+
+
+WORKLOADS = (
+    workload("good.first"),
+    workload("bad.import", module="tests.e2e.no_such_module"),
+    workload("bad.inputs", make_inputs="raises"),
+    workload("bad.reference", reference="raises"),
+    workload("bad.eager", eager="raises", reference="good"),
+    workload("bad.eager_wrong", eager="off_by_one"),
+    workload("bad.eager_mutates", eager="mutates"),
+    workload("bad.graph_break", call="breaks_the_graph", fullgraph=True),
+    workload("bad.skipped", call="refuses_to_be_compiled"),
+    workload("bad.wrong", call="wrong_when_compiled"),
+    workload("bad.wrong_shape", call="other_shape_when_compiled"),
+    workload("bad.nan", call="nan_when_compiled"),
+    workload("bad.recompiles", call="recompiles_for_ever", fullgraph=True),
+    workload("bad.segfault", call="segfaults_when_compiled"),
+    workload("bad.exit", eager="exits"),
+    workload("bad.killed", eager="killed"),
+    workload("bad.memory", eager="takes_memory"),
+    workload("bad.hang", eager="hangs"),
+    workload("good.last"),
+)

@@ -1,0 +1,116 @@
+"""What the faulty workloads call; needs torch."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+
+import torch
+
+STEPS = [0]
+
+
+def make_inputs(size: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+    """Return one vector."""
+    return (torch.rand(size, dtype=torch.float64, generator=generator),)
+
+
+def good(x: torch.Tensor) -> torch.Tensor:
+    """Compute something that can be compiled."""
+    return torch.sin(x) * 2 + x
+
+
+def raises(*_: object) -> torch.Tensor:
+    """Raise."""
+    raise ValueError("this workload raises")
+
+
+def off_by_one(x: torch.Tensor) -> torch.Tensor:
+    """Return what the reference does not."""
+    return good(x) + 1
+
+
+def mutates(x: torch.Tensor) -> torch.Tensor:
+    """Change the input."""
+    y = good(x)
+    x.add_(1)
+    return y
+
+
+def breaks_the_graph(x: torch.Tensor) -> torch.Tensor:
+    """Break the graph in the middle."""
+    y = torch.sin(x)
+    torch._dynamo.graph_break()
+    return y * 2 + x
+
+
+def refuses_to_be_compiled(x: torch.Tensor) -> torch.Tensor:
+    """Raise while traced: Dynamo then skips the frame and runs it eagerly, without a word."""
+    if torch.compiler.is_compiling():
+        raise ValueError("not while compiling")
+    return good(x)
+
+
+def wrong_when_compiled(x: torch.Tensor) -> torch.Tensor:
+    """Be fast and wrong."""
+    if torch.compiler.is_compiling():
+        return x * 3 + 1e-3
+    return good(x)
+
+
+def other_shape_when_compiled(x: torch.Tensor) -> torch.Tensor:
+    """Return one element less."""
+    return good(x)[1:] if torch.compiler.is_compiling() else good(x)
+
+
+def nan_when_compiled(x: torch.Tensor) -> torch.Tensor:
+    """Return what compares as nothing."""
+    return good(x) / (x * 0) * 0 if torch.compiler.is_compiling() else good(x)
+
+
+def recompiles_for_ever(x: torch.Tensor) -> torch.Tensor:
+    """Depend on a number that changes at every call."""
+    STEPS[0] += 1
+    return torch.sin(x) * 2 + x + 0 * STEPS[0]
+
+
+def segfaults_when_compiled(x: torch.Tensor) -> torch.Tensor:
+    """Read address zero, once the compiled function is called."""
+    return torch.compiler.disable(crash)(good(x))
+
+
+def crash(y: torch.Tensor) -> torch.Tensor:
+    """Read address zero."""
+    ctypes.string_at(0)
+    return y
+
+
+def exits(x: torch.Tensor) -> torch.Tensor:
+    """Leave without a word."""
+    del x
+    os._exit(7)
+
+
+def killed(x: torch.Tensor) -> torch.Tensor:
+    """Be killed from outside, as by ``kill -9``."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def takes_memory(x: torch.Tensor) -> torch.Tensor:
+    """Take memory until somebody objects."""
+    held = []
+    while True:
+        held.append(torch.ones(64 << 20, dtype=x.dtype))
+
+
+def hangs(x: torch.Tensor) -> torch.Tensor:
+    """Never return, and talk all the time."""
+    while True:
+        sys.stdout.write("still here\n")
+        sys.stdout.flush()
+        time.sleep(0.2)
+    return x

@@ -1,0 +1,253 @@
+"""Whatever a workload does, its record says what, and the others are measured."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from ivhl.measure.runner import Run, run_cases, this_machine
+from ivhl.records import Cell, RunRecord
+from ivhl.workload import Case, load_workloads, select_cases
+
+ROOT = Path(__file__).parents[2]
+WORKLOADS = "tests.e2e.faulty:WORKLOADS"
+READER = TypeAdapter(RunRecord)
+
+
+def make_run(folder: Path) -> Run:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return Run(
+        project="faulty",
+        commit="0" * 40,
+        workloads=WORKLOADS,
+        cell=Cell(id="here", python=version, torch="here", lock_sha256=None),
+        machine=this_machine("test"),
+        results=str(folder / "results"),
+        scratch=str(folder / "scratch"),
+        repeat="repeat",
+        quick=True,
+        deadline_s=60,
+        memory_limit=4 << 30,
+    )
+
+
+def cases(*names: str) -> tuple[Case, ...]:
+    return select_cases(load_workloads(WORKLOADS), names=names)
+
+
+def read(run: Run) -> dict[str, RunRecord]:
+    lines = run.record_file.read_text(encoding="utf-8").splitlines()
+    records = [READER.validate_json(line) for line in lines]
+    return {record.workload: record for record in records}
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
+    run = make_run(tmp_path_factory.mktemp("faults"))
+    hanging = cases("bad.hang")
+    run_cases(run, [c for c in cases() if c not in hanging])
+    # The deadline must not end the others on a slow machine.
+    run_cases(replace(run, deadline_s=12), hanging)
+    return read(run)
+
+
+@pytest.mark.parametrize(
+    ("workload", "failure_class", "phase", "says"),
+    [
+        ("bad.import", "import", "import", "no_such_module"),
+        ("bad.inputs", "inputs", "inputs", "this workload raises"),
+        ("bad.reference", "reference", "reference", "this workload raises"),
+        ("bad.eager", "eager_failed", "eager", "this workload raises"),
+        ("bad.eager_wrong", "eager_failed", "eager", "is not the reference"),
+        ("bad.eager_mutates", "eager_failed", "eager", "changes its inputs"),
+        ("bad.graph_break", "graph_break", "compile", "graph_break"),
+        ("bad.skipped", "not_compiled", "compile", "ran eagerly without a word"),
+        ("bad.wrong", "wrong", "accuracy", "against float64"),
+        ("bad.wrong_shape", "compile", "accuracy", "shape (255,)"),
+        ("bad.nan", "wrong", "accuracy", "not finite"),
+        ("bad.recompiles", "recompile_limit", "timing", ""),
+        ("bad.segfault", "crash", "compile", "SIGSEGV"),
+        ("bad.exit", "crash", "eager", "exited with status 7"),
+        ("bad.killed", "crash", "eager", "SIGKILL"),
+        ("bad.memory", "out_of_memory", "eager", "GiB"),
+        ("bad.hang", "timeout", "eager", "after 12 s"),
+    ],
+)
+def test_a_fault_is_recorded_for_what_it_is(
+    records: dict[str, RunRecord], workload: str, failure_class: str, phase: str, says: str
+) -> None:
+    record = records[workload]
+    assert record.speedup is None
+    assert record.failure is not None
+    assert (record.failure.failure_class, record.failure.phase) == (failure_class, phase)
+    assert says in record.failure.message
+
+
+def test_the_workloads_around_the_faults_are_measured(records: dict[str, RunRecord]) -> None:
+    for name in ("good.first", "good.last"):
+        record = records[name]
+        assert record.failure is None
+        assert record.speedup is not None
+        assert record.aa is not None
+        assert record.compile is not None
+        assert record.compile.frames_ok == record.compile.frames_total == 1
+        assert record.compile.graph_breaks == record.compile.recompiles == ()
+        assert record.compile.warm_s is not None
+        assert record.memory is not None
+        # The result alone is 256 float32; a peak below that was not measured.
+        assert record.memory.eager_peak is not None
+        assert record.memory.eager_peak >= 256 * 4
+        assert record.accuracy[0].passed
+
+
+def test_what_could_not_be_compiled_keeps_its_eager_times(records: dict[str, RunRecord]) -> None:
+    for name in ("bad.graph_break", "bad.skipped", "bad.wrong", "bad.segfault"):
+        assert records[name].eager is not None
+        assert records[name].aa is not None
+
+
+def test_the_output_of_a_hanging_workload_is_kept(records: dict[str, RunRecord]) -> None:
+    failure = records["bad.hang"].failure
+    assert failure is not None
+    assert failure.output_tail.endswith("still here")
+
+
+def test_a_record_names_the_place_in_the_users_code(records: dict[str, RunRecord]) -> None:
+    failure = records["bad.eager"].failure
+    assert failure is not None
+    assert failure.where.startswith("e2e/faulty_calls.py:")
+
+
+def test_a_run_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    steps: list[tuple[str, str]] = []
+
+    def note(step: str, case: Case, _: RunRecord | None) -> None:
+        steps.append((step, case.workload.name))
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(step: str, case: Case, _: RunRecord | None) -> None:
+        if (step, case.workload.name) == ("started", "bad.wrong"):
+            raise StoppedError
+
+    wanted = cases("bad.inputs", "bad.killed", "bad.wrong")
+    with pytest.raises(StoppedError):
+        run_cases(run, wanted, stop)
+    assert set(read(run)) == {"bad.inputs", "bad.killed"}
+    run_cases(run, wanted, note)
+    # A process that somebody killed says nothing about the workload: it is tried again.
+    assert ("kept", "bad.inputs") in steps
+    assert ("finished", "bad.killed") in steps
+    assert ("finished", "bad.wrong") in steps
+    steps.clear()
+    run_cases(replace(run, force=True), cases("bad.inputs"), note)
+    assert steps == [("started", "bad.inputs"), ("finished", "bad.inputs")]
+    assert len(run.record_file.read_text(encoding="utf-8").splitlines()) == 5
+
+
+def test_kill_9_of_the_process_that_measures_costs_one_case(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "-m", "ivhl.measure", "--out", str(tmp_path), "--machine", "test",
+        "--workloads", WORKLOADS, "--workload", "bad.hang", "--workload", "bad.inputs",
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
+    ) as process:
+        child = wait_for_child(process.pid, "bad.hang")
+        os.kill(child, signal.SIGKILL)
+        process.communicate(timeout=60)
+    (path,) = (tmp_path / "test" / "records").glob("*.jsonl")
+    failures = {
+        (r := READER.validate_json(line)).workload: r.failure
+        for line in path.read_text(encoding="utf-8").splitlines()
+    }
+    killed, other = failures["bad.hang"], failures["bad.inputs"]
+    assert killed is not None
+    assert (killed.failure_class, killed.exception) == ("crash", "SIGKILL")
+    assert other is not None
+    assert other.failure_class == "inputs"
+
+
+def test_a_case_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "-m", "ivhl.measure", "--out", str(tmp_path), "--machine", "test",
+        "--workloads", WORKLOADS, "--workload", "bad.hang",
+    ]  # fmt: skip
+    with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}) as parent:
+        child = wait_for_child(parent.pid, "bad.hang")
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if not Path(f"/proc/{child}").exists() or is_zombie(child):
+            return
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    pytest.fail("the case outlived its parent")
+
+
+def test_a_full_disk_is_named_and_loses_nothing(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)],
+        check=False,
+        capture_output=True,
+    )
+    if mount.returncode:
+        pytest.skip("needs the right to mount a tmpfs: " + mount.stderr.decode().strip())
+    try:
+        run = replace(make_run(tmp_path), results=str(small))
+        run_cases(run, cases("bad.inputs"))
+        fill_up(small / "filler")
+        with pytest.raises(OSError, match="No space left"):
+            run_cases(run, cases("bad.eager"))
+        kept = run.record_file.read_text(encoding="utf-8").splitlines()[0]
+        assert READER.validate_json(kept).workload == "bad.inputs"
+        (small / "filler").unlink()
+        run_cases(run, cases("bad.inputs", "bad.eager"))
+        lines = run.record_file.read_text(encoding="utf-8").splitlines()
+        assert json.loads(lines[-1])["workload"] == "bad.eager"
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+def fill_up(path: Path) -> None:
+    """Write until the disk is full."""
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
+def wait_for_child(parent: int, text: str) -> int:
+    """Return the process started by ``parent`` once it measures: its eager code talks by then."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                stat = (entry / "stat").read_text(encoding="ascii", errors="replace")
+                line = (entry / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            started_by = int(stat.rpartition(")")[2].split()[1])
+            if started_by == parent and text in line and '"stage": "cold"' in line:
+                return int(entry.name)
+        time.sleep(0.05)
+    raise AssertionError(f"no process of {text} appeared")
+
+
+def is_zombie(process: int) -> bool:
+    """Say whether only the process's status is left."""
+    stat = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
+    return stat.rpartition(")")[2].split()[0] == "Z"

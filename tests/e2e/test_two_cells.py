@@ -1,0 +1,227 @@
+"""The whole way, as a new user goes it: a clone, two real cells, records, site, history."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WORKLOAD = "ops.field_superposition"
+
+
+def run(*words: str, cwd: Path, expect: int = 0) -> str:
+    """Run a command and return what it printed."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("NOX", "IVHL", "UV_"))}
+    environment |= {"COLUMNS": "100", "PYTHONPATH": str(cwd)}
+    done = subprocess.run(
+        words,
+        cwd=cwd,
+        env=environment,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == expect, done.stdout
+    return done.stdout
+
+
+def ivhl(*words: str, cwd: Path, expect: int = 0) -> str:
+    """Run ``ivhl`` of the clone."""
+    return run(sys.executable, "-m", "ivhl", *words, cwd=cwd, expect=expect)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a clone of the working tree as it is, without any results."""
+    folder = tmp_path_factory.mktemp("clone") / "ivhl"
+    run("git", "clone", "--quiet", str(ROOT), str(folder), cwd=ROOT)
+    run("git", "rm", "-r", "--quiet", "--ignore-unmatch", "results", cwd=folder)
+    identity = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")
+    run("git", *identity, "commit", "--quiet", "--allow-empty", "-m", "No results", cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def measured(clone: Path) -> dict[str, str]:
+    """Return what both Pythons' sessions printed."""
+    said = {}
+    for python in ("3.12", "3.13"):
+        said[python] = run(
+            sys.executable, "-m", "nox", "-s", f"bench-{python}", "--",
+            "--torch", "2.5.1", "--quick", "--workload", WORKLOAD, "--machine", "here",
+            cwd=clone,
+        )  # fmt: skip
+    return said
+
+
+@pytest.fixture(scope="module")
+def rows(clone: Path, measured: dict[str, str]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the rows of ``ivhl compat`` by Python and variant."""
+    assert measured
+    found = json.loads(
+        ivhl("compat", "--json", "--torch", "2.5.1", "--workload", WORKLOAD, cwd=clone)
+    )
+    return {(row["python"], row["variant"]): row for row in found}
+
+
+def test_python_312_compiles_with_pytorch_251(
+    rows: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    row = rows["3.12", "real-compiled"]
+    assert row["status"] == "works"
+    assert row["failure_class"] is None
+    assert row["speedup_low"] <= row["speedup"] <= row["speedup_high"]
+    assert row["quick"] is True
+
+
+def test_python_313_is_gated_by_pytorch_251_with_its_message(
+    rows: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    for variant in ("naive-compiled", "real-compiled"):
+        row = rows["3.13", variant]
+        assert row["status"] == "unsupported"
+        assert row["failure_class"] == "support_gate"
+        assert "Dynamo is not supported on Python 3.13+" in row["message"]
+        assert row["speedup"] is None
+
+
+def test_the_gated_cell_keeps_its_eager_numbers(clone: Path, measured: dict[str, str]) -> None:
+    assert measured
+    records = json.loads(ivhl("results", "--json", "--python", "3.13", cwd=clone))
+    assert len(records) == 2
+    assert all(len(record["eager"]["samples_s"]) >= 9 for record in records)
+    assert all(record["compiled"] is None for record in records)
+
+
+def test_the_table_and_the_site_are_told(clone: Path, measured: dict[str, str]) -> None:
+    assert "Dynamo is not supported on Python 3.13+" in measured["3.13"]
+    assert "support_gate" in measured["3.13"]
+    assert "x [" in measured["3.12"]
+    site = clone / "site" / "compatibility.html"
+    assert str(site) in measured["3.13"]
+    assert "Dynamo is not supported on Python 3.13+" in site.read_text(encoding="utf-8")
+
+
+def test_asv_has_the_break_in_its_own_history(clone: Path, measured: dict[str, str]) -> None:
+    assert measured
+    graphs = list((clone / "site" / "graphs").rglob("*track_failed.json"))
+    values = {
+        python: [json.loads(p.read_text(encoding="utf-8")) for p in graphs if python in str(p)]
+        for python in ("python-3.12", "python-3.13")
+    }
+    assert any(1 in point[1] for graph in values["python-3.13"] for point in graph)
+    assert not any(1 in point[1] for graph in values["python-3.12"] for point in graph)
+
+
+def test_a_second_run_measures_nothing_again(clone: Path, measured: dict[str, str]) -> None:
+    assert measured
+    before = {p: p.read_bytes() for p in (clone / "results").rglob("*.jsonl")}
+    said = ivhl(
+        "bench", "--python", "3.13", "--torch", "2.5.1", "--quick", "--workload", WORKLOAD,
+        "--machine", "here", "--no-publish", cwd=clone,
+    )  # fmt: skip
+    assert said.count("has a record already") == 2
+    assert before == {p: p.read_bytes() for p in (clone / "results").rglob("*.jsonl")}
+
+
+def test_a_release_without_a_wheel_is_a_result(clone: Path, measured: dict[str, str]) -> None:
+    assert measured
+    said = ivhl(
+        "bench", "--python", "3.13", "--torch", "2.4.1", "--quick", "--workload", WORKLOAD,
+        "--machine", "here", "--no-publish", cwd=clone,
+    )  # fmt: skip
+    assert "unavailable" in said
+    found = json.loads(ivhl("compat", "--json", "--torch", "2.4.1", cwd=clone))
+    assert {row["status"] for row in found if row["machine"] == "here"} == {"unavailable"}
+
+
+def test_a_lock_with_a_false_hash_fails_its_own_cell_only(
+    clone: Path, measured: dict[str, str]
+) -> None:
+    assert measured
+    lock = clone / "envs" / "locks" / "py3.13-torch2.6.0.txt"
+    text = lock.read_text(encoding="utf-8")
+    lines = text.splitlines(keepends=True)
+    false, inside = [], False
+    for line in lines:
+        inside = line.startswith("mpmath==") or (inside and line.startswith(" "))
+        false.append(re.sub("sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, line) if inside else line)
+    assert "".join(false) != text
+    lock.write_text("".join(false), encoding="utf-8")
+    try:
+        said = ivhl(
+            "bench", "--python", "3.13", "--torch", "2.6.0", "--torch", "2.5.1", "--quick",
+            "--workload", WORKLOAD, "--machine", "faulty", "--no-publish", cwd=clone,
+        )  # fmt: skip
+    finally:
+        lock.write_text(text, encoding="utf-8")
+    records = json.loads(ivhl("results", "--json", "--machine", "faulty", cwd=clone))
+    classes = {(r["cell"]["torch"], r["failure"]["failure_class"]) for r in records}
+    assert classes == {("2.6.0", "environment"), ("2.5.1", "support_gate")}
+    message = next(r["failure"]["message"] for r in records if r["cell"]["torch"] == "2.6.0")
+    assert "mpmath" in message
+    assert "environment" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--python", "3.12", "--workload", "ops.feld"], 2, "did you mean ops.field_super"),
+        (["--python", "3.12", "--torch", "2.5.7"], 2, "did you mean 2.5.1"),
+        (["--python", "3.11"], 2, "3.12"),
+        (["--python", "3.12", "--size", "medum"], 2, "did you mean medium"),
+        (["--python", "3.12", "--commit", "nothing"], 2, "no commit 'nothing'"),
+    ],
+)
+def test_a_wrong_argument_gets_one_clear_answer(
+    clone: Path, words: list[str], code: int, says: str
+) -> None:
+    said = ivhl("bench", *words, cwd=clone, expect=code)
+    assert says in said
+    assert "next:" in said
+    assert "Traceback" not in said
+
+
+def test_a_results_folder_without_room_is_refused_before_measuring(
+    clone: Path, tmp_path: Path
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)],
+        check=False,
+        capture_output=True,
+    )
+    if mount.returncode:
+        pytest.skip("needs the right to mount a tmpfs: " + mount.stderr.decode().strip())
+    try:
+        said = ivhl(
+            "bench", "--python", "3.12", "--quick", "--results", str(small), cwd=clone, expect=5
+        )
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+    assert "MiB free" in said
+    assert "--results" in said
+
+
+def test_a_malformed_matrix_is_told_whole(clone: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "project"
+    shutil.copytree(clone, copy, ignore=shutil.ignore_patterns(".asv", "site", ".git"))
+    matrix = copy / "envs" / "matrix.toml"
+    text = matrix.read_text(encoding="utf-8")
+    matrix.write_text(
+        text.replace('"2.6.0"', "2.6", 1).replace('"2.5.1"', '"two"', 1), encoding="utf-8"
+    )
+    said = ivhl("matrix", "list", cwd=copy, expect=2)
+    assert "2.6" in said
+    assert "two" in said
+    assert "Traceback" not in said

@@ -1,0 +1,113 @@
+"""The judge is judged: what is wrong must not pass, and what is exact must."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from ivhl.measure.accuracy import (
+    distance,
+    eager_is_sound,
+    flatten,
+    judge_compiled,
+    judge_eager,
+)
+
+X = torch.linspace(0.5, 5.0, 2048, dtype=torch.float32)
+REFERENCE = torch.sin(X.double()) / X.double()
+EAGER = torch.sin(X) / X
+
+
+def passes(compiled: torch.Tensor, *, tolerance: float = 1e-4) -> bool:
+    errors = judge_eager(["y"], [EAGER], [REFERENCE])
+    (judged,) = judge_compiled(
+        errors, [compiled], [REFERENCE], dtype="float32", tolerance=tolerance
+    )
+    return bool(judged.passed)
+
+
+def test_eager_itself_passes() -> None:
+    assert passes(EAGER)
+
+
+def test_a_result_more_exact_than_eager_passes() -> None:
+    assert passes(REFERENCE.float())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(EAGER.half().float(), id="computed in half"),
+        pytest.param(EAGER * (1 + 1e-3), id="scaled by 1e-3"),
+        pytest.param(EAGER.roll(1), id="shifted by one"),
+        pytest.param(torch.zeros_like(EAGER), id="all zero"),
+        pytest.param(EAGER.index_fill(0, torch.tensor([3]), math.nan), id="one NaN"),
+        pytest.param(EAGER.index_fill(0, torch.tensor([3]), math.inf), id="one infinity"),
+    ],
+)
+def test_a_wrong_result_fails(wrong: torch.Tensor) -> None:
+    assert not passes(wrong)
+
+
+def test_a_small_quantity_is_judged_by_its_own_size() -> None:
+    # An absolute tolerance of 1e-5 would pass any error in a quantity of 1e-6.
+    small = 1e-6
+    errors = judge_eager(["y"], [EAGER * small], [REFERENCE * small])
+    (judged,) = judge_compiled(
+        errors, [EAGER * small * 1.01], [REFERENCE * small], dtype="float32", tolerance=1e-4
+    )
+    assert not judged.passed
+
+
+def test_the_judgement_does_not_depend_on_where_nan_is() -> None:
+    assert distance(torch.full((3,), math.nan), torch.zeros(3, dtype=torch.float64)) == (
+        math.inf,
+        math.inf,
+    )
+
+
+def test_real_and_imaginary_parts_both_count() -> None:
+    exact = torch.complex(X.double(), X.double())
+    wrong = torch.complex(X, X + 1)
+    largest, rmse = distance(wrong, exact)
+    assert largest == pytest.approx(1)
+    assert rmse == pytest.approx(math.sqrt(0.5))
+
+
+@pytest.mark.parametrize(
+    ("actual", "says"),
+    [(X[1:], r"\(2047,\)"), (torch.complex(X, X), "complex64")],
+    ids=["shape", "complex"],
+)
+def test_another_shape_or_kind_is_named(actual: torch.Tensor, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        distance(actual, REFERENCE)
+
+
+def test_eager_that_is_far_off_is_not_sound() -> None:
+    (near,) = judge_eager(["y"], [EAGER], [REFERENCE])
+    (far,) = judge_eager(["y"], [EAGER + 1], [REFERENCE])
+    (nan,) = judge_eager(["y"], [EAGER * math.nan], [REFERENCE])
+    assert eager_is_sound(near)
+    assert not eager_is_sound(far)
+    assert not eager_is_sound(nan)
+
+
+def test_an_all_zero_result_is_sound_when_it_should_be() -> None:
+    zero = torch.zeros(4)
+    (error,) = judge_eager(["y"], [zero], [zero.double()])
+    assert eager_is_sound(error)
+
+
+def test_names_and_tensors_must_match() -> None:
+    with pytest.raises(ValueError, match="names 2 tensors"):
+        judge_eager(["a", "b"], [EAGER], [REFERENCE])
+
+
+def test_tensors_are_found_in_any_nest() -> None:
+    found = flatten({"a": (EAGER, [REFERENCE]), "b": 3})
+    assert [t.dtype for t in found] == [torch.float32, torch.float64]
+    with pytest.raises(ValueError, match="got int"):
+        flatten(3)

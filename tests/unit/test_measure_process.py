@@ -1,0 +1,102 @@
+"""Processes that end badly must end, all of them, and say how."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ivhl.measure.process import Ending, run_group, tail
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GIB = 2**30
+
+
+def run(code: str, tmp_path: Path, *, deadline_s: float = 30, memory_limit: int = GIB) -> Ending:
+    return run_group(
+        [sys.executable, "-c", code],
+        environment=dict(os.environ),
+        output=tmp_path / "output.txt",
+        deadline_s=deadline_s,
+        memory_limit=memory_limit,
+    )
+
+
+def test_a_clean_exit_is_an_exit(tmp_path: Path) -> None:
+    ending = run("print('hello')", tmp_path)
+    assert (ending.how, ending.code) == ("exit", 0)
+    assert tail(tmp_path / "output.txt") == "hello"
+
+
+def test_a_status_is_kept(tmp_path: Path) -> None:
+    assert run("raise SystemExit(3)", tmp_path).code == 3
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL", "SIGABRT"])
+def test_a_signal_is_named(tmp_path: Path, name: str) -> None:
+    ending = run(f"import os, signal; os.kill(os.getpid(), signal.{name})", tmp_path)
+    assert (ending.how, ending.signal_name) == ("signal", name)
+
+
+def test_a_process_that_talks_all_the_time_still_meets_its_deadline(tmp_path: Path) -> None:
+    code = "import time\nwhile True: print('busy', flush=True); time.sleep(0.01)"
+    ending = run(code, tmp_path, deadline_s=1)
+    assert ending.how == "deadline"
+    assert tail(tmp_path / "output.txt").endswith("busy")
+
+
+def test_a_process_that_takes_too_much_memory_is_ended(tmp_path: Path) -> None:
+    code = "import time; x = bytearray(400 << 20); time.sleep(60)"
+    ending = run(code, tmp_path, memory_limit=200 << 20)
+    assert ending.how == "memory"
+    assert ending.peak_bytes > 200 << 20
+
+
+def test_memory_of_children_counts(tmp_path: Path) -> None:
+    child = "import time; x = bytearray(400 << 20); time.sleep(60)"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    assert run(code, tmp_path, memory_limit=200 << 20).how == "memory"
+
+
+def test_workers_left_behind_are_ended_and_do_not_hold_the_run_up(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    child = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    code = (
+        f"import os, subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}])\n"
+        f"while not os.path.exists({str(pid)!r}) or not open({str(pid)!r}).read():"
+        " time.sleep(0.01)"
+    )
+    ending = run(code, tmp_path)
+    assert (ending.how, ending.code) == ("exit", 0)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            os.kill(int(pid.read_text()), 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    pytest.fail("the worker is still there")
+
+
+def test_the_callers_standard_input_is_not_read(tmp_path: Path) -> None:
+    run("import sys; print(repr(sys.stdin.read()))", tmp_path)
+    assert tail(tmp_path / "output.txt") == "''"
+
+
+def test_a_tail_is_the_end_and_survives_what_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "output.txt"
+    path.write_bytes(b"a" * 10_000 + b"\xff end")
+    assert tail(path, 10).endswith("end")
+    assert tail(tmp_path / "missing.txt") == ""
+
+
+def test_an_unknown_signal_has_a_number() -> None:
+    ending = Ending(how="signal", code=200, seconds=0.0, peak_bytes=0)
+    assert ending.signal_name == "signal 200"
+    assert signal.Signals(9).name == "SIGKILL"

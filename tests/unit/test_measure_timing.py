@@ -1,0 +1,108 @@
+"""Timing must call what it times, in random order, and no more than it says. No times asserted."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from ivhl.measure.memory import peak_bytes
+from ivhl.measure.timing import Effort, block_length, choose_clock, time_arms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EFFORT = Effort(block_s=1e-4, total_s=5e-3, min_rounds=9, max_rounds=12)
+
+
+def counting(log: list[str], name: str) -> Callable[[], None]:
+    def call() -> None:
+        log.append(name)
+        sum(range(200))
+
+    return call
+
+
+def test_every_arm_has_a_sample_of_every_round() -> None:
+    log: list[str] = []
+    arms = time_arms(
+        {"a": counting(log, "a"), "b": counting(log, "b")}, clock="wall", effort=EFFORT, seed=0
+    )
+    assert set(arms) == {"a", "b"}
+    lengths = {len(arm.samples_s) for arm in arms.values()}
+    assert len(lengths) == 1
+    assert EFFORT.min_rounds <= lengths.pop() <= EFFORT.max_rounds
+    assert all(t > 0 for arm in arms.values() for t in arm.samples_s)
+
+
+def test_a_block_has_as_many_calls_as_it_says() -> None:
+    log: list[str] = []
+    arms = time_arms({"a": counting(log, "a")}, clock="wall", effort=EFFORT, seed=0)
+    # The last blocks are the rounds; before them come calibration and one block in their order.
+    in_rounds = arms["a"].calls * len(arms["a"].samples_s)
+    assert len(log) >= in_rounds + arms["a"].calls
+    assert Counter(log)["a"] == len(log)
+
+
+def test_each_arm_is_first_in_some_rounds() -> None:
+    log: list[str] = []
+    effort = Effort(block_s=1e-9, total_s=1.0, min_rounds=40, max_rounds=40)
+    arms = time_arms(
+        {"a": counting(log, "a"), "b": counting(log, "b")}, clock="wall", effort=effort, seed=3
+    )
+    assert {arm.calls for arm in arms.values()} == {1}
+    rounds = log[-80:]
+    first = Counter(rounds[::2])
+    assert 5 < first["a"] < 35
+
+
+def test_the_collector_is_off_while_timing_and_on_again_afterwards() -> None:
+    seen: set[bool] = set()
+    effort = Effort(block_s=1e-9, total_s=1e-9, min_rounds=3, max_rounds=3)
+    calls = [0]
+
+    def call() -> None:
+        calls[0] += 1
+        seen.add(gc.isenabled())
+
+    def fail_later() -> None:
+        calls[0] += 1
+        if calls[0] > 8:
+            raise ValueError("late")
+
+    assert gc.isenabled()
+    time_arms({"a": call}, clock="wall", effort=effort, seed=0)
+    assert seen == {True, False}
+    assert gc.isenabled()
+    with pytest.raises(ValueError, match="late"):
+        time_arms({"a": fail_later}, clock="wall", effort=effort, seed=0)
+    assert gc.isenabled()
+
+
+def test_a_slow_call_makes_blocks_of_one() -> None:
+    assert block_length(partial(sum, range(200_000)), "wall", 1e-6) == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "clock"),
+    [("cpu", 1, "cpu"), ("cpu", 2, "wall"), ("cuda", 1, "cuda_event")],
+)
+def test_the_clock_fits_the_device(device: str, threads: int, clock: str) -> None:
+    assert choose_clock(device, threads) == clock
+
+
+@pytest.mark.filterwarnings("ignore")  # the profiler's own
+def test_the_peak_is_what_was_held_at_once() -> None:
+    n = 1 << 16
+    x = torch.rand(n)
+    cpu = torch.device("cpu")
+    assert peak_bytes(x.sin, cpu) == 4 * n
+    # Three at once: the two terms, and their sum.
+    assert peak_bytes(lambda: x.sin() + x.cos(), cpu) == 3 * 4 * n
+    # One after the other: two at once.
+    assert peak_bytes(lambda: x.sin().cos().exp(), cpu) == 2 * 4 * n
+    assert peak_bytes(lambda: 3, cpu) is None

@@ -1,0 +1,108 @@
+"""Workloads are selected by name, and a wrong name gets the nearest right ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from ivhl.errors import SpecError, UnknownNameError
+from ivhl.workload import Variant, Workload, load_workloads, resolve, select_cases
+
+GOOD = Workload(
+    name="ops.good",
+    version=1,
+    title="A good one",
+    sizes={"small": 1, "medium": 2},
+    default_size="medium",
+    make_inputs="m:f",
+    eager="m:f",
+    reference="m:f",
+    outputs=("x",),
+    variants=(
+        Variant(name="compiled", call="m:f"),
+        Variant(name="graphs", call="m:f", mode="reduce-overhead", devices=("cuda",)),
+    ),
+)
+OTHER = dataclasses.replace(GOOD, name="ops.other", sizes={"medium": 1, "huge": 9})
+BOTH = (GOOD, OTHER)
+
+
+def names(**wanted: Any) -> list[str]:  # noqa: ANN401
+    return [case.name for case in select_cases(BOTH, **wanted)]
+
+
+def test_by_default_every_workload_runs_at_its_default_size() -> None:
+    assert names() == ["ops.good/medium/compiled", "ops.other/medium/compiled"]
+
+
+def test_a_variant_runs_only_where_it_means_something() -> None:
+    assert names(device="cuda", names=["ops.good"]) == [
+        "ops.good/medium/compiled",
+        "ops.good/medium/graphs",
+    ]
+
+
+def test_a_workload_without_the_size_is_left_out() -> None:
+    assert names(size="huge") == ["ops.other/huge/compiled"]
+
+
+def test_a_workload_named_twice_runs_once() -> None:
+    assert names(names=["ops.good", "ops.good"]) == ["ops.good/medium/compiled"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message", "hint"),
+    [
+        ({"names": ["ops.goood"]}, "unknown workload 'ops.goood'", "did you mean ops.good"),
+        ({"size": "medum"}, "unknown size 'medum'", "did you mean medium"),
+        ({"variant": "compile"}, "unknown variant 'compile'", "did you mean compiled"),
+        ({"size": "small", "names": ["ops.other"]}, "unknown size 'small'", "known: "),
+        ({"variant": "graphs"}, "unknown variant 'graphs'", "known: compiled"),
+    ],
+)
+def test_a_wrong_name_gets_the_nearest(wanted: dict[str, Any], message: str, hint: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        names(**wanted)
+    assert str(caught.value) == message
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "module", ":name", "module:"])
+def test_a_reference_has_a_module_and_a_name(text: str) -> None:
+    with pytest.raises(SpecError, match="module:attribute"):
+        resolve(text)
+
+
+def test_a_missing_attribute_is_named() -> None:
+    with pytest.raises(SpecError, match="'json' has no attribute 'WORKLOADS'"):
+        load_workloads("json:WORKLOADS")
+
+
+def test_a_module_that_does_not_import_is_named_with_the_cause() -> None:
+    with pytest.raises(SpecError, match="nowhere") as caught:
+        load_workloads("nowhere:WORKLOADS")
+    assert "without torch" in caught.value.hint
+
+
+def test_something_else_than_workloads_is_refused() -> None:
+    with pytest.raises(SpecError, match="must be a tuple of"):
+        load_workloads("json:__all__")
+
+
+def test_all_mistakes_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = (
+        dataclasses.replace(GOOD, default_size="big"),
+        dataclasses.replace(GOOD, variants=GOOD.variants * 2),
+        dataclasses.replace(OTHER, name="ops other"),
+    )
+    monkeypatch.setattr(json, "WRONG", wrong, raising=False)
+    with pytest.raises(SpecError) as caught:
+        load_workloads("json:WRONG")
+    text = str(caught.value)
+    assert "default_size 'big' is not one of small, medium" in text
+    assert "variant 'compiled' listed twice" in text
+    assert "'ops other' may not contain" in text
+    assert "ops.good: listed twice" in text
