@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.project import Project
+    from ivhl.matrix.spec import CellSpec
     from ivhl.workload import Case
 
 # Enough for the records of a run; asked for before measuring, because afterwards it is too late.
@@ -78,13 +79,15 @@ class Done:
     Attributes:
         machine: Name under which the records are kept.
         cells: Cells asked for, unavailable ones included.
+        cases: Names of the cases asked for.
         missing: Cases without a record of this run, as ``cell: case``.
         log: What asv said.
     """
 
     commit: str
     machine: str
-    cells: tuple[str, ...]
+    cells: tuple[CellSpec, ...]
+    cases: tuple[str, ...]
     missing: tuple[str, ...]
     log: Path
     seconds: float
@@ -138,7 +141,8 @@ def bench(request: Request, console: Console) -> Done:
     return Done(
         commit=commit,
         machine=settings.machine.name,
-        cells=tuple(lock.cell.id for lock in locks),
+        cells=tuple(lock.cell for lock in locks),
+        cases=tuple(case.name for case in cases),
         missing=missing,
         log=log,
         seconds=time.monotonic() - began,

@@ -108,7 +108,8 @@ class Display:
             case "cell-building":
                 self._doing = f"{cell}: installing commit {event['commit'][:8]}"
             case "cell-failed":
-                self._say(f"{cell}: FAILED: {event['message'].splitlines()[0]}", event["seconds"])
+                first = event["message"].partition("\n")[0]
+                self._say(f"{cell}: FAILED: {first}", event["seconds"])
                 self._left[cell] = []
                 self.measured_something = True
             case "cell-measuring":

@@ -13,9 +13,8 @@ from ivhl.cli import app
 from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
 from ivhl.pages.publish import publish
-from ivhl.tracker.project import load_state
-from ivhl.tracker.table import ResultsTable
-from ivhl.tracker.views import rows_of
+from ivhl.tracker.store import load_records
+from ivhl.tracker.table import render_results
 
 
 @app.command("bench")
@@ -62,15 +61,16 @@ def bench_command(
         ),
         console,
     )
-    state = load_state(root, results or root / "results")
-    rows = tuple(
-        row
-        for row in rows_of(state)
-        if row.cell in done.cells
-        and row.machine == done.machine
-        and (not workload or row.workload in workload)
-    )
-    console.print(ResultsTable(rows))
+    loaded = load_records(results or root / "results")
+    # Of this very run: a newer commit's records are not what was asked for.
+    records = [
+        record
+        for record in loaded.records
+        if record.commit == done.commit
+        and record.machine.name == done.machine
+        and f"{record.workload}/{record.size}/{record.variant}" in done.cases
+    ]
+    console.print(render_results(records, done.cells))
     console.print(
         f"commit {done.commit[:8]}, {len(done.cells)} cells, {done.seconds:.0f} s", highlight=False
     )
@@ -79,8 +79,12 @@ def bench_command(
             f"{len(done.missing)} cases have no record: {'; '.join(done.missing[:5])}",
             hint=f"run the same command again; asv's output is in {done.log}",
         )
-    if not no_publish:
+    problems = [str(problem) for problem in loaded.problems]
+    if results is not None:
+        problems.append(f"no site: it is built from {root / 'results'}, not from {results}")
+    elif not no_publish:
         site = publish(root, root / "site")
-        for problem in (*state.problems, *site.problems):
-            console.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
+        problems += [str(problem) for problem in site.problems]
         console.print(f"site: {site.output / 'compatibility.html'}", soft_wrap=True)
+    for problem in dict.fromkeys(problems):
+        console.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
