@@ -1,0 +1,223 @@
+"""The main job says what it does, refuses what cannot work, and goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+
+from ivhl.bench import (
+    check_room,
+    only_run_here,
+    resolve_commit,
+    write_configuration,
+)
+from ivhl.bench.progress import Display, minutes
+from ivhl.errors import ResultsError, SpecError
+from ivhl.measure.runner import finished_keys, is_final
+from ivhl.measure.settings import Settings, read_settings, write_settings
+from ivhl.measure.suite import value, values_in
+from ivhl.records import Cell, Machine, append_record
+from ivhl.workload import Variant, Workload, select_cases
+from tests.browser.synthetic import make_failure, make_record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORKLOAD = Workload(
+    name="ops.one",
+    version=1,
+    title="One",
+    sizes={"small": 1},
+    default_size="small",
+    make_inputs="m:f",
+    eager="m:f",
+    reference="m:f",
+    outputs=("x",),
+    variants=(Variant(name="a", call="m:f"), Variant(name="b", call="m:f")),
+)
+CASES = select_cases([WORKLOAD])
+
+
+def settings(folder: Path) -> Settings:
+    return Settings(
+        root=str(folder),
+        project="p",
+        workloads="m:W",
+        machine=Machine(name="here", cpu="c", n_cpus=1, memory_bytes=1, system="Linux x86_64"),
+        results=str(folder / "results"),
+        scratch=str(folder / "scratch"),
+        events=str(folder / "events.jsonl"),
+        interpreters={"3.12": "python3.12"},
+        names=("ops.one",),
+    )
+
+
+def shown(folder: Path, events: list[dict[str, Any]]) -> tuple[str, Display]:
+    path = folder / "events.jsonl"
+    path.write_text("".join(json.dumps(e) + "\n" for e in events), encoding="utf-8")
+    sink = StringIO()
+    console = Console(file=sink, width=100, force_terminal=False)
+    with Display(console, path, ["py3.12-torch2.6.0", "py3.12-torch2.5.1"], CASES) as display:
+        display.update()
+    return sink.getvalue(), display
+
+
+def event(name: str, at: float = 0.0, **details: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"event": name, "at": at, "cell": "py3.12-torch2.6.0", **details}
+
+
+def test_every_ending_is_told_in_a_line(tmp_path: Path) -> None:
+    said, _ = shown(
+        tmp_path,
+        [
+            event("cell-created", seconds=1.5, message=""),
+            event("case-started", 10.0, case="ops.one/small/a"),
+            event("case-finished", 14.0, case="ops.one/small/a", seconds=4.0, speedup=2.5,
+                  failure_class=None),
+            event("case-finished", 15.0, case="ops.one/small/b", seconds=1.0, speedup=None,
+                  failure_class="timeout"),
+        ],
+    )  # fmt: skip
+    assert "environment ready  (1.5 s)" in said
+    assert "ops.one/small/a: 2.50x  (4.0 s)" in said
+    assert "ops.one/small/b: timeout" in said
+
+
+def test_time_left_follows_what_was_measured(tmp_path: Path) -> None:
+    _, before = shown(tmp_path, [])
+    started = event("case-started", 100.0, case="ops.one/small/a")
+    finished = event(
+        "case-finished", 107.0, case="ops.one/small/a", seconds=7.0, speedup=1.0,
+        failure_class=None,
+    )  # fmt: skip
+    _, after = shown(tmp_path, [started, finished])
+    # Three cases of 7 s, and one cell that has not been begun.
+    assert after.seconds_left() == pytest.approx(3 * 7 + 15)
+    assert before.seconds_left() > after.seconds_left()
+
+
+def test_a_cell_that_failed_leaves_nothing_to_do_in_it(tmp_path: Path) -> None:
+    said, display = shown(tmp_path, [event("cell-failed", seconds=0.0, message="no disk\nmore")])
+    assert "FAILED: no disk" in said
+    assert "more" not in said
+    assert display.measured_something
+
+
+def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    line = json.dumps(event("cannot-write", path="p", message="full")) + "\n"
+    path.write_text(line[:20], encoding="utf-8")
+    console = Console(file=StringIO())
+    with Display(console, path, ["py3.12-torch2.6.0"], CASES) as display:
+        display.update()
+        told_too_early = display.cannot_write
+        path.write_text(line, encoding="utf-8")
+        display.update()
+    assert (told_too_early, display.cannot_write) == ("", "p: full")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(3.2, "3 s"), (89, "89 s"), (180, "3 min")])
+def test_times_are_for_people(seconds: float, text: str) -> None:
+    assert minutes(seconds) == text
+
+
+def test_settings_survive_the_trip(tmp_path: Path) -> None:
+    write_settings(tmp_path / "settings.json", settings(tmp_path))
+    assert read_settings(tmp_path / "settings.json") == settings(tmp_path)
+
+
+def test_a_second_run_in_the_same_checkout_is_refused(tmp_path: Path) -> None:
+    with only_run_here(tmp_path):
+        code = (
+            "import sys; from pathlib import Path; from ivhl.bench import only_run_here\n"
+            "from ivhl.errors import ResultsError\n"
+            "try:\n with only_run_here(Path(sys.argv[1])): pass\n"
+            "except ResultsError as error: print(error)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+        )
+        assert "another run is measuring" in done.stdout
+    with only_run_here(tmp_path):
+        pass
+
+
+def test_a_folder_without_git_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="git knows no commit 'HEAD'") as caught:
+        resolve_commit(tmp_path, "HEAD", Console(file=StringIO()))
+    assert "git clone" in caught.value.hint
+
+
+def test_a_results_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(ResultsError, match="cannot be made") as caught:
+        check_room(tmp_path / "file" / "results")
+    assert "--results" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1,"])
+def test_a_broken_asv_configuration_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "asv.conf.json").write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError, match=r"asv\.conf\.json"):
+        write_configuration(tmp_path, settings(tmp_path), [])
+
+
+def test_what_has_a_final_record_is_not_measured_again(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    record = make_record()
+    append_record(path, record)
+    assert len(finished_keys(path)) == 1
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"cut off')
+    assert len(finished_keys(path)) == 1
+    # A newer one that somebody killed says that it is not final after all.
+    append_record(path, make_failure("crash", exception="SIGKILL"))
+    assert finished_keys(path) == set()
+
+
+@pytest.mark.parametrize(
+    ("failure_class", "final"),
+    [("support_gate", True), ("wrong", True), ("timeout", True), ("environment", False),
+     ("build", False), ("unavailable", False)],
+)  # fmt: skip
+def test_a_cell_that_could_not_be_made_is_tried_again(failure_class: str, final: bool) -> None:  # noqa: FBT001
+    assert is_final({"failure_class": failure_class, "exception": ""}) is final
+
+
+def test_asv_reads_the_newest_values_and_the_reason_where_there_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    record = make_record()
+    append_record(path, record)
+    values = values_in(path, record.cell, "cpu")
+    (case,) = values
+    assert record.speedup is not None
+    assert value(values, case, "speedup") == record.speedup.value
+    assert value(values, case, "relative") == 1 / record.speedup.value
+    assert value(values, case, "failed") == 0
+    assert value(values, case, "eager_s")["number"] == 1
+    append_record(path, make_failure("wrong"))
+    values = values_in(path, record.cell, "cpu")
+    assert value(values, case, "failed") == 1
+    with pytest.raises(RuntimeError, match="wrong in phase"):
+        value(values, case, "speedup")
+
+
+def test_values_of_another_lock_or_device_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    record = make_record()
+    append_record(path, record)
+    other = Cell(
+        **{f: getattr(record.cell, f) for f in ("id", "python", "torch")}, lock_sha256="x"
+    )
+    assert values_in(path, other, "cpu") == {}
+    assert values_in(path, record.cell, "cuda") == {}
+
+
+def test_a_case_that_was_not_run_is_not_applicable() -> None:
+    assert value({}, "ops.one/small/a", "speedup") != value({}, "ops.one/small/a", "speedup")
