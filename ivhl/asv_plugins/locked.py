@@ -32,7 +32,6 @@ from ivhl.measure.settings import (
     write_settings,
 )
 from ivhl.records import Cell, append_record
-from ivhl.workload import load_workloads, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,14 +195,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         settings = read_settings(Path(os.environ[VARIABLE]))
         run = settings.run_in(self.cell, commit)
         with suppress(IvhlError):
-            cases = select_cases(
-                load_workloads(settings.workloads),
-                names=settings.names,
-                size=settings.size,
-                variant=settings.variant,
-                device=settings.device,
-            )
-            for case in cases:
+            for case in settings.cases():
                 record = failed_everywhere(
                     run,
                     case,

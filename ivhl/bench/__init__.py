@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,6 @@ from ivhl.matrix.spec import load_matrix
 from ivhl.measure.runner import failed_everywhere, this_machine
 from ivhl.measure.settings import VARIABLE, Settings, write_settings
 from ivhl.records import Cell, append_record, record_file
-from ivhl.workload import load_workloads, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,20 +107,15 @@ def bench(request: Request, console: Console) -> Done:
     matrix = load_matrix(root / MATRIX)
     if request.python not in matrix.pythons:
         raise UnknownNameError("Python", request.python, matrix.pythons)
-    cases = select_cases(
-        load_workloads(project.workloads),
-        names=request.workloads,
-        size=request.size,
-        variant=request.variant,
-        device=request.device,
-    )
-    commit = resolve_commit(root, request.commit, console)
     results = (request.results or root / "results").resolve()
+    settings = make_settings(request, project, results)
+    cases = settings.cases()
+    commit = resolve_commit(root, request.commit, console)
     check_room(results)
     specs = matrix.cells(pythons=(request.python,), releases=request.releases)
     locks = [ensure_lock(root, matrix, spec) for spec in specs]
     interpreter = find_interpreter(root, request.python)
-    settings = make_settings(request, project, results, str(interpreter.path))
+    settings = replace(settings, interpreters={request.python: str(interpreter.path)})
     with only_run_here(root):
         save_machine(settings)
         locked = []
@@ -202,7 +196,7 @@ def check_room(results: Path) -> None:
         )
 
 
-def make_settings(request: Request, project: Project, results: Path, interpreter: str) -> Settings:
+def make_settings(request: Request, project: Project, results: Path) -> Settings:
     """Return the settings that every cell of this run reads."""
     home = request.root / ".asv"
     return Settings(
@@ -213,7 +207,7 @@ def make_settings(request: Request, project: Project, results: Path, interpreter
         results=str(results),
         scratch=str(home / "scratch"),
         events=str(home / "events.jsonl"),
-        interpreters={request.python: interpreter},
+        interpreters={},
         names=request.workloads,
         size=request.size,
         variant=request.variant,

@@ -11,6 +11,7 @@ from typing import Any
 
 from ivhl.measure.runner import Run
 from ivhl.records import Cell, Machine
+from ivhl.workload import Case, load_workloads, select_cases
 
 VARIABLE = "IVHL_SETTINGS"
 CELL_VARIABLE = "IVHL_CELL"
@@ -64,6 +65,20 @@ class Settings:
             force=self.force,
             deadline_s=self.deadline_s,
             memory_limit=self.memory_limit,
+        )
+
+    def cases(self) -> tuple[Case, ...]:
+        """Return the cases that are wanted.
+
+        Raises:
+            IvhlError: If there is no workload, size or variant of a name that was asked for.
+        """
+        return select_cases(
+            load_workloads(self.workloads),
+            names=self.names,
+            size=self.size,
+            variant=self.variant,
+            device=self.device,
         )
 
     def tell(self, event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)

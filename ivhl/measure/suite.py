@@ -50,13 +50,7 @@ def measure_cell() -> Values:
     settings = read_settings()
     cell = Cell(**json.loads(os.environ[CELL_VARIABLE]))
     run = settings.run_in(cell, os.environ[COMMIT_VARIABLE])
-    cases = select_cases(
-        load_workloads(settings.workloads),
-        names=settings.names,
-        size=settings.size,
-        variant=settings.variant,
-        device=settings.device,
-    )
+    cases = settings.cases()
 
     def tell(step: Step, case: Case, record: RunRecord | None) -> None:
         details: dict[str, Any] = {"cell": cell.id, "case": case.name}
