@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+ALIKE = 0.5
 
 
 class IvhlError(Exception):
@@ -41,7 +44,8 @@ class UnknownNameError(SpecError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        near = get_close_matches(name, names, n=3, cutoff=0.4)
+        alike = {n: likeness(name, n) for n in names}
+        near = sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])[:3]
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
         super().__init__(f"unknown {kind} {name!r}", hint=hint)
 
@@ -62,3 +66,9 @@ class ResultsError(IvhlError):
     """Results cannot be read or written."""
 
     exit_code = 5
+
+
+def likeness(given: str, known: str) -> float:
+    """Return how alike two names are, from 0 to 1; the beginning of a long name counts as well."""
+    beginning = known[: len(given) + 1]
+    return max(SequenceMatcher(a=given, b=text).ratio() for text in (known, beginning))

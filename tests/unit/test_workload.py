@@ -60,6 +60,7 @@ def test_a_workload_named_twice_runs_once() -> None:
         ({"size": "medum"}, "unknown size 'medum'", "did you mean medium"),
         ({"variant": "compile"}, "unknown variant 'compile'", "did you mean compiled"),
         ({"size": "small", "names": ["ops.other"]}, "unknown size 'small'", "known: "),
+        ({"names": ["ops.g"]}, "unknown workload 'ops.g'", "did you mean ops.good"),
         ({"variant": "graphs"}, "unknown variant 'graphs'", "known: compiled"),
     ],
 )
