@@ -106,7 +106,7 @@ def test_a_wrong_name_is_a_message_with_the_next_step(ivhl: Ivhl) -> None:
     assert (code, "Traceback" in err) == (2, False)
     assert "error: unknown cell 'py3.12-torch2.6.1'" in err
     assert "next: did you mean " in err
-        assert "py3.12-torch2.6.0" in err
+    assert "py3.12-torch2.6.0" in err
 
 
 def test_check_tells_everything_and_exits_1(project: Path, ivhl: Ivhl) -> None:
