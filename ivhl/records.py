@@ -33,7 +33,6 @@ FailureClass = Literal[
     "timeout",
     "crash",  # ended by a signal, or exited without a word
     "out_of_memory",
-    "harness",  # a mistake of ours
 ]
 FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
 

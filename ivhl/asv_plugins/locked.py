@@ -22,7 +22,7 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.matrix.uv import run_uv
-from ivhl.measure.runner import failed_everywhere, instrument, this_machine
+from ivhl.measure.runner import INSTRUMENT, failed_everywhere, instrument, this_machine
 from ivhl.measure.settings import (
     CELL_VARIABLE,
     COMMIT_VARIABLE,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 # Read by benchmarks/__init__.py. Not PYTHONPATH: asv takes that away, and its ASV_PYTHONPATH too,
 # since run_executable renames it before asv's own script in the cell looks for it.
 INSTRUMENT_VARIABLE = "IVHL_INSTRUMENT"
-# The part of ivhl that runs inside a cell and must be the same for every commit under test.
-INSTRUMENT = ("__init__.py", "errors.py", "records.py", "workload.py", "measure")
 
 
 class CellError(Exception):
@@ -78,14 +76,13 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         root = Path(getattr(conf, "ivhl_root", Path.cwd()))
         self._settings = settings_of(conf, root)
         try:
-            load_matrix(root / MATRIX)
+            matrix = load_matrix(root / MATRIX)
             self._lock = lock_state(root, CellSpec(python, requirements.get("torch", "")))
         except IvhlError as error:
             raise EnvironmentUnavailable(str(error)) from error
-        if self._lock.kind != "locked":
-            raise EnvironmentUnavailable(
-                f"{self._lock.cell.id}: {self._lock.message or 'no lock; make it: nox -s lock'}"
-            )
+        if self._lock.kind != "locked" or self._lock.stale(matrix):
+            why = self._lock.message or f"its lock is {self._lock.kind} or stale: nox -s lock"
+            raise EnvironmentUnavailable(f"{self._lock.cell.id}: {why}")
         self._root = root
         self._failure: CellError | None = None
         # asv's own __init__ reads both of these before it sets them.
@@ -181,16 +178,15 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         try:
             self._settings.tell("cell-building", cell=self.cell.id, commit=commit_hash)
             super().install_project(conf, repo, commit_hash)
-        except (CellError, OSError, asv.util.ProcessError, asv.util.UserError) as error:
+        except (CellError, OSError, IvhlError, asv.util.ProcessError, asv.util.UserError) as error:
             output = getattr(error, "output", "") or getattr(error, "stdout", "")
             self._give_up("build", "build", CellError(str(error)[:1500], output), commit_hash)
 
     def _give_up(
         self, phase: Phase, failure_class: FailureClass, error: CellError, commit: str
     ) -> None:
-        self._settings.tell(
-            "cell-failed", cell=self.cell.id, seconds=0.0, message=str(error), phase=phase
-        )
+        if phase == "build":  # create() has told the other
+            self._settings.tell("cell-failed", cell=self.cell.id, seconds=0.0, message=str(error))
         # Read again: asv may have learnt the machine's name since this object was made.
         settings = read_settings(Path(os.environ[VARIABLE]))
         run = settings.run_in(self.cell, commit)

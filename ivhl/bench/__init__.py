@@ -26,7 +26,7 @@ from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure.runner import failed_everywhere, this_machine
 from ivhl.measure.settings import VARIABLE, Settings, write_settings
-from ivhl.records import Cell, append_record, record_file
+from ivhl.records import Cell, append_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.project import Project
-    from ivhl.matrix.spec import CellSpec
+    from ivhl.matrix.spec import CellSpec, Tier
     from ivhl.workload import Case
 
 # Enough for the records of a run; asked for before measuring, because afterwards it is too late.
@@ -48,7 +48,7 @@ class Request:
 
     Attributes:
         python: One Python of the matrix.
-        releases: PyTorch releases; empty means the default tier.
+        releases: PyTorch releases; empty means those of the tier.
         commit: What to measure; anything that git resolves to a commit.
         machine: Name of this machine in the results; ``None`` means its host name.
         results: Folder of the results.
@@ -57,6 +57,7 @@ class Request:
     root: Path
     python: str
     releases: tuple[str, ...] = ()
+    tier: Tier = "default"
     workloads: tuple[str, ...] = ()
     size: str | None = None
     variant: str | None = None
@@ -112,7 +113,7 @@ def bench(request: Request, console: Console) -> Done:
     cases = settings.cases()
     commit = resolve_commit(root, request.commit, console)
     check_room(results)
-    specs = matrix.cells(pythons=(request.python,), releases=request.releases)
+    specs = matrix.cells(pythons=(request.python,), releases=request.releases, tier=request.tier)
     locks = [ensure_lock(root, matrix, spec) for spec in specs]
     interpreter = find_interpreter(root, request.python)
     settings = replace(settings, interpreters={request.python: str(interpreter.path)})
@@ -124,21 +125,16 @@ def bench(request: Request, console: Console) -> Done:
                 locked.append(lock)
             else:
                 record_unavailable(settings, lock, cases, commit)
-        log = root / ".asv" / "asv.log"
+        missing: tuple[str, ...] = ()
         if locked:
-            log = run_asv(settings, locked, cases, commit=commit, console=console)
-    missing = tuple(
-        f"{lock.cell.id}: {case.name}"
-        for lock in locks
-        for case in missing_cases(settings, lock, cases, commit)
-    )
+            missing = run_asv(settings, locked, cases, commit=commit, console=console)
     return Done(
         commit=commit,
         machine=settings.machine.name,
         cells=tuple(lock.cell for lock in locks),
         cases=tuple(case.name for case in cases),
         missing=missing,
-        log=log,
+        log=root / ".asv" / "asv.log",
         seconds=time.monotonic() - began,
     )
 
@@ -308,8 +304,8 @@ def run_asv(
     *,
     commit: str,
     console: Console,
-) -> Path:
-    """Run asv over the cells while showing what happens; return its log.
+) -> tuple[str, ...]:
+    """Run asv over the cells while showing what happens; return what it did not get to.
 
     Raises:
         ResultsError: If the results could not be written.
@@ -362,7 +358,7 @@ def run_asv(
             "asv ended without measuring: " + " | ".join(x.strip() for x in lines[-3:]),
             hint=f"its whole output is in {log}",
         )
-    return log
+    return display.left()
 
 
 def benchmark_regex(cases: Sequence[Case]) -> str:
@@ -414,19 +410,3 @@ def write_configuration(root: Path, settings: Settings, locks: Sequence[LockStat
     path = root / ".asv" / "asv.conf.json"
     path.write_text(json.dumps(conf, indent=1), encoding="utf-8")
     return path
-
-
-def missing_cases(
-    settings: Settings, lock: LockState, cases: Sequence[Case], commit: str
-) -> list[Case]:
-    """Return the cases that have no record at this commit in this cell."""
-    path = record_file(Path(settings.results), settings.machine.name, commit, lock.cell.id)
-    present = set()
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                data = json.loads(line)
-                present.add((data["workload"], data["size"], data["variant"]))
-            except (ValueError, KeyError, TypeError):
-                continue
-    return [c for c in cases if (c.workload.name, c.size, c.variant.name) not in present]

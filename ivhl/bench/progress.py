@@ -90,6 +90,10 @@ class Display:
             left=f"about {minutes(self.seconds_left())} left" if remaining else "",
         )
 
+    def left(self) -> tuple[str, ...]:
+        """Return what has not been measured, as ``cell: case``."""
+        return tuple(f"{cell}: {case}" for cell, names in self._left.items() for case in names)
+
     def seconds_left(self) -> float:
         """Return an estimate from the cases finished so far."""
         remaining = sum(len(names) for names in self._left.values())

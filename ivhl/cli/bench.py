@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -12,6 +12,7 @@ from ivhl.bench import Request, bench
 from ivhl.cli import app
 from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
+from ivhl.matrix.spec import Tier
 from ivhl.pages.publish import publish
 from ivhl.tracker.store import load_records
 from ivhl.tracker.table import render_results
@@ -21,18 +22,22 @@ from ivhl.tracker.table import render_results
 def bench_command(
     python: Annotated[str, typer.Option(help="Python of the matrix.")],
     torch: Annotated[
-        list[str] | None, typer.Option(help="PyTorch release; repeatable [default: default tier].")
+        list[str] | None, typer.Option(help="PyTorch release; repeatable (default: default tier).")
     ] = None,
+    tier: Annotated[
+        Tier, typer.Option(help="Releases to run where --torch names none.")
+    ] = "default",
     workload: Annotated[list[str] | None, typer.Option(help="Only this one; repeatable.")] = None,
-    size: Annotated[str | None, typer.Option(help="[default: each workload's own]")] = None,
+    size: Annotated[str | None, typer.Option(help="(default: each workload's own)")] = None,
     variant: Annotated[str | None, typer.Option(help="Only this one.")] = None,
     commit: Annotated[str, typer.Option(help="Commit to measure.")] = "HEAD",
-    machine: Annotated[str | None, typer.Option(help="[default: the host name]")] = None,
-    results: Annotated[Path | None, typer.Option(help="Folder [default: results].")] = None,
+    machine: Annotated[str | None, typer.Option(help="(default: the host name)")] = None,
+    results: Annotated[Path | None, typer.Option(help="Folder (default: results).")] = None,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to run.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     deadline: Annotated[float, typer.Option(min=1, help="Seconds per process of a case.")] = 600,
     memory_limit: Annotated[
-        float | None, typer.Option(min=0.1, help="GiB [default: 90 % of the machine's].")
+        float | None, typer.Option(min=0.1, help="GiB (default: 90 % of the machine's).")
     ] = None,
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Few samples; marked so.")] = False,
@@ -47,12 +52,14 @@ def bench_command(
             root=root,
             python=python,
             releases=tuple(torch or ()),
+            tier=tier,
             workloads=tuple(workload or ()),
             size=size,
             variant=variant,
             commit=commit,
             machine=machine,
             results=results,
+            device=device,
             threads=threads,
             quick=quick,
             force=force,

@@ -43,7 +43,7 @@ WorkloadOption = Annotated[
 ]
 MachineOption = Annotated[list[str] | None, typer.Option("--machine", help="Only this machine.")]
 ResultsOption = Annotated[
-    Path | None, typer.Option("--results", help="Folder of the results [default: results].")
+    Path | None, typer.Option("--results", help="Folder of the results (default: results).")
 ]
 
 
@@ -106,7 +106,7 @@ def list_results(
 @app.command("publish")
 def publish(
     output: Annotated[
-        Path | None, typer.Option(help="Folder of the site [default: site].")
+        Path | None, typer.Option(help="Folder of the site (default: site).")
     ] = None,
 ) -> None:
     """Build the site: asv's pages, Compatibility and Speedup, ready for any static server.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +99,9 @@ def load_project(root: Path) -> Project:
             "\n".join(f"pyproject.toml: {mistake}" for mistake in mistakes),
             hint='it needs [project] name = "..." and [tool.ivhl] workloads = "module:ATTRIBUTE"',
         )
+    if str(root) not in sys.path:
+        # The declarations need not be installed where ivhl is.
+        sys.path.append(str(root))
     return Project(root=root, name=named.name, workloads=tool.workloads)
 
 

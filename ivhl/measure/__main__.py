@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    free_threaded = "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    python = f"{sys.version_info.major}.{sys.version_info.minor}{free_threaded}"
     out = Path(arguments.out).resolve()
     run = Run(
         project=arguments.project,
@@ -62,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         machine=this_machine(arguments.machine),
         results=str(out),
         scratch=str(out / ".scratch"),
-        repeat="python -m ivhl.measure --out DIR",
+        repeat=f"python -m ivhl.measure --out DIR --workloads {arguments.workloads}",
         device=arguments.device,
         threads=arguments.threads,
         quick=arguments.quick,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.failures import classify, message_of, place_of, qualified_name
-from ivhl.measure.job import Job
+from ivhl.measure.job import Job, choose_clock
 from ivhl.workload import Case, load_workloads, resolve, select_cases
 
 if TYPE_CHECKING:
@@ -107,12 +107,13 @@ class Measurement:
 
     def run(self) -> None:
         """Go through all phases; raises whatever a phase raises."""
-        self._import()
+        self._import_torch()
         if self.job.stage == "seed":
             self.journal.enter("compile")
             self._compile_throwaway()
             self.journal.note(isa=picked_instructions())
             return
+        self._import_workload()
         self._make_inputs()
         if self.job.stage == "warm":
             self._compile_warm()
@@ -124,25 +125,27 @@ class Measurement:
         self._time()
         self._measure_memory()
 
-    def _import(self) -> None:
+    def _import_torch(self) -> None:
         import torch  # noqa: PLC0415  (importing torch is a phase that may fail)
 
         torch.set_num_threads(self.job.threads)
         torch.manual_seed(SEED)
-        workload, variant = self.case.workload, self.case.variant
         self.torch = torch
         self.device = torch.device(self.job.device)
-        self.dtype: torch.dtype = getattr(torch, workload.dtype)
+        self.dtype: torch.dtype = getattr(torch, self.case.workload.dtype)
+        device_name = "cpu"
+        if self.device.type == "cuda":
+            device_name = f"cuda {torch.cuda.get_device_name(self.device)}"
+        self.journal.note(device=device_name, torch_full=torch.__version__)
+
+    def _import_workload(self) -> None:
+        workload, variant = self.case.workload, self.case.variant
         self._inputs_of: Callable[..., Any] = resolve(workload.make_inputs)
         self._eager: Callable[..., Any] = resolve(workload.eager)
         self._reference: Callable[..., Any] = resolve(workload.reference)
         self._call: Callable[..., Any] = resolve(variant.call)
         self._prepare = resolve(variant.prepare) if variant.prepare else lambda *inputs: inputs
         self._finish = resolve(variant.finish) if variant.finish else lambda outputs: outputs
-        device_name = "cpu"
-        if self.device.type == "cuda":
-            device_name = f"cuda {torch.cuda.get_device_name(self.device)}"
-        self.journal.note(device=device_name, torch_full=torch.__version__)
 
     def _make_inputs(self) -> None:
         self.journal.enter("inputs")
@@ -174,8 +177,7 @@ class Measurement:
         before = cast(self.inputs, self.dtype, self.device)
         outputs = flatten(self._eager(*self.inputs))
         changed = not all(
-            self.torch.equal(a, b)
-            for a, b in zip(flatten(self.inputs), flatten(before), strict=True)
+            same(a, b) for a, b in zip(flatten(self.inputs), flatten(before), strict=True)
         )
         if changed:
             raise CaseError(
@@ -190,6 +192,9 @@ class Measurement:
                     f"eager's {error.output} is not the reference: RMSE {error.eager_rmse} at a "
                     f"scale of {error.scale}",
                 )
+        # The variant's own source must run eagerly too, or the compiler would get the blame.
+        self.formulation = self._formulation(lambda function: function)
+        self.formulation(*self.variant_inputs)
         # Before anything is compiled, so that a case that cannot be compiled keeps its eager times.
         self._note_arms({"eager": self._run, "eager_again": self._run}, QUICK)
 
@@ -259,13 +264,18 @@ class Measurement:
         from ivhl.measure.accuracy import judge_compiled  # noqa: PLC0415
 
         workload = self.case.workload
-        judged = judge_compiled(
-            self.errors,
-            outputs,
-            self.references,
-            dtype=workload.dtype,
-            tolerance=workload.tolerance,
-        )
+        try:
+            judged = judge_compiled(
+                self.errors,
+                outputs,
+                self.references,
+                dtype=workload.dtype,
+                tolerance=workload.tolerance,
+            )
+        except ValueError as mismatch:
+            raise CaseError(
+                "wrong", f"{which} output cannot be compared: {mismatch}"
+            ) from mismatch
         self._note_accuracy(judged)
         for error in judged:
             if not error.passed:
@@ -286,8 +296,7 @@ class Measurement:
             "compiled": lambda: self.compiled(*self.variant_inputs),
         }
         if self.case.variant.call != self.case.workload.eager:
-            formulation = self._formulation(lambda function: function)
-            arms["formulation_eager"] = lambda: formulation(*self.variant_inputs)
+            arms["formulation_eager"] = lambda: self.formulation(*self.variant_inputs)
         self._note_arms(arms, QUICK if self.job.quick else FULL)
         self._note_compile()
         # Compiled code that goes wrong later (a reused buffer, a stale guard) is wrong all the same.
@@ -298,14 +307,17 @@ class Measurement:
         from ivhl.measure.memory import peak_bytes  # noqa: PLC0415
 
         self.journal.enter("memory")
-        self.journal.note(
-            memory={
+        try:
+            memory = {
                 "eager_peak": peak_bytes(self._run, self.device),
                 "compiled_peak": peak_bytes(
                     lambda: self.compiled(*self.variant_inputs), self.device
                 ),
             }
-        )
+        except Exception as error:  # noqa: BLE001  (the profiler's trouble is not the case's)
+            warnings.warn(f"ivhl: memory was not measured: {error}", stacklevel=1)
+        else:
+            self.journal.note(memory=memory)
 
     def _run(self) -> Any:  # noqa: ANN401  (any pytree)
         return self._eager(*self.inputs)
@@ -321,7 +333,7 @@ class Measurement:
             self.torch.cuda.synchronize(self.device)
 
     def _note_arms(self, arms: dict[str, Callable[[], Any]], effort: Any) -> None:  # noqa: ANN401
-        from ivhl.measure.timing import choose_clock, time_arms  # noqa: PLC0415
+        from ivhl.measure.timing import time_arms  # noqa: PLC0415
 
         clock = choose_clock(self.device.type, self.job.threads)
         timed = time_arms(arms, clock=clock, effort=effort, seed=SEED)
@@ -350,6 +362,11 @@ class Measurement:
 def throwaway(x: Any) -> Any:  # noqa: ANN401  (torch is not imported at the top of this module)
     """Stand for any compiled function; what it computes does not matter."""
     return x * 2 + 1
+
+
+def same(a: Any, b: Any) -> bool:  # noqa: ANN401  (tensors)
+    """Say whether two tensors are equal, NaN being equal to itself."""
+    return bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124
 
 
 def picked_instructions() -> str | None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Clock = Literal["cpu", "wall", "cuda_event"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,3 +28,15 @@ class Job:
     stage: str
     journal: str
     parent: int
+
+
+def choose_clock(device: str, threads: int) -> Clock:
+    """Return what time means here.
+
+    CPU time of the process where one thread does all the work: a neighbour's load does not count in
+    it (docs/measuring.md has figures). It would add up
+    several threads, so with more than one, elapsed time is the measure.
+    """
+    if device == "cuda":
+        return "cuda_event"
+    return "cpu" if threads == 1 else "wall"

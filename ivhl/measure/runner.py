@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ivhl.measure.intervals import paired_ratio
-from ivhl.measure.job import Job
+from ivhl.measure.job import Job, choose_clock
 from ivhl.measure.process import Ending, run_group, tail, total_bytes
 from ivhl.records import (
     Arm,
@@ -46,8 +46,15 @@ if TYPE_CHECKING:
 
 Step = Literal["kept", "started", "finished"]
 
+# Workload, version, size, variant and device; commit, cell, lock, threads, quick and instrument.
+CaseKey = tuple[str, int, str, str, str]
+RunKey = tuple[str, str, str | None, int, bool, str]
+
+# What runs in a cell beside the project, and must be the same for every commit under test.
+INSTRUMENT = ("__init__.py", "errors.py", "records.py", "workload.py", "measure")
+
 # What a cell gets of the caller's environment. Everything else that could change what is measured
-# (OMP_*, TORCH*, PYTHON*, LD_PRELOAD, ...) stays outside.
+# (OMP_*, TORCH*, LD_PRELOAD, ...) stays outside; of PYTHON* only the path of modules is kept.
 KEPT_VARIABLES = (
     "PATH",
     "HOME",
@@ -114,12 +121,12 @@ def run_cases(
     Raises:
         OSError: If a record cannot be written (a full disk); what was written before stays.
     """
-    finished = set() if run.force else finished_keys(run.record_file)
+    newest = {} if run.force else newest_keys(run.record_file)
     Path(run.scratch).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="seed-", dir=run.scratch) as folder:
         seed: Seed | None = None
         for case in cases:
-            if key_of(run, case) in finished:
+            if is_answered(run, case, newest):
                 on_step("kept", case, None)
                 continue
             on_step("started", case, None)
@@ -129,52 +136,53 @@ def run_cases(
             on_step("finished", case, record)
 
 
-def key_of(run: Run, case: Case) -> tuple[object, ...]:
-    """Return what must be equal for an old record to stand for this case."""
-    return (
-        run.commit,
-        run.cell.id,
-        run.cell.lock_sha256,
-        case.workload.name,
-        case.workload.version,
-        case.size,
-        case.variant.name,
-        run.device,
-        run.threads,
-        run.quick,
-        instrument(),
+def is_answered(run: Run, case: Case, newest: dict[CaseKey, RunKey]) -> bool:
+    """Say whether the newest record of a case was made as this run would make it.
+
+    Only the newest counts, since it is the one that every view shows. A full one also answers a
+    quick run.
+    """
+    found = newest.get(
+        (case.workload.name, case.workload.version, case.size, case.variant.name, run.device)
     )
+    ways = {run.quick, False}
+    return found in {
+        (run.commit, run.cell.id, run.cell.lock_sha256, run.threads, quick, instrument())
+        for quick in ways
+    }
 
 
-def finished_keys(path: Path) -> set[tuple[object, ...]]:
-    """Return the keys of the records that need not be made again.
+def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
+    """Return how the newest record of each case was made, if it need not be made again.
 
     Lines that cannot be read are passed over: the case is measured again, and ``ivhl results`` names
     the line.
     """
-    found: set[tuple[object, ...]] = set()
+    found: dict[CaseKey, RunKey] = {}
     if not path.is_file():
         return found
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError, TypeError, KeyError, IndexError):
             data = json.loads(line)
-            conditions = data["conditions"]
-            key = (
-                data["commit"],
-                data["cell"]["id"],
-                data["cell"]["lock_sha256"],
+            cell, conditions = data["cell"], data["conditions"]
+            case = (
                 data["workload"],
                 data["workload_version"],
                 data["size"],
                 data["variant"],
                 conditions["device"].split()[0],
+            )
+            made = (
+                data["commit"],
+                cell["id"],
+                cell["lock_sha256"],
                 conditions["threads"],
                 conditions["quick"],
                 conditions["instrument"],
             )
-            found.discard(key)
+            found.pop(case, None)
             if is_final(data["failure"]):
-                found.add(key)
+                found[case] = made
     return found
 
 
@@ -185,7 +193,7 @@ def is_final(failure: dict[str, Any] | None) -> bool:
     """
     if failure is None:
         return True
-    passing = ("environment", "build", "unavailable", "harness")
+    passing = ("environment", "build", "unavailable")
     return failure["failure_class"] not in passing and failure["exception"] != "SIGKILL"
 
 
@@ -360,8 +368,12 @@ def make_record(
     *,
     duration_s: float,
     load: float | None,
+    in_cell: bool = True,
 ) -> RunRecord:
-    """Return the record of a case from what was found and why it ended."""
+    """Return the record of a case from what was found and why it ended.
+
+    ``in_cell`` says whether this process is the cell's own, so that its packages are the cell's.
+    """
     arms = {
         name: Arm(calls=data["calls"], samples_s=tuple(data["samples_s"]))
         for name in ("eager", "eager_again", "formulation_eager", "compiled")
@@ -385,13 +397,13 @@ def make_record(
         conditions=Conditions(
             device=findings.get("device", run.device),
             threads=run.threads,
-            clock=findings.get("clock", "cpu" if run.threads == 1 else "wall"),
+            clock=findings.get("clock", choose_clock(run.device, run.threads)),
             quick=run.quick,
             load_average=load,
             instrument=instrument(),
-            python_full=sys.version.split()[0],
+            python_full=sys.version.split()[0] if in_cell else run.cell.python,
             torch_full=findings.get("torch_full"),
-            packages=installed_packages(),
+            packages=installed_packages() if in_cell else (),
         ),
         workload=case.workload.name,
         workload_version=case.workload.version,
@@ -428,7 +440,7 @@ def failed_everywhere(
         where="",
         output_tail=output[-4000:],
     )
-    return make_record(run, case, {}, failure, duration_s=0.0, load=None)
+    return make_record(run, case, {}, failure, duration_s=0.0, load=None, in_cell=False)
 
 
 def compile_facts(data: dict[str, Any] | None) -> CompileFacts | None:
@@ -452,6 +464,10 @@ def repeat_command(run: Run, case: Case) -> str:
         f"--size {case.size}",
         f"--variant {case.variant.name}",
     ]
+    if run.threads != 1:
+        words.append(f"--threads {run.threads}")
+    if run.device != "cpu":
+        words.append(f"--device {run.device}")
     if run.quick:
         words.append("--quick")
     return " ".join([*words, "--force"])
@@ -459,10 +475,12 @@ def repeat_command(run: Run, case: Case) -> str:
 
 def instrument() -> str:
     """Return a digest of the measuring code, so that a change of method is not taken for news."""
-    here = Path(__file__).parent
+    home = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for path in [*sorted(here.glob("*.py")), here.parent / "records.py"]:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for name in INSTRUMENT:
+        place = home / name
+        for path in sorted(place.glob("*.py")) if place.is_dir() else [place]:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
 

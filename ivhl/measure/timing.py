@@ -12,7 +12,7 @@ import random
 import time
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,7 +21,7 @@ from ivhl.records import Arm
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-Clock = Literal["cpu", "wall", "cuda_event"]
+    from ivhl.measure.job import Clock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,18 +43,6 @@ class Effort:
 
 FULL = Effort(block_s=0.02, total_s=6.0, min_rounds=15, max_rounds=101)
 QUICK = Effort(block_s=0.005, total_s=1.0, min_rounds=9, max_rounds=31)
-
-
-def choose_clock(device: str, threads: int) -> Clock:
-    """Return what time means here.
-
-    CPU time of the process where one thread does all the work: a neighbour's load does not count in
-    it (docs/measuring.md has figures). It would add up
-    several threads, so with more than one, elapsed time is the measure.
-    """
-    if device == "cuda":
-        return "cuda_event"
-    return "cpu" if threads == 1 else "wall"
 
 
 def time_block(call: Callable[[], Any], calls: int, clock: Clock) -> float:

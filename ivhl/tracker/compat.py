@@ -19,9 +19,7 @@ Status = Literal["works", "slow", "wrong", "unsupported", "unavailable", "failed
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 # Failures that say nothing about the PyTorch release: our mistake, or the workload's.
-_BLAMELESS: frozenset[FailureClass] = frozenset(
-    {"environment", "build", "inputs", "reference", "harness"}
-)
+_BLAMELESS: frozenset[FailureClass] = frozenset({"environment", "build", "inputs", "reference"})
 _STATUS_OF: dict[FailureClass, Status] = {
     "support_gate": "unsupported",
     "unavailable": "unavailable",

@@ -46,7 +46,6 @@ CLASS_MEANINGS: dict[FailureClass, str] = {
     "timeout": "it did not end in time",
     "crash": "the process was ended by a signal, or exited without a word",
     "out_of_memory": "memory ran out",
-    "harness": "a mistake of ivhl's own",
 }
 
 # What Dynamo adds to every message; it pushes the reason out of sight.

@@ -73,7 +73,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
         ("bad.graph_break", "graph_break", "compile", "graph_break"),
         ("bad.skipped", "not_compiled", "compile", "ran eagerly without a word"),
         ("bad.wrong", "wrong", "accuracy", "against float64"),
-        ("bad.wrong_shape", "compile", "accuracy", "shape (255,)"),
+        ("bad.wrong_shape", "wrong", "accuracy", "shape (255,)"),
         ("bad.nan", "wrong", "accuracy", "not finite"),
         ("bad.recompiles", "recompile_limit", "timing", ""),
         ("bad.segfault", "crash", "compile", "SIGSEGV"),

@@ -19,7 +19,7 @@ from ivhl.bench import (
 )
 from ivhl.bench.progress import Display, minutes
 from ivhl.errors import ResultsError, SpecError
-from ivhl.measure.runner import finished_keys, is_final
+from ivhl.measure.runner import is_final, newest_keys
 from ivhl.measure.settings import Settings, read_settings, write_settings
 from ivhl.measure.suite import value, values_in
 from ivhl.records import Cell, Machine, append_record
@@ -172,13 +172,13 @@ def test_what_has_a_final_record_is_not_measured_again(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     record = make_record()
     append_record(path, record)
-    assert len(finished_keys(path)) == 1
+    assert len(newest_keys(path)) == 1
     with path.open("a", encoding="utf-8") as file:
         file.write('{"cut off')
-    assert len(finished_keys(path)) == 1
+    assert len(newest_keys(path)) == 1
     # A newer one that somebody killed says that it is not final after all.
     append_record(path, make_failure("crash", exception="SIGKILL"))
-    assert finished_keys(path) == set()
+    assert newest_keys(path) == {}
 
 
 @pytest.mark.parametrize(

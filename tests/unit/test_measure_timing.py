@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from ivhl.measure.job import choose_clock
 from ivhl.measure.memory import peak_bytes
-from ivhl.measure.timing import Effort, block_length, choose_clock, time_arms
+from ivhl.measure.timing import Effort, block_length, time_arms
 
 if TYPE_CHECKING:
     from collections.abc import Callable

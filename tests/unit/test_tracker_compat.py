@@ -163,7 +163,7 @@ def test_a_release_that_broke_again_has_no_good_since() -> None:
 
 def test_our_own_mistakes_decide_nothing() -> None:
     found = the_support(
-        make_failure("harness", "oops", torch="2.10.0", phase="timing"),
+        make_failure("build", "oops", torch="2.10.0", phase="build"),
         make_record(torch="2.9.1"),
     )
     assert (found.last_bad, found.good_since) == (None, "2.9.1")
