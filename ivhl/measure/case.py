@@ -216,6 +216,10 @@ class Measurement:
         That is importing Inductor, finding the compiler and the vector instructions, precompiled
         headers, worker processes.
         """
+        if self.job.skip_isa_check:
+            from torch._inductor import config  # noqa: PLC0415
+
+            config.cpp.vec_isa_ok = True
         self._compiler()(throwaway)(self.torch.ones(64, device=self.device))
 
     def _first_call(self) -> tuple[Any, float]:

@@ -16,6 +16,8 @@ class Job:
         stage: ``seed`` only compiles the throwaway, and fills a cache that all cases start from;
             ``cold`` measures everything; ``warm`` only the first compiled call, with the cache that
             the cold process left on disk.
+        parent: Process that the child must not outlive.
+        skip_isa_check: Whether Inductor is told that the vector instructions work.
     """
 
     workloads: str
@@ -28,6 +30,7 @@ class Job:
     stage: str
     journal: str
     parent: int
+    skip_isa_check: bool
 
 
 def choose_clock(device: str, threads: int) -> Clock:

@@ -203,11 +203,11 @@ class Seed:
 
     Attributes:
         cache: Inductor's cache with nothing in it but precompiled headers and the throwaway.
-        environment: Variables that save a repeated check.
+        skip_isa_check: Whether Inductor is told that the vector instructions work.
     """
 
     cache: Path
-    environment: dict[str, str]
+    skip_isa_check: bool
 
 
 def make_seed(run: Run, case: Case, folder: Path) -> Seed:
@@ -220,16 +220,15 @@ def make_seed(run: Run, case: Case, folder: Path) -> Seed:
     """
     (folder / "inductor").mkdir()
     isa = []
-    skip_check = {"TORCHINDUCTOR_VEC_ISA_OK": "1"}
-    for variables in ({}, skip_check):
-        seed = Seed(cache=folder / "inductor", environment=variables)
+    for skip in (False, True):
+        seed = Seed(cache=folder / "inductor", skip_isa_check=skip)
         run_stage(run, case, folder, "seed", seed)
         isa.append(read_journal(folder / "seed.jsonl")[1].get("isa"))
         (folder / "seed.jsonl").unlink()
         if isa[0] is None:
             break
     same = isa[0] is not None and isa[0] == isa[-1]
-    return Seed(cache=folder / "inductor", environment=skip_check if same else {})
+    return Seed(cache=folder / "inductor", skip_isa_check=same)
 
 
 def measure_case(run: Run, case: Case, seed: Seed) -> RunRecord:
@@ -275,11 +274,12 @@ def run_stage(run: Run, case: Case, folder: Path, stage: str, seed: Seed) -> End
         stage=stage,
         journal=str(folder / f"{stage}.jsonl"),
         parent=os.getpid(),
+        skip_isa_check=seed.skip_isa_check,
     )
     (folder / f"{stage}.jsonl").touch()
     return run_group(
         [sys.executable, "-m", "ivhl.measure.case", json.dumps(asdict(job))],
-        environment=case_environment(run, folder) | seed.environment,
+        environment=case_environment(run, folder),
         output=folder / f"{stage}.txt",
         deadline_s=run.deadline_s,
         memory_limit=run.memory_limit or int(0.9 * total_bytes()),
