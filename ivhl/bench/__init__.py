@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -342,7 +342,7 @@ def run_asv(
                     time.sleep(0.2)
                 display.update()
         except BaseException:
-            end_group(process)
+            end_session(process)
             raise
         finally:
             signal.signal(signal.SIGTERM, before)
@@ -367,18 +367,23 @@ def benchmark_regex(cases: Sequence[Case]) -> str:
     return rf"\('(?:{names})'\)$"
 
 
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End asv as Ctrl-C would, then for certain; cases die with their parents."""
-    for how in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, how)
-            process.wait(5)
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
-        else:
-            return
+def end_session(process: subprocess.Popen[bytes]) -> None:
+    """End asv as Ctrl-C would, then everything that it started.
+
+    asv gives its own children process groups of their own and leaves some behind when it is
+    interrupted; they all share the session that was begun for it. Cases have sessions of their own
+    and die with their parents.
+    """
+    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(5)
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(int(entry.name)) == process.pid:
+                os.kill(int(entry.name), signal.SIGKILL)
+    if process.poll() is None:
+        process.kill()
+    process.wait()
 
 
 def write_configuration(root: Path, settings: Settings, locks: Sequence[LockState]) -> Path:

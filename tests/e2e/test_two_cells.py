@@ -6,12 +6,17 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 WORKLOAD = "ops.field_superposition"
@@ -172,6 +177,25 @@ def test_a_lock_with_a_false_hash_fails_its_own_cell_only(
     assert "environment" in said
 
 
+def test_a_run_that_is_ended_leaves_nothing_running(clone: Path, measured: dict[str, str]) -> None:
+    assert measured
+    command = [
+        sys.executable, "-m", "ivhl", "bench", "--python", "3.12", "--torch", "2.5.1", "--quick",
+        "--workload", WORKLOAD, "--machine", "ended", "--no-publish",
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command,
+        cwd=clone,
+        env=os.environ | {"PYTHONPATH": str(clone)},
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        wait_until(lambda: any("ivhl.measure.case" in line for line in running(clone)))
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    wait_until(lambda: not running(clone))
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
@@ -225,3 +249,26 @@ def test_a_malformed_matrix_is_told_whole(clone: Path, tmp_path: Path) -> None:
     assert "2.6" in said
     assert "two" in said
     assert "Traceback" not in said
+
+
+def running(clone: Path) -> list[str]:
+    """Return the command lines of processes that belong to the clone."""
+    lines = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+        except OSError:
+            continue
+        if str(clone) in line:
+            lines.append(line)
+    return lines
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, or fail."""
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(0.1)
+    pytest.fail("waited for three minutes in vain")
