@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log2
+from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.wording import STATUS_WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ivhl.tracker.compat import Row, Series, Status
 
+# Between two runs on one machine less than this was seen to come from nothing.
+TOLD_FROM = 1.25
 WIDTH = 640.0
 HEIGHT = 320.0
 _LEFT, _RIGHT, _TOP = 52.0, 16.0, 14.0
@@ -100,6 +104,7 @@ class Chart:
     Attributes:
         one_y: Where compiled is as fast as eager.
         noise: Top and height of the band that noise alone fills; ``None`` where not measured.
+        changes: Where the seconds themselves moved between two releases, and which side did.
     """
 
     id: str
@@ -122,6 +127,7 @@ class Chart:
     lines: tuple[Line, ...]
     missing: tuple[Missing, ...]
     table: tuple[TableLine, ...]
+    changes: tuple[str, ...]
 
 
 def make_chart(
@@ -190,7 +196,42 @@ def make_chart(
             TableLine(python, tuple(_text_at(rows, python, torch) for torch in releases))
             for python in pythons
         ),
+        changes=tuple(
+            change
+            for python in pythons
+            for change in _changes([r for r in rows if r.python == python])
+        ),
     )
+
+
+def _changes(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a sentence for each step between releases in which a side moved by itself.
+
+    A ratio hides which side moved: a speedup that grows because eager became slower is no gain. The
+    two releases were measured in different runs, not in pairs, so only large moves are told.
+    """
+    measured = sorted(
+        (r for r in rows if r.record and r.record.eager and r.record.compiled),
+        key=lambda row: release_key(row.torch),
+    )
+    for before, after in pairwise(measured):
+        moves = {
+            side: _seconds(after, side) / _seconds(before, side) for side in ("eager", "compiled")
+        }
+        if any(abs(log2(move)) > log2(TOLD_FROM) for move in moves.values()):
+            told = ", ".join(f"{side} {_moved(move)}" for side, move in moves.items())
+            yield f"Python {after.python}, PyTorch {before.torch} to {after.torch}: {told}"
+
+
+def _seconds(row: Row, side: str) -> float:
+    return float(median(getattr(row.record, side).samples_s))
+
+
+def _moved(ratio: float) -> str:
+    """Return e.g. ``5.1 times slower``; a small move has no direction."""
+    if abs(log2(ratio)) <= log2(TOLD_FROM):
+        return "about the same"
+    return f"{ratio:.1f} times slower" if ratio > 1 else f"{1 / ratio:.1f} times faster"
 
 
 def _line(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ivhl.records import Arm
 from ivhl.tracker.charts import Chart, make_chart
 from ivhl.tracker.compat import Support, compat_rows
 from ivhl.tracker.project import State
@@ -139,3 +140,17 @@ def test_quantities_carry_their_unit() -> None:
         "3 ns",
     ]
     assert [memory(n) for n in (12, 48 << 20, 3 << 30)] == ["12 B", "48 MiB", "3 GiB"]
+
+
+def test_a_speedup_that_grows_because_eager_got_slower_is_told_as_that() -> None:
+    old = make_record(torch="2.6.0", speedup=6.0)
+    assert old.eager is not None
+    slow = Arm(calls=1, samples_s=tuple(5 * s for s in old.eager.samples_s))
+    new = make_record(torch="2.15.0", speedup=30.0, eager=slow, compiled=old.compiled)
+    rows = compat_rows([old, new])
+    chart = make_chart("c", rows[0].series, rows, dict.fromkeys(rows, ""))
+    assert chart.changes == (
+        "Python 3.12, PyTorch 2.6.0 to 2.15.0: eager 5.0 times slower, compiled about the same",
+    )
+    same = compat_rows([old, make_record(torch="2.15.0", speedup=6.0)])
+    assert make_chart("c", same[0].series, same, dict.fromkeys(same, "")).changes == ()
