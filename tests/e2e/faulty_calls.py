@@ -78,10 +78,11 @@ def recompiles_for_ever(x: torch.Tensor) -> torch.Tensor:
 
 
 def segfaults_when_compiled(x: torch.Tensor) -> torch.Tensor:
-    """Read address zero, once the compiled function is called."""
-    return torch.compiler.disable(crash)(good(x))
+    """Read address zero, but only when called through the compiler."""
+    return crash(good(x)) if torch.compiler.is_compiling() else good(x)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # no torch where types are checked
 def crash(y: torch.Tensor) -> torch.Tensor:
     """Read address zero."""
     ctypes.string_at(0)
