@@ -7,9 +7,13 @@ from pathlib import Path
 
 import nox
 
+from ivhl.errors import IvhlError
 from ivhl.matrix.spec import load_matrix
 
-MATRIX = load_matrix(Path("envs/matrix.toml"))
+try:
+    MATRIX = load_matrix(Path("envs/matrix.toml"))
+except IvhlError as error:
+    sys.exit(f"error: {error}\nnext: {error.hint}")
 RELEASES = MATRIX.releases("default")
 CONTRACT_RELEASES = (RELEASES[0], RELEASES[-1])
 OLDEST_PYTHON, NEWEST_PYTHON = MATRIX.pythons[0], MATRIX.pythons[-1]

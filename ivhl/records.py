@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 if TYPE_CHECKING:
     from pathlib import Path
 
+SCHEMA = "ivhl.run/1"
+
 FailureClass = Literal[
     "support_gate",  # Dynamo or torch.compile says that it does not support this Python
     "unavailable",  # no distribution of this PyTorch for this Python

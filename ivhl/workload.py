@@ -132,9 +132,12 @@ def load_workloads(reference: str) -> tuple[Workload, ...]:
     """
     try:
         workloads = resolve(reference)
-    except ImportError as error:
+    except SpecError:
+        raise
+    except Exception as error:  # whatever somebody's module raises
         raise SpecError(
-            f"[tool.ivhl] workloads = {reference!r} does not import: {error}",
+            f"[tool.ivhl] workloads = {reference!r} does not import: "
+            f"{type(error).__name__}: {error}",
             hint="the module must import without torch; callables are named as 'module:function'",
         ) from error
     if not isinstance(workloads, tuple) or not all(

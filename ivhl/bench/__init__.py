@@ -26,6 +26,7 @@ from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure.runner import failed_everywhere, this_machine
 from ivhl.measure.settings import VARIABLE, Settings, write_settings
+from ivhl.pages.publish import set_aside_unreadable
 from ivhl.records import Cell, append_record
 
 if TYPE_CHECKING:
@@ -117,7 +118,11 @@ def bench(request: Request, console: Console) -> Done:
     locks = [ensure_lock(root, matrix, spec) for spec in specs]
     interpreter = find_interpreter(root, request.python)
     settings = replace(settings, interpreters={request.python: str(interpreter.path)})
+    check_device(request.device)
     with only_run_here(root):
+        shutil.rmtree(settings.scratch, ignore_errors=True)  # of runs that were killed
+        for problem in set_aside_unreadable(results):
+            console.print(f"warning: set aside: {problem}", markup=False, soft_wrap=True)
         save_machine(settings)
         locked = []
         for lock in locks:
@@ -155,8 +160,10 @@ def resolve_commit(root: Path, name: str, console: Console) -> str:
     changed = git(root, "status", "--porcelain", "--untracked-files=no").stdout.splitlines()
     if name == "HEAD" and changed:
         console.print(
-            f"[yellow]note:[/] {len(changed)} changed files are not committed; measured is commit "
-            f"{commit[:8]}, without them"
+            f"[yellow]note:[/] {len(changed)} changed file(s) not committed: the project under test "
+            f"is commit {commit[:8]}, without them; the matrix, the locks, benchmarks/ and the "
+            "measuring code are the working tree's",
+            soft_wrap=True,
         )
     return commit
 
@@ -166,6 +173,24 @@ def git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
     )
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not there: its failures would be taken for PyTorch's.
+
+    Raises:
+        SpecError: If there is no driver for it.
+    """
+    if device == "cuda" and not has_nvidia_driver():
+        raise SpecError(
+            "--device cuda: this machine has no NVIDIA driver",
+            hint="leave --device away to measure on the CPU",
+        )
+
+
+def has_nvidia_driver() -> bool:
+    """Say whether this machine has a driver for NVIDIA cards."""
+    return Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
 
 
 def check_room(results: Path) -> None:
@@ -346,6 +371,12 @@ def run_asv(
             raise
         finally:
             signal.signal(signal.SIGTERM, before)
+    if process.returncode < 0:
+        end_session(process)  # what it started goes on without it
+        raise ResultsError(
+            f"asv was ended by signal {-process.returncode}; what was measured is kept",
+            hint="run the same command again: it goes on where it stopped",
+        )
     if display.cannot_write:
         raise ResultsError(
             f"a record cannot be written: {display.cannot_write}",
@@ -377,13 +408,25 @@ def end_session(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError, subprocess.TimeoutExpired):
         os.killpg(process.pid, signal.SIGINT)
         process.wait(5)
+    # SIGTERM first: it lets a case end with its compile workers and its folder.
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        left = session_of(process.pid)
+        for one in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(one, how)
+        if left and how == signal.SIGTERM:
+            time.sleep(1)
+    process.wait()
+
+
+def session_of(leader: int) -> list[int]:
+    """Return every process of a session."""
+    found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(ProcessLookupError, PermissionError):
-            if os.getsid(int(entry.name)) == process.pid:
-                os.kill(int(entry.name), signal.SIGKILL)
-    if process.poll() is None:
-        process.kill()
-    process.wait()
+            if os.getsid(int(entry.name)) == leader:
+                found.append(int(entry.name))
+    return found
 
 
 def write_configuration(root: Path, settings: Settings, locks: Sequence[LockState]) -> Path:

@@ -75,6 +75,8 @@ def bench_command(
         for record in loaded.records
         if record.commit == done.commit
         and record.machine.name == done.machine
+        and record.conditions.device.split()[0] == device
+        and record.conditions.threads == threads
         and f"{record.workload}/{record.size}/{record.variant}" in done.cases
     ]
     console.print(render_results(records, done.cells))
@@ -87,11 +89,15 @@ def bench_command(
             hint=f"run the same command again; asv's output is in {done.log}",
         )
     problems = [str(problem) for problem in loaded.problems]
-    if results is not None:
+    if results is not None and not no_publish:
         problems.append(f"no site: it is built from {root / 'results'}, not from {results}")
     elif not no_publish:
         site = publish(root, root / "site")
         problems += [str(problem) for problem in site.problems]
         console.print(f"site: {site.output / 'compatibility.html'}", soft_wrap=True)
+        console.print(
+            f"asv's own graphs need a server: python -m http.server -d {site.output}",
+            soft_wrap=True,
+        )
     for problem in dict.fromkeys(problems):
         console.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)

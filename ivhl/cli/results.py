@@ -116,7 +116,8 @@ def publish(
     """
     root = find_root()
     published = publish_site(root, output or root / "site")
-    _warn([str(problem) for problem in published.problems])
+    problems = [str(problem) for problem in published.problems]
+    _warn(list(dict.fromkeys([*problems, *load_state(root, root / "results").problems])))
     if published.off_branch:
         commits = ", ".join(published.off_branch)
         _warn([f"asv's own graphs leave out commits that are on no published branch: {commits}"])

@@ -85,6 +85,8 @@ def load_project(root: Path) -> Project:
         raise SpecError(
             f"no pyproject.toml in {root}", hint="it must stand beside the folder envs/"
         ) from error
+    except OSError as error:
+        raise SpecError(f"pyproject.toml cannot be read: {error}", hint=f"see {path}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SpecError(
             f"pyproject.toml: is not valid TOML: {error}", hint=f"correct {path}"

@@ -8,9 +8,10 @@ import os
 import subprocess
 import sys
 import sysconfig
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ivhl.errors import IvhlError
 from ivhl.measure.runner import Run, Step, run_cases, this_machine
@@ -18,9 +19,12 @@ from ivhl.records import Cell, RunRecord
 from ivhl.workload import load_workloads, select_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ivhl.workload import Case
+
+
+_Number = TypeVar("_Number", int, float)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             variant=arguments.variant,
             device=arguments.device,
         )
+        machine = this_machine(arguments.machine)
     except IvhlError as error:
         print(
             f"error: {error}", f"next: {error.hint}" * bool(error.hint), sep="\n", file=sys.stderr
@@ -61,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         commit=arguments.commit or current_commit(),
         workloads=arguments.workloads,
         cell=Cell(id=f"py{python}-torch{torch}", python=python, torch=torch, lock_sha256=None),
-        machine=this_machine(arguments.machine),
+        machine=machine,
         results=str(out),
         scratch=str(out / ".scratch"),
         repeat=f"python -m ivhl.measure --out DIR --workloads {arguments.workloads}",
@@ -71,7 +76,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         force=arguments.force,
         deadline_s=arguments.deadline,
     )
-    run_cases(run, cases, show)
+    try:
+        run_cases(run, cases, show)
+    except OSError as error:
+        print(
+            f"error: {error}",
+            "next: name a folder that can be written with --out",
+            sep="\n",
+            file=sys.stderr,
+        )
+        return 5
     print(f"records: {run.record_file}")
     return 0
 
@@ -85,23 +99,41 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--size", metavar="NAME")
     p.add_argument("--variant", metavar="NAME")
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--threads", type=positive(int), default=1)
     p.add_argument("--quick", action="store_true", help="few samples; marked so in the record")
     p.add_argument("--force", action="store_true", help="measure again what has a record")
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--project", default="ivhl")
     p.add_argument("--commit", default="", help="40 hex digits; asked of git when not given")
-    p.add_argument("--deadline", type=float, default=600.0, metavar="SECONDS")
+    p.add_argument("--deadline", type=positive(float), default=600.0, metavar="SECONDS")
     p.add_argument("--list", action="store_true", help="print the cases and stop")
     return p
 
 
+def positive(kind: type[_Number]) -> Callable[[str], _Number]:
+    """Return a converter for argparse that refuses zero and less."""
+
+    def convert(text: str) -> _Number:
+        number = kind(text)
+        if number <= 0:
+            raise argparse.ArgumentTypeError(f"must be more than 0, got {text}")
+        return number
+
+    return convert
+
+
 def current_commit() -> str:
     """Return the commit that is checked out here, or zeros where git does not know."""
-    done = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "0" * 40
+    with suppress(OSError):  # no git
+        done = subprocess.run(
+            ["git", "rev-parse", "--verify", "--quiet", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            return done.stdout.strip()
+    return "0" * 40
 
 
 def show(step: Step, case: Case, record: RunRecord | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -19,10 +20,12 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from ivhl.errors import SpecError
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import Job, choose_clock
 from ivhl.measure.process import Ending, run_group, tail, total_bytes
 from ivhl.records import (
+    SCHEMA,
     Arm,
     Cell,
     CompileFacts,
@@ -162,8 +165,10 @@ def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
     if not path.is_file():
         return found
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError, TypeError, KeyError, IndexError):
+        with suppress(ValueError, TypeError, KeyError, IndexError, AttributeError):
             data = json.loads(line)
+            if data["schema"] != SCHEMA:
+                continue
             cell, conditions = data["cell"], data["conditions"]
             case = (
                 data["workload"],
@@ -189,11 +194,13 @@ def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
 def is_final(failure: dict[str, Any] | None) -> bool:
     """Say whether measuring again would be expected to end the same way.
 
-    A cell that could not be made, or a process that somebody killed, deserves another try.
+    A cell that could not be made, or a process that somebody killed, deserves another try, and so
+    does one that we killed for its time or memory.
     """
     if failure is None:
         return True
-    passing = ("environment", "build", "unavailable")
+    # The last two depend on limits that another run may set higher.
+    passing = ("environment", "build", "unavailable", "timeout", "out_of_memory")
     return failure["failure_class"] not in passing and failure["exception"] != "SIGKILL"
 
 
@@ -492,11 +499,21 @@ def installed_packages() -> tuple[str, ...]:
 
 
 def this_machine(name: str) -> Machine:
-    """Return what is to be known about this machine."""
+    """Return what is to be known about this machine.
+
+    Raises:
+        SpecError: If the name cannot be that of a folder.
+    """
     cpu = ""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         cpu = next(x.split(":", 1)[1].strip() for x in lines if x.startswith("model name"))
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise SpecError(
+            f"machine name {name!r}: may hold letters, digits, '_', '-' and '.', and begins with "
+            "none of the last two",
+            hint="it becomes the name of a folder; give another one with --machine",
+        )
     return Machine(
         name=name,
         cpu=cpu or os.uname().machine,

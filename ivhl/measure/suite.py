@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import sys
 from contextlib import suppress
 from statistics import median
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.runner import Step, run_cases
 from ivhl.measure.settings import CELL_VARIABLE, COMMIT_VARIABLE, read_settings
-from ivhl.records import Cell, RunRecord
+from ivhl.records import SCHEMA, Cell, RunRecord
 from ivhl.workload import Case, load_workloads, select_cases
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def measure_cell() -> Values:
         OSError: If a record cannot be written.
         IvhlError: If this commit lacks a workload, size or variant that was asked for.
     """
+    # asv ends this process with SIGTERM; the case that is being measured must end with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     settings = read_settings()
     cell = Cell(**json.loads(os.environ[CELL_VARIABLE]))
     run = settings.run_in(cell, os.environ[COMMIT_VARIABLE])
@@ -78,8 +81,10 @@ def values_in(path: Path, cell: Cell, device: str) -> Values:
     if not path.is_file():
         return values
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError, TypeError, KeyError):
+        with suppress(ValueError, TypeError, KeyError, AttributeError):
             record = json.loads(line)
+            if record["schema"] != SCHEMA:
+                continue
             if record["cell"]["lock_sha256"] != cell.lock_sha256:
                 continue
             if record["conditions"]["device"].split()[0] != device:

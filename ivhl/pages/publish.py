@@ -80,7 +80,13 @@ def publish(root: Path, output: Path) -> Published:
             conf["repo"] = str(root / conf["repo"])
         written = Path(scratch, "asv.conf.json")
         written.write_text(json.dumps(conf), encoding="utf-8")
-        output.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ResultsError(
+                f"{output.parent} cannot be made: {error}",
+                hint="give another folder with --output",
+            ) from error
         new = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}-new-"))
         try:
             said = _run_asv(root, written, new)
@@ -91,6 +97,17 @@ def publish(root: Path, output: Path) -> Published:
         line.split(_OFF_BRANCH)[1].split()[0] for line in said.splitlines() if _OFF_BRANCH in line
     )
     return Published(output, (*bad, *ours), tuple(dict.fromkeys(off_branch)))
+
+
+def set_aside_unreadable(results: Path) -> tuple[Problem, ...]:
+    """Rename asv's result files that asv cannot read, so that it can make them again.
+
+    They hold nothing that is not in the records; one of them stops every later ``asv run``.
+    """
+    unreadable = _unreadable(results)
+    for problem in unreadable:
+        problem.path.rename(problem.path.with_name(f"{problem.path.name}.unreadable"))
+    return unreadable
 
 
 def _check_replaceable(output: Path) -> None:

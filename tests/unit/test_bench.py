@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from ivhl.bench import (
+    check_device,
     check_room,
     only_run_here,
     resolve_commit,
@@ -19,7 +20,7 @@ from ivhl.bench import (
 )
 from ivhl.bench.progress import Display, minutes
 from ivhl.errors import ResultsError, SpecError
-from ivhl.measure.runner import is_final, newest_keys
+from ivhl.measure.runner import is_final, newest_keys, this_machine
 from ivhl.measure.settings import Settings, read_settings, write_settings
 from ivhl.measure.suite import value, values_in
 from ivhl.records import Cell, Machine, append_record
@@ -183,11 +184,35 @@ def test_what_has_a_final_record_is_not_measured_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("failure_class", "final"),
-    [("support_gate", True), ("wrong", True), ("timeout", True), ("environment", False),
+    [("support_gate", True), ("wrong", True), ("crash", True), ("timeout", False), ("out_of_memory", False), ("environment", False),
      ("build", False), ("unavailable", False)],
 )  # fmt: skip
 def test_a_cell_that_could_not_be_made_is_tried_again(failure_class: str, final: bool) -> None:  # noqa: FBT001
     assert is_final({"failure_class": failure_class, "exception": ""}) is final
+
+
+def test_a_record_of_another_schema_answers_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    record = make_record()
+    append_record(path, record)
+    newer = path.read_text(encoding="utf-8").replace("ivhl.run/1", "ivhl.run/2")
+    path.write_text(newer, encoding="utf-8")
+    assert newest_keys(path) == {}
+    assert values_in(path, record.cell, "cpu") == {}
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "-x", ".hidden", "x y", "<script>"])
+def test_a_machine_is_named_like_a_folder(name: str) -> None:
+    with pytest.raises(SpecError, match="machine name"):
+        this_machine(name)
+    assert this_machine("epyc-2core.lab_1").name == "epyc-2core.lab_1"
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ivhl.bench.has_nvidia_driver", lambda: False)
+    with pytest.raises(SpecError, match="no NVIDIA driver"):
+        check_device("cuda")
+    check_device("cpu")
 
 
 def test_asv_reads_the_newest_values_and_the_reason_where_there_are_none(tmp_path: Path) -> None:
