@@ -184,9 +184,17 @@ def test_what_has_a_final_record_is_not_measured_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("failure_class", "final"),
-    [("support_gate", True), ("wrong", True), ("crash", True), ("timeout", False), ("out_of_memory", False), ("environment", False),
-     ("build", False), ("unavailable", False)],
-)  # fmt: skip
+    [
+        ("support_gate", True),
+        ("wrong", True),
+        ("crash", True),
+        ("timeout", False),
+        ("out_of_memory", False),
+        ("environment", False),
+        ("build", False),
+        ("unavailable", False),
+    ],
+)
 def test_a_cell_that_could_not_be_made_is_tried_again(failure_class: str, final: bool) -> None:  # noqa: FBT001
     assert is_final({"failure_class": failure_class, "exception": ""}) is final
 
