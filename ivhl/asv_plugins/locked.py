@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from ivhl.records import FailureClass, Phase
 
+CROSS = "\N{MULTIPLICATION SIGN}"
 # Read by benchmarks/__init__.py. Not PYTHONPATH: asv takes that away, and its ASV_PYTHONPATH too,
 # since run_executable renames it before asv's own script in the cell looks for it.
 INSTRUMENT_VARIABLE = "IVHL_INSTRUMENT"
@@ -160,8 +161,9 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         if done.returncode:
             output = (done.stdout + done.stderr).strip()
             lines = [x.strip() for x in output.splitlines() if x.strip()]
-            # uv tells the whole chain of causes; its last lines say what is really wrong.
-            told = " ".join(lines[-4:])
+            # uv's account begins with a cross or "error", and lists every hash that it knows.
+            start = next((i for i, x in enumerate(lines) if x.startswith((CROSS, "error"))), 0)
+            told = " ".join(x for x in lines[start:] if not x.startswith("sha256:"))
             raise CellError(f"uv {' '.join(arguments[:2])} failed: {told}"[:1500], output)
 
     def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ANN401

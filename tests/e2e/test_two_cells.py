@@ -145,7 +145,9 @@ def test_a_release_without_a_wheel_is_a_result(clone: Path, measured: dict[str, 
         "--machine", "here", "--no-publish", cwd=clone,
     )  # fmt: skip
     assert "unavailable" in said
-    found = json.loads(ivhl("compat", "--json", "--torch", "2.4.1", cwd=clone))
+    found = json.loads(
+        ivhl("compat", "--json", "--torch", "2.4.1", "--workload", WORKLOAD, cwd=clone)
+    )
     assert {row["status"] for row in found if row["machine"] == "here"} == {"unavailable"}
 
 
