@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 from asv.machine import Machine
 from asv.results import Results
 
-from ivhl.measure.settings import VARIABLE, read_settings, write_settings
+# The name of this machine, once asv has said it.
+KNOWN: dict[str, str] = {}
 
 
 def install() -> None:
@@ -41,13 +39,9 @@ def _keep_failures(add_result: Any) -> Any:  # noqa: ANN401  (asv has no types)
 def _keep_name(save: Any) -> Any:  # noqa: ANN401
     @wraps(save)
     def wrapped(self: Any, results_dir: str) -> None:  # noqa: ANN401
-        # Under plain `asv run --machine NAME` only asv knows the name; records go by it.
-        path = Path(os.environ[VARIABLE]) if VARIABLE in os.environ else None
-        if path is not None and path.is_file():
-            settings = read_settings(path)
-            if settings.machine.name != self.machine:
-                machine = replace(settings.machine, name=self.machine)
-                write_settings(path, replace(settings, machine=machine))
+        # Under plain `asv run --machine NAME` only asv knows the name, and records go by it. asv
+        # saves the machine before it makes the first environment.
+        KNOWN["machine"] = self.machine
         save(self, results_dir)
 
     return wrapped

@@ -16,6 +16,7 @@ from asv.console import log
 from asv.environment import Environment, EnvironmentUnavailable
 
 import ivhl
+from ivhl.asv_plugins.capture import KNOWN
 from ivhl.errors import IvhlError
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
@@ -189,8 +190,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
     ) -> None:
         if phase == "build":  # create() has told the other
             self._settings.tell("cell-failed", cell=self.cell.id, seconds=0.0, message=str(error))
-        # Read again: asv may have learnt the machine's name since this object was made.
-        settings = read_settings(Path(os.environ[VARIABLE]))
+        settings = self._settings
         run = settings.run_in(self.cell, commit)
         with suppress(IvhlError):
             for case in settings.cases():
@@ -248,7 +248,7 @@ def settings_of(conf: Any, root: Path) -> Settings:  # noqa: ANN401
                 root=str(root),
                 project=project.name,
                 workloads=project.workloads,
-                machine=this_machine(os.uname().nodename),
+                machine=this_machine(KNOWN.get("machine", os.uname().nodename)),
                 results=str((root / conf.results_dir).resolve()),
                 scratch=str(root / ".asv" / "scratch"),
                 events=str(root / ".asv" / "events.jsonl"),
