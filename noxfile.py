@@ -29,7 +29,12 @@ def define_bench(python: str) -> None:
     @nox.session(name=f"bench-{python}", venv_backend="none")
     def bench(session: nox.Session) -> None:
         """Build the cells of one Python, measure, publish; ``-- --help`` tells the arguments."""
-        session.run(sys.executable, "-m", "ivhl", "bench", "--python", python, *session.posargs)
+        session.run(
+            *(sys.executable, "-m", "ivhl", "bench", "--python", python, *session.posargs),
+            # nox kills after half a second, and asv would go on measuring without bench.
+            interrupt_timeout=20,
+            terminate_timeout=20,
+        )
 
 
 for _python in MATRIX.pythons:

@@ -21,13 +21,15 @@ from asv.machine import MachineCollection
 from ivhl.bench.progress import Display
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.interpreter import find_interpreter
-from ivhl.matrix.locks import ensure_lock
+from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
-from ivhl.measure.runner import failed_everywhere, this_machine
+from ivhl.measure.process import memory_limit
+from ivhl.measure.runner import DEADLINE_S, failed_everywhere, this_machine
 from ivhl.measure.settings import VARIABLE, Settings, write_settings
 from ivhl.pages.publish import set_aside_unreadable
 from ivhl.records import Cell, append_record
+from ivhl.workload import check_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.project import Project
-    from ivhl.matrix.spec import CellSpec, Tier
+    from ivhl.matrix.spec import CellSpec, Matrix, Tier
     from ivhl.workload import Case
 
 # Enough for the records of a run; asked for before measuring, because afterwards it is too late.
@@ -69,7 +71,7 @@ class Request:
     threads: int = 1
     quick: bool = False
     force: bool = False
-    deadline_s: float = 600.0
+    deadline_s: float = DEADLINE_S
     memory_limit: int | None = None
 
 
@@ -112,10 +114,12 @@ def bench(request: Request, console: Console) -> Done:
     results = (request.results or root / "results").resolve()
     settings = make_settings(request, project, results)
     cases = settings.cases()
+    if request.device == "cpu":
+        check_memory(cases, request.memory_limit or memory_limit())
     commit = resolve_commit(root, request.commit, console)
     check_room(results)
     specs = matrix.cells(pythons=(request.python,), releases=request.releases, tier=request.tier)
-    locks = [ensure_lock(root, matrix, spec) for spec in specs]
+    locks = [lock_of(root, matrix, spec, console) for spec in specs]
     interpreter = find_interpreter(root, request.python)
     settings = replace(settings, interpreters={request.python: str(interpreter.path)})
     check_device(request.device)
@@ -144,6 +148,26 @@ def bench(request: Request, console: Console) -> Done:
     )
 
 
+def lock_of(root: Path, matrix: Matrix, cell: CellSpec, console: Console) -> LockState:
+    """Return the lock of a cell, and say so when it had to be made for this run.
+
+    Raises:
+        LockError: See ``ensure_lock``.
+        UnknownNameError: If there is no such release.
+    """
+    there = lock_state(root, cell).kind != "missing"
+    lock = ensure_lock(root, matrix, cell)
+    if not there:
+        console.print(
+            f"note: {cell.id} had no lock; made {lock.path.relative_to(root)}: commit it, or its "
+            "records cannot be repeated",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    return lock
+
+
 def resolve_commit(root: Path, name: str, console: Console) -> str:
     """Return the full hash of a commit, and say so when the working tree differs from it.
 
@@ -157,7 +181,10 @@ def resolve_commit(root: Path, name: str, console: Console) -> str:
             hint="asv measures commits: run this in a git clone, and commit what is to be measured",
         )
     commit = done.stdout.strip()
-    changed = git(root, "status", "--porcelain", "--untracked-files=no").stdout.splitlines()
+    # Runs change the results themselves, and nothing measured depends on them.
+    code = ["--", ".", ":(exclude)results"]
+    status = git(root, "status", "--porcelain", "--untracked-files=no", *code)
+    changed = status.stdout.splitlines()
     if name == "HEAD" and changed:
         console.print(
             f"[yellow]note:[/] {len(changed)} changed file(s) not committed: the project under test "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -11,11 +13,27 @@ from ivhl.errors import IvhlError
 
 app = typer.Typer(
     name="ivhl",
-    help="Reproducible environment matrix and regression tracker for torch.compile.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001  (typer calls it so)
+    if wanted:
+        typer.echo(f"ivhl {version('ivhl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Reproducible environment matrix and regression tracker for torch.compile."""
 
 
 def main() -> None:

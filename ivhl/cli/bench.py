@@ -13,9 +13,11 @@ from ivhl.cli import app
 from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import Tier
+from ivhl.measure.runner import DEADLINE_S
 from ivhl.pages.publish import publish
 from ivhl.tracker.store import load_records
 from ivhl.tracker.table import render_results
+from ivhl.tracker.wording import counted
 
 
 @app.command("bench")
@@ -35,7 +37,9 @@ def bench_command(
     results: Annotated[Path | None, typer.Option(help="Folder (default: results).")] = None,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to run.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
-    deadline: Annotated[float, typer.Option(min=1, help="Seconds per process of a case.")] = 600,
+    deadline: Annotated[
+        float, typer.Option(min=1, help="Seconds per process of a case.")
+    ] = DEADLINE_S,
     memory_limit: Annotated[
         float | None, typer.Option(min=0.1, help="GiB (default: 90 % of the machine's).")
     ] = None,
@@ -81,11 +85,12 @@ def bench_command(
     ]
     console.print(render_results(records, done.cells))
     console.print(
-        f"commit {done.commit[:8]}, {len(done.cells)} cells, {done.seconds:.0f} s", highlight=False
+        f"commit {done.commit[:8]}, {counted(len(done.cells), 'cell')}, {done.seconds:.0f} s",
+        highlight=False,
     )
     if done.missing:
         raise ResultsError(
-            f"{len(done.missing)} cases have no record: {'; '.join(done.missing[:5])}",
+            f"{counted(len(done.missing), 'case')} without a record: {'; '.join(done.missing[:5])}",
             hint=f"run the same command again; asv's output is in {done.log}",
         )
     problems = [str(problem) for problem in loaded.problems]

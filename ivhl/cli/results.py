@@ -13,14 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.errors import UnknownNameError
+from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.matrix.project import find_root
 from ivhl.pages.publish import publish as publish_site
 from ivhl.tracker.compat import format_speedup, status_of, support
 from ivhl.tracker.project import load_state
 from ivhl.tracker.store import load_records
 from ivhl.tracker.table import STYLES, ResultsTable
-from ivhl.tracker.views import rows_of
+from ivhl.tracker.views import retired_cases, rows_of
 from ivhl.tracker.wording import STATUS_WORDS, support_sentence
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ivhl.records import RunRecord
-    from ivhl.tracker.compat import Row
+    from ivhl.tracker.compat import Row, Support
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def compat(
 ) -> None:
     """Show what works where: the newest record of every case, and the cases without one."""
     root = find_root()
-    state = load_state(root, results or root / "results")
+    state = load_state(root, _folder(results, root))
     _warn(state.problems)
     rows = rows_of(state)
     rows = _only("Python", python, rows, lambda row: row.python)
@@ -71,8 +71,11 @@ def compat(
         return
     console = Console()
     console.print(ResultsTable(rows))
-    if rows:
-        console.print(_support_table(rows))
+    for table in _support_tables(rows):
+        console.print(table)
+    if gone := retired_cases(state):
+        text = f"measured once, no longer in the project: {', '.join(gone)}"
+        console.print(Text(text, "bright_black"))
 
 
 @app.command("results")
@@ -86,7 +89,8 @@ def list_results(
     as_json: Json = False,
 ) -> None:
     """List the records, oldest first. With --json as they are stored, samples included."""
-    loaded = load_records(results or find_root() / "results")
+    root = find_root()
+    loaded = load_records(_folder(results, root))
     _warn([str(problem) for problem in loaded.problems])
     records = tuple(sorted(loaded.records, key=lambda record: record.recorded_at))
     records = _only("Python", python, records, lambda record: record.cell.python)
@@ -125,6 +129,22 @@ def publish(
         typer.echo(published.output / name)
 
 
+def _folder(results: Path | None, root: Path) -> Path:
+    """Return the folder of the results; only the default one may not be there yet.
+
+    Raises:
+        ResultsError: If the one that was named is not a folder.
+    """
+    if results is None:
+        return root / "results"
+    if not results.is_dir():
+        raise ResultsError(
+            f"--results: must be a folder (got {str(results)!r})",
+            hint=f"the default is {root / 'results'}",
+        )
+    return results
+
+
 def _warn(problems: Sequence[str]) -> None:
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for problem in problems:
@@ -147,13 +167,32 @@ def _only(
     return tuple(item for item in items if not wanted or name(item) in wanted)
 
 
-def _support_table(rows: Iterable[Row]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+def _support_tables(rows: Iterable[Row]) -> Iterator[Table]:
+    """Yield a table per machine and device: what works on one need not on another."""
+    places: dict[tuple[str, str], list[Support]] = {}
+    for found in support(rows):
+        place = (found.series.machine, found.series.device)
+        places.setdefault(place, []).append(found)
+    for (machine, device), group in places.items():
+        yield _support_table(
+            f"releases that work on {machine or 'no machine yet'}, {device}", group
+        )
+
+
+def _support_table(title: str, group: Iterable[Support]) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
     table.add_column("workload", overflow="fold")
     table.add_column("Python", no_wrap=True)
     table.add_column("PyTorch releases", overflow="fold")
     workload = None
-    for found in support(rows):
+    for found in group:
         series = found.series
         if series.workload != workload:
             workload = series.workload
@@ -177,6 +216,8 @@ def _by_case(records: Iterable[RunRecord]) -> Iterator[RenderableType]:
             result = format_speedup(record.speedup) if record.speedup else ""
             if record.failure is not None and record.failure.failure_class != status:
                 result = record.failure.failure_class
+            if record.conditions.quick:
+                result += " quick"
             table.add_row(
                 record.recorded_at[:10],
                 record.commit[:8],

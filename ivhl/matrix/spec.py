@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from ivhl.errors import SpecError, UnknownNameError
+from ivhl.errors import ALIKE, SpecError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -196,10 +196,10 @@ class Matrix(_Model):
             return _canonical_release(text)
         except ValueError as error:
             known = self.releases("extended")
-            near = get_close_matches(text, known, n=1, cutoff=0.0)
+            near = get_close_matches(text, known, n=1, cutoff=ALIKE)
             raise SpecError(
                 f"PyTorch release: must be a version like {known[-1]}: {error} (got {text!r})",
-                hint=f"did you mean {near[0]}?",
+                hint=f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}",
             ) from None
 
     def cells(
@@ -288,7 +288,12 @@ def explain(error: ValidationError, model: type[BaseModel], place: str = "") -> 
         model: The model that it checked.
         place: Of the table in its file; empty for the whole file.
     """
-    return [_explain(mistake, model, place) for mistake in error.errors(include_url=False)]
+    return [
+        _explain(mistake, model, place)
+        for mistake in error.errors(include_url=False)
+        # pydantic counts only the valid items of a list, and the others are told already.
+        if not (mistake["type"] == "too_short" and mistake["input"])
+    ]
 
 
 def _explain(mistake: Any, model: type[BaseModel], table: str) -> str:  # noqa: ANN401  (pydantic's)

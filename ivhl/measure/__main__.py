@@ -7,20 +7,19 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ivhl.errors import IvhlError
-from ivhl.measure.runner import Run, Step, run_cases, this_machine
-from ivhl.records import Cell, RunRecord
-from ivhl.workload import load_workloads, select_cases
+from ivhl.errors import IvhlError, ResultsError
+from ivhl.measure.process import memory_limit
+from ivhl.measure.runner import DEADLINE_S, Run, Step, run_cases, this_cell, this_machine
+from ivhl.workload import check_memory, load_workloads, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ivhl.records import RunRecord
     from ivhl.workload import Case
 
 
@@ -31,42 +30,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the cases asked for in this very interpreter and write their records."""
     arguments = parser().parse_args(argv)
     try:
-        workloads = load_workloads(arguments.workloads)
-        cases = select_cases(
-            workloads,
-            names=arguments.workload,
-            size=arguments.size,
-            variant=arguments.variant,
-            device=arguments.device,
-        )
-        machine = this_machine(arguments.machine)
+        return measure(arguments)
     except IvhlError as error:
         print(
             f"error: {error}", f"next: {error.hint}" * bool(error.hint), sep="\n", file=sys.stderr
         )
         return error.exit_code
+
+
+def measure(arguments: argparse.Namespace) -> int:
+    """Do what the arguments ask for.
+
+    Raises:
+        IvhlError: If they ask for something that is not there, or records cannot be written.
+    """
+    cases = select_cases(
+        load_workloads(arguments.workloads),
+        names=arguments.workload,
+        size=arguments.size,
+        variant=arguments.variant,
+        device=arguments.device,
+    )
     if arguments.list:
         print(json.dumps([c.name for c in cases], indent=1))
         return 0
-    try:
-        torch = version("torch").split("+")[0]
-    except PackageNotFoundError:
-        print(
-            "error: torch is not installed here",
-            f"next: {sys.executable} -m pip install torch",
-            sep="\n",
-            file=sys.stderr,
-        )
-        return 2
-    free_threaded = "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-    python = f"{sys.version_info.major}.{sys.version_info.minor}{free_threaded}"
+    limit = None
+    if arguments.memory_limit is not None:
+        limit = int(arguments.memory_limit * 2**30)
+    if arguments.device == "cpu":
+        check_memory(cases, limit or memory_limit())
     out = Path(arguments.out).resolve()
     run = Run(
         project=arguments.project,
         commit=arguments.commit or current_commit(),
         workloads=arguments.workloads,
-        cell=Cell(id=f"py{python}-torch{torch}", python=python, torch=torch, lock_sha256=None),
-        machine=machine,
+        cell=this_cell(),
+        machine=this_machine(arguments.machine),
         results=str(out),
         scratch=str(out / ".scratch"),
         repeat=f"python -m ivhl.measure --out DIR --workloads {arguments.workloads}",
@@ -75,17 +74,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         quick=arguments.quick,
         force=arguments.force,
         deadline_s=arguments.deadline,
+        memory_limit=limit,
     )
     try:
         run_cases(run, cases, show)
     except OSError as error:
-        print(
-            f"error: {error}",
-            "next: name a folder that can be written with --out",
-            sep="\n",
-            file=sys.stderr,
-        )
-        return 5
+        raise ResultsError(
+            str(error), hint="name a folder that can be written with --out"
+        ) from error
     print(f"records: {run.record_file}")
     return 0
 
@@ -105,7 +101,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--project", default="ivhl")
     p.add_argument("--commit", default="", help="40 hex digits; asked of git when not given")
-    p.add_argument("--deadline", type=positive(float), default=600.0, metavar="SECONDS")
+    p.add_argument("--deadline", type=positive(float), default=DEADLINE_S, metavar="SECONDS")
+    p.add_argument("--memory-limit", type=positive(float), metavar="GIB")
     p.add_argument("--list", action="store_true", help="print the cases and stop")
     return p
 

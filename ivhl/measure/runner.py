@@ -11,19 +11,20 @@ import os
 import re
 import shutil
 import sys
+import sysconfig
 import tempfile
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import distributions
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ivhl.errors import SpecError
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import Job, choose_clock
-from ivhl.measure.process import Ending, run_group, tail, total_bytes
+from ivhl.measure.process import Ending, memory_limit, run_group, tail
 from ivhl.records import (
     SCHEMA,
     Arm,
@@ -55,6 +56,11 @@ RunKey = tuple[str, str, str | None, int, bool, str]
 
 # What runs in a cell beside the project, and must be the same for every commit under test.
 INSTRUMENT = ("__init__.py", "errors.py", "records.py", "workload.py", "measure")
+
+# glibc gives large blocks back to the kernel or keeps them by a threshold that moves with what the
+# process freed before; the same eager code then takes 0.5 or 2 ms. This is where it moves to.
+ALLOCATOR = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=67108864"
+DEADLINE_S = 600.0
 
 # What a cell gets of the caller's environment. Everything else that could change what is measured
 # (OMP_*, TORCH*, LD_PRELOAD, ...) stays outside; of PYTHON* only the path of modules is kept.
@@ -100,7 +106,7 @@ class Run:
     threads: int = 1
     quick: bool = False
     force: bool = False
-    deadline_s: float = 600.0
+    deadline_s: float = DEADLINE_S
     memory_limit: int | None = None
 
     @property
@@ -289,7 +295,7 @@ def run_stage(run: Run, case: Case, folder: Path, stage: str, seed: Seed) -> End
         environment=case_environment(run, folder),
         output=folder / f"{stage}.txt",
         deadline_s=run.deadline_s,
-        memory_limit=run.memory_limit or int(0.9 * total_bytes()),
+        memory_limit=run.memory_limit or memory_limit(),
     )
 
 
@@ -308,6 +314,9 @@ def case_environment(run: Run, folder: Path) -> dict[str, str]:
         ),
         "PYTHONUNBUFFERED": "1",
         "PYTHONHASHSEED": "0",
+        "GLIBC_TUNABLES": ALLOCATOR,
+        # For ivhl.compile of the commit under test: eager code must not be timed as compiled.
+        "IVHL_MEASURING": "1",
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
@@ -477,6 +486,10 @@ def repeat_command(run: Run, case: Case) -> str:
         words.append(f"--device {run.device}")
     if run.quick:
         words.append("--quick")
+    if run.deadline_s != DEADLINE_S:
+        words.append(f"--deadline {run.deadline_s:g}")
+    if run.memory_limit is not None:
+        words.append(f"--memory-limit {run.memory_limit / 2**30:g}")
     return " ".join([*words, "--force"])
 
 
@@ -496,6 +509,23 @@ def installed_packages() -> tuple[str, ...]:
     return tuple(
         sorted({f"{d.name.lower().replace('_', '-')}=={d.version}" for d in distributions()})
     )
+
+
+def this_cell() -> Cell:
+    """Return this very interpreter as a cell that no lock describes.
+
+    Raises:
+        SpecError: If torch is not installed.
+    """
+    try:
+        torch = version("torch").split("+")[0]
+    except PackageNotFoundError:
+        raise SpecError(
+            "torch is not installed here", hint=f"{sys.executable} -m pip install torch"
+        ) from None
+    free_threaded = "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    python = f"{sys.version_info.major}.{sys.version_info.minor}{free_threaded}"
+    return Cell(id=f"py{python}-torch{torch}", python=python, torch=torch, lock_sha256=None)
 
 
 def this_machine(name: str) -> Machine:

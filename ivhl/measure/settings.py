@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ivhl.measure.runner import Run
+from ivhl.measure.runner import DEADLINE_S, Run
 from ivhl.records import Cell, Machine
 from ivhl.workload import Case, load_workloads, select_cases
 
@@ -45,7 +45,7 @@ class Settings:
     threads: int = 1
     quick: bool = False
     force: bool = False
-    deadline_s: float = 600.0
+    deadline_s: float = DEADLINE_S
     memory_limit: int | None = None
 
     def run_in(self, cell: Cell, commit: str) -> Run:

@@ -41,6 +41,9 @@ class Effort:
     max_rounds: int
 
 
+# Wall time of a block over what its own clock may say: above what a busy machine causes.
+MOST_WALL_PER_BLOCK = 10
+
 FULL = Effort(block_s=0.02, total_s=6.0, min_rounds=15, max_rounds=101)
 QUICK = Effort(block_s=0.005, total_s=1.0, min_rounds=9, max_rounds=31)
 
@@ -64,13 +67,20 @@ def time_block(call: Callable[[], Any], calls: int, clock: Clock) -> float:
 
 
 def block_length(call: Callable[[], Any], clock: Clock, block_s: float) -> int:
-    """Return how many calls take about ``block_s``, found by doubling; warms the arm up too."""
+    """Return how many calls take about ``block_s``, found by doubling; warms the arm up too.
+
+    A call that waits (for a lock, a file, another process) spends no CPU time, and no number of
+    calls would fill the block; the wall clock then ends the search.
+    """
     call()
     calls = 1
     while True:
+        began = time.perf_counter()
         per_call = time_block(call, calls, clock)
         if per_call * calls >= block_s / 2:
             return max(1, round(block_s / per_call))
+        if time.perf_counter() - began >= MOST_WALL_PER_BLOCK * block_s:
+            return calls
         calls *= 2
 
 
@@ -93,7 +103,9 @@ def time_arms(
     """
     calls = {name: block_length(call, clock, effort.block_s) for name, call in arms.items()}
     # Once more in the order of the rounds: calibration left the last arm warm and the first cold.
+    began = time.perf_counter()
     round_s = sum(time_block(call, calls[n], clock) * calls[n] for n, call in arms.items())
+    round_s = max(round_s, (time.perf_counter() - began) / MOST_WALL_PER_BLOCK)
     wanted = int(effort.total_s / max(round_s, 1e-9))
     rounds = min(max(wanted, effort.min_rounds), effort.max_rounds)
     samples: dict[str, list[float]] = {name: [] for name in arms}

@@ -82,12 +82,12 @@ def publish(root: Path, output: Path) -> Published:
         written.write_text(json.dumps(conf), encoding="utf-8")
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
+            new = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}-new-"))
         except OSError as error:
             raise ResultsError(
-                f"{output.parent} cannot be made: {error}",
+                f"nothing can be made in {output.parent}: {error}",
                 hint="give another folder with --output",
             ) from error
-        new = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}-new-"))
         try:
             said = _run_asv(root, written, new)
             _swap(new, output)

@@ -215,12 +215,18 @@ def _changes(rows: Sequence[Row]) -> Iterator[str]:
         key=lambda row: release_key(row.torch),
     )
     for before, after in pairwise(measured):
+        if _instrument(before) != _instrument(after):
+            continue  # a change of method is no change of the release
         moves = {
             side: _seconds(after, side) / _seconds(before, side) for side in ("eager", "compiled")
         }
         if any(abs(log2(move)) > log2(TOLD_FROM) for move in moves.values()):
             told = ", ".join(f"{side} {_moved(move)}" for side, move in moves.items())
             yield f"Python {after.python}, PyTorch {before.torch} to {after.torch}: {told}"
+
+
+def _instrument(row: Row) -> str:
+    return row.record.conditions.instrument if row.record else ""
 
 
 def _seconds(row: Row, side: str) -> float:

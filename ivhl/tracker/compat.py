@@ -13,13 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.records import FailureClass, Interval, RunRecord
-    from ivhl.workload import Case
+    from ivhl.workload import Case, Workload
 
 Status = Literal["works", "slow", "wrong", "unsupported", "unavailable", "failed", "not_run"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
-# Failures that say nothing about the PyTorch release: our mistake, or the workload's.
-_BLAMELESS: frozenset[FailureClass] = frozenset({"environment", "build", "inputs", "reference"})
+# Failures that say nothing about the PyTorch release: our mistake, the workload's, or a limit that
+# this machine or this run set.
+_BLAMELESS: frozenset[FailureClass] = frozenset(
+    {"environment", "build", "inputs", "reference", "timeout", "out_of_memory"}
+)
 _STATUS_OF: dict[FailureClass, Status] = {
     "support_gate": "unsupported",
     "unavailable": "unavailable",
@@ -99,6 +102,7 @@ class Support:
         first_good: Oldest release that works.
         last_bad: Newest release that does not, and how.
         good_since: Oldest release from which every one tried works, the newest included.
+        undecided: Releases that failed by no fault of theirs, and how.
     """
 
     series: Series
@@ -107,6 +111,7 @@ class Support:
     last_bad: str | None
     last_bad_status: Status | None
     good_since: str | None
+    undecided: tuple[tuple[str, FailureClass], ...] = ()
 
 
 def release_key(version: str) -> tuple[bool, Version, str]:
@@ -149,6 +154,7 @@ def compat_rows(
     cells: Sequence[CellLike] = (),
     unavailable: Mapping[str, str] | None = None,
     cases: Sequence[Case] = (),
+    workloads: Sequence[Workload] = (),
     commit_order: Sequence[str] = (),
 ) -> tuple[Row, ...]:
     """Return what works where: the newest record of each case, and the cases that have none.
@@ -162,9 +168,12 @@ def compat_rows(
         cells: Cells of the matrix.
         unavailable: Cell id to why there is nothing to install; a record counts for more.
         cases: Cases that should have been run.
+        workloads: What the project asks now; ``retired`` records of it have no row.
         commit_order: Commits, oldest first; see ``latest_per_case``.
     """
-    newest = latest_per_case(records, commit_order)
+    records = tuple(records)
+    gone = set(map(id, retired(records, workloads)))
+    newest = latest_per_case((r for r in records if id(r) not in gone), commit_order)
     names = {cell.id: (cell.python, cell.torch) for cell in cells}
     for record in newest:
         names.setdefault(record.cell.id, (record.cell.python, record.cell.torch))
@@ -186,6 +195,26 @@ def compat_rows(
                 else _row(known)
             )
     return tuple(sorted(rows, key=_row_key))
+
+
+def retired(records: Iterable[RunRecord], workloads: Sequence[Workload]) -> tuple[RunRecord, ...]:
+    """Return the records of cases that the project no longer has; none if ``workloads`` is empty.
+
+    They are history: nobody can run them again, so they say nothing about what works now.
+    """
+    asked = {
+        (workload.name, workload.version, variant.name, device)
+        for workload in workloads
+        for variant in workload.variants
+        for device in variant.devices
+    }
+    return tuple(
+        record
+        for record in records
+        if workloads
+        and (record.workload, record.workload_version, record.variant, device_type(record))
+        not in asked
+    )
 
 
 def _series_of(record: RunRecord) -> Series:
@@ -242,7 +271,8 @@ def _row(record: RunRecord) -> Row:
 def support(rows: Iterable[Row]) -> tuple[Support, ...]:
     """Return, per series and Python, the first good and the last bad PyTorch release.
 
-    A case that was not run, or that failed by no fault of PyTorch, decides nothing.
+    A case that was not run decides nothing, and neither does one that failed by no fault of
+    PyTorch.
     """
     groups: dict[tuple[Series, str], list[Row]] = {}
     for row in rows:
@@ -256,10 +286,10 @@ def support(rows: Iterable[Row]) -> tuple[Support, ...]:
 
 
 def _support(series: Series, python: str, rows: Iterable[Row]) -> Support:
-    tried = sorted(
-        (r for r in rows if r.status != "not_run" and r.failure_class not in _BLAMELESS),
-        key=lambda row: release_key(row.torch),
+    run = sorted(
+        (row for row in rows if row.status != "not_run"), key=lambda row: release_key(row.torch)
     )
+    tried = [row for row in run if not _is_blameless(row)]
     good = [row for row in tried if row.status == "works"]
     bad = [row for row in tried if row.status != "works"]
     since = None
@@ -274,4 +304,15 @@ def _support(series: Series, python: str, rows: Iterable[Row]) -> Support:
         last_bad=bad[-1].torch if bad else None,
         last_bad_status=bad[-1].status if bad else None,
         good_since=since,
+        undecided=tuple(
+            (row.torch, row.failure_class)
+            for row in run
+            if row.failure_class is not None and _is_blameless(row)
+        ),
     )
+
+
+def _is_blameless(row: Row) -> bool:
+    """Say whether the case failed by no fault of PyTorch; a SIGKILL comes from outside."""
+    killed = row.record and row.record.failure and row.record.failure.exception == "SIGKILL"
+    return row.failure_class in _BLAMELESS or bool(killed)

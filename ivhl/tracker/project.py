@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ivhl.matrix.spec import CellSpec
+    from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.records import RunRecord
     from ivhl.workload import Case, Workload
 
@@ -30,6 +30,7 @@ class State:
 
     Attributes:
         problems: What could not be read, a line each; everything else is there.
+        cells: The default tier, and of the others every Python of a release that has records.
         unavailable: Cell id to why there is nothing to install.
         cases: What should have been run: every workload at its default size.
         commit_order: Commits up to HEAD, oldest first.
@@ -62,7 +63,7 @@ def load_state(root: Path, results: Path) -> State:
     except SpecError as error:
         problems.append(str(error))
     try:
-        cells = load_matrix(root / MATRIX).cells()
+        cells = _cells(load_matrix(root / MATRIX), loaded.records)
     except SpecError as error:
         problems.append(str(error))
     for cell in cells:
@@ -82,6 +83,16 @@ def load_state(root: Path, results: Path) -> State:
         workloads=workloads,
         cases=_cases(workloads, loaded.records),
         commit_order=commit_order(root),
+    )
+
+
+def _cells(matrix: Matrix, records: Iterable[RunRecord]) -> tuple[CellSpec, ...]:
+    """Return the default tier, and of the others every Python of a release that has records."""
+    recorded = {record.cell.torch for record in records}
+    return tuple(
+        cell
+        for cell in matrix.cells(tier="extended")
+        if matrix.tier(cell.torch) == "default" or cell.torch in recorded
     )
 
 

@@ -110,7 +110,9 @@ def _entry(row: Row, reasons: dict[str, int]) -> Text:
     if row.status == "not_run":
         return Text("not run", style)
     if row.speedup is not None:
-        return Text(f"{row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}]", style)
+        slow = " slow" if row.status == "slow" else ""
+        interval = f"[{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
+        return Text(f"{row.speedup:.2f}x {interval}{slow}", style)
     exception = row.record.failure.exception if row.record and row.record.failure else ""
     reason = f"{row.failure_class}: {exception}{': ' if exception else ''}"
     number = reasons.setdefault(reason + short_message(row.message), len(reasons) + 1)

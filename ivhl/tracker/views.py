@@ -16,6 +16,7 @@ from ivhl.tracker.compat import (
     format_speedup,
     python_key,
     release_key,
+    retired,
     status_of,
     support,
 )
@@ -212,6 +213,7 @@ class CompatibilityView:
     tallies: tuple[Tally, ...]
     causes: tuple[Cause, ...]
     workloads: tuple[WorkloadView, ...]
+    retired: tuple[str, ...]
     reasons: tuple[Reason, ...]
     environments: tuple[Environment, ...]
 
@@ -245,7 +247,16 @@ def rows_of(state: State) -> tuple[Row, ...]:
         cells=state.cells,
         unavailable=state.unavailable,
         cases=state.cases,
+        workloads=state.workloads,
         commit_order=state.commit_order,
+    )
+
+
+def retired_cases(state: State) -> tuple[str, ...]:
+    """Return the cases that were measured once and that the project no longer has."""
+    gone = retired(state.records, state.workloads)
+    return tuple(
+        sorted({f"{r.workload}/{r.size}/{r.variant} (version {r.workload_version})" for r in gone})
     )
 
 
@@ -286,6 +297,7 @@ def compatibility_view(state: State, rows: Sequence[Row], page: PageView) -> Com
             WorkloadView(name, *_about(state, name), _matrices(group), _not_run(group))
             for name, group in _by_workload(state, rows).items()
         ),
+        retired=retired_cases(state),
         reasons=tuple(_reason(row, environments, past) for row in told),
         environments=tuple(environments.values()),
     )
@@ -576,6 +588,7 @@ def _run(record: RunRecord) -> Iterable[Fact]:
     yield Fact("kind of run", "quick: few samples" if conditions.quick else "full")
     yield Fact("mode, dtype", f"{record.mode}, {record.dtype}")
     yield Fact("device", conditions.device)
+    yield Fact("instrument", conditions.instrument)
     yield Fact("threads, clock", f"{conditions.threads}, {conditions.clock}")
     if conditions.load_average is not None:
         yield Fact("load before the run", f"{conditions.load_average:.2f}")

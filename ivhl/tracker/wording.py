@@ -80,11 +80,21 @@ def memory(value: int) -> str:
     return f"{size:.3g} GiB"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return e.g. ``1 cell`` or ``3 cells``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def support_sentence(found: Support) -> str:
     """Return which releases can be used, in one line."""
+    undecided = ", ".join(f"{torch} ({name.replace('_', ' ')})" for torch, name in found.undecided)
+    return _decided(found) + (f"; undecided: {undecided}" if undecided else "")
+
+
+def _decided(found: Support) -> str:
     bad = f"{found.last_bad} ({STATUS_WORDS[found.last_bad_status or 'failed']})"
     if found.first_good is None and found.last_bad is None:
-        return "nothing tried yet"
+        return "nothing decided yet"
     if found.first_good is None:
         return f"no good release; last bad {bad}"
     if found.last_bad is None:

@@ -18,6 +18,7 @@ from ivhl.records import (
     OutputError,
     RunRecord,
 )
+from ivhl.workload import Workload
 
 if TYPE_CHECKING:
     from ivhl.records import FailureClass, Phase
@@ -33,6 +34,18 @@ _NOT_MEASURED: dict[str, Any] = {
     "memory": None,
 }
 
+EMPTY_WORKLOAD = Workload(
+    name="ops.empty",
+    version=1,
+    title="Nothing",
+    sizes={"small": 1},
+    default_size="small",
+    make_inputs="m:f",
+    eager="m:f",
+    reference="m:f",
+    outputs=("y",),
+    variants=(),
+)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 

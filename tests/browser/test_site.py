@@ -110,7 +110,7 @@ def test_the_regression_is_in_the_reason_and_in_asv(watched: Watched, address: s
 def test_graph_breaks_recompiles_and_errors_are_told(watched: Watched, site: Path) -> None:
     page = watched.page
     page.goto((site / "compatibility.html").as_uri())
-    page.locator(cell("3.12", "2.9.1", "mlff.energy_forces/small/default")).click()
+    page.locator(cell("3.12", "2.9.1", "mlff.energy_forces/small/naive-compiled")).click()
     text = page.locator("dialog[open]").inner_text()
     assert "Tensor.item() in pair_list, painn.py:88" in text
     assert "tensor 'edges' size mismatch" in text
@@ -124,10 +124,10 @@ def test_graph_breaks_recompiles_and_errors_are_told(watched: Watched, site: Pat
 def test_text_of_exceptions_is_text(watched: Watched, site: Path) -> None:
     page = watched.page
     page.goto((site / "compatibility.html").as_uri())
-    page.locator(cell("3.12", "2.6.0", "mlff.energy_forces/small/default")).click()
+    page.locator(cell("3.12", "2.6.0", "mlff.energy_forces/small/naive-compiled")).click()
     assert page.locator("dialog[open] pre.said").inner_text() == SCRIPT
     page.keyboard.press("Escape")
-    page.locator(cell("3.13", "2.6.0", "mlff.energy_forces/small/default")).click()
+    page.locator(cell("3.13", "2.6.0", "mlff.energy_forces/small/naive-compiled")).click()
     page.locator("dialog[open]").get_by_text("End of the output").click()
     assert page.locator("dialog[open] details pre").inner_text() == IMAGE
     assert page.evaluate("window.broken") is None

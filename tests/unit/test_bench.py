@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -14,32 +16,34 @@ from rich.console import Console
 from ivhl.bench import (
     check_device,
     check_room,
+    end_session,
+    lock_of,
     only_run_here,
     resolve_commit,
+    session_of,
     write_configuration,
 )
 from ivhl.bench.progress import Display, minutes
 from ivhl.errors import ResultsError, SpecError
-from ivhl.measure.runner import is_final, newest_keys, this_machine
+from ivhl.matrix.locks import lock_state
+from ivhl.matrix.spec import load_matrix
+from ivhl.measure.runner import (
+    case_environment,
+    is_final,
+    newest_keys,
+    repeat_command,
+    this_machine,
+)
 from ivhl.measure.settings import Settings, read_settings, write_settings
 from ivhl.measure.suite import value, values_in
 from ivhl.records import Cell, Machine, append_record
-from ivhl.workload import Variant, Workload, select_cases
-from tests.browser.synthetic import make_failure, make_record
+from ivhl.workload import Variant, select_cases
+from tests.browser.project import git
+from tests.browser.synthetic import EMPTY_WORKLOAD, make_failure, make_record
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-WORKLOAD = Workload(
+WORKLOAD = replace(
+    EMPTY_WORKLOAD,
     name="ops.one",
-    version=1,
-    title="One",
-    sizes={"small": 1},
-    default_size="small",
-    make_inputs="m:f",
-    eager="m:f",
-    reference="m:f",
-    outputs=("x",),
     variants=(Variant(name="a", call="m:f"), Variant(name="b", call="m:f")),
 )
 CASES = select_cases([WORKLOAD])
@@ -199,6 +203,46 @@ def test_a_cell_that_could_not_be_made_is_tried_again(failure_class: str, final:
     assert is_final({"failure_class": failure_class, "exception": ""}) is final
 
 
+def test_the_command_of_a_record_repeats_its_limits(tmp_path: Path) -> None:
+    cell = Cell(id="c", python="3.12", torch="2.6.0", lock_sha256=None)
+    plain = settings(tmp_path).run_in(cell, "0" * 40)
+    assert "--deadline" not in repeat_command(plain, CASES[0])
+    limited = replace(plain, deadline_s=30.5, memory_limit=3 << 29, quick=True)
+    assert repeat_command(limited, CASES[0]) == (
+        "nox -s bench-3.12 -- --torch 2.6.0 --commit 00000000 --workload ops.one --size small "
+        "--variant a --quick --deadline 30.5 --memory-limit 1.5 --force"
+    )
+
+
+def test_a_case_sees_a_fixed_allocator_and_none_of_the_callers_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    cell = Cell(id="c", python="3.12", torch="2.6.0", lock_sha256=None)
+    seen = case_environment(settings(tmp_path).run_in(cell, "0" * 40), tmp_path)
+    assert "mmap_threshold=33554432" in seen["GLIBC_TUNABLES"]
+    assert seen["OMP_NUM_THREADS"] == "1"
+    assert seen["IVHL_MEASURING"] == "1"
+
+
+def test_a_lock_made_for_this_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[2]
+    matrix = load_matrix(root / "envs" / "matrix.toml")
+    there = matrix.cells()[0]
+    sink = StringIO()
+    console = Console(file=sink, width=200)
+    assert lock_of(root, matrix, there, console).kind == "locked"
+    assert sink.getvalue() == ""
+    state = lock_state(root, there)
+    monkeypatch.setattr(
+        "ivhl.bench.ensure_lock",
+        lambda root, *_: replace(state, path=root / "envs" / "locks" / "new.txt"),
+    )
+    lock_of(tmp_path, matrix, there, console)
+    assert f"{there.id} had no lock; made envs/locks/new.txt: commit it" in sink.getvalue()
+
+
 def test_a_record_of_another_schema_answers_nothing(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     record = make_record()
@@ -254,3 +298,40 @@ def test_values_of_another_lock_or_device_are_not_read(tmp_path: Path) -> None:
 
 def test_a_case_that_was_not_run_is_not_applicable() -> None:
     assert value({}, "ops.one/small/a", "speedup") != value({}, "ops.one/small/a", "speedup")
+
+
+def test_what_a_killed_asv_started_is_ended() -> None:
+    # As asv does: a child in a process group of its own, in the session that was begun for asv.
+    child = "import os, time; os.setpgid(0, 0); print(os.getpid(), flush=True); time.sleep(600)"
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]).wait()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        left = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    assert session_of(process.pid) == [left]
+    end_session(process)
+    status = Path(f"/proc/{left}/status")
+    # Where nobody reaps orphans it stays as a zombie.
+    assert not status.exists() or "zombie" in status.read_text(encoding="ascii")
+
+
+def test_changed_code_is_told_and_changed_results_are_not(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "code.py").write_text("1")
+    (tmp_path / "results" / "benchmarks.json").write_text("{}")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    sink = StringIO()
+    console = Console(file=sink, width=200)
+    (tmp_path / "results" / "benchmarks.json").write_text("{ }")
+    commit = resolve_commit(tmp_path, "HEAD", console)
+    assert len(commit) == 40
+    assert sink.getvalue() == ""
+    (tmp_path / "code.py").write_text("2")
+    assert resolve_commit(tmp_path, "HEAD", console) == commit
+    assert "1 changed file(s) not committed" in sink.getvalue()

@@ -103,6 +103,14 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
+def test_a_list_whose_items_are_all_wrong_is_not_called_empty(tmp_path: Path) -> None:
+    text = VALID.replace('"2.10.0"', "2.9").replace('release = "2.9.1"', "release = 1")
+    told = mistakes(text, tmp_path)
+    assert "must not be empty" not in told
+    empty = mistakes(VALID.replace('["3.9"]', "[]"), tmp_path)
+    assert "forced.0.pythons: must not be empty (got [])" in empty
+
+
 def test_a_file_that_is_not_there_is_no_traceback(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"matrix\.toml: cannot be read"):
         load_matrix(tmp_path / "matrix.toml")
@@ -152,6 +160,9 @@ def test_a_name_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"PyTorch release: .* \(got '2\.9\.x'\)") as wrong:
         matrix.cells((), ["2.9.x"])
     assert wrong.value.hint == "did you mean 2.9.1?"
+    with pytest.raises(SpecError) as silly:
+        matrix.cells((), ["banana"])
+    assert silly.value.hint == "known: 2.9.1, 2.10.0"
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,16 @@ def test_memory_of_children_counts(tmp_path: Path) -> None:
     assert run(code, tmp_path, memory_limit=200 << 20).how == "memory"
 
 
+def test_memory_that_forked_workers_share_counts_once(tmp_path: Path) -> None:
+    code = (
+        "import os, time\nx = bytearray(b'x') * (300 << 20)\n"
+        "for _ in range(3):\n    if not os.fork():\n        time.sleep(60)\n"
+        "time.sleep(1)"
+    )
+    assert run(code, tmp_path, memory_limit=600 << 20).how == "exit"
+    assert run(code, tmp_path, memory_limit=200 << 20).how == "memory"
+
+
 def test_workers_left_behind_are_ended_and_do_not_hold_the_run_up(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     child = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -82,6 +83,21 @@ def test_the_collector_is_off_while_timing_and_on_again_afterwards() -> None:
     with pytest.raises(ValueError, match="late"):
         time_arms({"a": fail_later}, clock="wall", effort=effort, seed=0)
     assert gc.isenabled()
+
+
+def test_a_call_that_only_waits_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    elapsed = [0.0]
+
+    def wait() -> None:
+        elapsed[0] += 0.001
+
+    idle = SimpleNamespace(perf_counter=lambda: elapsed[0], process_time_ns=lambda: 0)
+    monkeypatch.setattr("ivhl.measure.timing.time", idle)
+    # Ten times the block, 20 ms, end it: 16 calls take 16 ms, 32 take 32.
+    assert block_length(wait, "cpu", 0.002) == 32
+    effort = Effort(block_s=0.002, total_s=0.01, min_rounds=3, max_rounds=1000)
+    arms = time_arms({"a": wait}, clock="cpu", effort=effort, seed=0)
+    assert len(arms["a"].samples_s) == 3
 
 
 def test_a_slow_call_makes_blocks_of_one() -> None:

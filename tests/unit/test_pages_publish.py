@@ -157,3 +157,8 @@ def test_records_alone_are_enough(root: Path) -> None:
 def test_a_project_without_asv_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"no asv\.conf\.json"):
         publish(tmp_path, tmp_path / "site")
+
+
+def test_a_place_where_nothing_can_be_made_is_named(root: Path) -> None:
+    with pytest.raises(ResultsError, match="nothing can be made in /proc"):
+        publish(root, Path("/proc/site"))

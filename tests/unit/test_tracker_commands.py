@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.errors import UnknownNameError
+from ivhl.errors import ResultsError, UnknownNameError
+from ivhl.tracker.project import load_state
 from tests.browser.project import make_project
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ def test_compat_for_people_fits_and_explains() -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "Dynamo is not supported on Python 3.14+" in " ".join(text.split())
     assert "first good 2.6.0;" in text
+    assert "releases that work on bench, cpu" in text
 
 
 def test_results_lists_records_as_they_are_stored() -> None:
@@ -72,6 +75,16 @@ def test_a_name_that_nothing_has_is_refused_with_the_nearest() -> None:
     assert "ops.gp_evolve" in error.value.hint
 
 
+@pytest.mark.parametrize("command", ["compat", "results"])
+def test_a_results_folder_that_is_not_there_is_refused(command: str) -> None:
+    with pytest.raises(ResultsError, match=r"--results: must be a folder \(got 'nowhere'\)"):
+        run(command, "--results", "nowhere")
+
+
+def test_the_version_is_the_packages() -> None:
+    assert run("--version").stdout == f"ivhl {version('ivhl')}\n"
+
+
 def test_an_unreadable_record_is_a_warning(root: Path) -> None:
     torn = root / "results" / "bench" / "records" / "torn.jsonl"
     torn.write_text("{")
@@ -82,3 +95,19 @@ def test_an_unreadable_record_is_a_warning(root: Path) -> None:
         assert any(row["status"] == "works" for row in json.loads(done.stdout))
     finally:
         torn.unlink()
+
+
+def test_a_release_of_the_extended_tier_is_shown_once_it_has_records(root: Path) -> None:
+    matrix = root / "envs" / "matrix.toml"
+    text = matrix.read_text(encoding="utf-8")
+    assert '"2.4.1", tier = "default"' in text
+    changed = text.replace('"2.4.1", tier = "default"', '"2.4.1", tier = "extended"').replace(
+        "torch = [", 'torch = [\n  {release = "2.3.1", tier = "extended"},'
+    )
+    matrix.write_text(changed, encoding="utf-8")
+    try:
+        cells = {cell.id for cell in load_state(root, root / "results").cells}
+    finally:
+        matrix.write_text(text, encoding="utf-8")
+    assert {"py3.12-torch2.4.1", "py3.13-torch2.4.1", "py3.12-torch2.9.1"} <= cells
+    assert not any("2.3.1" in cell for cell in cells)

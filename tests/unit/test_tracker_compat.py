@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,9 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.records import FAILURE_CLASSES, FailureClass, Interval
-from ivhl.tracker.compat import STATUSES, compat_rows, is_slow, release_key, status_of, support
-from ivhl.workload import Case, Variant, Workload
-from tests.browser.synthetic import FakeCell, interval, make_failure, make_record
+from ivhl.tracker.compat import (
+    STATUSES,
+    compat_rows,
+    is_slow,
+    release_key,
+    retired,
+    status_of,
+    support,
+)
+from ivhl.tracker.wording import support_sentence
+from ivhl.workload import Case, Variant
+from tests.browser.synthetic import EMPTY_WORKLOAD, FakeCell, interval, make_failure, make_record
 
 if TYPE_CHECKING:
     from ivhl.records import RunRecord
@@ -101,16 +111,9 @@ def test_a_record_counts_for_more_than_a_lock_that_went_away() -> None:
 
 
 def test_cases_never_run_are_shown_where_their_device_applies() -> None:
-    workload = Workload(
+    workload = replace(
+        EMPTY_WORKLOAD,
         name="ops.new",
-        version=1,
-        title="New",
-        sizes={"small": 1},
-        default_size="small",
-        make_inputs="m:f",
-        eager="m:f",
-        reference="m:f",
-        outputs=("y",),
         variants=(Variant(name="a", call="m:f"), Variant(name="b", call="m:f", devices=("cuda",))),
     )
     cases = [Case(workload=workload, size="small", variant=v) for v in workload.variants]
@@ -119,11 +122,38 @@ def test_cases_never_run_are_shown_where_their_device_applies() -> None:
     assert [(r.workload, r.variant, r.status, r.machine) for r in rows] == [
         ("ops.new", "a", "not_run", "")
     ]
+    assert compat_rows([make_record()], cells=cells, workloads=[workload]) == ()
     beside = compat_rows([make_record()], cells=cells, cases=cases)
     assert [(r.workload, r.status) for r in beside] == [
         ("ops.gp_evolve", "works"),
         ("ops.new", "not_run"),
     ]
+
+
+def test_what_the_project_no_longer_asks_has_no_row_and_is_named() -> None:
+    workload = replace(
+        EMPTY_WORKLOAD,
+        name="ops.gp_evolve",
+        version=2,
+        variants=(Variant(name="kept", call="m:f", devices=("cpu",)),),
+    )
+    kept = make_record(variant="kept", workload_version=2)
+    other_size = make_record(variant="kept", workload_version=2, size="huge")
+    gone = [
+        make_record(variant="dropped", workload_version=2),
+        make_record(variant="kept", workload_version=1),
+        make_record(variant="kept", workload_version=2, workload="ops.dropped"),
+        make_record(
+            variant="kept",
+            workload_version=2,
+            conditions=replace(kept.conditions, device="cuda NVIDIA H200"),
+        ),
+    ]
+    records = [kept, other_size, *gone]
+    assert retired(records, [workload]) == tuple(gone)
+    assert {row.record for row in compat_rows(records, workloads=[workload])} == {kept, other_size}
+    # A list that could not be read says nothing about what is asked.
+    assert retired(records, []) == ()
 
 
 def test_releases_sort_as_versions() -> None:
@@ -167,3 +197,25 @@ def test_our_own_mistakes_decide_nothing() -> None:
         make_record(torch="2.9.1"),
     )
     assert (found.last_bad, found.good_since) == (None, "2.9.1")
+    assert found.undecided == (("2.10.0", "build"),)
+
+
+@pytest.mark.parametrize(
+    ("failure_class", "exception", "decides"),
+    [
+        ("timeout", "", False),
+        ("out_of_memory", "", False),
+        ("crash", "SIGKILL", False),
+        ("crash", "SIGSEGV", True),
+        ("backend_compile", "torch.Error", True),
+    ],
+)
+def test_a_limit_of_ours_is_no_fault_of_pytorch(
+    failure_class: FailureClass, exception: str, *, decides: bool
+) -> None:
+    found = the_support(
+        make_record(torch="2.9.1"),
+        make_failure(failure_class, "no", exception=exception, torch="2.10.0"),
+    )
+    assert (found.last_bad == "2.10.0") is decides
+    assert ("undecided: 2.10.0" in support_sentence(found)) is not decides

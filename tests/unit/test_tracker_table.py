@@ -77,3 +77,10 @@ def test_a_message_loses_advice_but_not_its_reason() -> None:
     long = "start " + "x" * 5000 + " end"
     assert short_message(long).startswith("start ")
     assert short_message(long).endswith(" end")
+
+
+def test_slow_is_a_word_and_not_only_a_colour() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(render_results([make_record(speedup=0.5)], [FakeCell("3.12", "2.6.0")]))
+    assert isinstance(console.file, io.StringIO)
+    assert "0.50x [0.49, 0.51] slow" in console.file.getvalue()

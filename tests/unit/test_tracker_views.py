@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -14,8 +16,12 @@ from ivhl.tracker.compat import Support, compat_rows
 from ivhl.tracker.project import State
 from ivhl.tracker.views import compatibility_view, page_view, rows_of
 from ivhl.tracker.wording import memory, seconds, support_sentence
+from ivhl.workloads import WORKLOADS
 from tests.browser.demo import COMPILER_ERROR, history
 from tests.browser.synthetic import make_failure, make_record
+
+if TYPE_CHECKING:
+    from ivhl.records import RunRecord
 
 COMMITS = ("a" * 40, "b" * 40)
 
@@ -103,7 +109,7 @@ def test_cases_that_fail_alike_are_one_cause() -> None:
 @pytest.mark.parametrize(
     ("good", "bad", "since", "sentence"),
     [
-        (None, None, None, "nothing tried yet"),
+        (None, None, None, "nothing decided yet"),
         ("2.4.1", None, "2.4.1", "good in every release tried, since 2.4.1"),
         (None, "2.5.1", None, "no good release; last bad 2.5.1 (wrong)"),
         ("2.6.0", "2.5.1", "2.6.0", "first good 2.6.0; last bad 2.5.1 (wrong)"),
@@ -154,3 +160,35 @@ def test_a_speedup_that_grows_because_eager_got_slower_is_told_as_that() -> None
     )
     same = compat_rows([old, make_record(torch="2.15.0", speedup=6.0)])
     assert make_chart("c", same[0].series, same, dict.fromkeys(same, "")).changes == ()
+
+
+def test_cases_that_are_gone_are_named_and_leave_no_matrix() -> None:
+    records = (*history(COMMITS), make_record(variant="gone"))
+    state = State(
+        name="demo",
+        records=records,
+        problems=(),
+        cells=(),
+        unavailable={},
+        workloads=WORKLOADS,
+        cases=(),
+        commit_order=COMMITS,
+    )
+    view = compatibility_view(state, rows_of(state), page_view(state, "now"))
+    assert view.retired == ("ops.gp_evolve/small/gone (version 1)",)
+    shown = {matrix.variant for workload in view.workloads for matrix in workload.matrices}
+    assert shown == {"naive-compiled", "real-compiled"}
+
+
+def test_seconds_of_two_instruments_are_not_compared() -> None:
+    before, after = make_record(torch="2.6.0"), make_record(torch="2.15.0")
+    eager = replace(after.eager or Arm(calls=1, samples_s=()), samples_s=(1.0, 1.0, 1.0))
+    after = replace(after, eager=eager)
+
+    def changes(*records: RunRecord) -> tuple[str, ...]:
+        rows = compat_rows(records)
+        return make_chart("chart", rows[0].series, rows, dict.fromkeys(rows, "x")).changes
+
+    assert len(changes(before, after)) == 1
+    other = replace(after, conditions=replace(after.conditions, instrument="another"))
+    assert changes(before, other) == ()
