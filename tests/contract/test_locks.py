@@ -42,7 +42,7 @@ def test_each_lock_holds_torch_with_its_closure_and_what_the_cell_needs(cell: Ce
         assert f"torch=={cell.torch}" in state.message
         assert not state.pins
         return
-    tools = {"asv-runner", "flit-core"}
+    tools = {"asv-runner", "flit-core", "opt-einsum"}
     assert state.closure("torch") | tools == set(state.packages)
     assert not tools & state.closure("torch")
     assert state.packages["torch"] == cell.torch
