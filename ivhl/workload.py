@@ -53,6 +53,21 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """What a workload takes at one size.
+
+    Attributes:
+        flops: Floating point operations of the best way known to compute it.
+        bytes: Bytes that any way must move: inputs read once, outputs written once.
+        memory: Most bytes that a case holds at once, with eager and the float64 reference.
+    """
+
+    flops: float
+    bytes: float
+    memory: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
     """A question asked of every cell. Pure data.
 
@@ -72,6 +87,9 @@ class Workload:
         variants: What is compiled and timed against ``eager``.
         dtype: Floating dtype in which eager and the variants run.
         tolerance: ``tol`` of the accuracy rule (``ivhl.measure.accuracy``).
+        cost: ``"module:function"`` from the parameters of a size to its ``Cost``; the module must
+            import without torch. Without it nothing is refused for its memory, and no fraction of
+            the machine's limit is shown.
         source: Paper and equation, or upstream code.
     """
 
@@ -87,6 +105,7 @@ class Workload:
     variants: tuple[Variant, ...]
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     tolerance: float = 1e-4
+    cost: str | None = None
     source: str = ""
 
 
@@ -102,6 +121,14 @@ class Case:
     def name(self) -> str:
         """Readable and unique, e.g. ``ops.gp_evolve/medium/real-compiled``."""
         return f"{self.workload.name}/{self.size}/{self.variant.name}"
+
+    @property
+    def cost(self) -> Cost | None:
+        """What the case takes, ``None`` where its workload does not say."""
+        if self.workload.cost is None:
+            return None
+        cost: Cost = resolve(self.workload.cost)(self.workload.sizes[self.size])
+        return cost
 
 
 def resolve(reference: str) -> Any:  # noqa: ANN401  (whatever the name stands for)
@@ -211,3 +238,24 @@ def select_cases(
         for v in w.variants
         if device in v.devices and variant in (None, v.name)
     )
+
+
+def check_memory(cases: Sequence[Case], available: float) -> None:
+    """Refuse cases that cannot fit, before hours of others are measured.
+
+    Args:
+        cases: Those that say what they take are looked at.
+        available: Bytes.
+
+    Raises:
+        SpecError: If a case needs more; names every one of them.
+    """
+    gib = 2.0**30
+    needs = {f"{c.workload.name}/{c.size}": c.cost.memory for c in cases if c.cost is not None}
+    too_large = {name: need for name, need in needs.items() if need > available}
+    if too_large:
+        told = "; ".join(f"{name} needs {need / gib:.1f} GiB" for name, need in too_large.items())
+        raise SpecError(
+            f"not enough memory: {told}, and {available / gib:.1f} GiB are allowed here",
+            hint="choose a smaller --size, name other workloads, or raise --memory-limit",
+        )

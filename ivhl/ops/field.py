@@ -1,38 +1,84 @@
 """Superposition of monopole waves on a set of points.
 
 Every source radiates ``exp(i k d) / d``, the outgoing Green's function of the Helmholtz equation
-up to a constant. Distances below ``MIN_DISTANCE`` count as ``MIN_DISTANCE``, in the phase as well.
+up to a constant. Near a source it is regularised in one of three ways, each of which changes the
+distance, in the phase as well:
+
+* ``clamp``, the definition and the default: distances below ``MIN_DISTANCE`` count as that;
+* ``shift``: ``MIN_DISTANCE`` is added to every distance;
+* ``none``: nothing is changed, and a point on a source has no finite field.
 """
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import torch
+
+from ivhl.compile import get_compiled
+from ivhl.ops.elementary import cos_sin_of_turns
+from ivhl.ops.points import as_scalar, check_like, check_no_axes, check_points, check_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+Regularization = Literal["clamp", "shift", "none"]
+
 MIN_DISTANCE: Final = 0.1
 
-# sin(2 pi r) / r and cos(2 pi r) as polynomials in r^2, lowest power first, for |r| <= 1/4: exact
-# at Chebyshev points, off by 7e-9 and 2e-10 elsewhere, which is below the rounding of float32.
-_SIN_TURNS: Final = (
-    6.283185280154406,
-    -41.341680613346526,
-    81.60247636892599,
-    -76.58117264431282,
-    39.75982708575151,
-)
-_COS_TURNS: Final = (
-    0.9999999997791541,
-    -19.73920854771579,
-    64.9393464762116,
-    -85.45356476105549,
-    60.14388956138161,
-    -24.981434474478363,
-)
+
+def compute_field_superposition(  # noqa: PLR0917  (the signature is iVHL's)
+    grid_points: torch.Tensor,
+    sources: torch.Tensor,
+    frequencies: torch.Tensor,
+    amplitudes: torch.Tensor,
+    phases: torch.Tensor,
+    t: float | torch.Tensor = 0.0,
+    k: float | torch.Tensor = 1.0,
+    *,
+    regularization: Regularization = "clamp",
+) -> torch.Tensor:
+    """Return the field of all sources at every point, by a compiled loop in real arithmetic.
+
+    ``psi_n = sum_m A_m exp(i (k d_nm + w_m t + p_m)) / d_nm``, where ``d_nm`` is the distance from
+    source to point, regularised. No array of shape ``[n_points, n_sources]`` is made. Numbers of
+    points and sources, time and wave number may change from call to call without a recompile,
+    except that a single source has code of its own, and so have three, if they come first (Dynamo
+    takes equal sizes for the same size). Gradients flow to every tensor.
+
+    Args:
+        grid_points: Points, shape ``[n_points, 3]``, in units of length, float32 or float64.
+        sources: Positions of the sources, shape ``[n_sources, 3]``, in units of length.
+        frequencies: Angular frequencies ``w``, shape ``[n_sources]``, in radians per time.
+        amplitudes: Amplitudes ``A``, shape ``[n_sources]``.
+        phases: Phases ``p``, shape ``[n_sources]``, in radians.
+        t: Time: a finite number, or a tensor without axes.
+        k: Wave number, in radians per length: a finite number, or a tensor without axes.
+        regularization: What happens near a source: ``clamp``, ``shift`` or ``none`` (see above).
+
+    Returns:
+        Field, shape ``[n_points]``, the complex dtype of ``grid_points``.
+
+    Raises:
+        ValueError: If a shape, a dtype or a device is wrong, a number is not finite, or there is
+            no such regularisation.
+
+    Source:
+        Zynerji/iVHL, scripts/compiled_ops.py, ``compute_field_superposition``.
+    """
+    check_points("grid_points", grid_points)
+    t, k = as_scalar("t", t, grid_points), as_scalar("k", k, grid_points)
+    inputs = (grid_points, sources, frequencies, amplitudes, phases, t, k)
+    _check(*inputs)
+    if regularization not in _COMPILED:
+        raise ValueError(
+            f"regularization must be one of {', '.join(_COMPILED)}, got {regularization!r}"
+        )
+    if grid_points.shape[0] <= 1 or sources.shape[0] == 0:
+        # Dynamo would compile anew for sizes 0 and 1, and there is no loop to gain from.
+        return torch.complex(*field_planes(*inputs, regularization=regularization))
+    # Other strides would be other code.
+    return torch.complex(*_COMPILED[regularization](*(x.contiguous() for x in inputs)))
 
 
 def field_superposition(  # noqa: PLR0917  (inputs of a workload come in order)
@@ -42,13 +88,15 @@ def field_superposition(  # noqa: PLR0917  (inputs of a workload come in order)
     amplitudes: torch.Tensor,
     phases: torch.Tensor,
     t: torch.Tensor,
-    k: float = 1.0,
+    k: float | torch.Tensor = 1.0,
+    *,
+    regularization: Regularization = "clamp",
 ) -> torch.Tensor:
     """Return the field of all sources at every point, written as the formula reads.
 
     ``psi_n = sum_m A_m exp(i (k d_nm + w_m t + p_m)) / d_nm`` with
-    ``d_nm = max(|r_n - s_m|, 0.1)``. In float32 ``torch.cdist`` takes the route over a matrix
-    product, which loses digits far from the origin; the planes below do not.
+    ``d_nm = max(|r_n - s_m|, 0.1)``, or another regularisation. In float32 ``torch.cdist`` takes
+    the route over a matrix product, which loses digits far from the origin; the planes do not.
 
     Args:
         grid_points: Points, shape ``[n_points, 3]``, in units of length.
@@ -58,6 +106,7 @@ def field_superposition(  # noqa: PLR0917  (inputs of a workload come in order)
         phases: Phases ``p``, shape ``[n_sources]``, in radians.
         t: Time, a tensor without axes: a Python number would be compiled in as a constant.
         k: Wave number, in radians per length.
+        regularization: What happens near a source.
 
     Returns:
         Field, shape ``[n_points]``, the complex dtype of ``grid_points``.
@@ -68,8 +117,12 @@ def field_superposition(  # noqa: PLR0917  (inputs of a workload come in order)
     Source:
         Zynerji/iVHL, scripts/compiled_ops.py, ``compute_field_superposition``.
     """
-    _check(grid_points, sources, frequencies, amplitudes, phases, t)
-    d = torch.cdist(grid_points, sources).clamp(min=MIN_DISTANCE)  # [n_points, n_sources]
+    _check(grid_points, sources, frequencies, amplitudes, phases, t, k)
+    d = torch.cdist(grid_points, sources)  # [n_points, n_sources]
+    if regularization == "clamp":
+        d = d.clamp(min=MIN_DISTANCE)
+    elif regularization == "shift":
+        d = d + MIN_DISTANCE
     waves = amplitudes * torch.exp(1j * (k * d + frequencies * t + phases)) / d
     return waves.sum(dim=1)
 
@@ -81,14 +134,15 @@ def field_planes(  # noqa: PLR0917  (inputs of a workload come in order)
     amplitudes: torch.Tensor,
     phases: torch.Tensor,
     t: torch.Tensor,
-    k: float = 1.0,
+    k: float | torch.Tensor = 1.0,
+    *,
+    regularization: Regularization = "clamp",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return real and imaginary part of the same field, in real arithmetic only.
 
     Inductor has no code for complex numbers: it calls the eager kernels for each of them. Real
     arithmetic becomes one loop, in which no array of shape ``[n_points, n_sources]`` exists. In
-    float32 the phase is counted in turns, and sine and cosine share one range reduction; a library
-    sine spends most of its time on angles that do not occur here.
+    float32 the phase is counted in turns, for which sine and cosine are short polynomials.
 
     Args:
         grid_points: Points, shape ``[n_points, 3]``, in units of length.
@@ -97,7 +151,8 @@ def field_planes(  # noqa: PLR0917  (inputs of a workload come in order)
         amplitudes: Amplitudes, shape ``[n_sources]``.
         phases: Phases, shape ``[n_sources]``, in radians.
         t: Time, a tensor without axes.
-        k: Wave number, in radians per length.
+        k: Wave number, in radians per length; a tensor without axes where values change.
+        regularization: What happens near a source.
 
     Returns:
         Two planes, each of shape ``[n_points]`` and the dtype of ``grid_points``.
@@ -105,21 +160,22 @@ def field_planes(  # noqa: PLR0917  (inputs of a workload come in order)
     Raises:
         ValueError: If a shape or a dtype is wrong.
     """
-    _check(grid_points, sources, frequencies, amplitudes, phases, t)
-    x, y, z = grid_points[:, None, :].unbind(dim=-1)  # [n_points, 1]
-    source_x, source_y, source_z = sources.unbind(dim=-1)  # [n_sources]
-    dx, dy, dz = x - source_x, y - source_y, z - source_z
-    d = (dx * dx + dy * dy + dz * dz).clamp(min=MIN_DISTANCE**2).sqrt()
-    weight = amplitudes / d
+    _check(grid_points, sources, frequencies, amplitudes, phases, t, k)
     own_phase = frequencies * t + phases
     if grid_points.dtype == torch.float32:
-        own_turns = own_phase / (2.0 * math.pi)
-        turns = (k / (2.0 * math.pi)) * d + (own_turns - own_turns.round())
-        sign, cos, sin = _cos_sin_of_turns(turns)
-        weight = weight * sign
+        own_phase = own_phase * 0.15915494309189535  # 1 / (2 pi), a literal: see elementary.py
+        own_phase = own_phase - own_phase.round()
+    # Through one array, so that this is done once per source and not once per pair. It also decides
+    # where Inductor cuts the expression: with other cuts 2.5.1 keeps arrays of all pairs, or fails.
+    own_phase, amplitudes = torch.stack((own_phase, amplitudes), dim=1).unbind(dim=1)
+    d = _distances(grid_points, sources, regularization)
+    if grid_points.dtype == torch.float32:
+        sign, cos, sin = cos_sin_of_turns(k * 0.15915494309189535 * d + own_phase)
+        cos, sin = sign * cos, sign * sin
     else:
         angle = k * d + own_phase
         cos, sin = angle.cos(), angle.sin()
+    weight = amplitudes / d
     return (weight * cos).sum(dim=1), (weight * sin).sum(dim=1)
 
 
@@ -143,20 +199,40 @@ def make_field_superposition(
     return field
 
 
-def _cos_sin_of_turns(turns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the sign that both share, and cosine and sine of ``2 pi turns`` without it."""
-    half_turns = (turns + turns).round()
-    rest = turns - 0.5 * half_turns  # exact, in [-1/4, 1/4]
-    sign = 1.0 - 2.0 * half_turns + 4.0 * (0.5 * half_turns).floor()  # -1 where half_turns is odd
-    square = rest * rest
-    return sign, _polynomial(_COS_TURNS, square), rest * _polynomial(_SIN_TURNS, square)
+def _clamped_planes(*inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return field_planes(*inputs, regularization="clamp")
 
 
-def _polynomial(coefficients: tuple[float, ...], x: torch.Tensor) -> torch.Tensor:
-    value = coefficients[-1] * x + coefficients[-2]
-    for coefficient in coefficients[-3::-1]:
-        value = value * x + coefficient
-    return value
+def _shifted_planes(*inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return field_planes(*inputs, regularization="shift")
+
+
+def _bare_planes(*inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return field_planes(*inputs, regularization="none")
+
+
+# Three functions, because Dynamo counts recompiles per function.
+_COMPILED: Final[dict[str, Callable[..., tuple[torch.Tensor, torch.Tensor]]]] = {
+    "clamp": get_compiled(_clamped_planes, dynamic=True, fullgraph=True),
+    "shift": get_compiled(_shifted_planes, dynamic=True, fullgraph=True),
+    "none": get_compiled(_bare_planes, dynamic=True, fullgraph=True),
+}
+
+
+def _distances(
+    grid_points: torch.Tensor, sources: torch.Tensor, regularization: str
+) -> torch.Tensor:
+    """Return regularised distances, shape ``[n_points, n_sources]``, from direct differences."""
+    x, y, z = grid_points[:, None, :].unbind(dim=-1)  # [n_points, 1]
+    source_x, source_y, source_z = sources.unbind(dim=-1)  # [n_sources]
+    dx, dy, dz = x - source_x, y - source_y, z - source_z
+    square = dx * dx + dy * dy + dz * dz
+    if regularization == "clamp":
+        return square.clamp(min=0.01).sqrt()
+    if regularization == "shift":
+        # The square root has no gradient at zero; this one counts as 0 there.
+        return square.clamp(min=1e-37).sqrt() + 0.1
+    return square.sqrt()
 
 
 def _check(  # noqa: PLR0917  (inputs of a workload come in order)
@@ -166,33 +242,14 @@ def _check(  # noqa: PLR0917  (inputs of a workload come in order)
     amplitudes: torch.Tensor,
     phases: torch.Tensor,
     t: torch.Tensor,
+    k: float | torch.Tensor,
 ) -> None:
-    if not grid_points.dtype.is_floating_point:
-        raise ValueError(f"grid_points must be real floating point, got {grid_points.dtype}")
-    for name, points in (("grid_points", grid_points), ("sources", sources)):
-        if points.ndim != 2 or points.shape[1] != 3:  # noqa: PLR2004  (axes, and x, y, z)
-            raise ValueError(f"{name} must have shape [n, 3], got {list(points.shape)}")
-    n_sources = sources.shape[0]
-    for name, values in (
-        ("frequencies", frequencies),
-        ("amplitudes", amplitudes),
-        ("phases", phases),
-    ):
-        if values.ndim != 1 or values.shape[0] != n_sources:
-            raise ValueError(
-                f"{name} must have shape [{n_sources}], one per source, got {list(values.shape)}"
-            )
-    if t.ndim != 0:
-        raise ValueError(f"t must have no axes, got shape {list(t.shape)}")
-    for name, values in (
-        ("sources", sources),
-        ("frequencies", frequencies),
-        ("amplitudes", amplitudes),
-        ("phases", phases),
-        ("t", t),
-    ):
-        if values.dtype != grid_points.dtype:
-            raise ValueError(
-                f"{name} must have the dtype of grid_points, {grid_points.dtype}, "
-                f"got {values.dtype}"
-            )
+    check_points("grid_points", grid_points)
+    check_points("sources", sources)
+    per_source = (("frequencies", frequencies), ("amplitudes", amplitudes), ("phases", phases))
+    for name, values in per_source:
+        check_row(name, values, n=sources.shape[0], per="source")
+    scalars = (("t", t), ("k", k)) if isinstance(k, torch.Tensor) else (("t", t),)
+    for name, value in scalars:
+        check_no_axes(name, value)
+    check_like(grid_points, (("sources", sources), *per_source, *scalars))

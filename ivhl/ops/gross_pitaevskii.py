@@ -8,6 +8,7 @@ each part is solved exactly, so the norm is conserved and the error is of second
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,16 +99,19 @@ def hop_amplitudes(dt: float, *, precision: float) -> tuple[float, ...]:
     if not abs(dt) <= 1.0:
         raise ValueError(f"dt must be between -1 and 1, got {dt}")
 
-    def bessel(order: int) -> float:
-        return math.fsum(
-            (-1) ** j * dt ** (2 * j + order) / (math.factorial(j) * math.factorial(j + order))
-            for j in range(20)
-        )
-
-    amplitudes = [bessel(0), bessel(1)]
-    while abs(following := bessel(len(amplitudes))) >= precision:
+    amplitudes = [hop_amplitude(dt, 0), hop_amplitude(dt, 1)]
+    while abs(following := hop_amplitude(dt, len(amplitudes))) >= precision:
         amplitudes.append(following)
     return tuple(amplitudes)
+
+
+@functools.lru_cache(maxsize=256)
+def hop_amplitude(dt: float, order: int) -> float:
+    """Return the Bessel function ``J_order(2 dt)`` for a ``dt`` of at most 1 in size."""
+    return math.fsum(
+        (-1) ** j * dt ** (2 * j + order) / (math.factorial(j) * math.factorial(j + order))
+        for j in range(20)
+    )
 
 
 def make_gp_evolve(
@@ -150,10 +154,10 @@ def make_gp_evolve(
             return turn(re, im, dt=0.5 * dt, m2=diagonal, lam=lam, rank=rank)
 
         def step(re: torch.Tensor, im: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return turn(*_hop(re, im, amplitudes), dt=dt, m2=diagonal, lam=lam, rank=rank)
+            return turn(*hop(re, im, amplitudes), dt=dt, m2=diagonal, lam=lam, rank=rank)
 
         def last(re: torch.Tensor, im: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return turn(*_hop(re, im, amplitudes), dt=0.5 * dt, m2=diagonal, lam=lam, rank=rank)
+            return turn(*hop(re, im, amplitudes), dt=0.5 * dt, m2=diagonal, lam=lam, rank=rank)
 
         return compiler(first), compiler(step), compiler(last)
 
@@ -170,9 +174,19 @@ def make_gp_evolve(
     return evolve
 
 
-def _hop(
-    re: torch.Tensor, im: torch.Tensor, amplitudes: tuple[float, ...]
+def hop(
+    re: torch.Tensor, im: torch.Tensor, amplitudes: tuple[float, ...] | tuple[torch.Tensor, ...]
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Move a condensate along each axis by ``hop_amplitudes``.
+
+    Args:
+        re: Real part, shape ``[a, b, c]``.
+        im: Imaginary part, shape of ``re``.
+        amplitudes: As from ``hop_amplitudes``; numbers, or tensors without axes.
+
+    Returns:
+        Real and imaginary part afterwards.
+    """
     for axis in reversed(range(N_AXES)):
         moved_re = _shifted_sums(re, axis, len(amplitudes))
         moved_im = _shifted_sums(im, axis, len(amplitudes))

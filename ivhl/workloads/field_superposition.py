@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ivhl.workload import Variant, Workload
+from ivhl.workload import Cost, Variant, Workload
 
 CALLS = "ivhl.workloads.field_superposition_calls"
 
@@ -15,6 +15,20 @@ class Size:
 
     n_points: int
     n_sources: int
+
+
+def cost(size: Size) -> Cost:
+    """Count 48 operations for each pair of point and source, polynomials for sine and cosine in it.
+
+    Points, six numbers per source and the complex field must move in float32. Eager holds about
+    four complex arrays of all pairs.
+    """
+    pairs = size.n_points * size.n_sources
+    return Cost(
+        flops=48.0 * pairs,
+        bytes=12.0 * size.n_points + 24.0 * size.n_sources + 8.0 * size.n_points,
+        memory=40.0 * pairs + 100.0 * size.n_points,
+    )
 
 
 WORKLOAD = Workload(
@@ -58,5 +72,6 @@ WORKLOAD = Workload(
             devices=("cuda",),
         ),
     ),
+    cost=f"{__name__}:cost",
     source="Zynerji/iVHL, scripts/compiled_ops.py, compute_field_superposition",
 )

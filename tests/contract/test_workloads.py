@@ -6,12 +6,13 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ivhl.workload import Variant, Workload, load_workloads, resolve
-from ivhl.workloads import WORKLOADS
+from ivhl.workload import Variant, Workload, load_workloads, resolve, select_cases
+from ivhl.workloads import OPERATIONS, WORKLOADS
 
 if TYPE_CHECKING:
     import torch
@@ -31,12 +32,12 @@ pytestmark = [
 
 FEW_ELEMENTS = 1000
 
-workloads = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.name)
+workloads = pytest.mark.parametrize("workload", OPERATIONS, ids=lambda w: w.name)
 cpu_variants = pytest.mark.parametrize(
     ("workload", "variant"),
     [
         pytest.param(w, v, id=f"{w.name}-{v.name}")
-        for w in WORKLOADS
+        for w in OPERATIONS
         for v in w.variants
         if "cpu" in v.devices
     ],
@@ -84,7 +85,7 @@ def anchor_of(workload: Workload) -> Anchor:
 
 @cache
 def anchors() -> dict[str, Anchor]:
-    return {w.name: make_anchor(w) for w in WORKLOADS}
+    return {w.name: make_anchor(w) for w in OPERATIONS}
 
 
 def make_anchor(workload: Workload) -> Anchor:
@@ -122,6 +123,8 @@ def mistakes_of(outputs: list[torch.Tensor], anchor: Anchor, tolerance: float) -
 
 def test_workloads_load_as_the_project_names_them() -> None:
     assert load_workloads("ivhl.workloads:WORKLOADS") == WORKLOADS
+    assert load_workloads("ivhl.workloads:OPERATIONS") == OPERATIONS
+    assert set(map(id, WORKLOADS)) <= set(map(id, OPERATIONS))
 
 
 def test_importing_the_workloads_does_not_import_torch() -> None:
@@ -146,6 +149,24 @@ def test_sizes_grow(workload: Workload) -> None:
     pytest.importorskip("torch", reason="torch is only in the cells")
     assert list(workload.sizes)[:3] == ["small", "medium", "large"]
     assert workload.default_size in workload.sizes
+
+
+@workloads
+def test_costs_grow_with_the_size(workload: Workload) -> None:
+    costs = [
+        case.cost
+        for size in workload.sizes
+        for case in select_cases([workload], size=size, variant=workload.variants[0].name)
+    ]
+    if workload.cost is None:
+        assert costs == [None] * len(workload.sizes)
+        return
+    for smaller, larger in pairwise(costs):
+        assert smaller is not None
+        assert larger is not None
+        assert 0 < smaller.flops < larger.flops
+        assert 0 < smaller.bytes <= larger.bytes
+        assert 0 < smaller.memory <= larger.memory
 
 
 @workloads

@@ -1,0 +1,177 @@
+"""Which device to use, which precision it is good at, and where its time goes."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+BFLOAT16_CAPABILITY: Final = (8, 0)  # the first with bfloat16 in its tensor cores
+FLOAT16_CAPABILITY: Final = (7, 0)  # the first with tensor cores, which are float16
+
+
+def get_device() -> torch.device:
+    """Return the current CUDA device (NVIDIA, or AMD under ROCm) if there is one, else the CPU.
+
+    It carries its number, so it equals the ``device`` of the tensors made on it. Apple's and
+    Intel's devices are not chosen: the first has no float64, and the operations were tested on
+    neither. Whoever wants one passes tensors that are there.
+    """
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+def _as_device(device: torch.device | str | None) -> torch.device:
+    return get_device() if device is None else torch.device(device)
+
+
+def compute_capability(device: torch.device) -> tuple[int, int] | None:
+    """Return NVIDIA's compute capability, e.g. ``(9, 0)``; ``None`` for any other device.
+
+    ROCm fills the same field with AMD's numbers, which are on another scale.
+    """
+    if device.type != "cuda" or torch.version.hip:
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    return major, minor
+
+
+def autocast_dtype(device: torch.device | str | None = None) -> torch.dtype | None:
+    """Return the reduced precision in which a device is fast.
+
+    Args:
+        device: Default: ``get_device()``.
+
+    Returns:
+        bfloat16 for NVIDIA GPUs from compute capability 8.0, for AMD's, and for x86 processors
+        that multiply it in hardware (AVX512-BF16 or AMX); float16 for NVIDIA GPUs from 7.0 and for
+        Apple's; ``None`` for all others, where it would be emulated and slower than float32.
+    """
+    on = _as_device(device)
+    if on.type == "cuda":
+        capability = compute_capability(on)
+        if capability is None or capability >= BFLOAT16_CAPABILITY:
+            return torch.bfloat16
+        return torch.float16 if capability >= FLOAT16_CAPABILITY else None
+    if on.type == "cpu":
+        # PyTorch 2.5 has no public name for these two.
+        native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # noqa: SLF001
+        return torch.bfloat16 if native else None
+    return torch.float16 if on.type == "mps" else None
+
+
+def autocast_context(device: torch.device | str | None = None) -> AbstractContextManager[None]:
+    """Return ``torch.autocast`` in the precision of ``autocast_dtype``; without one, do nothing.
+
+    Complex tensors and float64 are not touched by autocast.
+
+    Args:
+        device: Default: ``get_device()``.
+    """
+    on = _as_device(device)
+    dtype = autocast_dtype(on)
+    if dtype is None:
+        return contextlib.nullcontext()
+    context: AbstractContextManager[None] = torch.autocast(on.type, dtype=dtype)
+    return context
+
+
+class Profile:
+    """What ``profile`` saw; complete once its block has ended."""
+
+    def __init__(self, profiler: torch.profiler.profile, device: torch.device) -> None:
+        self._profiler = profiler
+        self._device = device
+        self._ended = False
+
+    def table(self, *, sort_by: str | None = None, row_limit: int = 20) -> str:
+        """Return the operations as a table, the most expensive first.
+
+        Args:
+            sort_by: A column of ``torch.profiler``; default: own time on the device.
+            row_limit: Rows at most.
+
+        Raises:
+            RuntimeError: If the block has not ended.
+        """
+        own = "self_cpu_time_total" if self._device.type == "cpu" else "self_device_time_total"
+        text: str = (
+            self._finished().key_averages().table(sort_by=sort_by or own, row_limit=row_limit)
+        )
+        return text
+
+    def write_trace(self, path: str | Path) -> Path:
+        """Write a trace for ``chrome://tracing`` or https://ui.perfetto.dev; return its path.
+
+        It can be written once: the profiler gives its events away.
+
+        Args:
+            path: ``*.json`` or ``*.json.gz``. Missing folders are made.
+
+        Raises:
+            OSError: If the folder cannot be written.
+            RuntimeError: If the block has not ended, or the trace is written already.
+        """
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._finished().export_chrome_trace(str(path))
+        return path
+
+    def end(self) -> None:
+        """Note that the block has ended."""
+        self._ended = True
+
+    def _finished(self) -> torch.profiler.profile:
+        if not self._ended:
+            raise RuntimeError("a profile can be read once its 'with' block has ended")
+        return self._profiler
+
+
+@contextlib.contextmanager
+def profile(
+    trace: str | Path | None = None,
+    *,
+    device: torch.device | str | None = None,
+    shapes: bool = False,
+    memory: bool = False,
+) -> Iterator[Profile]:
+    """Profile a block with ``torch.profiler``.
+
+    ``with profile("field.json") as seen: ...`` and then ``print(seen.table())``. The process has
+    one profiler: profiles cannot be nested. Call compiled code once before, else the profile shows
+    the compiler.
+
+    Args:
+        trace: Where to write the Chrome trace when the block ends without an exception.
+        device: What to watch besides the CPU; default: ``get_device()``.
+        shapes: Whether to record the shapes of inputs.
+        memory: Whether to record allocations.
+
+    Yields:
+        The profile, to be read after the block.
+
+    Raises:
+        OSError: If the trace cannot be written.
+    """
+    on = _as_device(device)
+    activity = torch.profiler.ProfilerActivity
+    activities = [activity.CPU]
+    if on.type == "cuda":
+        activities.append(activity.CUDA)
+    with torch.profiler.profile(
+        activities=activities, record_shapes=shapes, profile_memory=memory
+    ) as profiler:
+        seen = Profile(profiler, on)
+        yield seen
+        if on.type == "cuda":
+            torch.cuda.synchronize(on)  # what was launched in the block belongs to it
+    seen.end()
+    if trace is not None:
+        seen.write_trace(trace)

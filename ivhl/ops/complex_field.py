@@ -1,0 +1,219 @@
+"""What is read off a complex field on any grid: intensity, normalisation, gradient of the phase.
+
+The public functions compile once per number of axes and precision; sizes may change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import torch
+
+from ivhl.compile import get_compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Form = Literal["angle", "current"]
+
+# A complex number seen as real ones has a last axis of real and imaginary part.
+N_PARTS: Final = 2
+
+
+def compute_intensity(field: torch.Tensor) -> torch.Tensor:
+    """Return ``|psi|^2`` at every point.
+
+    Args:
+        field: Field, any shape, complex64 or complex128.
+
+    Returns:
+        Intensity, shape of ``field``, its real dtype, at least 0.
+
+    Raises:
+        ValueError: If ``field`` is not complex64 or complex128.
+
+    Source:
+        Zynerji/iVHL, scripts/compiled_ops.py, ``compute_intensity``.
+    """
+    parts = _parts_of(field).reshape(-1, N_PARTS)
+    # Dynamo would compile anew for sizes 0 and 1, and there is no loop to gain from.
+    call = intensity_of_parts if field.numel() <= 1 else _compiled_intensity
+    intensity: torch.Tensor = call(parts)
+    return intensity.reshape(field.shape)
+
+
+def intensity_of_parts(parts: torch.Tensor) -> torch.Tensor:
+    """Return the intensity, shape ``[n]``, of real and imaginary parts, shape ``[n, 2]``."""
+    re, im = parts.unbind(dim=-1)
+    return re * re + im * im
+
+
+def normalize_field(field: torch.Tensor) -> torch.Tensor:
+    """Return ``psi / (||psi|| + 1e-10)``, of norm 1 unless the field is nearly zero.
+
+    Args:
+        field: Field, any shape, complex64 or complex128. The norm is the root of the sum, not of
+            an integral: it knows no spacing of the grid.
+
+    Returns:
+        Field, shape and dtype of ``field``; zero if ``field`` is zero.
+
+    Raises:
+        ValueError: If ``field`` is not complex64 or complex128.
+
+    Source:
+        Zynerji/iVHL, scripts/compiled_ops.py, ``normalize_field``.
+    """
+    parts = _parts_of(field).reshape(-1, N_PARTS)
+    call = normalize_parts if field.numel() <= 1 else _compiled_normalize
+    normalized: torch.Tensor = call(parts)
+    return torch.view_as_complex(normalized.contiguous()).reshape(field.shape)
+
+
+def normalize_parts(parts: torch.Tensor) -> torch.Tensor:
+    """Return parts of norm 1, shape ``[n, 2]``, from such of any norm."""
+    return parts / (torch.linalg.vector_norm(parts) + 1e-10)
+
+
+def compute_phase_gradient(
+    field: torch.Tensor, *, form: Form = "angle"
+) -> tuple[torch.Tensor, ...]:
+    """Return the gradient of the phase along every axis, at spacing 1.
+
+    Differences are central inside and one-sided at the ends, as in ``torch.gradient``.
+
+    * ``angle``, iVHL's definition and the default, takes differences of ``arg psi`` in
+      ``(-pi, pi]``. It is exact where the phase is linear and does not pass ``pi``. Where it does
+      (the branch cut), the jump of ``2 pi`` is taken for a slope: the two points next to the cut
+      are off by ``pi`` each, with the sign of the jump.
+    * ``current`` is ``Im(conj(psi) grad psi) / |psi|^2``, the velocity of the condensate. It knows
+      no cut, because it takes differences of ``psi``; for a plane wave it gives ``sin k`` in place
+      of ``k``, so it wants waves that are long on the grid. It is 0 where ``psi`` is 0.
+
+    Args:
+        field: Field, at least one axis of at least two points each, complex64 or complex128.
+        form: ``angle`` or ``current``.
+
+    Returns:
+        One tensor per axis, each of the shape of ``field`` and its real dtype, in radians per
+        spacing.
+
+    Raises:
+        ValueError: If ``field`` is not complex64 or complex128, has no axes or one that is too
+            short, or there is no such form.
+
+    Source:
+        Zynerji/iVHL, scripts/compiled_ops.py, ``compute_phase_gradient``.
+    """
+    if form not in _COMPILED:
+        raise ValueError(f"form must be one of {', '.join(_COMPILED)}, got {form!r}")
+    parts = _parts_of(field)
+    _check_axes(field)
+    return _COMPILED[form](parts)
+
+
+def phase_gradient(field: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the gradient of the angle along every axis, written as one would first write it.
+
+    Args:
+        field: Field, at least one axis of at least two points each, complex.
+
+    Returns:
+        One tensor per axis, each of the shape of ``field`` and its real dtype.
+
+    Raises:
+        ValueError: If ``field`` is not complex64 or complex128, or an axis is too short.
+    """
+    _check(field)
+    _check_axes(field)
+    return tuple(torch.gradient(torch.angle(field)))
+
+
+def angle_slopes(parts: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the differences of the angle along every axis.
+
+    Args:
+        parts: Real and imaginary part of the field on the last axis, shape ``[..., 2]``.
+
+    Returns:
+        One tensor per axis but the last, each of the shape of the field.
+    """
+    re, im = parts.unbind(dim=-1)
+    angle = torch.atan2(im, re)
+    return tuple(_slope(angle, axis) for axis in range(angle.ndim))
+
+
+def current_slopes(parts: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the current divided by the density along every axis.
+
+    Args:
+        parts: Real and imaginary part of the field on the last axis, shape ``[..., 2]``.
+
+    Returns:
+        One tensor per axis but the last, each of the shape of the field.
+    """
+    re, im = parts.unbind(dim=-1)
+    density = re * re + im * im
+    density = torch.where(density == 0.0, 1.0, density)
+    return tuple(
+        (re * _slope(im, axis) - im * _slope(re, axis)) / density for axis in range(re.ndim)
+    )
+
+
+def make_phase_gradient(
+    compiler: Callable[..., Callable[..., tuple[torch.Tensor, ...]]],
+) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
+    """Return ``phase_gradient`` in real arithmetic, compiled.
+
+    Args:
+        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+
+    Returns:
+        A function with the argument and the result of ``phase_gradient``.
+    """
+    slopes = compiler(angle_slopes)
+
+    def gradient(field: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        # A complex tensor inside the graph would be a call out of it.
+        return tuple(slopes(_parts_of(field)))
+
+    return gradient
+
+
+_compiled_intensity: Final[Callable[..., torch.Tensor]] = get_compiled(
+    intensity_of_parts, dynamic=True, fullgraph=True
+)
+_compiled_normalize: Final[Callable[..., torch.Tensor]] = get_compiled(
+    normalize_parts, dynamic=True, fullgraph=True
+)
+_COMPILED: Final[dict[str, Callable[..., tuple[torch.Tensor, ...]]]] = {
+    "angle": get_compiled(angle_slopes, dynamic=True, fullgraph=True),
+    "current": get_compiled(current_slopes, dynamic=True, fullgraph=True),
+}
+
+
+def _slope(values: torch.Tensor, axis: int) -> torch.Tensor:
+    """Return what ``torch.gradient`` does for one axis, in terms of slices of any size."""
+    n = values.shape[axis]
+    inside = 0.5 * (values.narrow(axis, 2, n - 2) - values.narrow(axis, 0, n - 2))
+    first = values.narrow(axis, 1, 1) - values.narrow(axis, 0, 1)
+    last = values.narrow(axis, n - 1, 1) - values.narrow(axis, n - 2, 1)
+    return torch.cat((first, inside, last), dim=axis)
+
+
+def _parts_of(field: torch.Tensor) -> torch.Tensor:
+    """Return real and imaginary part on a new last axis, contiguous: other strides, other code."""
+    _check(field)
+    return torch.view_as_real(field.resolve_conj().contiguous())
+
+
+def _check(field: torch.Tensor) -> None:
+    if field.dtype not in (torch.complex64, torch.complex128):
+        raise ValueError(f"field must be complex64 or complex128, got {field.dtype}")
+
+
+def _check_axes(field: torch.Tensor) -> None:
+    if field.ndim == 0 or min(field.shape) < 2:  # noqa: PLR2004  (a difference needs two points)
+        raise ValueError(
+            f"field must have axes of at least 2 points each, got shape {list(field.shape)}"
+        )

@@ -1,0 +1,331 @@
+"""Gated recurrent unit of Cho et al.: the state is reset before the matrix product.
+
+``z = sigmoid(W_z [x, h] + b_z)``, ``r = sigmoid(W_r [x, h] + b_r)``,
+``n = tanh(W_h [x, r h] + b_h)``, ``h' = z h + (1 - z) n``.
+
+``torch.nn.GRUCell`` and cuDNN reset after the product, ``r (W h + b)``, which is another function
+unless ``r`` is one. Resetting before it costs a second product per step that has to wait for ``r``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.nn.functional import linear
+
+from ivhl.compile import get_compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# A compiled call costs some 20 us beside its work, as much as a small step does.
+STEPS_PER_CALL: Final = 4
+
+
+def gru_step(  # noqa: PLR0917  (inputs of a workload come in order)
+    x: torch.Tensor,
+    h: torch.Tensor,
+    w_z: torch.Tensor,
+    w_r: torch.Tensor,
+    w_h: torch.Tensor,
+    b_z: torch.Tensor,
+    b_r: torch.Tensor,
+    b_h: torch.Tensor,
+) -> torch.Tensor:
+    """Return the next state, written as the formula reads.
+
+    Args:
+        x: Input, shape ``[batch, n_inputs]``.
+        h: State, shape ``[batch, n_hidden]``.
+        w_z: Weights of the update gate, shape ``[n_hidden, n_inputs + n_hidden]``.
+        w_r: Weights of the reset gate, same shape.
+        w_h: Weights of the candidate, same shape.
+        b_z: Bias of the update gate, shape ``[n_hidden]``.
+        b_r: Bias of the reset gate, same shape.
+        b_h: Bias of the candidate, same shape.
+
+    Returns:
+        State, shape and dtype of ``h``.
+    """
+    both = torch.cat((x, h), dim=1)
+    z = torch.sigmoid(both @ w_z.T + b_z)
+    r = torch.sigmoid(both @ w_r.T + b_r)
+    n = torch.tanh(torch.cat((x, r * h), dim=1) @ w_h.T + b_h)
+    return z * h + (1.0 - z) * n
+
+
+def gru_sequence(  # noqa: PLR0917  (inputs of a workload come in order)
+    x_sequence: torch.Tensor,
+    h0: torch.Tensor,
+    w_z: torch.Tensor,
+    w_r: torch.Tensor,
+    w_h: torch.Tensor,
+    b_z: torch.Tensor,
+    b_r: torch.Tensor,
+    b_h: torch.Tensor,
+) -> torch.Tensor:
+    """Return the state after every step of a sequence, one ``gru_step`` after the other.
+
+    Args:
+        x_sequence: Inputs, shape ``[n_steps, batch, n_inputs]``.
+        h0: State before the first step, shape ``[batch, n_hidden]``.
+        w_z: Weights of the update gate, shape ``[n_hidden, n_inputs + n_hidden]``.
+        w_r: Weights of the reset gate, same shape.
+        w_h: Weights of the candidate, same shape.
+        b_z: Bias of the update gate, shape ``[n_hidden]``.
+        b_r: Bias of the reset gate, same shape.
+        b_h: Bias of the candidate, same shape.
+
+    Returns:
+        States, shape ``[n_steps, batch, n_hidden]``.
+
+    Raises:
+        ValueError: If a shape, dtype or device is wrong.
+    """
+    return make_gru_sequence(_as_is)(x_sequence, h0, w_z, w_r, w_h, b_z, b_r, b_h)
+
+
+def make_gru_sequence(compiler: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    """Return ``gru_sequence`` with ``gru_step`` compiled as it stands.
+
+    Args:
+        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+
+    Returns:
+        A function with the arguments and the result of ``gru_sequence``.
+    """
+    step = compiler(gru_step)
+
+    def sequence(
+        x_sequence: torch.Tensor, h0: torch.Tensor, *parameters: torch.Tensor
+    ) -> torch.Tensor:
+        _check("x_sequence", x_sequence, "h0", h0, parameters)
+        states = []
+        h = h0
+        for x in x_sequence:
+            h = step(x, h, *parameters)
+            states.append(h)
+        return torch.stack(states) if states else _no_states(h0)
+
+    return sequence
+
+
+def fused_step(  # noqa: PLR0917  (inputs of a workload come in order)
+    x: torch.Tensor,
+    h: torch.Tensor,
+    w_z: torch.Tensor,
+    w_r: torch.Tensor,
+    w_h: torch.Tensor,
+    b_z: torch.Tensor,
+    b_r: torch.Tensor,
+    b_h: torch.Tensor,
+) -> torch.Tensor:
+    """Return ``gru_step`` in the order that compiles best: no second joining of ``x`` and ``r h``.
+
+    The weights of one step are not stacked: copying them costs more than the product saved.
+    """
+    n_inputs = x.shape[1]
+    both = torch.cat((x, h), dim=1)
+    z = torch.sigmoid(linear(both, w_z, b_z))
+    r = torch.sigmoid(linear(both, w_r, b_r))
+    n = torch.tanh(linear(x, w_h[:, :n_inputs], b_h) + linear(r * h, w_h[:, n_inputs:]))
+    return n + z * (h - n)
+
+
+def recurrent_steps(
+    from_inputs: torch.Tensor, h: torch.Tensor, w_gates: torch.Tensor, w_candidate: torch.Tensor
+) -> torch.Tensor:
+    """Return the states of a few steps whose inputs have been multiplied already.
+
+    Args:
+        from_inputs: ``W x + b`` of both gates and the candidate, shape
+            ``[n_steps, batch, 3 * n_hidden]``.
+        h: State before, shape ``[batch, n_hidden]``.
+        w_gates: Weights from the state to both gates, shape ``[2 * n_hidden, n_hidden]``.
+        w_candidate: Weights from the reset state, shape ``[n_hidden, n_hidden]``.
+
+    Returns:
+        States, shape ``[n_steps, batch, n_hidden]``.
+    """
+    n_hidden = h.shape[1]
+    states = []
+    for step in from_inputs.unbind():
+        gates = torch.sigmoid(step[:, : 2 * n_hidden] + linear(h, w_gates))
+        z, r = gates[:, :n_hidden], gates[:, n_hidden:]
+        n = torch.tanh(step[:, 2 * n_hidden :] + linear(r * h, w_candidate))
+        h = n + z * (h - n)
+        states.append(h)
+    return torch.stack(states)
+
+
+def make_rnn_gru(compiler: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    """Return ``gru_sequence`` as few large products and compiled steps.
+
+    The inputs of all steps are multiplied at once, both gates share one product, and everything
+    between two products is one loop. Four steps are one compiled call, the rest of a sequence is
+    filled up with steps whose states are dropped.
+
+    Args:
+        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+
+    Returns:
+        A function with the arguments and the result of ``gru_sequence``.
+    """
+    steps = compiler(recurrent_steps)
+
+    def sequence(  # noqa: PLR0917  (inputs of a workload come in order)
+        x_sequence: torch.Tensor,
+        h0: torch.Tensor,
+        w_z: torch.Tensor,
+        w_r: torch.Tensor,
+        w_h: torch.Tensor,
+        b_z: torch.Tensor,
+        b_r: torch.Tensor,
+        b_h: torch.Tensor,
+    ) -> torch.Tensor:
+        _check("x_sequence", x_sequence, "h0", h0, (w_z, w_r, w_h, b_z, b_r, b_h))
+        n_steps, batch, n_inputs = x_sequence.shape
+        if n_steps == 0 or batch == 0:
+            return _no_states(h0, n_steps)
+        weights = torch.cat((w_z, w_r, w_h))
+        w_gates = torch.cat((w_z[:, n_inputs:], w_r[:, n_inputs:]))
+        w_candidate = w_h[:, n_inputs:].contiguous()
+        from_inputs = linear(x_sequence, weights[:, :n_inputs], torch.cat((b_z, b_r, b_h)))
+        n_missing = -n_steps % STEPS_PER_CALL
+        if n_missing:
+            from_inputs = torch.cat((from_inputs, from_inputs[:1].expand(n_missing, -1, -1)))
+        calls = []
+        h = h0.contiguous()
+        for chunk in from_inputs.split(STEPS_PER_CALL):
+            states = steps(chunk, h, w_gates, w_candidate)
+            calls.append(states)
+            h = states[-1]
+        return torch.cat(calls)[:n_steps]
+
+    return sequence
+
+
+def rnn_step_gru(  # noqa: PLR0917  (the order of the seed)
+    x: torch.Tensor,
+    h: torch.Tensor,
+    w_z: torch.Tensor,
+    w_r: torch.Tensor,
+    w_h: torch.Tensor,
+    b_z: torch.Tensor,
+    b_r: torch.Tensor,
+    b_h: torch.Tensor,
+) -> torch.Tensor:
+    """Return the state after one step of a gated recurrent unit, reset before the product.
+
+    Args:
+        x: Input, shape ``[batch, n_inputs]``, real floating point.
+        h: State, shape ``[batch, n_hidden]``.
+        w_z: Weights of the update gate, shape ``[n_hidden, n_inputs + n_hidden]``; the columns of
+            the input come first.
+        w_r: Weights of the reset gate, same shape.
+        w_h: Weights of the candidate, same shape.
+        b_z: Bias of the update gate, shape ``[n_hidden]``.
+        b_r: Bias of the reset gate, same shape.
+        b_h: Bias of the candidate, same shape.
+
+    Returns:
+        State, shape and dtype of ``h``.
+
+    Raises:
+        ValueError: If a shape, dtype or device is wrong.
+
+    Source:
+        Cho et al., arXiv:1406.1078, eqs. (5) to (8); in this order Zynerji/iVHL,
+        scripts/compiled_ops.py, ``rnn_step_gru``.
+    """
+    parameters = (w_z, w_r, w_h, b_z, b_r, b_h)
+    _check("x", x, "h", h, parameters)
+    if x.shape[0] == 0:
+        return _no_states(h, 1)[0]
+    # Contiguous ones: other strides would be compiled anew.
+    inputs = (t.contiguous() for t in (x, h, *parameters))
+    step: torch.Tensor = _compiled_step(*inputs)
+    return step
+
+
+def rnn_gru(  # noqa: PLR0917  (the order of the seed)
+    x_sequence: torch.Tensor,
+    h0: torch.Tensor,
+    w_z: torch.Tensor,
+    w_r: torch.Tensor,
+    w_h: torch.Tensor,
+    b_z: torch.Tensor,
+    b_r: torch.Tensor,
+    b_h: torch.Tensor,
+) -> torch.Tensor:
+    """Return the state after every step of a sequence; each step is ``rnn_step_gru``.
+
+    Args:
+        x_sequence: Inputs, shape ``[n_steps, batch, n_inputs]``, real floating point.
+        h0: State before the first step, shape ``[batch, n_hidden]``.
+        w_z: Weights of the update gate, shape ``[n_hidden, n_inputs + n_hidden]``; the columns of
+            the input come first.
+        w_r: Weights of the reset gate, same shape.
+        w_h: Weights of the candidate, same shape.
+        b_z: Bias of the update gate, shape ``[n_hidden]``.
+        b_r: Bias of the reset gate, same shape.
+        b_h: Bias of the candidate, same shape.
+
+    Returns:
+        States, shape ``[n_steps, batch, n_hidden]``, dtype of ``h0``.
+
+    Raises:
+        ValueError: If a shape, dtype or device is wrong.
+
+    Source:
+        Cho et al., arXiv:1406.1078, eqs. (5) to (8).
+    """
+    return _compiled_sequence(x_sequence, h0, w_z, w_r, w_h, b_z, b_r, b_h)
+
+
+def _as_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+def _no_states(h0: torch.Tensor, n_steps: int = 0) -> torch.Tensor:
+    return h0.new_empty(n_steps, *h0.shape)
+
+
+def _check(
+    x_name: str,
+    x: torch.Tensor,
+    h_name: str,
+    h: torch.Tensor,
+    parameters: tuple[torch.Tensor, ...],
+) -> None:
+    leading = "n_steps, batch, " if x_name == "x_sequence" else "batch, "
+    if x.ndim != leading.count(",") + 1:
+        raise ValueError(f"{x_name} must have shape [{leading}n_inputs], got {list(x.shape)}")
+    if not x.dtype.is_floating_point:
+        raise ValueError(f"{x_name} must be real floating point, got {x.dtype}")
+    batch, n_inputs = x.shape[-2:]
+    if h.ndim != 2 or h.shape[0] != batch:  # noqa: PLR2004  (axes)
+        raise ValueError(
+            f"{h_name} must have shape [{batch}, n_hidden], {batch} being the batch of {x_name}, "
+            f"got {list(h.shape)}"
+        )
+    n_hidden = h.shape[1]
+    weights, biases = [n_hidden, n_inputs + n_hidden], [n_hidden]
+    names = ("w_z", "w_r", "w_h", "b_z", "b_r", "b_h")
+    for name, values, shape in zip(names, parameters, 3 * (weights,) + 3 * (biases,), strict=True):
+        if list(values.shape) != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {list(values.shape)}")
+    for name, values in zip((h_name, *names), (h, *parameters), strict=True):
+        if values.dtype != x.dtype:
+            raise ValueError(
+                f"{name} must have the dtype of {x_name}, {x.dtype}, got {values.dtype}"
+            )
+        if values.device != x.device:
+            raise ValueError(
+                f"{name} must be on the device of {x_name}, {x.device}, got {values.device}"
+            )
+
+
+_compiled_step = get_compiled(fused_step, dynamic=True, fullgraph=True)
+_compiled_sequence = make_rnn_gru(get_compiled(dynamic=True, fullgraph=True))

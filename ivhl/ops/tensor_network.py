@@ -1,0 +1,309 @@
+"""Contraction of a tensor network along a path that is chosen before anything is computed.
+
+The value of a network does not depend on the order of its contractions, but the cost does: a wrong
+order on a ring or a grid builds tensors that grow exponentially with the number of sites. The path
+is found from the shapes alone, once per equation and shapes, and is then a list of products of two.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One contraction.
+
+    Attributes:
+        positions: Places of the operands in the list, larger one first; they are taken out, and
+            the result is put at the end.
+        equation: Of these operands alone, in the letters of ``torch.einsum``.
+    """
+
+    positions: tuple[int, ...]
+    equation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The order of all contractions, and what it costs.
+
+    Attributes:
+        steps: One after the other.
+        n_products: Multiplications of two numbers, over all steps.
+        largest_intermediate: Elements of the largest tensor that a step makes.
+    """
+
+    steps: tuple[Step, ...]
+    n_products: int
+    largest_intermediate: int
+
+
+def contract_tensor_network(equation: str, *tensors: torch.Tensor) -> torch.Tensor:
+    """Return the contraction of a network, like ``torch.einsum``, along a good path.
+
+    The path is kept per equation and shapes, so a second call only does the arithmetic. Each step
+    is a matrix product that calls the library, for complex numbers as well; there is nothing to
+    fuse between them, so they are not compiled.
+
+    Args:
+        equation: One term per tensor and, after ``->``, the indices of the result; without
+            ``->``, all indices that occur once, sorted. Any character but ``,``, ``.``, ``-``,
+            ``>`` and blanks is an index, so there may be more than 52 of them.
+        *tensors: At least one, all of one floating or complex dtype, on one device.
+
+    Returns:
+        The contraction: axes in the order of the equation, dtype of the tensors.
+
+    Raises:
+        ValueError: If equation and tensors do not fit, or their dtypes or devices differ.
+        ImportError: If there are more than two tensors and ``opt_einsum`` is not installed.
+
+    Source:
+        Smith and Gray, J. Open Source Softw. 3, 753 (2018) (``opt_einsum``); dynamic programming:
+        Pfeifer, Haegeman and Verstraete, Phys. Rev. E 90, 033315 (2014), arXiv:1304.6112.
+    """
+    _check_tensors(tensors)
+    return contract(plan_contraction(equation, shapes_of(tensors)), tensors)
+
+
+def tensor_network(equation: str, *tensors: torch.Tensor) -> torch.Tensor:
+    """Return the same contraction, from left to right as the network is written.
+
+    This is what ``torch.einsum`` does where ``opt_einsum`` is not installed. Where it is,
+    ``torch.einsum`` looks for a path anew at every call: a baseline has to say which it means.
+
+    Args:
+        equation: As for ``contract_tensor_network``.
+        *tensors: As there.
+
+    Returns:
+        The contraction.
+
+    Raises:
+        ValueError: If equation and tensors do not fit, or their dtypes or devices differ.
+    """
+    _check_tensors(tensors)
+    return contract(plan_in_order(equation, shapes_of(tensors)), tensors)
+
+
+def make_contract_tensor_network(
+    compiler: Callable[..., Callable[..., torch.Tensor]],
+    equation: str,
+    shapes: Sequence[Sequence[int]],
+) -> Callable[..., torch.Tensor]:
+    """Return ``contract_tensor_network`` for one equation and one set of shapes, compiled.
+
+    Args:
+        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        equation: As for ``contract_tensor_network``.
+        shapes: Shape of each tensor.
+
+    Returns:
+        A function from tensors of these shapes to their contraction.
+
+    Raises:
+        ValueError: If equation and shapes do not fit.
+        ImportError: If there are more than two shapes and ``opt_einsum`` is not installed.
+    """
+    plan = plan_contraction(equation, tuple(tuple(shape) for shape in shapes))
+
+    def contract_all(*tensors: torch.Tensor) -> torch.Tensor:
+        return contract(plan, tensors)
+
+    return compiler(contract_all)
+
+
+def contract(plan: Plan, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the contraction of the tensors along a plan.
+
+    Args:
+        plan: Made for an equation and the shapes of these tensors.
+        tensors: In the order of the equation.
+
+    Returns:
+        The contraction.
+    """
+    operands = list(tensors)
+    for step in plan.steps:
+        picked = [operands.pop(position) for position in step.positions]
+        operands.append(torch.einsum(step.equation, *picked))
+    return operands[0]
+
+
+@functools.lru_cache(maxsize=1024)
+def plan_contraction(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Plan:
+    """Return a plan that costs little, and never more products than the order as written.
+
+    Up to 16 tensors the path is optimal but for outer products; beyond, it is the best of 128
+    greedy ones, which are drawn from fixed seeds: the plan depends on equation and shapes only.
+
+    Args:
+        equation: As for ``contract_tensor_network``.
+        shapes: Shape of each tensor.
+
+    Returns:
+        The plan; the same object for the same arguments.
+
+    Raises:
+        ValueError: If equation and shapes do not fit.
+        ImportError: If there are more than two shapes and ``opt_einsum`` is not installed.
+    """
+    written = plan_in_order(equation, shapes)
+    if len(shapes) <= 2:  # noqa: PLR2004  (there is one order only)
+        return written
+    terms, output, sizes = parse(equation, shapes)
+    found = _plan(terms, output, sizes, _find_path(terms, output, sizes))
+    return min(written, found, key=lambda plan: (plan.n_products, plan.largest_intermediate))
+
+
+@functools.lru_cache(maxsize=1024)
+def plan_in_order(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Plan:
+    """Return the plan that contracts from left to right.
+
+    Args:
+        equation: As for ``contract_tensor_network``.
+        shapes: Shape of each tensor.
+
+    Returns:
+        The plan.
+
+    Raises:
+        ValueError: If equation and shapes do not fit.
+    """
+    terms, output, sizes = parse(equation, shapes)
+    if len(terms) == 1:
+        return _plan(terms, output, sizes, [(0,)])
+    # The result so far is the last of the list, the next tensor the first.
+    path = [(0, 1), *((0, n_left - 1) for n_left in range(len(terms) - 1, 1, -1))]
+    return _plan(terms, output, sizes, path)
+
+
+def parse(
+    equation: str, shapes: Sequence[Sequence[int]]
+) -> tuple[tuple[str, ...], str, dict[str, int]]:
+    """Return the terms, the indices of the result, and the size of each index.
+
+    Args:
+        equation: As for ``contract_tensor_network``.
+        shapes: Shape of each tensor.
+
+    Returns:
+        One term per tensor, the output term, and a size per index.
+
+    Raises:
+        ValueError: If equation and shapes do not fit.
+    """
+    if not shapes:
+        raise ValueError("tensors must be at least one, got 0")
+    left, arrow, output = "".join(equation.split()).partition("->")
+    terms = tuple(left.split(","))
+    if set(left + output) & set(".->"):
+        raise ValueError(
+            f"equation must be terms of indices, without '...' and with one '->', got {equation!r}"
+        )
+    if len(terms) != len(shapes):
+        raise ValueError(
+            f"equation must have one term per tensor, {len(shapes)}, got {len(terms)} "
+            f"in {equation!r}"
+        )
+    sizes: dict[str, int] = {}
+    for number, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
+        if len(term) != len(shape):
+            raise ValueError(
+                f"tensors[{number}] must have one axis per index of {term!r}, got {list(shape)}"
+            )
+        for index, size in zip(term, shape, strict=True):
+            if sizes.setdefault(index, size) != size:
+                raise ValueError(
+                    f"tensors[{number}] must have size {sizes[index]} along {index!r} of {term!r}, "
+                    f"as before, got {list(shape)}"
+                )
+    if not arrow:
+        joined = "".join(terms)
+        output = "".join(sorted(index for index in sizes if joined.count(index) == 1))
+    if len(set(output)) != len(output) or not set(output) <= set(sizes):
+        raise ValueError(
+            f"equation must name each index of the result once, and among the terms, got {output!r}"
+        )
+    return terms, output, sizes
+
+
+def shapes_of(tensors: Sequence[torch.Tensor]) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes as ``plan_contraction`` wants them."""
+    return tuple(tuple(tensor.shape) for tensor in tensors)
+
+
+def _plan(
+    terms: Sequence[str],
+    output: str,
+    sizes: Mapping[str, int],
+    path: Sequence[tuple[int, ...]],
+) -> Plan:
+    remaining = list(terms)
+    steps, n_products, largest = [], 0, 0
+    for positions in path:
+        descending = tuple(sorted(positions, reverse=True))
+        picked = [remaining.pop(position) for position in descending]
+        here = "".join(dict.fromkeys("".join(picked)))
+        needed = set(output).union(*remaining)
+        result = "".join(i for i in here if i in needed) if remaining else output
+        letters = dict(zip(here, _LETTERS, strict=False))
+        inputs = ",".join("".join(letters[i] for i in term) for term in picked)
+        steps.append(Step(descending, f"{inputs}->{''.join(letters[i] for i in result)}"))
+        n_products += math.prod(sizes[i] for i in here)
+        largest = max(largest, math.prod(sizes[i] for i in result))
+        remaining.append(result)
+    return Plan(tuple(steps), n_products, largest)
+
+
+def _find_path(
+    terms: Sequence[str], output: str, sizes: Mapping[str, int]
+) -> Sequence[tuple[int, ...]]:
+    opt_einsum = _import_opt_einsum()
+    # Costs are compared by their logarithm, so an empty axis counts as one element.
+    shapes = [tuple(max(1, sizes[index]) for index in term) for term in terms]
+    symbols = {ord(index): opt_einsum.get_symbol(n) for n, index in enumerate(sizes)}
+    equation = ",".join(term.translate(symbols) for term in terms)
+    equation += "->" + output.translate(symbols)
+    path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto-hq")
+    found: Sequence[tuple[int, ...]] = path
+    return found
+
+
+def _import_opt_einsum() -> Any:  # noqa: ANN401  (a module)
+    # Here and not at the top: every other operation works without it.
+    try:
+        return importlib.import_module("opt_einsum")
+    except ImportError as error:
+        raise ImportError(
+            "contract_tensor_network finds its path with opt_einsum, which is not installed: "
+            "pip install opt_einsum==3.4.0"
+        ) from error
+
+
+def _check_tensors(tensors: Sequence[torch.Tensor]) -> None:
+    for number, tensor in enumerate(tensors):
+        if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+            raise ValueError(f"tensors[{number}] must be floating or complex, got {tensor.dtype}")
+        if tensor.dtype != tensors[0].dtype:
+            raise ValueError(
+                f"tensors[{number}] must have the dtype of tensors[0], {tensors[0].dtype}, "
+                f"got {tensor.dtype}"
+            )
+        if tensor.device != tensors[0].device:
+            raise ValueError(
+                f"tensors[{number}] must be on the device of tensors[0], {tensors[0].device}, "
+                f"got {tensor.device}"
+            )

@@ -1,0 +1,176 @@
+"""Product of straight vortex lines along z, each with a core.
+
+Around a line of charge ``q`` the phase grows by ``2 pi q``, and the field vanishes at its centre.
+The centre has a place along the line as well: the core is a ball around it, not a tube.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from ivhl.compile import get_compiled
+from ivhl.ops.elementary import cos_sin_of_turns, tanh, turns_of
+from ivhl.ops.points import as_scalar, check_like, check_no_axes, check_points, check_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def compute_vortex_field(
+    grid_points: torch.Tensor,
+    centers: torch.Tensor,
+    charges: torch.Tensor,
+    core_radius: float | torch.Tensor = 0.1,
+) -> torch.Tensor:
+    """Return the field of all vortices at every point, by a compiled loop in real arithmetic.
+
+    ``psi(r) = prod_v tanh(|D_v| / a) exp(i q_v theta_v)`` with ``D_v = r - r_v`` and ``theta_v =
+    atan2(D_v.y, D_v.x)``. Numbers of points and vortices, charges and core radius may change from
+    call to call without a recompile, except that a single vortex has code of its own, and so have
+    three, if they come first (Dynamo takes equal sizes for the same size).
+
+    The angles are added before one cosine and sine are taken. So whole and other charges cost the
+    same, nobody has to look at the charges, which would wait for a GPU, and they have a gradient.
+    At a centre the distance has gradient 0. On a vortex line the angle is 0, and its gradient,
+    which does not exist, is a finite number.
+
+    Args:
+        grid_points: Points, shape ``[n_points, 3]``, in units of length, float32 or float64.
+        centers: Centres ``r_v``, shape ``[n_vortices, 3]``, in units of length.
+        charges: Charges ``q_v``, shape ``[n_vortices]``, whole numbers of any dtype, or the dtype of
+            ``grid_points``; those that are not whole give a cut along ``theta = pi``.
+        core_radius: ``a``, in units of length: a finite number above 0, or a tensor without axes.
+
+    Returns:
+        Field, shape ``[n_points]``, the complex dtype of ``grid_points``, of modulus at most 1.
+
+    Raises:
+        ValueError: If a shape, a dtype or a device is wrong, or the radius is a number that is not
+            finite and above 0.
+
+    Source:
+        Zynerji/iVHL, scripts/compiled_ops.py, ``compute_vortex_field``.
+    """
+    check_points("grid_points", grid_points)
+    if not isinstance(core_radius, torch.Tensor) and core_radius <= 0.0:
+        raise ValueError(f"core_radius must be above 0, got {core_radius}")
+    core_radius = as_scalar("core_radius", core_radius, grid_points)
+    if not charges.dtype.is_complex and not charges.dtype.is_floating_point:
+        charges = charges.to(grid_points.dtype)
+    inputs = (grid_points, centers, charges, core_radius)
+    _check(*inputs)
+    if grid_points.shape[0] <= 1 or centers.shape[0] == 0:
+        # Dynamo would compile anew for sizes 0 and 1, and there is no loop to gain from.
+        return torch.complex(*vortex_planes(*inputs))
+    # Other strides would be other code.
+    return torch.complex(*_compiled_planes(*(x.contiguous() for x in inputs)))
+
+
+def vortex_field(
+    grid_points: torch.Tensor,
+    centers: torch.Tensor,
+    charges: torch.Tensor,
+    core_radius: float | torch.Tensor = 0.1,
+) -> torch.Tensor:
+    """Return the same field, written as the formula reads.
+
+    Args:
+        grid_points: Points, shape ``[n_points, 3]``, in units of length.
+        centers: Centres, shape ``[n_vortices, 3]``, in units of length.
+        charges: Charges, shape ``[n_vortices]``, of the dtype of ``grid_points``.
+        core_radius: Radius of the cores, in units of length.
+
+    Returns:
+        Field, shape ``[n_points]``, the complex dtype of ``grid_points``.
+
+    Raises:
+        ValueError: If a shape, a dtype or a device is wrong.
+    """
+    _check(grid_points, centers, charges, core_radius)
+    away = grid_points[:, None, :] - centers  # [n_points, n_vortices, 3]
+    theta = torch.atan2(away[..., 1], away[..., 0])
+    core = torch.tanh(torch.linalg.vector_norm(away, dim=-1) / core_radius)
+    return (core * torch.exp(1j * charges * theta)).prod(dim=1)
+
+
+def vortex_planes(
+    grid_points: torch.Tensor,
+    centers: torch.Tensor,
+    charges: torch.Tensor,
+    core_radius: float | torch.Tensor = 0.1,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return real and imaginary part of the same field, in real arithmetic only.
+
+    The complex product of all factors is a real product of moduli and a sum of angles, and both
+    are reductions that Inductor can put into one loop.
+
+    Args:
+        grid_points: Points, shape ``[n_points, 3]``, in units of length.
+        centers: Centres, shape ``[n_vortices, 3]``, in units of length.
+        charges: Charges, shape ``[n_vortices]``, of the dtype of ``grid_points``.
+        core_radius: Radius of the cores; a tensor without axes where values change.
+
+    Returns:
+        Two planes, each of shape ``[n_points]`` and the dtype of ``grid_points``.
+
+    Raises:
+        ValueError: If a shape, a dtype or a device is wrong.
+    """
+    _check(grid_points, centers, charges, core_radius)
+    x, y, z = grid_points[:, None, :].unbind(dim=-1)  # [n_points, 1]
+    center_x, center_y, center_z = centers.unbind(dim=-1)  # [n_vortices]
+    dx, dy, dz = x - center_x, y - center_y, z - center_z
+    # The square root has no gradient at zero; this one counts as 0 there.
+    radii = (dx * dx + dy * dy + dz * dz).clamp(min=1e-37).sqrt() / core_radius
+    if grid_points.dtype == torch.float32:
+        modulus = tanh(radii).prod(dim=1)
+        sign, cos, sin = cos_sin_of_turns((charges * turns_of(dy, dx)).sum(dim=1))
+        modulus = sign * modulus
+    else:
+        modulus = radii.tanh().prod(dim=1)
+        on_line = (dx == 0.0) & (dy == 0.0)
+        angle = (charges * torch.atan2(dy, torch.where(on_line, 1.0, dx))).sum(dim=1)
+        cos, sin = angle.cos(), angle.sin()
+    return modulus * cos, modulus * sin
+
+
+def make_vortex_field(
+    compiler: Callable[..., Callable[..., tuple[torch.Tensor, torch.Tensor]]],
+) -> Callable[..., torch.Tensor]:
+    """Return ``vortex_field`` with its real planes compiled.
+
+    Args:
+        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+
+    Returns:
+        A function with the arguments and the result of ``vortex_field``.
+    """
+    planes = compiler(vortex_planes)
+
+    def field(*inputs: torch.Tensor) -> torch.Tensor:
+        # A complex tensor inside the graph would be a call out of it, so it is made out here.
+        return torch.complex(*planes(*inputs))
+
+    return field
+
+
+_compiled_planes: Final[Callable[..., tuple[torch.Tensor, torch.Tensor]]] = get_compiled(
+    vortex_planes, dynamic=True, fullgraph=True
+)
+
+
+def _check(
+    grid_points: torch.Tensor,
+    centers: torch.Tensor,
+    charges: torch.Tensor,
+    core_radius: float | torch.Tensor,
+) -> None:
+    check_points("grid_points", grid_points)
+    check_points("centers", centers)
+    check_row("charges", charges, n=centers.shape[0], per="vortex")
+    check_like(grid_points, (("centers", centers), ("charges", charges)))
+    if isinstance(core_radius, torch.Tensor):
+        check_no_axes("core_radius", core_radius)
+        check_like(grid_points, (("core_radius", core_radius),))

@@ -1,0 +1,54 @@
+"""Monte Carlo of causal triangulations: whole numbers, read and written where chance says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ivhl.workload import Variant, Workload
+
+CALLS = "ivhl.workloads.cdt_sweep_calls"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Independent lattices, their slices, vertices per slice at the start, moves in each."""
+
+    n_lattices: int
+    n_slices: int
+    slice_size: int
+    n_moves: int
+
+    @property
+    def capacity(self) -> int:
+        """Vertices that a lattice has room for: twice as many as it starts with."""
+        return 2 * self.n_slices * self.slice_size
+
+
+WORKLOAD = Workload(
+    name="ops.cdt_sweep",
+    version=1,
+    title="Metropolis moves of 1+1-dimensional causal triangulations, many lattices at once",
+    sizes={
+        "small": Size(16, 4, 4, 32),
+        "medium": Size(256, 8, 8, 64),
+        "large": Size(512, 16, 16, 64),
+        "extreme": Size(2048, 32, 16, 64),  # 101 MB of lattices
+    },
+    default_size="medium",
+    make_inputs=f"{CALLS}:make_inputs",
+    eager=f"{CALLS}:masked",
+    reference="ivhl.workloads.cdt_sweep_reference:reference",
+    outputs=("volume_profile", "candidates"),
+    variants=(
+        # All moves as one graph would take minutes to compile, so a single one is compiled here.
+        Variant(name="naive-compiled", call=f"{CALLS}:make_masked", compiles="parts"),
+        Variant(
+            name="gathered-compiled",
+            call=f"{CALLS}:make_gathered",
+            compiles="parts",
+            fullgraph=True,
+        ),
+        # There is no product to tune, and no CUDA graph of a function that changes its input.
+    ),
+    source="Brunekreef, Gorlich and Loll, arXiv:2310.16744, section 2",
+)

@@ -1,0 +1,70 @@
+"""The potential of a condensate: slopes, mass and interaction, all summed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ivhl.workload import Cost, Variant, Workload
+
+CALLS = "ivhl.workloads.condensate_potential_calls"
+
+MASS_SQ: Final = -0.5
+LAMBDA_COUPLING: Final = 0.1
+RANK: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Points per axis of the cube."""
+
+    n: int
+
+
+def cost(size: Size) -> Cost:
+    """Count 30 operations per point: 10 for mass and interaction, the rest for six slopes.
+
+    The condensate is read once in complex64. Reference and eager hold about 200 bytes a point.
+    """
+    n_values = size.n**3
+    return Cost(flops=30.0 * n_values, bytes=8.0 * n_values, memory=200.0 * n_values)
+
+
+WORKLOAD = Workload(
+    name="ops.condensate_potential",
+    version=1,
+    title="Potential of a condensate on an open cube, per point",
+    sizes={"small": Size(16), "medium": Size(32), "large": Size(64), "extreme": Size(128)},
+    default_size="medium",
+    make_inputs=f"{CALLS}:make_inputs",
+    eager=f"{CALLS}:potential",
+    reference="ivhl.workloads.condensate_potential_reference:reference",
+    outputs=("potential",),
+    variants=(
+        Variant(name="naive-compiled", call=f"{CALLS}:potential"),
+        Variant(
+            name="real-compiled", call=f"{CALLS}:make_potential", compiles="parts", fullgraph=True
+        ),
+        Variant(
+            name="real-reduce-overhead",
+            call=f"{CALLS}:make_potential",
+            compiles="parts",
+            mode="reduce-overhead",
+            fullgraph=True,
+            devices=("cuda",),
+        ),
+        # Without a matrix product there is nothing to tune on a CPU.
+        Variant(
+            name="real-max-autotune",
+            call=f"{CALLS}:make_potential",
+            compiles="parts",
+            mode="max-autotune",
+            fullgraph=True,
+            devices=("cuda",),
+        ),
+    ),
+    # The potential per point is 0.03 and the interaction a thousandth of it.
+    tolerance=1e-6,
+    cost=f"{__name__}:cost",
+    source="Zynerji/iVHL, scripts/compiled_ops.py, compute_condensate_potential",
+)

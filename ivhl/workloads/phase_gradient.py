@@ -1,0 +1,67 @@
+"""Gradient of the phase of a field on a cube: one arc tangent per point, then differences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ivhl.workload import Cost, Variant, Workload
+
+CALLS = "ivhl.workloads.phase_gradient_calls"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Points per axis of the cube."""
+
+    n: int
+
+
+def cost(size: Size) -> Cost:
+    """Count 40 operations per point: 25 for the arc tangent, the rest for three slopes.
+
+    The complex field is read and three planes are written. Reference and eager hold about 200 bytes
+    a point.
+    """
+    n_values = size.n**3
+    return Cost(flops=40.0 * n_values, bytes=20.0 * n_values, memory=200.0 * n_values)
+
+
+WORKLOAD = Workload(
+    name="ops.phase_gradient",
+    version=1,
+    title="Gradient of the phase of a complex field on a cube",
+    sizes={"small": Size(16), "medium": Size(32), "large": Size(64), "extreme": Size(128)},
+    default_size="medium",
+    make_inputs=f"{CALLS}:make_inputs",
+    eager="ivhl.ops.complex_field:phase_gradient",
+    reference="ivhl.workloads.phase_gradient_reference:reference",
+    outputs=("along_x", "along_y", "along_z"),
+    variants=(
+        Variant(name="naive-compiled", call="ivhl.ops.complex_field:phase_gradient"),
+        Variant(
+            name="real-compiled",
+            call="ivhl.ops.complex_field:make_phase_gradient",
+            compiles="parts",
+            fullgraph=True,
+        ),
+        Variant(
+            name="real-reduce-overhead",
+            call="ivhl.ops.complex_field:make_phase_gradient",
+            compiles="parts",
+            mode="reduce-overhead",
+            fullgraph=True,
+            devices=("cuda",),
+        ),
+        # Without a matrix product there is nothing to tune on a CPU.
+        Variant(
+            name="real-max-autotune",
+            call="ivhl.ops.complex_field:make_phase_gradient",
+            compiles="parts",
+            mode="max-autotune",
+            fullgraph=True,
+            devices=("cuda",),
+        ),
+    ),
+    cost=f"{__name__}:cost",
+    source="Zynerji/iVHL, scripts/compiled_ops.py, compute_phase_gradient",
+)

@@ -1,0 +1,77 @@
+"""Product of vortices at many points: arc tangents and hyperbolic ones, and two reductions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ivhl.workload import Cost, Variant, Workload
+
+CALLS = "ivhl.workloads.vortex_field_calls"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many points, and how many vortices act on each of them."""
+
+    n_points: int
+    n_vortices: int
+
+
+def cost(size: Size) -> Cost:
+    """Count 60 operations for each pair of point and vortex, polynomials for both angles in it.
+
+    Points, four numbers per vortex and the complex field must move in float32. Eager holds about
+    four complex arrays of all pairs.
+    """
+    pairs = size.n_points * size.n_vortices
+    return Cost(
+        flops=60.0 * pairs,
+        bytes=20.0 * size.n_points + 16.0 * size.n_vortices,
+        memory=80.0 * pairs + 100.0 * size.n_points,
+    )
+
+
+WORKLOAD = Workload(
+    name="ops.vortex_field",
+    version=1,
+    title="Product of vortices with cores on a set of points",
+    sizes={
+        "small": Size(512, 3),
+        "medium": Size(2048, 5),
+        "large": Size(8192, 10),
+        "extreme": Size(32768, 20),
+    },
+    default_size="medium",
+    make_inputs=f"{CALLS}:make_inputs",
+    eager="ivhl.ops.vortex:vortex_field",
+    reference="ivhl.workloads.vortex_field_reference:reference",
+    outputs=("field",),
+    variants=(
+        Variant(name="naive-compiled", call="ivhl.ops.vortex:vortex_field"),
+        Variant(
+            name="real-compiled",
+            call="ivhl.ops.vortex:make_vortex_field",
+            compiles="parts",
+            fullgraph=True,
+        ),
+        Variant(
+            name="real-reduce-overhead",
+            call="ivhl.ops.vortex:make_vortex_field",
+            compiles="parts",
+            mode="reduce-overhead",
+            fullgraph=True,
+            devices=("cuda",),
+        ),
+        # Without a matrix product there is nothing to tune on a CPU.
+        Variant(
+            name="real-max-autotune",
+            call="ivhl.ops.vortex:make_vortex_field",
+            compiles="parts",
+            mode="max-autotune",
+            fullgraph=True,
+            devices=("cuda",),
+        ),
+    ),
+    cost=f"{__name__}:cost",
+    source="Zynerji/iVHL, scripts/compiled_ops.py, compute_vortex_field",
+)
