@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--operation", action="append", default=[], metavar="NAME", help="repeatable")
     p.add_argument("--compile-mode", choices=MODES, help="only variants of this mode")
     p.add_argument("--export", metavar="FILE", help="write everything measured as JSON")
-    p.add_argument("--workloads", default="ivhl.workloads:OPERATIONS", metavar="MODULE:NAME")
+    p.add_argument("--workloads", default="ivhl.workloads:WORKLOADS", metavar="MODULE:NAME")
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     p.add_argument("--threads", type=positive(int), default=1)
     p.add_argument("--quick", action="store_true", help="few samples, wide intervals")

@@ -19,12 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ivhl.compile import get_compiled
-from ivhl.ops.gross_pitaevskii import hop, hop_amplitude, hop_amplitudes
+from ivhl.ops.gross_pitaevskii import (
+    hop,
+    hop_amplitude,
+    hop_amplitudes,
+    power_of_density,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Power = Callable[[torch.Tensor], torch.Tensor]
+    from ivhl.ops.gross_pitaevskii import Power
+
     Planes = tuple[torch.Tensor, torch.Tensor]
 
 MAX_AXES: Final = 3
@@ -92,7 +98,7 @@ def make_condensate_potential(
     Returns:
         A function of a condensate, ``mass_sq`` and ``lambda_coupling``.
     """
-    power = _power(rank)
+    power = power_of_density(rank)
 
     def from_words(
         flat: torch.Tensor, words: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor
@@ -162,6 +168,62 @@ def potential_planes(
         ):
             potential = potential + _run_on_slopes(line, shape, slope_weights)
     return potential + _slopes(flat[-1:, -1:], 2, 2)
+
+
+def make_condensate_potential_planes(
+    compiler: Callable[..., Any], *, rank: int
+) -> Callable[[torch.Tensor, float, float], torch.Tensor]:
+    """Return the potential of real planes, for who keeps them between steps.
+
+    Args:
+        compiler: What turns a function into a compiled one, for fixed shapes; the identity runs it
+            eagerly.
+        rank: Power of ``|phi|`` in the interaction.
+
+    Returns:
+        A function of real and imaginary part, shape ``[2, a, b, c]``, ``mass_sq`` and
+        ``lambda_coupling``.
+    """
+    power = power_of_density(rank)
+
+    def of_planes(planes: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        re, im = planes.unbind()
+        density = re * re + im * im
+        mass, interaction = weights.unbind()
+        potential = _total_by_rows((mass + interaction * power(density)) * density)
+        for axis in range(1, 1 + MAX_AXES):
+            if planes.shape[axis] > 1:
+                potential = potential + _slopes_of_planes(planes, axis)
+        return potential
+
+    total = compiler(of_planes)
+
+    def potential(planes: torch.Tensor, mass_sq: float, lambda_coupling: float) -> torch.Tensor:
+        weights = _numbers(planes, 0.5 * mass_sq, lambda_coupling / math.factorial(rank))
+        result: torch.Tensor = total(planes, weights)
+        return result
+
+    return potential
+
+
+def _slopes_of_planes(planes: torch.Tensor, axis: int) -> torch.Tensor:
+    """Return the sum of the squared slopes of both planes along an axis of at least two points."""
+    n = planes.shape[axis]
+    if n == 2:  # noqa: PLR2004  (both ends have the same slope)
+        slope = planes.narrow(axis, 1, 1) - planes.narrow(axis, 0, 1)
+        return 2.0 * _total_by_rows(slope * slope)
+    over_two = planes.narrow(axis, 2, n - 2) - planes.narrow(axis, 0, n - 2)
+    # Both ends in one loop: each loop that there is costs more than the few points that it visits.
+    ends: list[slice] = [slice(None)] * planes.ndim
+    before = list(ends)
+    ends[axis], before[axis] = slice(1, None, n - 2), slice(0, n - 1, n - 2)
+    slope = planes[tuple(ends)] - planes[tuple(before)]
+    return 0.25 * _total_by_rows(over_two * over_two) + _total_by_rows(slope * slope)
+
+
+def _total_by_rows(x: torch.Tensor) -> torch.Tensor:
+    # Rows are added without a shuffle, as in ``_total``, but in two loops instead of three.
+    return x.sum(dim=-2).sum()
 
 
 def _run_on_slopes(
@@ -242,13 +304,14 @@ def make_condensate_energy(
     Returns:
         A function of a condensate, ``mass_sq`` and ``lambda_coupling``.
     """
-    power = _power(rank)
+    power = power_of_density(rank)
 
     def from_words(words: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        return energy_planes(*_from_words(words), weights, power)
+        return energy_of_rings(*_rings_from_words(words), weights, power)
 
     def from_pairs(pairs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        return energy_planes(*_from_pairs(pairs), weights, power)
+        re, im = _from_pairs(pairs)
+        return energy_of_rings(_ring(re), _ring(im), weights, power)
 
     by_words, by_pairs = compiler(from_words), compiler(from_pairs)
 
@@ -266,28 +329,28 @@ def make_condensate_energy(
     return energy
 
 
-def energy_planes(
-    re: torch.Tensor, im: torch.Tensor, weights: torch.Tensor, power: Power
+def energy_of_rings(
+    ring_re: torch.Tensor, ring_im: torch.Tensor, weights: torch.Tensor, power: Power
 ) -> torch.Tensor:
     """Return the energy in real arithmetic.
 
     Args:
-        re: Real part, shape ``[a, b, c]``.
-        im: Imaginary part, shape of ``re``.
+        ring_re: Real part, shape ``[a, b, c + 2]``, with a halo of one point along the last axis.
+        ring_im: Imaginary part, shape of ``ring_re``.
         weights: ``m2`` and ``2 lam / rank``, shape ``[2]``.
         power: ``|phi|^(rank-2)`` of ``|phi|^2``.
 
     Returns:
         Energy, without axes.
     """
+    re, im = ring_re[..., 1:-1], ring_im[..., 1:-1]
     density = re * re + im * im
     mass, interaction = weights.unbind()
     energy = (mass + interaction * power(density)) * density
-    for plane in (re, im):
+    for plane, ring in ((re, ring_re), (im, ring_im)):
         for axis in range(MAX_AXES - 1):
             difference = plane.roll(-1, axis) - plane
             energy = energy + difference * difference
-        ring = _ring(plane)
         difference = ring[..., 2:] - ring[..., 1:-1]
         energy = energy + difference * difference
     return _total(energy)
@@ -352,21 +415,21 @@ def make_condensate_euler(
     Returns:
         A function of a condensate, ``dt``, ``mass_sq`` and ``lambda_coupling``.
     """
-    power = _power(rank)
+    power = power_of_density(rank)
 
     def on_words(words: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
-        return _to_words(*euler_planes(*_from_words(words), rates, power))
+        return _to_words(*euler_of_rings(*_rings_from_words(words), rates, power))
 
     def on_pairs(pairs: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
-        return _to_pairs(*euler_planes(*_from_pairs(pairs), rates, power))
+        re, im = _from_pairs(pairs)
+        return _to_pairs(*euler_of_rings(_ring(re), _ring(im), rates, power))
 
     by_words, by_pairs = compiler(on_words), compiler(on_pairs)
 
     def euler(
         phi: torch.Tensor, dt: float, mass_sq: float, lambda_coupling: float
     ) -> torch.Tensor:
-        # Minus the Laplacian has 2 per axis on its diagonal, an axis of one point included.
-        rates = _numbers(phi, dt, dt * (mass_sq + 2.0 * MAX_AXES), dt * lambda_coupling)
+        rates = _euler_rates(phi, dt, mass_sq, lambda_coupling)
         if phi.numel() == 0:
             return phi.clone()
         return _on_cube(phi, by_words, by_pairs, rates)
@@ -374,12 +437,64 @@ def make_condensate_euler(
     return euler
 
 
-def euler_planes(re: torch.Tensor, im: torch.Tensor, rates: torch.Tensor, power: Power) -> Planes:
+def make_condensate_euler_planes(
+    compiler: Callable[..., Any], *, rank: int
+) -> Callable[[torch.Tensor, float, float, float], torch.Tensor]:
+    """Return the Euler step of real planes, for who keeps them between steps.
+
+    Args:
+        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        rank: Power of ``|phi|`` in the energy.
+
+    Returns:
+        A function of real and imaginary part, shape ``[2, a, b, c]``, ``dt``, ``mass_sq`` and
+        ``lambda_coupling``, which returns both parts one step later in the same shape.
+    """
+    power = power_of_density(rank)
+
+    def on_planes(planes: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
+        re, im = planes.unbind()
+        return torch.stack(euler_planes(re, im, (_ring(re), _ring(im)), rates, power))
+
+    step = compiler(on_planes)
+
+    def euler(
+        planes: torch.Tensor, dt: float, mass_sq: float, lambda_coupling: float
+    ) -> torch.Tensor:
+        stepped: torch.Tensor = step(planes, _euler_rates(planes, dt, mass_sq, lambda_coupling))
+        return stepped
+
+    return euler
+
+
+def euler_of_rings(
+    ring_re: torch.Tensor, ring_im: torch.Tensor, rates: torch.Tensor, power: Power
+) -> Planes:
+    """Return real and imaginary part after one Euler step, from what the rings hold.
+
+    Args:
+        ring_re: Real part, shape ``[a, b, c + 2]``, with a halo of one point along the last axis.
+        ring_im: Imaginary part, shape of ``ring_re``.
+        rates: ``dt``, ``dt (m2 + 6)`` and ``dt lam``, shape ``[3]``.
+        power: ``|phi|^(rank-2)`` of ``|phi|^2``.
+
+    Returns:
+        Two planes of shape ``[a, b, c]``.
+    """
+    # The rings are what memory holds. To read everything from them keeps each load contiguous.
+    re, im = ring_re[..., 1:-1], ring_im[..., 1:-1]
+    return euler_planes(re, im, (ring_re, ring_im), rates, power)
+
+
+def euler_planes(
+    re: torch.Tensor, im: torch.Tensor, rings: Planes, rates: torch.Tensor, power: Power
+) -> Planes:
     """Return real and imaginary part after one Euler step.
 
     Args:
         re: Real part, shape ``[a, b, c]``.
         im: Imaginary part, shape of ``re``.
+        rings: Both once more, shape ``[a, b, c + 2]``, with a halo along the last axis.
         rates: ``dt``, ``dt (m2 + 6)`` and ``dt lam``, shape ``[3]``.
         power: ``|phi|^(rank-2)`` of ``|phi|^2``.
 
@@ -387,15 +502,19 @@ def euler_planes(re: torch.Tensor, im: torch.Tensor, rates: torch.Tensor, power:
         Two planes of the shape of ``re``.
     """
     dt, own, interaction = rates.unbind()
-    # The rings are what memory holds. To read everything from them keeps each load contiguous.
-    rings = _ring(re), _ring(im)
-    re, im = (ring[..., 1:-1] for ring in rings)
     rate = own + interaction * power(re * re + im * im)
     change_re, change_im = (
         rate * plane - dt * (ring[..., 2:] + ring[..., :-2] + _outer_neighbours(plane))
         for plane, ring in zip((re, im), rings, strict=True)
     )
     return re + change_im, im - change_re
+
+
+def _euler_rates(
+    phi: torch.Tensor, dt: float, mass_sq: float, lambda_coupling: float
+) -> torch.Tensor:
+    # Minus the Laplacian has 2 per axis on its diagonal, an axis of one point included.
+    return _numbers(phi, dt, dt * (mass_sq + 2.0 * MAX_AXES), dt * lambda_coupling)
 
 
 def _outer_neighbours(x: torch.Tensor) -> torch.Tensor:
@@ -477,7 +596,7 @@ def make_condensate_hops(
     Returns:
         A function of a condensate, ``dt``, ``mass_sq``, ``lambda_coupling`` and ``n_steps``.
     """
-    power = _power(rank)
+    power = power_of_density(rank)
 
     def first_words(words: torch.Tensor, rates: torch.Tensor) -> Planes:
         return turn_planes(*_from_words(words), rates, power)
@@ -539,7 +658,7 @@ def make_condensate_strang(
     Returns:
         A function of a condensate, ``dt``, ``mass_sq``, ``lambda_coupling`` and ``n_steps``.
     """
-    power = _power(rank)
+    power = power_of_density(rank)
 
     def turn_words(words: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
         return _to_words(*turn_planes(*_from_words(words), rates, power))
@@ -692,9 +811,19 @@ def _as_complex(result: torch.Tensor) -> torch.Tensor:
 
 
 def _from_words(words: torch.Tensor) -> Planes:
+    lower, upper = _halves(words)
+    return lower.view(torch.float32), upper.view(torch.float32)
+
+
+def _rings_from_words(words: torch.Tensor) -> Planes:
+    # The halo first: 2.6.0 does not compile the concatenation of what is seen as another dtype.
+    lower, upper = _halves(words)
+    return _ring(lower).view(torch.float32), _ring(upper).view(torch.float32)
+
+
+def _halves(words: torch.Tensor) -> Planes:
     bits = words.view(torch.int64)
-    upper = bits >> 32
-    return bits.to(torch.int32).view(torch.float32), upper.to(torch.int32).view(torch.float32)
+    return bits.to(torch.int32), (bits >> 32).to(torch.int32)
 
 
 def _to_words(re: torch.Tensor, im: torch.Tensor) -> torch.Tensor:
@@ -714,26 +843,6 @@ def _to_pairs(re: torch.Tensor, im: torch.Tensor) -> torch.Tensor:
 # --- shared --------------------------------------------------------------------------------------
 
 
-def _power(rank: int) -> Power:
-    """Return ``|phi|^(rank-2)`` as a function of ``|phi|^2``.
-
-    A function and not a number: ``dynamic=True`` would make a symbol of the number.
-    """
-    if rank == 2:  # noqa: PLR2004  (no interaction but a second mass)
-        return lambda density: torch.ones_like(density)  # noqa: PLW0108  (typed, unlike it)
-    if rank == 3:  # noqa: PLR2004
-        # The slope of a square root at zero is infinite, and zero times it would be NaN.
-        return lambda density: density.clamp(min=torch.finfo(density.dtype).tiny).sqrt()
-    if rank == 4:  # noqa: PLR2004
-        return lambda density: density
-    lower = _power(rank - 2)
-
-    def power(density: torch.Tensor) -> torch.Tensor:
-        return density * lower(density)
-
-    return power
-
-
 def _ring(x: torch.Tensor) -> torch.Tensor:
     # Indices modulo n stop the innermost loop from being vectorised; a halo does not.
     return torch.cat((x[..., -1:], x, x[..., :1]), dim=-1)
@@ -747,7 +856,7 @@ def _total(x: torch.Tensor) -> torch.Tensor:
 
 def _numbers(phi: torch.Tensor, *values: float) -> torch.Tensor:
     # Numbers in a tensor: a Python number would be compiled in, and compiled again when it changes.
-    return _tensor_of(values, phi.real.dtype, phi.device)
+    return _tensor_of(values, phi.dtype.to_real(), phi.device)
 
 
 @functools.lru_cache(maxsize=256)

@@ -17,6 +17,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Power = Callable[[torch.Tensor], torch.Tensor]
+
 N_AXES: Final = 3
 
 
@@ -149,15 +151,16 @@ def make_gp_evolve(
         amplitudes = hop_amplitudes(dt, precision=torch.finfo(dtype).eps / 16.0)
         # The diagonal of minus the Laplacian, 2 per axis, turns every point alike.
         diagonal = m2 + 2.0 * N_AXES
+        power = power_of_density(rank)
 
         def first(re: torch.Tensor, im: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return turn(re, im, dt=0.5 * dt, m2=diagonal, lam=lam, rank=rank)
+            return turn(re, im, dt=0.5 * dt, m2=diagonal, lam=lam, power=power)
 
         def step(re: torch.Tensor, im: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return turn(*hop(re, im, amplitudes), dt=dt, m2=diagonal, lam=lam, rank=rank)
+            return turn(*hop(re, im, amplitudes), dt=dt, m2=diagonal, lam=lam, power=power)
 
         def last(re: torch.Tensor, im: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return turn(*hop(re, im, amplitudes), dt=0.5 * dt, m2=diagonal, lam=lam, rank=rank)
+            return turn(*hop(re, im, amplitudes), dt=0.5 * dt, m2=diagonal, lam=lam, power=power)
 
         return compiler(first), compiler(step), compiler(last)
 
@@ -215,7 +218,7 @@ def _shifted_sums(x: torch.Tensor, axis: int, n_amplitudes: int) -> list[torch.T
 
 
 def turn(
-    re: torch.Tensor, im: torch.Tensor, *, dt: float, m2: float, lam: float, rank: int
+    re: torch.Tensor, im: torch.Tensor, *, dt: float, m2: float, lam: float, power: Power
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Solve the potential part for a time ``dt``: every point turns, no modulus changes.
 
@@ -225,17 +228,35 @@ def turn(
         dt: Time.
         m2: Coefficient of ``phi``.
         lam: Strength of the interaction.
-        rank: Power of ``|phi|`` in the energy; even ones need no square root.
+        power: ``|phi|^(rank-2)`` of ``|phi|^2``, from ``power_of_density``.
 
     Returns:
         Real and imaginary part after that time.
     """
     density = re * re + im * im
-    half, odd = divmod(rank - 2, 2)
-    power = density**half * density.sqrt() if odd else density**half
-    angle = -dt * (m2 + lam * power)
+    angle = -dt * (m2 + lam * power(density))
     c, s = torch.cos(angle), torch.sin(angle)
     return re * c - im * s, re * s + im * c
+
+
+def power_of_density(rank: int) -> Power:
+    """Return ``|phi|^(rank-2)`` as a function of ``|phi|^2``.
+
+    A function and not a number: ``dynamic=True`` would make a symbol of the number.
+    """
+    if rank == 2:  # noqa: PLR2004  (no interaction but a second mass)
+        return lambda density: torch.ones_like(density)  # noqa: PLW0108  (typed, unlike it)
+    if rank == 3:  # noqa: PLR2004
+        # The slope of a square root at zero is infinite, and zero times it would be NaN.
+        return lambda density: density.clamp(min=torch.finfo(density.dtype).tiny).sqrt()
+    if rank == 4:  # noqa: PLR2004
+        return lambda density: density
+    lower = power_of_density(rank - 2)
+
+    def power(density: torch.Tensor) -> torch.Tensor:
+        return density * lower(density)
+
+    return power
 
 
 def _check(phi: torch.Tensor, *, rank: int, n_steps: int) -> None:

@@ -136,6 +136,51 @@ def vortex_planes(
     return modulus * cos, modulus * sin
 
 
+def whole_vortex_planes(
+    points: torch.Tensor,
+    centers: torch.Tensor,
+    charges: torch.Tensor,
+    core_radius: float | torch.Tensor = 0.1,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the same field for whole charges, without any angle.
+
+    ``exp(i q theta)`` of a whole charge is a power of ``(D.x + i D.y) / |D|``: one square and two
+    products, chosen by the two bits of the charge. The loop over vortices is unrolled, so each
+    number of vortices is a graph of its own: for few vortices, whose number stays.
+
+    Args:
+        points: Points, shape ``[3, n_points]``: coordinates in rows, so that loads are contiguous.
+        centers: Centres, shape ``[n_vortices, 3]``, in units of length.
+        charges: Charges, shape ``[n_vortices]``: whole numbers from -3 to 3, which is not checked,
+            since to look at them would wait for a GPU.
+        core_radius: Radius of the cores; a tensor without axes where values change.
+
+    Returns:
+        Two planes, each of shape ``[n_points]`` and the dtype of ``points``.
+    """
+    x, y, z = points.unbind()
+    re, im = torch.ones_like(x), torch.zeros_like(x)
+    for center, charge in zip(centers.unbind(), charges.unbind(), strict=True):
+        center_x, center_y, center_z = center.unbind()
+        dx, dy, dz = x - center_x, y - center_y, z - center_z
+        square = dx * dx + dy * dy
+        radius = (square + dz * dz).clamp(min=1e-37).sqrt() / core_radius
+        core = tanh(radius) if points.dtype == torch.float32 else radius.tanh()
+        # On the line itself, where there is no angle, it counts as 0, as in ``turns_of``.
+        inverse = torch.rsqrt(square.clamp(min=1e-37))
+        cos = torch.where(square == 0.0, 1.0, dx * inverse)
+        sin = dy * inverse * charge.sign()
+        size = charge.abs()
+        odd, twice = (size == 1.0) | (size == 3.0), size >= 2.0  # noqa: PLR2004  (bits of 0 to 3)
+        one_re, one_im = torch.where(odd, cos, 1.0), torch.where(odd, sin, 0.0)
+        two_re = torch.where(twice, cos * cos - sin * sin, 1.0)
+        two_im = torch.where(twice, 2.0 * cos * sin, 0.0)
+        turn_re = core * (one_re * two_re - one_im * two_im)
+        turn_im = core * (one_re * two_im + one_im * two_re)
+        re, im = re * turn_re - im * turn_im, re * turn_im + im * turn_re
+    return re, im
+
+
 def make_vortex_field(
     compiler: Callable[..., Callable[..., tuple[torch.Tensor, torch.Tensor]]],
 ) -> Callable[..., torch.Tensor]:

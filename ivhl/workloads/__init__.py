@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Final
 from ivhl.workloads import (
     cdt_sweep,
     condensate_potential,
+    condensate_potential_gradient,
     energy_forces,
     entanglement_entropy,
+    field_gradient,
     field_superposition,
     gp_euler,
     gp_evolve,
     mera_layer,
     phase_gradient,
     rnn_gru,
+    rnn_gru_bf16,
+    rnn_gru_gradient,
     tensor_network,
     vortex_field,
 )
@@ -25,26 +29,21 @@ from ivhl.workloads import (
 if TYPE_CHECKING:
     from ivhl.workload import Workload
 
-# What the tracker runs in every cell, and what the history in results/ is about.
 WORKLOADS: Final[tuple[Workload, ...]] = (
     field_superposition.WORKLOAD,
-    gp_evolve.WORKLOAD,
-    energy_forces.WORKLOAD,
-)
-
-# Every workload there is, in the order of a table. `python -m ivhl.benchmarks` and the contract
-# tests run all of them; those that are only here join the tracker with their first records.
-OPERATIONS: Final[tuple[Workload, ...]] = (
-    field_superposition.WORKLOAD,
+    field_gradient.WORKLOAD,
     vortex_field.WORKLOAD,
     phase_gradient.WORKLOAD,
     condensate_potential.WORKLOAD,
+    condensate_potential_gradient.WORKLOAD,
     gp_evolve.WORKLOAD,
     gp_euler.WORKLOAD,
     mera_layer.WORKLOAD,
     tensor_network.WORKLOAD,
     entanglement_entropy.WORKLOAD,
     rnn_gru.WORKLOAD,
+    rnn_gru_gradient.WORKLOAD,
+    rnn_gru_bf16.WORKLOAD,
     cdt_sweep.WORKLOAD,
     energy_forces.WORKLOAD,
 )

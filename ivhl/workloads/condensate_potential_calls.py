@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ivhl.ops.condensate import condensate_potential, make_condensate_potential
+from ivhl.ops.condensate import (
+    condensate_potential,
+    make_condensate_potential,
+    make_condensate_potential_planes,
+)
 from ivhl.workloads.condensate_potential import LAMBDA_COUPLING, MASS_SQ, RANK
 
 if TYPE_CHECKING:
@@ -35,3 +39,18 @@ def make_potential(compiler: Callable[..., Any]) -> Callable[[torch.Tensor], tor
         return total(phi, MASS_SQ, LAMBDA_COUPLING) / phi.numel()
 
     return per_point
+
+
+def make_planes_potential(compiler: Callable[..., Any]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return ``potential`` of planes, shape ``[2, n, n, n]``, compiled by ``compiler``."""
+    total = make_condensate_potential_planes(compiler, rank=RANK)
+
+    def per_point(planes: torch.Tensor) -> torch.Tensor:
+        return total(planes, MASS_SQ, LAMBDA_COUPLING) / planes[0].numel()
+
+    return per_point
+
+
+def as_planes(phi: torch.Tensor) -> tuple[torch.Tensor]:
+    """Return real and imaginary part as one input, shape ``[2, n, n, n]``."""
+    return (torch.stack((phi.real, phi.imag)),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ivhl.workload import Cost, Variant, Workload
+from ivhl.workloads.cuda import cuda_variants
 
 CALLS = "ivhl.workloads.energy_forces_calls"
 
@@ -49,20 +50,10 @@ WORKLOAD = Workload(
             call="ivhl.mlff.painn:energy_forces_one_graph",
             fullgraph=True,
         ),
-        Variant(
-            name="one-graph-reduce-overhead",
+        *cuda_variants(
+            "one-graph",
             call="ivhl.mlff.painn:energy_forces_one_graph",
-            mode="reduce-overhead",
             fullgraph=True,
-            devices=("cuda",),
-        ),
-        # On a CPU, Inductor tunes products with constant weights only; here weights are inputs.
-        Variant(
-            name="one-graph-max-autotune",
-            call="ivhl.mlff.painn:energy_forces_one_graph",
-            mode="max-autotune",
-            fullgraph=True,
-            devices=("cuda",),
         ),
     ),
     cost=f"{__name__}:cost",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ivhl.workload import Cost, Variant, Workload
+from ivhl.workloads.cuda import cuda_variants
 
 CALLS = "ivhl.workloads.field_superposition_calls"
 
@@ -55,21 +56,17 @@ WORKLOAD = Workload(
             fullgraph=True,
         ),
         Variant(
-            name="real-reduce-overhead",
+            name="real-dynamic",
             call="ivhl.ops.field:make_field_superposition",
             compiles="parts",
-            mode="reduce-overhead",
+            dynamic=True,
             fullgraph=True,
-            devices=("cuda",),
         ),
-        # Without a matrix product there is nothing to tune on a CPU.
-        Variant(
-            name="real-max-autotune",
+        *cuda_variants(
+            "real",
             call="ivhl.ops.field:make_field_superposition",
             compiles="parts",
-            mode="max-autotune",
             fullgraph=True,
-            devices=("cuda",),
         ),
     ),
     cost=f"{__name__}:cost",

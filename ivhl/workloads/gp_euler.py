@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ivhl.workload import Cost, Variant, Workload
+from ivhl.workloads.cuda import cuda_variants
 
 CALLS = "ivhl.workloads.gp_euler_calls"
 
@@ -46,21 +47,26 @@ WORKLOAD = Workload(
         Variant(name="naive-compiled", call=f"{CALLS}:step"),
         Variant(name="real-compiled", call=f"{CALLS}:make_step", compiles="parts", fullgraph=True),
         Variant(
-            name="real-reduce-overhead",
+            name="real-dynamic",
             call=f"{CALLS}:make_step",
             compiles="parts",
-            mode="reduce-overhead",
+            dynamic=True,
             fullgraph=True,
-            devices=("cuda",),
         ),
-        # Without a matrix product there is nothing to tune on a CPU.
+        # Real planes from one step to the next, as in a simulation; complex only at its ends.
         Variant(
-            name="real-max-autotune",
+            name="planes-compiled",
+            call=f"{CALLS}:make_planes_step",
+            compiles="parts",
+            fullgraph=True,
+            prepare=f"{CALLS}:as_planes",
+            finish=f"{CALLS}:as_complex",
+        ),
+        *cuda_variants(
+            "real",
             call=f"{CALLS}:make_step",
             compiles="parts",
-            mode="max-autotune",
             fullgraph=True,
-            devices=("cuda",),
         ),
     ),
     cost=f"{__name__}:cost",

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ivhl.ops.condensate import condensate_euler, make_condensate_euler
+from ivhl.ops.condensate import (
+    condensate_euler,
+    make_condensate_euler,
+    make_condensate_euler_planes,
+)
 from ivhl.workloads.gp_euler import DT, LAMBDA_COUPLING, MASS_SQ, RANK
 
 if TYPE_CHECKING:
@@ -36,3 +40,23 @@ def make_step(compiler: Callable[..., Any]) -> Callable[[torch.Tensor], torch.Te
         return euler(phi, DT, MASS_SQ, LAMBDA_COUPLING)
 
     return one_step
+
+
+def make_planes_step(compiler: Callable[..., Any]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the step from planes to planes, shape ``[2, n, n, n]``, compiled by ``compiler``."""
+    euler = make_condensate_euler_planes(compiler, rank=RANK)
+
+    def one_step(planes: torch.Tensor) -> torch.Tensor:
+        return euler(planes, DT, MASS_SQ, LAMBDA_COUPLING)
+
+    return one_step
+
+
+def as_planes(phi: torch.Tensor) -> tuple[torch.Tensor]:
+    """Return real and imaginary part as one input, shape ``[2, n, n, n]``."""
+    return (torch.stack((phi.real, phi.imag)),)
+
+
+def as_complex(planes: torch.Tensor) -> torch.Tensor:
+    """Return the condensate of both planes."""
+    return torch.complex(*planes.unbind())

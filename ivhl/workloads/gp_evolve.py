@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ivhl.workload import Cost, Variant, Workload
+from ivhl.workloads.cuda import cuda_variants
 
 CALLS = "ivhl.workloads.gp_evolve_calls"
 
@@ -49,21 +50,17 @@ WORKLOAD = Workload(
             name="real-compiled", call=f"{CALLS}:make_evolve", compiles="parts", fullgraph=True
         ),
         Variant(
-            name="real-reduce-overhead",
+            name="real-dynamic",
             call=f"{CALLS}:make_evolve",
             compiles="parts",
-            mode="reduce-overhead",
+            dynamic=True,
             fullgraph=True,
-            devices=("cuda",),
         ),
-        # Without a matrix product there is nothing to tune on a CPU.
-        Variant(
-            name="real-max-autotune",
+        *cuda_variants(
+            "real",
             call=f"{CALLS}:make_evolve",
             compiles="parts",
-            mode="max-autotune",
             fullgraph=True,
-            devices=("cuda",),
         ),
     ),
     cost=f"{__name__}:cost",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ivhl.workload import Cost, Variant, Workload
+from ivhl.workloads.cuda import cuda_variants
 
 CALLS = "ivhl.workloads.mera_layer_calls"
 
@@ -59,26 +60,22 @@ WORKLOAD = Workload(
             call=f"{CALLS}:make_apply_map",
             compiles="parts",
             prepare=f"{CALLS}:prepare_map",
-            dynamic=True,  # on a CPU faster than with fixed shapes
             fullgraph=True,
         ),
         Variant(
-            name="precontracted-reduce-overhead",
+            name="precontracted-dynamic",
             call=f"{CALLS}:make_apply_map",
             compiles="parts",
             prepare=f"{CALLS}:prepare_map",
-            mode="reduce-overhead",
+            dynamic=True,
             fullgraph=True,
-            devices=("cuda",),
         ),
-        Variant(
-            name="precontracted-max-autotune",
+        *cuda_variants(
+            "precontracted",
             call=f"{CALLS}:make_apply_map",
             compiles="parts",
             prepare=f"{CALLS}:prepare_map",
-            mode="max-autotune",
             fullgraph=True,
-            devices=("cuda",),
         ),
     ),
     cost=f"{__name__}:cost",

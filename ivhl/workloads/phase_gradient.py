@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ivhl.workload import Cost, Variant, Workload
+from ivhl.workloads.cuda import cuda_variants
 
 CALLS = "ivhl.workloads.phase_gradient_calls"
 
@@ -44,22 +45,11 @@ WORKLOAD = Workload(
             compiles="parts",
             fullgraph=True,
         ),
-        Variant(
-            name="real-reduce-overhead",
+        *cuda_variants(
+            "real",
             call="ivhl.ops.complex_field:make_phase_gradient",
             compiles="parts",
-            mode="reduce-overhead",
             fullgraph=True,
-            devices=("cuda",),
-        ),
-        # Without a matrix product there is nothing to tune on a CPU.
-        Variant(
-            name="real-max-autotune",
-            call="ivhl.ops.complex_field:make_phase_gradient",
-            compiles="parts",
-            mode="max-autotune",
-            fullgraph=True,
-            devices=("cuda",),
         ),
     ),
     cost=f"{__name__}:cost",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ivhl.workload import Cost, Variant, Workload
+from ivhl.workloads.cuda import cuda_variants
 
 CALLS = "ivhl.workloads.rnn_gru_calls"
 
@@ -58,22 +59,11 @@ WORKLOAD = Workload(
             compiles="parts",
             fullgraph=True,
         ),
-        Variant(
-            name="fused-reduce-overhead",
+        *cuda_variants(
+            "fused",
             call="ivhl.ops.gru:make_rnn_gru",
             compiles="parts",
-            mode="reduce-overhead",
             fullgraph=True,
-            devices=("cuda",),
-        ),
-        # On a CPU, Inductor tunes products with constant weights only; here weights are inputs.
-        Variant(
-            name="fused-max-autotune",
-            call="ivhl.ops.gru:make_rnn_gru",
-            compiles="parts",
-            mode="max-autotune",
-            fullgraph=True,
-            devices=("cuda",),
         ),
     ),
     cost=f"{__name__}:cost",

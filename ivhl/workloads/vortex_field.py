@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ivhl.workload import Cost, Variant, Workload
+from ivhl.workloads.cuda import cuda_variants
 
 CALLS = "ivhl.workloads.vortex_field_calls"
 
@@ -55,21 +56,25 @@ WORKLOAD = Workload(
             fullgraph=True,
         ),
         Variant(
-            name="real-reduce-overhead",
+            name="real-dynamic",
             call="ivhl.ops.vortex:make_vortex_field",
             compiles="parts",
-            mode="reduce-overhead",
+            dynamic=True,
             fullgraph=True,
-            devices=("cuda",),
         ),
-        # Without a matrix product there is nothing to tune on a CPU.
+        # Coordinates in rows and whole charges: what a simulation that keeps its points would do.
         Variant(
-            name="real-max-autotune",
+            name="whole-charges-compiled",
+            call="ivhl.ops.vortex:whole_vortex_planes",
+            fullgraph=True,
+            prepare=f"{CALLS}:points_in_rows",
+            finish=f"{CALLS}:as_complex",
+        ),
+        *cuda_variants(
+            "real",
             call="ivhl.ops.vortex:make_vortex_field",
             compiles="parts",
-            mode="max-autotune",
             fullgraph=True,
-            devices=("cuda",),
         ),
     ),
     cost=f"{__name__}:cost",

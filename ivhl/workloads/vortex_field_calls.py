@@ -26,3 +26,15 @@ def make_inputs(size: Size, generator: torch.Generator) -> tuple[torch.Tensor, .
 
     charges = torch.randint(-2, 3, (size.n_vortices,), generator=generator)
     return normal(size.n_points, 3), 0.3 * normal(size.n_vortices, 3), charges.double()
+
+
+def points_in_rows(
+    grid_points: torch.Tensor, centers: torch.Tensor, charges: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Return the inputs with points of shape ``[3, n_points]``."""
+    return grid_points.t().contiguous(), centers, charges
+
+
+def as_complex(planes: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Return the field of both planes."""
+    return torch.complex(*planes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -224,3 +224,36 @@ def test_sizes_of_a_cube_need_no_recompile_of_its_phase_gradient(form: str) -> N
             torch.testing.assert_close(actual.double(), wanted, rtol=1e-5, atol=1e-5)
     assert counters["stats"]["unique_graphs"] == 1
     assert not counters["graph_break"]
+
+
+# Dynamo looks at the .grad of everything that it is given.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@needs_dynamo
+@pytest.mark.parametrize(
+    ("compiled", "naive"),
+    [
+        pytest.param(compute_intensity, lambda psi: psi.abs().square(), id="intensity"),
+        pytest.param(
+            normalize_field,
+            lambda psi: psi / (psi.abs().square().sum().sqrt() + 1e-10),
+            id="normalize",
+        ),
+        pytest.param(compute_phase_gradient, phase_gradient, id="angle"),
+        pytest.param(
+            lambda psi: compute_phase_gradient(psi, form="current"), current, id="current"
+        ),
+    ],
+)
+def test_compiled_gradient_is_that_of_eager(
+    compiled: Callable[[torch.Tensor], Any], naive: Callable[[torch.Tensor], Any]
+) -> None:
+    gradients = []
+    for function in (compiled, naive):
+        field = make_noise(4, 5, 6).requires_grad_()
+        outputs = function(field)
+        values = torch.stack(outputs if isinstance(outputs, tuple) else (outputs,))
+        generator = torch.Generator().manual_seed(1)
+        weight = torch.randn(values.shape, dtype=values.dtype, generator=generator)
+        loss = (weight.conj() * values).real.sum()
+        gradients.append(torch.autograd.grad(loss, field)[0])
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-10, atol=1e-10)

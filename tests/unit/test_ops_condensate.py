@@ -26,8 +26,10 @@ from ivhl.ops.condensate import (
     evolve_condensate_gp,
     make_condensate_energy,
     make_condensate_euler,
+    make_condensate_euler_planes,
     make_condensate_hops,
     make_condensate_potential,
+    make_condensate_potential_planes,
     make_condensate_strang,
     stencil_size,
 )
@@ -617,11 +619,80 @@ def test_compiled_once_for_all_sizes_and_constants(compiled: Evolve, expected: E
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
 )
 @pytest.mark.usefixtures("_fresh_dynamo")
-def test_compiled_gradient_is_the_eager_one() -> None:
-    phi = make_noise(5, 6, 7)
+@pytest.mark.parametrize(
+    ("compiled", "expected"),
+    [
+        pytest.param(
+            lambda phi: compute_condensate_potential(phi, M2, LAM),
+            lambda phi: potential_of(phi, M2, LAM, 3),
+            id="potential",
+        ),
+        pytest.param(
+            lambda phi: compute_condensate_energy(phi, M2, LAM),
+            lambda phi: energy_of(phi, M2, LAM, 3),
+            id="energy",
+        ),
+        pytest.param(
+            lambda phi: evolve_condensate_euler(phi, 0.1, M2, LAM),
+            lambda phi: naive_euler(phi, dt=0.1, m2=M2, lam=LAM, rank=3),
+            id="euler",
+        ),
+        pytest.param(
+            lambda phi: evolve_condensate_gp(phi, 0.01, M2, LAM),
+            lambda phi: by_fourier(phi, dt=0.01, rank=3),
+            id="stencil",
+            marks=pytest.mark.xfail(
+                torch.__version__.startswith("2.5."),
+                reason="compiled by 2.5.1, the way back of the stencil gives NaN",
+                strict=True,
+            ),
+        ),
+        pytest.param(
+            lambda phi: evolve_condensate_gp(phi, 0.7, M2, LAM, n_steps=2),
+            lambda phi: by_stencil(phi, dt=0.7, rank=3, n_steps=2),
+            id="fourier",
+        ),
+    ],
+)
+def test_compiled_gradient_is_the_eager_one(compiled: Evolve, expected: Evolve) -> None:
     slopes = []
-    for function in (compute_condensate_potential, potential_of):
-        leaf = phi.clone().requires_grad_()
-        (slope,) = torch.autograd.grad(function(leaf, M2, LAM, 3), leaf)
+    for function in (compiled, expected):
+        leaf = make_noise(5, 6, 7).requires_grad_()
+        result = function(leaf)
+        weight = make_noise(*result.shape, seed=1)
+        (slope,) = torch.autograd.grad((weight.conj() * result).real.sum(), leaf)
         slopes.append(slope)
-    assert relative(*slopes) < 1e-13
+    assert relative(*slopes) < 1e-12
+
+
+# --- planes from step to step --------------------------------------------------------------------
+
+cubes = st.tuples(*(st.integers(1, 5) for _ in range(3)))
+
+
+def as_stack(phi: torch.Tensor) -> torch.Tensor:
+    return torch.stack((phi.real, phi.imag))
+
+
+@given(shape=cubes, rank=ranks, seed=st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_planes_have_the_potential_of_the_condensate(
+    shape: tuple[int, int, int], rank: int, seed: int
+) -> None:
+    phi = make_noise(*shape, seed=seed)
+    found = make_condensate_potential_planes(as_is, rank=rank)(as_stack(phi), M2, LAM)
+    naive = condensate_potential(phi, mass_sq=M2, lambda_coupling=LAM, rank=rank)
+    assert math.isclose(found, naive, rel_tol=1e-12, abs_tol=1e-12)
+
+
+@given(shape=cubes, rank=ranks, n_steps=st.integers(1, 3), seed=st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_planes_step_as_the_condensate_does(
+    shape: tuple[int, int, int], rank: int, n_steps: int, seed: int
+) -> None:
+    phi = make_noise(*shape, seed=seed)
+    planes, step = as_stack(phi), make_condensate_euler_planes(as_is, rank=rank)
+    for _ in range(n_steps):
+        planes = step(planes, 0.01, M2, LAM)
+        phi = naive_euler(phi, dt=0.01, m2=M2, lam=LAM, rank=rank)
+    assert torch.allclose(torch.complex(*planes.unbind()), phi, rtol=1e-12, atol=1e-12)

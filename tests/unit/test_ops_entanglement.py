@@ -175,6 +175,17 @@ def test_gradient_over_the_density_matrix_is_that_over_singular_values() -> None
     assert torch.allclose(gradients[0], gradients[1], atol=1e-6)
 
 
+# Dynamo looks at the .grad of everything that it is given.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("shape", [(3, 4), (2, 32), (2, 3, 2)])
+def test_compiled_gradient_is_that_of_the_naive_form(shape: tuple[int, ...]) -> None:
+    gradients = []
+    for entropy in (compute_entanglement_entropy, entanglement_entropy):
+        psi = draw(*shape).requires_grad_()
+        gradients.append(torch.autograd.grad(entropy(psi, 1), psi)[0])
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-11, atol=1e-12)
+
+
 @pytest.mark.parametrize("shape", [(2, 2), (2, 16)])
 @pytest.mark.parametrize("dtype", [torch.complex64, DOUBLE])
 def test_gradient_at_a_product_state_is_finite(shape: tuple[int, int], dtype: torch.dtype) -> None:

@@ -155,6 +155,14 @@ def test_float32_needs_three_neighbours_on_each_side() -> None:
     assert len(hop_amplitudes(0.01, precision=torch.finfo(torch.float32).eps / 16.0)) == 4
 
 
+@forms
+@pytest.mark.parametrize("rank", [2, 3, 4])
+def test_gradients_are_those_of_finite_differences(evolve: Evolve, rank: int) -> None:
+    phi = make_noise(3).requires_grad_()
+    gradcheck: Callable[..., bool] = torch.autograd.gradcheck
+    assert gradcheck(lambda x: evolve(x, dt=0.1, m2=M2, lam=LAM, rank=rank, n_steps=2), (phi,))
+
+
 def test_symbol_is_that_of_the_three_point_laplacian() -> None:
     n = 6
     phi = make_noise(n)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -199,6 +199,23 @@ def compare_with_gradients(ours: Form, naive: Form) -> None:
         results.append([states.detach(), *(t.grad for t in leaves)])
     for actual, expected in zip(*results, strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("make", [make_gru_sequence, make_rnn_gru], ids=["naive", "fused"])
+def test_compiled_in_bfloat16_is_as_near_to_float64_as_eager(
+    make: Callable[[Any], Form],
+) -> None:
+    inputs = [t.bfloat16() for t in make_inputs(STEPS_PER_CALL + 2, 8, 16, 32)]
+    exact = gru_sequence(*(t.double() for t in inputs))
+
+    def error(states: torch.Tensor) -> float:
+        assert states.dtype == torch.bfloat16
+        return float((states.double() - exact).square().mean().sqrt())
+
+    compiled = make(lambda f: torch.compile(f, fullgraph=True, dynamic=False))
+    eager = error(gru_sequence(*inputs))
+    assert 0.0 < eager < 0.05
+    assert error(compiled(*inputs)) <= 3.0 * eager
 
 
 def test_compiled_sequence_takes_every_size_without_compiling_again() -> None:

@@ -179,6 +179,25 @@ def test_compiled_planes_are_the_layer_at_all_sizes_in_one_graph() -> None:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
+# Dynamo looks at the .grad of everything that it is given.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_gradient_of_compiled_planes_is_that_of_the_layer() -> None:
+    torch._dynamo.reset()
+    apply = make_apply_mera_map(lambda f: torch.compile(f, dynamic=True, fullgraph=True))
+
+    def compiled_layer(t: torch.Tensor, u: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return apply(t, *pack_mera_map(make_mera_map(u, w)))
+
+    gradients = []
+    for layer in (compiled_layer, mera_layer):
+        inputs = [x.requires_grad_() for x in draw_layer(6, 3, 48)]
+        coarse = layer(*inputs)
+        loss = (draw(*coarse.shape, seed=4) * coarse).real.sum()
+        gradients.append(torch.autograd.grad(loss, inputs))
+    for actual, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-12)
+
+
 @on_chains
 def test_refining_keeps_the_norm_and_coarse_graining_undoes_it(
     chi: int, chi_coarse: int, n_blocks: int

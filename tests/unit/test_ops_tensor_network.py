@@ -207,6 +207,26 @@ def test_gradients_are_right_and_inputs_left_alone() -> None:
     assert torch.autograd.gradcheck(lambda *x: contract_tensor_network(equation, *x), inputs)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_compiled_gradient_is_that_of_the_naive_form(dtype: torch.dtype) -> None:
+    torch._dynamo.reset()
+    equation, shapes = grid_of(2, 3)
+    drawn = draw_all(equation, dict.fromkeys(set(equation) - set(",->"), 3))
+    compiled = make_contract_tensor_network(
+        lambda f: torch.compile(f, fullgraph=True), equation, shapes
+    )
+
+    def naive(*tensors: torch.Tensor) -> torch.Tensor:
+        return tensor_network(equation, *tensors)
+
+    gradients = []
+    for contract in (compiled, naive):
+        inputs = [(x if dtype.is_complex else x.real).clone().requires_grad_() for x in drawn]
+        gradients.append(torch.autograd.grad(contract(*inputs).abs(), inputs))
+    for actual, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
 def test_dtype_is_kept(dtype: torch.dtype) -> None:
     tensors = [torch.ones(2, 2, dtype=dtype)] * 3

@@ -17,6 +17,7 @@ from ivhl.ops.vortex import (
     make_vortex_field,
     vortex_field,
     vortex_planes,
+    whole_vortex_planes,
 )
 from ivhl.workloads.vortex_field import WORKLOAD
 from ivhl.workloads.vortex_field_calls import make_inputs
@@ -276,3 +277,33 @@ def test_compiled_gradient_is_that_of_eager() -> None:
         gradients.append(torch.autograd.grad((psi.real + 2.0 * psi.imag).sum(), inputs))
     for compiled, eager in zip(gradients[1], gradients[0], strict=True):
         torch.testing.assert_close(compiled, eager, rtol=1e-9, atol=1e-9)
+
+
+# --- whole charges -------------------------------------------------------------------------------
+
+
+@given(
+    charges=st.lists(st.integers(-3, 3), max_size=6),
+    n=st.integers(0, 9),
+    seed=st.integers(0, 1000),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+@settings(max_examples=60, deadline=None)
+def test_whole_charges_need_no_angle(
+    charges: list[int], n: int, seed: int, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    points = torch.randn(n, 3, dtype=torch.float64, generator=generator).to(dtype)
+    centers = torch.randn(len(charges), 3, dtype=torch.float64, generator=generator).to(dtype)
+    inputs = centers, torch.tensor(charges, dtype=dtype)
+    whole = torch.complex(*whole_vortex_planes(points.t().contiguous(), *inputs))
+    exact = vortex_field(*(x.double() for x in (points, *inputs)))
+    budget = 1e-4 if dtype == torch.float32 else 1e-12
+    assert torch.allclose(whole.to(torch.complex128), exact, rtol=0.0, atol=budget)
+
+
+def test_on_its_line_a_whole_charge_has_the_angle_zero() -> None:
+    centers, charges = vortices((0.0, 0.0, 1.0), (0.0, 0.0, -2.0), (0.0, 0.0, 3.0))
+    above = torch.tensor([[0.0, 0.0, 0.05]], dtype=torch.float64)
+    whole = torch.complex(*whole_vortex_planes(above.t().contiguous(), centers, charges))
+    assert torch.allclose(whole, torch.full((1,), math.tanh(0.5) ** 3, dtype=torch.complex128))
