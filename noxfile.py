@@ -15,7 +15,6 @@ try:
 except IvhlError as error:
     sys.exit(f"error: {error}\nnext: {error.hint}")
 RELEASES = MATRIX.releases("default")
-CONTRACT_RELEASES = (RELEASES[0], RELEASES[-1])
 OLDEST_PYTHON, NEWEST_PYTHON = MATRIX.pythons[0], MATRIX.pythons[-1]
 
 nox.options.sessions = ["tests"]
@@ -52,7 +51,7 @@ def install_cell(session: nox.Session, release: str) -> None:
 def tests(session: nox.Session) -> None:
     """Run every check there is: lint, types, unit, contract, end to end, browser."""
     # Of a parametrised session, notify() takes only the one that is named.
-    contracts = [f"contract(torch={release!r})" for release in CONTRACT_RELEASES]
+    contracts = [f"contract(torch={release!r})" for release in RELEASES]
     for name in ("lint", "types", "unit", *contracts, "e2e", "browser"):
         session.notify(name)
 
@@ -82,9 +81,9 @@ def unit(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON)
-@nox.parametrize("torch", CONTRACT_RELEASES)
+@nox.parametrize("torch", RELEASES)
 def contract(session: nox.Session, torch: str) -> None:
-    """Run the contracts of every workload, record and lock on the oldest and newest PyTorch."""
+    """Run the contracts of every workload, record and lock on each PyTorch of the default tier."""
     install_cell(session, torch)
     session.run("pytest", "tests/contract", *session.posargs)
 
@@ -101,6 +100,20 @@ def browser(session: nox.Session) -> None:
     """Open the site in headless Chromium."""
     session.install("--group", "test", "-e", ".")
     session.run("pytest", "tests/browser", *session.posargs)
+
+
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON)
+def peers(session: nox.Session) -> None:
+    """Compare with other libraries: ``-- [SUITE] [arguments of python -m ivhl.peers]``."""
+    named = [text for text in session.posargs[:1] if not text.startswith("-")]
+    suite = named[0] if named else "ops"
+    lock = Path("envs/peers") / f"{suite}.txt"
+    if not lock.is_file():
+        known = ", ".join(sorted(path.stem for path in lock.parent.glob("*.txt")))
+        session.error(f"unknown suite of peers {suite!r}; known: {known}")
+    session.install("--require-hashes", "-r", str(lock))
+    session.install("--no-deps", "--no-build-isolation", "-e", ".")
+    session.run("python", "-m", "ivhl.peers", suite, *session.posargs[len(named) :])
 
 
 @nox.session(venv_backend="none")
