@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.project import Project
     from ivhl.matrix.spec import CellSpec, Matrix, Tier
+    from ivhl.records import Machine
     from ivhl.workload import Case
 
 # Enough for the records of a run; asked for before measuring, because afterwards it is too late.
@@ -100,7 +101,8 @@ def bench(request: Request, console: Console) -> Done:
     """Measure the cells of one Python at one commit.
 
     Raises:
-        SpecError: If a name is unknown, a file is not valid, or this is no git repository.
+        SpecError: If a name is unknown, a file is not valid, this is no git repository, or the
+            results of this machine's name are another machine's.
         LockError: If a lock is missing and cannot be made.
         InterpreterError: If the Python is not on this machine.
         ResultsError: If the results cannot be written; what was written before stays.
@@ -118,6 +120,7 @@ def bench(request: Request, console: Console) -> Done:
         check_memory(cases, request.memory_limit or memory_limit())
     commit = resolve_commit(root, request.commit, console)
     check_room(results)
+    check_machine(settings)
     specs = matrix.cells(pythons=(request.python,), releases=request.releases, tier=request.tier)
     locks = [lock_of(root, matrix, spec, console) for spec in specs]
     interpreter = find_interpreter(root, request.python)
@@ -295,24 +298,52 @@ def only_run_here(root: Path) -> Iterator[None]:
         yield
 
 
-def save_machine(settings: Settings) -> None:
-    """Tell asv about this machine, so that it does not ask.
+def check_machine(settings: Settings) -> None:
+    """Refuse a name whose results are another machine's: they would be taken for changes.
+
+    It happens where machines come and go under one host name, or one name is in a script.
+
+    Raises:
+        SpecError: If the results of that name are from another processor or system.
+    """
+    path = Path(settings.results) / settings.machine.name / "machine.json"
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # a new name; what cannot be read is named by whoever publishes
+    here = asv_machine(settings.machine)
+    different = [
+        f"{what} {known[what]!r} there, {here[what]!r} here"
+        for what in ("cpu", "num_cpu", "arch", "os")
+        if what in known and known[what] != here[what]
+    ]
+    if different:
+        raise SpecError(
+            f"machine {settings.machine.name!r} of {path.parent} is another machine: "
+            + "; ".join(different),
+            hint="give this one a name of its own with --machine NAME",
+        )
+
+
+def asv_machine(machine: Machine) -> dict[str, str]:
+    """Return what asv is to know about a machine.
 
     Everything in here is a parameter of asv's graphs: a kernel update or a few megabytes less of
     memory would begin new graphs, so only what makes results incomparable is in it.
     """
-    machine = settings.machine
-    MachineCollection.save(
-        machine.name,
-        {
-            "machine": machine.name,
-            "os": machine.system.split()[0],
-            "arch": machine.system.split()[-1],
-            "cpu": machine.cpu,
-            "num_cpu": str(machine.n_cpus),
-            "ram": f"{round(machine.memory_bytes / 2**30)} GiB",
-        },
-    )
+    return {
+        "machine": machine.name,
+        "os": machine.system.split()[0],
+        "arch": machine.system.split()[-1],
+        "cpu": machine.cpu,
+        "num_cpu": str(machine.n_cpus),
+        "ram": f"{round(machine.memory_bytes / 2**30)} GiB",
+    }
+
+
+def save_machine(settings: Settings) -> None:
+    """Tell asv about this machine, so that it does not ask."""
+    MachineCollection.save(settings.machine.name, asv_machine(settings.machine))
 
 
 def record_unavailable(

@@ -218,6 +218,8 @@ def rnn_step_gru(  # noqa: PLR0917  (the order of the seed)
 ) -> torch.Tensor:
     """Return the state after one step of a gated recurrent unit, reset before the product.
 
+    On a CPU it is not compiled, since that would gain nothing; for a sequence there is ``rnn_gru``.
+
     Args:
         x: Input, shape ``[batch, n_inputs]``, real floating point.
         h: State, shape ``[batch, n_hidden]``.
@@ -243,6 +245,9 @@ def rnn_step_gru(  # noqa: PLR0917  (the order of the seed)
     _check("x", x, "h", h, parameters)
     if x.shape[0] == 0:
         return _no_states(h, 1)[0]
+    if x.device.type == "cpu":
+        # A step there is a few small products: a compiled call costs more than it saves.
+        return fused_step(x, h, *parameters)
     # Contiguous ones: other strides would be compiled anew.
     inputs = (t.contiguous() for t in (x, h, *parameters))
     step: torch.Tensor = _compiled_step(*inputs)

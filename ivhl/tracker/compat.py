@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 from ivhl.tracker.store import device_type, latest_per_case
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ivhl.records import FailureClass, Interval, RunRecord
     from ivhl.workload import Case, Workload
@@ -156,16 +156,20 @@ def compat_rows(
     cases: Sequence[Case] = (),
     workloads: Sequence[Workload] = (),
     commit_order: Sequence[str] = (),
+    releases: Collection[str] | None = None,
 ) -> tuple[Row, ...]:
     """Return what works where: the newest record of each case, and the cases that have none.
 
     On each machine and device that ran anything, every cell is asked for every case that was run
-    there in some cell, and for the ``cases`` that apply to the device. A cell that has records but
-    is no longer in the matrix stays.
+    there in some cell, and for the ``cases`` that apply to the device. But a workload that only
+    other machines ran is not asked for, nor a release that only others ran: several machines share
+    results, and few of them run everything. A cell that has records but is no longer in the matrix
+    stays.
 
     Args:
         records: Records of any commits.
         cells: Cells of the matrix.
+        releases: PyTorch releases for which every machine is asked; ``None`` means all.
         unavailable: Cell id to why there is nothing to install; a record counts for more.
         cases: Cases that should have been run.
         workloads: What the project asks now; ``retired`` records of it have no row.
@@ -179,15 +183,21 @@ def compat_rows(
         names.setdefault(record.cell.id, (record.cell.python, record.cell.torch))
     found = {(record.cell.id, _series_of(record)): record for record in newest}
     places = sorted({(r.machine.name, device_type(r)) for r in newest}) or [("", "cpu")]
+    ran = {(r.machine.name, r.workload) for r in newest}
+    ran_anywhere = {workload for _, workload in ran}
     wanted = {series for _, series in found} | {
         Series(machine, device, case.workload.name, case.size, case.variant.name)
         for machine, device in places
         for case in cases
         if device in case.variant.devices
+        and ((machine, case.workload.name) in ran or case.workload.name not in ran_anywhere)
     }
+    tried = {(r.machine.name, r.cell.torch) for r in newest}
     rows = []
     for series in wanted:
         for cell_id, (python, torch) in names.items():
+            if not (releases is None or torch in releases or (series.machine, torch) in tried):
+                continue
             known = found.get((cell_id, series))
             rows.append(
                 _empty_row(cell_id, python, torch, series, (unavailable or {}).get(cell_id))

@@ -31,6 +31,7 @@ class State:
     Attributes:
         problems: What could not be read, a line each; everything else is there.
         cells: The default tier, and of the others every Python of a release that has records.
+        releases: Those of the default tier; ``None`` without a matrix.
         unavailable: Cell id to why there is nothing to install.
         cases: What should have been run: every workload at its default size.
         commit_order: Commits up to HEAD, oldest first.
@@ -40,6 +41,7 @@ class State:
     records: tuple[RunRecord, ...]
     problems: tuple[str, ...]
     cells: tuple[CellSpec, ...]
+    releases: tuple[str, ...] | None
     unavailable: Mapping[str, str]
     workloads: tuple[Workload, ...]
     cases: tuple[Case, ...]
@@ -55,6 +57,7 @@ def load_state(root: Path, results: Path) -> State:
     loaded = load_records(results)
     problems = [str(problem.seen_from(results.parent)) for problem in loaded.problems]
     name, cells, workloads = root.name, _NO_CELLS, _NO_WORKLOADS
+    releases: tuple[str, ...] | None = None
     unavailable: dict[str, str] = {}
     try:
         project = load_project(root)
@@ -63,7 +66,8 @@ def load_state(root: Path, results: Path) -> State:
     except SpecError as error:
         problems.append(str(error))
     try:
-        cells = _cells(load_matrix(root / MATRIX), loaded.records)
+        matrix = load_matrix(root / MATRIX)
+        cells, releases = _cells(matrix, loaded.records), matrix.releases("default")
     except SpecError as error:
         problems.append(str(error))
     for cell in cells:
@@ -79,6 +83,7 @@ def load_state(root: Path, results: Path) -> State:
         records=loaded.records,
         problems=tuple(problems),
         cells=cells,
+        releases=releases,
         unavailable=unavailable,
         workloads=workloads,
         cases=_cases(workloads, loaded.records),

@@ -249,6 +249,7 @@ def rows_of(state: State) -> tuple[Row, ...]:
         cases=state.cases,
         workloads=state.workloads,
         commit_order=state.commit_order,
+        releases=state.releases,
     )
 
 

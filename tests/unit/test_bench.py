@@ -14,7 +14,9 @@ import pytest
 from rich.console import Console
 
 from ivhl.bench import (
+    asv_machine,
     check_device,
+    check_machine,
     check_room,
     end_session,
     lock_of,
@@ -258,6 +260,27 @@ def test_a_machine_is_named_like_a_folder(name: str) -> None:
     with pytest.raises(SpecError, match="machine name"):
         this_machine(name)
     assert this_machine("epyc-2core.lab_1").name == "epyc-2core.lab_1"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [("cpu", "another", "cpu 'another' there, 'c' here"), ("num_cpu", "64", "num_cpu '64' there")],
+)
+def test_a_name_belongs_to_one_machine(tmp_path: Path, field: str, value: str, told: str) -> None:
+    here = settings(tmp_path)
+    check_machine(here)  # nobody has the name yet
+    file = tmp_path / "results" / "here" / "machine.json"
+    file.parent.mkdir(parents=True)
+    known = asv_machine(here.machine) | {"version": 1}
+    file.write_text(json.dumps(known), encoding="utf-8")
+    check_machine(here)
+    file.write_text(json.dumps(known | {"ram": "7 GiB"}), encoding="utf-8")
+    check_machine(here)  # a virtual machine with a little more or less is still the same
+    file.write_text(json.dumps(known | {field: value}), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"'here' of .* is another machine") as refused:
+        check_machine(here)
+    assert told in str(refused.value)
+    assert "--machine" in str(refused.value.hint)
 
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ def make_state(*records: RunRecord, problems: tuple[str, ...] = ()) -> State:
         records=records,
         problems=problems,
         cells=(),
+        releases=None,
         unavailable={},
         workloads=(),
         cases=(),

@@ -130,6 +130,31 @@ def test_cases_never_run_are_shown_where_their_device_applies() -> None:
     ]
 
 
+def on(machine: str, record: RunRecord) -> RunRecord:
+    return replace(record, machine=replace(record.machine, name=machine))
+
+
+def test_a_machine_is_not_asked_for_what_only_another_one_ran() -> None:
+    workloads = [replace(EMPTY_WORKLOAD, name=name) for name in ("ops.gp_evolve", "ops.nobody")]
+    variant = Variant(name="naive-compiled", call="m:f")
+    cases = [Case(workload=workload, size="small", variant=variant) for workload in workloads]
+    records = [
+        on("first", make_record()),
+        on("second", make_record(workload="ops.mine")),
+        on("second", make_record(workload="ops.mine", torch="2.4.1")),
+    ]
+    cells = [FakeCell("3.12", "2.4.1"), FakeCell("3.12", "2.6.0")]
+    rows = compat_rows(records, cells=cells, cases=cases, releases=["2.6.0"])
+    assert {(r.machine, r.workload, r.torch, r.status) for r in rows} == {
+        ("first", "ops.gp_evolve", "2.6.0", "works"),
+        ("first", "ops.nobody", "2.6.0", "not_run"),
+        ("second", "ops.mine", "2.4.1", "works"),
+        ("second", "ops.mine", "2.6.0", "works"),
+        ("second", "ops.nobody", "2.4.1", "not_run"),
+        ("second", "ops.nobody", "2.6.0", "not_run"),
+    }
+
+
 def test_what_the_project_no_longer_asks_has_no_row_and_is_named() -> None:
     workload = replace(
         EMPTY_WORKLOAD,
