@@ -4,10 +4,8 @@ The equation is ``i dphi/dt = -L phi + m2 phi + lam |phi|^(rank-2) phi`` on a pe
 three axes, ``L`` the Laplacian of three points per axis. It conserves ``compute_condensate_energy``,
 and not ``compute_condensate_potential``, which has another stencil, boundary and weights.
 
-Inductor has no code for complex numbers, so a ``complex64`` goes into a compiled function as one
-word of 64 bits, and is taken apart and put together inside its loops. Planes with a stride of two
-would cost more than all of the arithmetic. Where a gradient is wanted, or in ``complex128``, real
-and imaginary part go in as a last axis of two.
+A ``complex64`` goes into a compiled function as words (``ivhl.ops.words``). Where a gradient is
+wanted, or in ``complex128``, real and imaginary part go in as a last axis of two.
 """
 
 from __future__ import annotations
@@ -25,6 +23,7 @@ from ivhl.ops.gross_pitaevskii import (
     hop_amplitudes,
     power_of_density,
 )
+from ivhl.ops.words import fits_words, halves_of_words, planes_of_words, words_of_planes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +102,7 @@ def make_condensate_potential(
     def from_words(
         flat: torch.Tensor, words: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor
     ) -> torch.Tensor:
-        return potential_planes(flat, _from_words(words), weights, ends, power)
+        return potential_planes(flat, planes_of_words(words), weights, ends, power)
 
     def from_pairs(
         flat: torch.Tensor, pairs: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor
@@ -120,7 +119,7 @@ def make_condensate_potential(
         ends = _slope_weights(phi.shape[-1], weights.dtype, weights.device)
         pairs = torch.view_as_real(phi)
         flat = pairs.flatten(-2)
-        if _fits_words(phi):
+        if fits_words(phi):
             result: torch.Tensor = by_words(flat, phi.view(torch.float64), weights, ends)
         else:
             result = by_pairs(flat, pairs, weights, ends)
@@ -320,7 +319,7 @@ def make_condensate_energy(
         if phi.numel() == 0:
             return weights.new_zeros(())
         phi = _as_cube(phi)
-        if _fits_words(phi):
+        if fits_words(phi):
             result: torch.Tensor = by_words(phi.view(torch.float64), weights)
         else:
             result = by_pairs(torch.view_as_real(phi), weights)
@@ -418,7 +417,7 @@ def make_condensate_euler(
     power = power_of_density(rank)
 
     def on_words(words: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
-        return _to_words(*euler_of_rings(*_rings_from_words(words), rates, power))
+        return words_of_planes(*euler_of_rings(*_rings_from_words(words), rates, power))
 
     def on_pairs(pairs: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
         re, im = _from_pairs(pairs)
@@ -562,8 +561,21 @@ def evolve_condensate_gp(  # noqa: PLR0917  (the signature of the original, and 
     _check(phi, rank, dt=dt, mass_sq=mass_sq, lambda_coupling=lambda_coupling)
     _check_whole("n_steps", n_steps, at_least=1)
     n_amplitudes = stencil_size(dt, phi.dtype)
-    evolve = _compiled_strang(rank) if n_amplitudes is None else _compiled_hops(rank, n_amplitudes)
+    if n_amplitudes is None:
+        evolve = _compiled_strang(rank)
+    elif _has_wrong_way_back(phi):
+        evolve = make_condensate_hops(_as_is, rank=rank, n_amplitudes=n_amplitudes)
+    else:
+        evolve = _compiled_hops(rank, n_amplitudes)
     return evolve(phi, dt, mass_sq, lambda_coupling, n_steps)
+
+
+def _has_wrong_way_back(phi: torch.Tensor) -> bool:
+    # Compiled for any shape by 2.5.1, the way back of the longer stencil is NaN. It is right
+    # compiled for one shape, in complex64, and from 2.6.0 on; what came before 2.5 was not tried.
+    release = tuple(int(number) for number in torch.__version__.split(".")[:2])
+    wants_gradient = phi.requires_grad and torch.is_grad_enabled()
+    return release < (2, 6) and phi.dtype == torch.complex128 and wants_gradient
 
 
 @functools.lru_cache(maxsize=256)
@@ -599,7 +611,7 @@ def make_condensate_hops(
     power = power_of_density(rank)
 
     def first_words(words: torch.Tensor, rates: torch.Tensor) -> Planes:
-        return turn_planes(*_from_words(words), rates, power)
+        return turn_planes(*planes_of_words(words), rates, power)
 
     def first_pairs(pairs: torch.Tensor, rates: torch.Tensor) -> Planes:
         return turn_planes(*_from_pairs(pairs), rates, power)
@@ -612,7 +624,7 @@ def make_condensate_hops(
     def last_words(
         re: torch.Tensor, im: torch.Tensor, rates: torch.Tensor, amplitudes: torch.Tensor
     ) -> torch.Tensor:
-        return _to_words(*step(re, im, rates, amplitudes))
+        return words_of_planes(*step(re, im, rates, amplitudes))
 
     def last_pairs(
         re: torch.Tensor, im: torch.Tensor, rates: torch.Tensor, amplitudes: torch.Tensor
@@ -633,7 +645,7 @@ def make_condensate_hops(
         half, whole = _numbers(phi, *(0.5 * rate for rate in rates)), _numbers(phi, *rates)
         amplitudes = _numbers(phi, *(hop_amplitude(dt, order) for order in range(n_amplitudes)))
         cube = _as_cube(phi)
-        if _fits_words(cube):
+        if fits_words(cube):
             first, last = by_words
             re, im = first(cube.view(torch.float64), half)
         else:
@@ -661,7 +673,7 @@ def make_condensate_strang(
     power = power_of_density(rank)
 
     def turn_words(words: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
-        return _to_words(*turn_planes(*_from_words(words), rates, power))
+        return words_of_planes(*turn_planes(*planes_of_words(words), rates, power))
 
     def turn_pairs(pairs: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
         return _to_pairs(*turn_planes(*_from_pairs(pairs), rates, power))
@@ -669,7 +681,7 @@ def make_condensate_strang(
     def disperse_words(
         words: torch.Tensor, outer: torch.Tensor, inner: torch.Tensor
     ) -> torch.Tensor:
-        return _to_words(*disperse_planes(*_from_words(words), outer, inner))
+        return words_of_planes(*disperse_planes(*planes_of_words(words), outer, inner))
 
     def disperse_pairs(
         pairs: torch.Tensor, outer: torch.Tensor, inner: torch.Tensor
@@ -791,16 +803,11 @@ def _on_cube(
     *arguments: torch.Tensor,
 ) -> torch.Tensor:
     cube = _as_cube(phi)
-    if _fits_words(cube):
+    if fits_words(cube):
         result = by_words(cube.view(torch.float64), *arguments)
     else:
         result = by_pairs(torch.view_as_real(cube), *arguments)
     return _as_complex(result).reshape(phi.shape)
-
-
-def _fits_words(phi: torch.Tensor) -> bool:
-    wants_gradient = phi.requires_grad and torch.is_grad_enabled()
-    return phi.dtype == torch.complex64 and not wants_gradient
 
 
 def _as_complex(result: torch.Tensor) -> torch.Tensor:
@@ -810,26 +817,10 @@ def _as_complex(result: torch.Tensor) -> torch.Tensor:
     return torch.view_as_complex(result)
 
 
-def _from_words(words: torch.Tensor) -> Planes:
-    lower, upper = _halves(words)
-    return lower.view(torch.float32), upper.view(torch.float32)
-
-
 def _rings_from_words(words: torch.Tensor) -> Planes:
     # The halo first: 2.6.0 does not compile the concatenation of what is seen as another dtype.
-    lower, upper = _halves(words)
+    lower, upper = halves_of_words(words)
     return _ring(lower).view(torch.float32), _ring(upper).view(torch.float32)
-
-
-def _halves(words: torch.Tensor) -> Planes:
-    bits = words.view(torch.int64)
-    return bits.to(torch.int32), (bits >> 32).to(torch.int32)
-
-
-def _to_words(re: torch.Tensor, im: torch.Tensor) -> torch.Tensor:
-    lower = re.view(torch.int32).to(torch.int64) & 0xFFFFFFFF
-    upper = im.view(torch.int32).to(torch.int64) << 32
-    return (lower | upper).view(torch.float64)
 
 
 def _from_pairs(pairs: torch.Tensor) -> Planes:
@@ -867,6 +858,10 @@ def _tensor_of(
     # be a copy to wait for. A later call may want gradients even if this one is in inference mode.
     with torch.inference_mode(mode=False):
         return torch.tensor(values, dtype=dtype, device=device)
+
+
+def _as_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 def _compiler(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,6 +22,25 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)
+class Product:
+    """A contraction of two tensors as one product of matrices.
+
+    Attributes:
+        swap: Whether the second of the two is taken first.
+        left: Order of the first one's axes in which those that are summed come last.
+        right: Order of the second one's axes in which those that are summed come first.
+        n_summed: Size of all summed axes together.
+        shape: Shape of the result: axes of the first, then of the second.
+    """
+
+    swap: bool
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    n_summed: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One contraction.
 
@@ -29,10 +48,12 @@ class Step:
         positions: Places of the operands in the list, larger one first; they are taken out, and
             the result is put at the end.
         equation: Of these operands alone, in the letters of ``torch.einsum``.
+        product: The same without an equation to be read at each call, where there is one.
     """
 
     positions: tuple[int, ...]
     equation: str
+    product: Product | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +159,19 @@ def contract(plan: Plan, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     operands = list(tensors)
     for step in plan.steps:
         picked = [operands.pop(position) for position in step.positions]
-        operands.append(torch.einsum(step.equation, *picked))
+        if step.product is None:
+            operands.append(torch.einsum(step.equation, *picked))
+        else:
+            operands.append(_multiply(step.product, *picked))
     return operands[0]
+
+
+def _multiply(product: Product, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    if product.swap:
+        left, right = right, left
+    rows = left.permute(product.left).reshape(-1, product.n_summed)
+    columns = right.permute(product.right).reshape(product.n_summed, -1)
+    return torch.mm(rows, columns).reshape(product.shape)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -160,17 +192,18 @@ def plan_contraction(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Plan
         ValueError: If equation and shapes do not fit.
         ImportError: If there are more than two shapes and ``opt_einsum`` is not installed.
     """
-    written = plan_in_order(equation, shapes)
+    terms, output, sizes = parse(equation, shapes)
+    written = _plan(terms, output, sizes, _path_in_order(len(terms)), as_products=True)
     if len(shapes) <= 2:  # noqa: PLR2004  (there is one order only)
         return written
-    terms, output, sizes = parse(equation, shapes)
-    found = _plan(terms, output, sizes, _find_path(terms, output, sizes))
+    path = _find_path(terms, output, sizes)
+    found = _plan(terms, output, sizes, path, as_products=True)
     return min(written, found, key=lambda plan: (plan.n_products, plan.largest_intermediate))
 
 
 @functools.lru_cache(maxsize=1024)
 def plan_in_order(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Plan:
-    """Return the plan that contracts from left to right.
+    """Return the plan that contracts from left to right, an equation of ``torch.einsum`` a step.
 
     Args:
         equation: As for ``contract_tensor_network``.
@@ -183,11 +216,7 @@ def plan_in_order(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Plan:
         ValueError: If equation and shapes do not fit.
     """
     terms, output, sizes = parse(equation, shapes)
-    if len(terms) == 1:
-        return _plan(terms, output, sizes, [(0,)])
-    # The result so far is the last of the list, the next tensor the first.
-    path = [(0, 1), *((0, n_left - 1) for n_left in range(len(terms) - 1, 1, -1))]
-    return _plan(terms, output, sizes, path)
+    return _plan(terms, output, sizes, _path_in_order(len(terms)), as_products=False)
 
 
 def parse(
@@ -245,11 +274,20 @@ def shapes_of(tensors: Sequence[torch.Tensor]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(tensor.shape) for tensor in tensors)
 
 
+def _path_in_order(n_terms: int) -> list[tuple[int, ...]]:
+    if n_terms == 1:
+        return [(0,)]
+    # The result so far is the last of the list, the next tensor the first.
+    return [(0, 1), *((0, n_left - 1) for n_left in range(n_terms - 1, 1, -1))]
+
+
 def _plan(
     terms: Sequence[str],
     output: str,
     sizes: Mapping[str, int],
     path: Sequence[tuple[int, ...]],
+    *,
+    as_products: bool,
 ) -> Plan:
     remaining = list(terms)
     steps, n_products, largest = [], 0, 0
@@ -259,13 +297,36 @@ def _plan(
         here = "".join(dict.fromkeys("".join(picked)))
         needed = set(output).union(*remaining)
         result = "".join(i for i in here if i in needed) if remaining else output
+        product = _as_product(picked, result, sizes) if as_products else None
         letters = dict(zip(here, _LETTERS, strict=False))
         inputs = ",".join("".join(letters[i] for i in term) for term in picked)
-        steps.append(Step(descending, f"{inputs}->{''.join(letters[i] for i in result)}"))
+        equation = f"{inputs}->{''.join(letters[i] for i in result)}"
+        steps.append(Step(descending, equation, product))
         n_products += math.prod(sizes[i] for i in here)
         largest = max(largest, math.prod(sizes[i] for i in result))
         remaining.append(result)
     return Plan(tuple(steps), n_products, largest)
+
+
+def _as_product(picked: Sequence[str], result: str, sizes: Mapping[str, int]) -> Product | None:
+    """Return the step as a product of matrices, unless it is none, or wants another order."""
+    if len(picked) != 2 or any(len(set(term)) != len(term) for term in picked):  # noqa: PLR2004
+        return None
+    for swap in (False, True):
+        left, right = reversed(picked) if swap else picked
+        summed = [i for i in left if i in right]
+        kept_left = [i for i in left if i not in summed]
+        kept_right = [i for i in right if i not in summed]
+        # An empty tensor has no number of rows that could be found from the columns.
+        if result == "".join(kept_left + kept_right) and all(sizes[i] for i in left + right):
+            return Product(
+                swap=swap,
+                left=tuple(left.index(i) for i in kept_left + summed),
+                right=tuple(right.index(i) for i in summed + kept_right),
+                n_summed=math.prod(sizes[i] for i in summed),
+                shape=tuple(sizes[i] for i in result),
+            )
+    return None
 
 
 def _find_path(

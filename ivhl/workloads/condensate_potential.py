@@ -68,8 +68,9 @@ WORKLOAD = Workload(
             fullgraph=True,
         ),
     ),
-    # The potential per point is 0.03 and the interaction a thousandth of it.
-    tolerance=1e-6,
+    # The output is one number, and eager may hit its last digit by chance. This allows some fifteen
+    # units of that digit, a millionth of the whole; the interaction is thousands of times as much.
+    tolerance=1e-5,
     cost=f"{__name__}:cost",
     source="Zynerji/iVHL, scripts/compiled_ops.py, compute_condensate_potential",
 )

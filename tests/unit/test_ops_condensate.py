@@ -641,11 +641,6 @@ def test_compiled_once_for_all_sizes_and_constants(compiled: Evolve, expected: E
             lambda phi: evolve_condensate_gp(phi, 0.01, M2, LAM),
             lambda phi: by_fourier(phi, dt=0.01, rank=3),
             id="stencil",
-            marks=pytest.mark.xfail(
-                torch.__version__.startswith("2.5."),
-                reason="compiled by 2.5.1, the way back of the stencil gives NaN",
-                strict=True,
-            ),
         ),
         pytest.param(
             lambda phi: evolve_condensate_gp(phi, 0.7, M2, LAM, n_steps=2),

@@ -16,6 +16,7 @@ pytest.importorskip("opt_einsum", reason="opt_einsum is only in the cells")
 import torch
 
 from ivhl.ops.tensor_network import (
+    contract,
     contract_tensor_network,
     make_contract_tensor_network,
     plan_contraction,
@@ -220,9 +221,9 @@ def test_compiled_gradient_is_that_of_the_naive_form(dtype: torch.dtype) -> None
         return tensor_network(equation, *tensors)
 
     gradients = []
-    for contract in (compiled, naive):
+    for contraction in (compiled, naive):
         inputs = [(x if dtype.is_complex else x.real).clone().requires_grad_() for x in drawn]
-        gradients.append(torch.autograd.grad(contract(*inputs).abs(), inputs))
+        gradients.append(torch.autograd.grad(contraction(*inputs).abs(), inputs))
     for actual, expected in zip(*gradients, strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-12)
 
@@ -278,3 +279,26 @@ def test_without_opt_einsum_the_error_says_what_to_install(
     assert contract_tensor_network("ab,bc->ac", one, one).shape == (2, 2)
     with pytest.raises(ImportError, match=r"pip install opt_einsum==3.4.0"):
         contract_tensor_network("ab,bc,cd->ad", one, one, one)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "products"),
+    [
+        ("ab,bc,cd->ad", ((2, 3), (3, 4), (4, 5)), 2),
+        ("ab,cd->abcd", ((2, 3), (4, 5)), 1),  # nothing is summed
+        ("zab,zbc->zac", ((2, 3, 4), (2, 4, 5)), 0),  # one axis is in all three
+        ("aab,bc->c", ((2, 2, 3), (3, 4)), 0),  # a diagonal
+        ("abx,bc->ac", ((2, 3, 6), (3, 4)), 0),  # a sum over one tensor alone
+        ("ab,bc->ca", ((2, 3), (3, 4)), 1),
+        ("abc,cd->adb", ((2, 3, 4), (4, 5)), 0),  # another order
+    ],
+)
+def test_steps_that_are_products_of_matrices_are_done_as_such(
+    equation: str, shapes: tuple[tuple[int, ...], ...], products: int
+) -> None:
+    plan = plan_contraction(equation, shapes)
+    assert sum(step.product is not None for step in plan.steps) == products
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(shape, dtype=torch.complex128, generator=generator) for shape in shapes]
+    expected = torch.einsum(equation, *tensors)
+    torch.testing.assert_close(contract(plan, tensors), expected, rtol=1e-12, atol=1e-12)

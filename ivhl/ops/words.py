@@ -1,0 +1,48 @@
+"""A complex64 as one word of 64 bits.
+
+Inductor has no code for complex numbers. Their real and imaginary parts as a last axis of two are
+loads with a stride of two, which stop its loops from being vectorised, and cost more than the
+arithmetic between them. A word is one contiguous load, and is taken apart in registers.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def fits_words(field: torch.Tensor) -> bool:
+    """Tell whether a complex tensor may go in as words; no gradient flows through a view of bits."""
+    wants_gradient = field.requires_grad and torch.is_grad_enabled()
+    return field.dtype == torch.complex64 and not wants_gradient
+
+
+def halves_of_words(words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the bits of real and imaginary part as int32, in the shape of ``words``.
+
+    Args:
+        words: A contiguous complex64 seen as float64, any shape.
+    """
+    bits = words.view(torch.int64)
+    return bits.to(torch.int32), (bits >> 32).to(torch.int32)
+
+
+def planes_of_words(words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return real and imaginary part as float32, in the shape of ``words``.
+
+    Args:
+        words: A contiguous complex64 seen as float64, any shape.
+    """
+    lower, upper = halves_of_words(words)
+    return lower.view(torch.float32), upper.view(torch.float32)
+
+
+def words_of_planes(re: torch.Tensor, im: torch.Tensor) -> torch.Tensor:
+    """Return what ``planes_of_words`` takes apart.
+
+    Args:
+        re: Real part, float32, any shape.
+        im: Imaginary part, shape of ``re``.
+    """
+    lower = re.view(torch.int32).to(torch.int64) & 0xFFFFFFFF
+    upper = im.view(torch.int32).to(torch.int64) << 32
+    return (lower | upper).view(torch.float64)
