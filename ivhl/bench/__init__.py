@@ -308,8 +308,8 @@ def check_machine(settings: Settings) -> None:
     """
     path = Path(settings.results) / settings.machine.name / "machine.json"
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        known = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
         return  # a new name; what cannot be read is named by whoever publishes
     here = asv_machine(settings.machine)
     different = [

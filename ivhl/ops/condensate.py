@@ -563,19 +563,19 @@ def evolve_condensate_gp(  # noqa: PLR0917  (the signature of the original, and 
     n_amplitudes = stencil_size(dt, phi.dtype)
     if n_amplitudes is None:
         evolve = _compiled_strang(rank)
-    elif _has_wrong_way_back(phi):
+    elif _has_wrong_way_back(phi, n_amplitudes):
         evolve = make_condensate_hops(_as_is, rank=rank, n_amplitudes=n_amplitudes)
     else:
         evolve = _compiled_hops(rank, n_amplitudes)
     return evolve(phi, dt, mass_sq, lambda_coupling, n_steps)
 
 
-def _has_wrong_way_back(phi: torch.Tensor) -> bool:
-    # Compiled for any shape by 2.5.1, the way back of the longer stencil is NaN. It is right
-    # compiled for one shape, in complex64, and from 2.6.0 on; what came before 2.5 was not tried.
+def _has_wrong_way_back(phi: torch.Tensor, n_amplitudes: int) -> bool:
+    # Compiled for any shape by 2.5.1, the way back of the longer stencil is NaN in complex128. It is
+    # right for one fixed shape, and for the shorter stencil. What came before 2.5 was not tried.
     release = tuple(int(number) for number in torch.__version__.split(".")[:2])
     wants_gradient = phi.requires_grad and torch.is_grad_enabled()
-    return release < (2, 6) and phi.dtype == torch.complex128 and wants_gradient
+    return release < (2, 6) and n_amplitudes > STENCIL_SIZES[0] and wants_gradient
 
 
 @functools.lru_cache(maxsize=256)

@@ -199,8 +199,9 @@ def make_rnn_gru(compiler: Callable[..., Any]) -> Callable[..., torch.Tensor]:
         h = h0.contiguous()
         for chunk in from_inputs.split(STEPS_PER_CALL):
             states = steps(chunk, h, w_gates, w_candidate)
-            calls.append(states)
-            h = states[-1]
+            # The next replay of a CUDA graph would overwrite what this one returned.
+            calls.append(states.clone() if states.is_cuda else states)
+            h = calls[-1][-1]
         return torch.cat(calls)[:n_steps]
 
     return sequence

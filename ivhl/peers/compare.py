@@ -69,7 +69,8 @@ class _Contestant:
 def compare(comparison: Comparison, size: str, *, effort: Effort) -> list[Row]:
     """Return a row for ours, one for the naive code, and one for each peer.
 
-    Whatever a contestant raises makes its own row unavailable. Everything is judged before it is
+    Whatever a contestant raises makes its own row unavailable, and when it raises only while all are
+    timed, which take turns, everybody's. Everything is judged before it is
     timed and after it, against the float64 reference, by the rule for compiled code: at most two or
     three times the error of naive eager, and a small tolerance.
 
@@ -109,7 +110,14 @@ def compare(comparison: Comparison, size: str, *, effort: Effort) -> list[Row]:
             judge(contestant)
         calls = {c.peer.name: c.call for c in contestants if c.call and c.status == "ok"}
         clock = choose_clock("cpu", 1)
-        arms = time_arms(calls, clock=clock, effort=effort, seed=SEED) if calls else {}
+        try:
+            arms = time_arms(calls, clock=clock, effort=effort, seed=SEED) if calls else {}
+        except Exception as error:  # noqa: BLE001  (the next comparison may well work)
+            arms = {}
+            for contestant in contestants:
+                if contestant.status == "ok":
+                    contestant.status = "unavailable"
+                    contestant.reason = f"while it was timed with the others: {_told(error)}"
         for contestant in contestants:
             if contestant.status == "ok":
                 judge(contestant)

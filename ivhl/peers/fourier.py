@@ -27,18 +27,20 @@ if TYPE_CHECKING:
 def make_numpy(phi: torch.Tensor, *, dt: float) -> Call:
     """Return the steps with ``numpy.fft``, in complex64.
 
+    With any other ``norm`` NumPy computes in complex128 and rounds the result.
+
     Args:
         phi: Condensate, shape ``[n, n, n]``, complex64.
         dt: Time step.
     """
     start = phi.numpy()
     turned, turn = make_turn(start.shape)
-    waves_turn = make_dispersion(start.shape, dt)
+    waves_turn = make_dispersion(start.shape, dt, scale=1.0)
 
     def disperse(field: Array) -> Array:
-        waves = np.fft.fftn(field)
+        waves = np.fft.fftn(field, norm="ortho")
         waves *= waves_turn
-        return np.fft.ifftn(waves, norm="forward")
+        return np.fft.ifftn(waves, norm="ortho")
 
     return _steps(start, turned, turn, disperse, dt)
 
@@ -53,7 +55,7 @@ def make_scipy(phi: torch.Tensor, *, dt: float) -> Call:
     fft: Any = importlib.import_module("scipy.fft")
     start = phi.numpy()
     turned, turn = make_turn(start.shape)
-    waves_turn = make_dispersion(start.shape, dt)
+    waves_turn = make_dispersion(start.shape, dt, scale=1.0 / start.size)
 
     def disperse(field: Array) -> Array:
         waves = fft.fftn(field, overwrite_x=True, workers=1)
@@ -73,7 +75,7 @@ def make_pyfftw(phi: torch.Tensor, *, dt: float) -> Call:
     pyfftw: Any = importlib.import_module("pyfftw")
     start = phi.numpy()
     _, turn = make_turn(start.shape)
-    waves_turn = make_dispersion(start.shape, dt)
+    waves_turn = make_dispersion(start.shape, dt, scale=1.0 / start.size)
     field = pyfftw.empty_aligned(start.shape, dtype="complex64")
     waves = pyfftw.empty_aligned(start.shape, dtype="complex64")
     axes = tuple(range(start.ndim))
@@ -90,15 +92,15 @@ def make_pyfftw(phi: torch.Tensor, *, dt: float) -> Call:
     return _steps(start, field, turn, disperse, dt)
 
 
-def make_dispersion(shape: tuple[int, ...], dt: float) -> Array:
-    """Return the turn of every wave in a time ``dt``, over the number of points, complex64.
+def make_dispersion(shape: tuple[int, ...], dt: float, *, scale: float) -> Array:
+    """Return the turn of every wave in a time ``dt``, times a scale, complex64.
 
-    The symbol of the stencil of three points per axis, ``2 - 2 cos(2 pi k / n)``, in float64. The
-    inverse transforms leave their scale to it.
+    The symbol of the stencil of three points per axis, ``2 - 2 cos(2 pi k / n)``, in float64. An
+    inverse transform may leave its scale to it.
     """
     axes = [2.0 - 2.0 * np.cos(2.0 * math.pi / n * np.arange(n)) for n in shape]
     symbol = axes[0][:, None, None] + axes[1][:, None] + axes[2]
-    return (np.exp(-1j * dt * symbol) / math.prod(shape)).astype(np.complex64)
+    return (scale * np.exp(-1j * dt * symbol)).astype(np.complex64)
 
 
 def make_turn(shape: tuple[int, ...]) -> tuple[Array, Callable[[Array, float, Array], None]]:

@@ -162,9 +162,9 @@ def compat_rows(
 
     On each machine and device that ran anything, every cell is asked for every case that was run
     there in some cell, and for the ``cases`` that apply to the device. But a workload that only
-    other machines ran is not asked for, nor a release that only others ran: several machines share
-    results, and few of them run everything. A cell that has records but is no longer in the matrix
-    stays.
+    other machines ran is not asked for, nor one of the other releases that only others ran: several
+    machines share results, and few of them run everything. A cell that has records but is no
+    longer in the matrix stays.
 
     Args:
         records: Records of any commits.
@@ -183,20 +183,23 @@ def compat_rows(
         names.setdefault(record.cell.id, (record.cell.python, record.cell.torch))
     found = {(record.cell.id, _series_of(record)): record for record in newest}
     places = sorted({(r.machine.name, device_type(r)) for r in newest}) or [("", "cpu")]
-    ran = {(r.machine.name, r.workload) for r in newest}
-    ran_anywhere = {workload for _, workload in ran}
+    ran = {(r.machine.name, device_type(r), r.workload) for r in newest}
+    ran_anywhere = {workload for *_, workload in ran}
     wanted = {series for _, series in found} | {
         Series(machine, device, case.workload.name, case.size, case.variant.name)
         for machine, device in places
         for case in cases
         if device in case.variant.devices
-        and ((machine, case.workload.name) in ran or case.workload.name not in ran_anywhere)
+        and (
+            (machine, device, case.workload.name) in ran or case.workload.name not in ran_anywhere
+        )
     }
-    tried = {(r.machine.name, r.cell.torch) for r in newest}
+    tried = {(r.machine.name, device_type(r), r.cell.torch) for r in newest}
     rows = []
     for series in wanted:
         for cell_id, (python, torch) in names.items():
-            if not (releases is None or torch in releases or (series.machine, torch) in tried):
+            here = (series.machine, series.device, torch)
+            if releases is not None and torch not in releases and here not in tried:
                 continue
             known = found.get((cell_id, series))
             rows.append(

@@ -125,7 +125,6 @@ def mistakes_of(outputs: list[torch.Tensor], anchor: Anchor, tolerance: float) -
 
 def test_workloads_load_as_the_project_names_them() -> None:
     assert load_workloads("ivhl.workloads:WORKLOADS") == WORKLOADS
-    assert load_workloads("ivhl.workloads:WORKLOADS") == WORKLOADS
 
 
 def test_importing_the_workloads_does_not_import_torch() -> None:

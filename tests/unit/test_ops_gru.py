@@ -14,6 +14,7 @@ import torch
 
 from ivhl.ops.gru import (
     STEPS_PER_CALL,
+    _compiled_step,
     fused_step,
     gru_sequence,
     gru_step,
@@ -179,9 +180,16 @@ def test_gradients_of_a_sequence_are_right(sequence: Form) -> None:
 
 
 def test_compiled_step_is_the_eager_one_with_its_gradients() -> None:
+    # The public one is compiled on a GPU only.
     compare_with_gradients(
-        lambda x, *rest: rnn_step_gru(x[0], *rest), lambda x, *rest: gru_step(x[0], *rest)
+        lambda x, *rest: _compiled_step(x[0], *rest), lambda x, *rest: gru_step(x[0], *rest)
     )
+
+
+def test_one_step_on_a_cpu_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ivhl.ops.gru._compiled_step", None)
+    x, *rest = make_inputs()
+    torch.testing.assert_close(rnn_step_gru(x[0], *rest), gru_step(x[0], *rest))
 
 
 def test_compiled_sequence_is_the_eager_one_with_its_gradients() -> None:

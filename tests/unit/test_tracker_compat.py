@@ -155,6 +155,20 @@ def test_a_machine_is_not_asked_for_what_only_another_one_ran() -> None:
     }
 
 
+def test_a_gpu_is_not_asked_for_what_only_the_cpu_beside_it_ran() -> None:
+    workload = replace(EMPTY_WORKLOAD, name="ops.gp_evolve")
+    case = Case(
+        workload=workload, size="small", variant=Variant(name="naive-compiled", call="m:f")
+    )
+    other = make_record(workload="ops.other")
+    on_gpu = replace(other, conditions=replace(other.conditions, device="cuda NVIDIA H200"))
+    rows = compat_rows([make_record(), on_gpu], cells=[FakeCell("3.12", "2.6.0")], cases=[case])
+    assert {(r.device, r.workload, r.status) for r in rows} == {
+        ("cpu", "ops.gp_evolve", "works"),
+        ("cuda", "ops.other", "works"),
+    }
+
+
 def test_what_the_project_no_longer_asks_has_no_row_and_is_named() -> None:
     workload = replace(
         EMPTY_WORKLOAD,

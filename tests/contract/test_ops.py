@@ -1,0 +1,147 @@
+"""What every public operation promises on every release: compiled, it is the formula.
+
+Workloads measure only some of them, and a failure of the compiler would be answered by running
+eagerly; here it raises.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is only in the cells")
+import torch
+
+from ivhl import ops
+from ivhl.compile import measuring
+from ivhl.ops.condensate import condensate_euler, condensate_potential, make_condensate_energy
+from ivhl.ops.field import field_superposition
+from ivhl.ops.gross_pitaevskii import gp_evolve
+from ivhl.ops.gru import gru_sequence
+from ivhl.ops.mera import mera_layer
+from ivhl.ops.vortex import vortex_field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Operation = Callable[..., Any]
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
+    # Torch's own, while it compiles, each from one release or another.
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Pickle, copy, and deepcopy support:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Skipping serialization of skipfiles:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+]
+
+DT, M2, LAM = 0.01, -0.5, 0.1
+CUBE = (9, 10, 11)
+
+
+def noise(*shape: int, complex_: bool = True) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    dtype = torch.complex64 if complex_ else torch.float32
+    return 0.5 * torch.randn(shape, dtype=dtype, generator=generator)
+
+
+def real(*shape: int) -> torch.Tensor:
+    return noise(*shape, complex_=False)
+
+
+def field_at_rest(*inputs: torch.Tensor) -> torch.Tensor:
+    grid_points, sources, frequencies, amplitudes, phases = inputs
+    t = grid_points.new_zeros(())
+    return field_superposition(grid_points, sources, frequencies, amplitudes, phases, t)
+
+
+def energy(phi: torch.Tensor) -> Any:  # noqa: ANN401  (a tensor)
+    return make_condensate_energy(lambda function: function, rank=3)(phi, M2, LAM)
+
+
+def entropy(psi: torch.Tensor) -> torch.Tensor:
+    p = torch.linalg.svdvals(psi).square()
+    p = p / p.sum()
+    return -torch.special.xlogy(p, p).sum() / torch.tensor(2.0, dtype=p.dtype).log()
+
+
+# Public operation, the formula, and inputs in single precision.
+CASES: dict[str, tuple[Operation, Operation, tuple[torch.Tensor, ...]]] = {
+    "field": (
+        ops.compute_field_superposition,
+        field_at_rest,
+        (4.0 * real(50, 3), real(7, 3), real(7), real(7), real(7)),
+    ),
+    "vortex": (ops.compute_vortex_field, vortex_field, (real(50, 3), real(4, 3), real(4))),
+    "intensity": (ops.compute_intensity, lambda psi: psi.abs().square(), (noise(*CUBE),)),
+    "normalize": (ops.normalize_field, lambda psi: psi / psi.abs().norm(), (noise(*CUBE),)),
+    "phase": (
+        ops.compute_phase_gradient,
+        lambda psi: torch.gradient(torch.angle(psi)),
+        (noise(*CUBE),),
+    ),
+    "potential": (
+        lambda phi: ops.compute_condensate_potential(phi, M2, LAM),
+        lambda phi: condensate_potential(phi, mass_sq=M2, lambda_coupling=LAM),
+        (noise(*CUBE),),
+    ),
+    "energy": (lambda phi: ops.compute_condensate_energy(phi, M2, LAM), energy, (noise(*CUBE),)),
+    "euler": (
+        lambda phi: ops.evolve_condensate_euler(phi, DT, M2, LAM),
+        lambda phi: condensate_euler(phi, dt=DT, mass_sq=M2, lambda_coupling=LAM),
+        (noise(*CUBE),),
+    ),
+    "gp-stencil": (
+        lambda phi: ops.evolve_condensate_gp(phi, DT, M2, LAM, 4, 3),
+        lambda phi: gp_evolve(phi, dt=DT, m2=M2, lam=LAM, n_steps=3),
+        (noise(8, 8, 8),),
+    ),
+    "gp-fourier": (
+        lambda phi: ops.evolve_condensate_gp(phi, 0.7, M2, LAM, 4, 3),
+        lambda phi: gp_evolve(phi, dt=0.7, m2=M2, lam=LAM, n_steps=3),
+        (noise(8, 8, 8),),
+    ),
+    "mera": (
+        ops.contract_mera_layer,
+        mera_layer,
+        (noise(4, 2, 2), noise(2, 8, 8), noise(2, 8, 4)),
+    ),
+    "network": (
+        lambda *tensors: ops.contract_tensor_network("ab,bc,cd->ad", *tensors),
+        lambda a, b, c: a @ b @ c,
+        (noise(3, 4), noise(4, 5), noise(5, 6)),
+    ),
+    "entropy": (lambda psi: ops.compute_entanglement_entropy(psi, 1), entropy, (noise(8, 16),)),
+    "gru": (
+        ops.rnn_gru,
+        gru_sequence,
+        (real(6, 3, 4), real(3, 5), real(5, 9), real(5, 9), real(5, 9), real(5), real(5), real(5)),
+    ),
+}
+
+
+def outputs_of(found: Any) -> list[torch.Tensor]:  # noqa: ANN401  (a tensor or some)
+    return [found] if isinstance(found, torch.Tensor) else list(found)
+
+
+@pytest.mark.parametrize(("public", "formula", "inputs"), CASES.values(), ids=CASES)
+def test_public_operation_compiles_and_is_the_formula(
+    public: Operation, formula: Operation, inputs: tuple[torch.Tensor, ...]
+) -> None:
+    torch._dynamo.reset()
+    before = [t.clone() for t in inputs]
+    doubled = [t.to(torch.complex128 if t.is_complex() else torch.float64) for t in inputs]
+    exact = outputs_of(formula(*doubled))
+    with measuring():
+        found = [outputs_of(public(*inputs)) for _ in range(2)]
+    for outputs in found:
+        for actual, expected in zip(outputs, exact, strict=True):
+            single = torch.complex64 if expected.is_complex() else torch.float32
+            assert actual.dtype == single
+            scale = float(expected.abs().max())
+            torch.testing.assert_close(
+                actual.to(expected.dtype), expected, rtol=0.0, atol=1e-5 * max(scale, 1e-2)
+            )
+    assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
