@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ivhl.workload import select_cases
+from ivhl.workloads import WORKLOADS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 WORKLOAD = "ops.field_superposition"
+CASES = select_cases(WORKLOADS, names=[WORKLOAD])
 
 
 def run(*words: str, cwd: Path, expect: int = 0) -> str:
@@ -102,7 +106,7 @@ def test_python_313_is_gated_by_pytorch_251_with_its_message(
 def test_the_gated_cell_keeps_its_eager_numbers(clone: Path, measured: dict[str, str]) -> None:
     assert measured
     records = json.loads(ivhl("results", "--json", "--python", "3.13", cwd=clone))
-    assert len(records) == 2
+    assert len(records) == len(CASES)
     assert all(len(record["eager"]["samples_s"]) >= 9 for record in records)
     assert all(record["compiled"] is None for record in records)
 
@@ -134,7 +138,7 @@ def test_a_second_run_measures_nothing_again(clone: Path, measured: dict[str, st
         "bench", "--python", "3.13", "--torch", "2.5.1", "--quick", "--workload", WORKLOAD,
         "--machine", "here", "--no-publish", cwd=clone,
     )  # fmt: skip
-    assert said.count("has a record already") == 2
+    assert said.count("has a record already") == len(CASES)
     assert before == {p: p.read_bytes() for p in (clone / "results").rglob("*.jsonl")}
 
 
@@ -203,7 +207,7 @@ def test_a_run_that_is_ended_leaves_nothing_running(clone: Path, measured: dict[
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["--python", "3.12", "--workload", "ops.feld"], 2, "did you mean ops.field_super"),
+        (["--python", "3.12", "--workload", "ops.feld"], 2, "or ops.field_super"),
         (["--python", "3.12", "--torch", "2.5.7"], 2, "did you mean 2.5.1"),
         (["--python", "3.11"], 2, "3.12"),
         (["--python", "3.12", "--size", "medum"], 2, "did you mean medium"),
