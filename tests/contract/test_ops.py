@@ -15,7 +15,12 @@ import torch
 
 from ivhl import ops
 from ivhl.compile import measuring
-from ivhl.ops.condensate import condensate_euler, condensate_potential, make_condensate_energy
+from ivhl.ops.condensate import (
+    condensate_euler,
+    condensate_potential,
+    make_condensate_energy,
+    make_condensate_strang,
+)
 from ivhl.ops.field import field_superposition
 from ivhl.ops.gross_pitaevskii import gp_evolve
 from ivhl.ops.gru import gru_sequence
@@ -145,3 +150,25 @@ def test_public_operation_compiles_and_is_the_formula(
                 actual.to(expected.dtype), expected, rtol=0.0, atol=1e-5 * max(scale, 1e-2)
             )
     assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_public_gradient_of_the_stencil_is_that_of_the_transforms(dtype: torch.dtype) -> None:
+    # Compiled by 2.5.1 for any shape, it would be NaN.
+    torch._dynamo.reset()
+    by_transforms = make_condensate_strang(lambda function: function, rank=3)
+
+    def public(phi: torch.Tensor) -> torch.Tensor:
+        return ops.evolve_condensate_gp(phi, 0.05, M2, LAM)
+
+    def expected(phi: torch.Tensor) -> torch.Tensor:
+        return by_transforms(phi, 0.05, M2, LAM, 1)
+
+    weight = noise(5, 6, 7).to(dtype).conj()
+    slopes = []
+    for evolve in (public, expected):
+        leaf = noise(7, 5, 6).reshape(5, 6, 7).to(dtype).requires_grad_()
+        (slope,) = torch.autograd.grad((weight * evolve(leaf)).real.sum(), leaf)
+        slopes.append(slope)
+    close = 1e-5 if dtype == torch.complex64 else 1e-12
+    torch.testing.assert_close(*slopes, rtol=0.0, atol=close)
