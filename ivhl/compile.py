@@ -322,6 +322,7 @@ class _Entry(Generic[P, R]):
     """A function in one mode, and what became of it."""
 
     mode: Mode
+    dynamic: bool | None
     run: Callable[P, R]
     place: tuple[str, int]  # file and line of the function
     starts: Container[Callable[..., None]]  # what Dynamo calls at each start of the compiler
@@ -356,7 +357,9 @@ class _Function(Generic[P, R]):
         self.entries: dict[Mode, _Entry[P, R]] = {}
         # What a setting leads to, where that needs no second thought.
         self.ready: dict[str, _Entry[P, R]] = {}
-        self.eager = _Entry(mode="default", run=function, place=("", 0), starts=(_on_start,))
+        self.eager = _Entry(
+            mode="default", dynamic=None, run=function, place=("", 0), starts=(_on_start,)
+        )
         _functions[next(_numbers)] = self
 
     def find(self, setting: str, args: Any, kwargs: Any) -> _Entry[P, R]:  # noqa: ANN401
@@ -425,6 +428,7 @@ class _Function(Generic[P, R]):
 
         entry: _Entry[P, R] = _Entry(
             mode=mode,
+            dynamic=self.dynamic,
             run=first_run,
             place=(code.co_filename, code.co_firstlineno),
             starts=(_on_start,),
@@ -553,6 +557,7 @@ class _Compilation:
     entry: _Entry[..., Any] | None
     started: float
     graph_breaks: Counter[str]
+    has_own_shapes: bool
 
 
 _compilations: list[_Compilation] = []  # one or none
@@ -575,18 +580,26 @@ def _observe() -> Container[Callable[..., None]]:
 def _on_start(*_: object) -> None:
     """Take note of a start; the arguments changed with the releases."""
     from torch._dynamo.utils import counters  # noqa: PLC0415  (imported already)
+    from torch.fx.experimental import _config as shapes  # noqa: PLC0415  (imported already)
 
     choose_cache_folder()
     entry, has_begun = _compiled_for()
     _local.started = (entry, has_begun)
+    # Two axes that are equally long at the first call are one symbol to Dynamo, and compiled anew
+    # where they are not: a cube first and then a box. Who asks for dynamic shapes means each axis.
+    has_own_shapes = entry is not None and bool(entry.dynamic) and shapes.use_duck_shape
     with _lock:
-        _compilations[:] = [
-            _Compilation(entry, time.perf_counter(), Counter(counters["graph_break"]))
-        ]
+        compilation = _Compilation(
+            entry, time.perf_counter(), Counter(counters["graph_break"]), has_own_shapes
+        )
+        _compilations[:] = [compilation]
+    if has_own_shapes:
+        shapes.use_duck_shape = False
 
 
 def _on_end(*args: object) -> None:
     from torch._dynamo.utils import counters  # noqa: PLC0415  (imported already)
+    from torch.fx.experimental import _config as shapes  # noqa: PLC0415  (imported already)
 
     # Since 2.8 or so also for backward graphs and CUDA graphs, which are no frames.
     trigger = getattr(args[0] if args else None, "callback_trigger", None)
@@ -596,6 +609,8 @@ def _on_end(*args: object) -> None:
         if not _compilations:
             return
         done = _compilations.pop()
+        if done.has_own_shapes:
+            shapes.use_duck_shape = True
         if done.entry is None:
             return
         done.entry.frames += is_frame

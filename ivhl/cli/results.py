@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -13,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.errors import ResultsError, UnknownNameError
-from ivhl.matrix.project import find_root
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
+from ivhl.matrix.project import MATRIX, find_root
+from ivhl.matrix.spec import load_matrix
 from ivhl.pages.publish import publish as publish_site
 from ivhl.tracker.compat import format_speedup, status_of, support
 from ivhl.tracker.project import load_state
@@ -24,7 +27,7 @@ from ivhl.tracker.views import retired_cases, rows_of
 from ivhl.tracker.wording import STATUS_WORDS, support_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -63,7 +66,9 @@ def compat(
     _warn(state.problems)
     rows = rows_of(state)
     rows = _only("Python", python, rows, lambda row: row.python)
-    rows = _only("PyTorch release", torch, rows, lambda row: row.torch)
+    rows = _only(
+        "PyTorch release", torch, rows, lambda row: row.torch, measured_by=_bench_commands(root)
+    )
     rows = _only("workload", workload, rows, lambda row: row.workload)
     rows = _only("machine", machine, rows, lambda row: row.machine)
     if as_json:
@@ -94,7 +99,13 @@ def list_results(
     _warn([str(problem) for problem in loaded.problems])
     records = tuple(sorted(loaded.records, key=lambda record: record.recorded_at))
     records = _only("Python", python, records, lambda record: record.cell.python)
-    records = _only("PyTorch release", torch, records, lambda record: record.cell.torch)
+    records = _only(
+        "PyTorch release",
+        torch,
+        records,
+        lambda record: record.cell.torch,
+        measured_by=_bench_commands(root),
+    )
     records = _only("workload", workload, records, lambda record: record.workload)
     records = _only("machine", machine, records, lambda record: record.machine.name)
     if as_json:
@@ -152,18 +163,46 @@ def _warn(problems: Sequence[str]) -> None:
         console.print(problem, markup=False)
 
 
+def _bench_commands(root: Path) -> dict[str, str]:
+    """Return what measures each PyTorch release of the matrix; nothing if it cannot be read."""
+    with suppress(SpecError):
+        matrix = load_matrix(root / MATRIX)
+        session = f"nox -s bench-{matrix.pythons[0]}"
+        return {r: f"{session} -- --torch {r}" for r in matrix.releases("extended")}
+    return {}
+
+
 def _only(
-    kind: str, wanted: Sequence[str] | None, items: tuple[T, ...], name: Callable[[T], str]
+    kind: str,
+    wanted: Sequence[str] | None,
+    items: tuple[T, ...],
+    name: Callable[[T], str],
+    *,
+    measured_by: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[T, ...]:
     """Return the items that are wanted.
 
+    Args:
+        kind: What the names are names of.
+        wanted: Names; empty or ``None`` means all items.
+        items: What to choose from.
+        name: Returns the name of an item.
+        measured_by: Names that the matrix has, and the command that would make items of them.
+
     Raises:
-        UnknownNameError: If no item has the name; lists the nearest.
+        ResultsError: If no item has the name, but the matrix does.
+        UnknownNameError: If neither has it; lists the nearest.
     """
     known = {name(item) for item in items}
     for one in wanted or ():
-        if one not in known:
-            raise UnknownNameError(kind, one, known)
+        if one in known:
+            continue
+        if one in measured_by:
+            raise ResultsError(
+                f"{kind} {one}: the matrix has it, but there is no record of it",
+                hint=f"measure it with: {measured_by[one]}",
+            )
+        raise UnknownNameError(kind, one, {*known, *measured_by})
     return tuple(item for item in items if not wanted or name(item) in wanted)
 
 

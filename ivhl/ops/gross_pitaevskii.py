@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -114,67 +114,6 @@ def hop_amplitude(dt: float, order: int) -> float:
         (-1) ** j * dt ** (2 * j + order) / (math.factorial(j) * math.factorial(j + order))
         for j in range(20)
     )
-
-
-def make_gp_evolve(
-    compiler: Callable[..., Any],
-    *,
-    dt: float,
-    m2: float,
-    lam: float,
-    rank: int = 4,
-    n_steps: int = 1,
-) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return ``gp_evolve`` as a stencil on real planes, one compiled function per step.
-
-    A Fourier transform cannot be fused with anything. The same exponential of the Laplacian is, to
-    rounding, a stencil of a few points per axis (``hop_amplitudes``), which compiles together with
-    the potential. Half steps of the potential that follow each other are one whole step.
-
-    Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
-        dt: Time step, at most 1 in size.
-        m2: Coefficient of ``phi``.
-        lam: Strength of the interaction.
-        rank: Power of ``|phi|`` in the energy.
-        n_steps: Number of steps.
-
-    Returns:
-        A function from a condensate, shape ``[n, n, n]``, complex, to the evolved one.
-    """
-    pieces: dict[torch.dtype, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]]
-    pieces = {}
-
-    def make_pieces(
-        dtype: torch.dtype,
-    ) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-        amplitudes = hop_amplitudes(dt, precision=torch.finfo(dtype).eps / 16.0)
-        # The diagonal of minus the Laplacian, 2 per axis, turns every point alike.
-        diagonal = m2 + 2.0 * N_AXES
-        power = power_of_density(rank)
-
-        def first(re: torch.Tensor, im: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return turn(re, im, dt=0.5 * dt, m2=diagonal, lam=lam, power=power)
-
-        def step(re: torch.Tensor, im: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return turn(*hop(re, im, amplitudes), dt=dt, m2=diagonal, lam=lam, power=power)
-
-        def last(re: torch.Tensor, im: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return turn(*hop(re, im, amplitudes), dt=0.5 * dt, m2=diagonal, lam=lam, power=power)
-
-        return compiler(first), compiler(step), compiler(last)
-
-    def evolve(phi: torch.Tensor) -> torch.Tensor:
-        _check(phi, rank=rank, n_steps=n_steps)
-        if phi.dtype not in pieces:
-            pieces[phi.dtype] = make_pieces(phi.dtype)
-        first, step, last = pieces[phi.dtype]
-        re, im = first(phi.real, phi.imag)
-        for _ in range(n_steps - 1):
-            re, im = step(re, im)
-        return torch.complex(*last(re, im))
-
-    return evolve
 
 
 def hop(

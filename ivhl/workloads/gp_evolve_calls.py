@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ivhl.ops.gross_pitaevskii import gp_evolve, make_gp_evolve
+from ivhl.ops.condensate import make_condensate_hops, stencil_size
+from ivhl.ops.gross_pitaevskii import gp_evolve
 from ivhl.workloads.gp_evolve import DT, LAM, M2, N_STEPS, RANK
 
 if TYPE_CHECKING:
@@ -27,5 +28,8 @@ def evolve(phi: torch.Tensor) -> torch.Tensor:
 
 
 def make_evolve(compiler: Callable[..., Any]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return ``evolve`` in real arithmetic, compiled by ``compiler``."""
-    return make_gp_evolve(compiler, dt=DT, m2=M2, lam=LAM, rank=RANK, n_steps=N_STEPS)
+    """Return ``ivhl.ops.evolve_condensate_gp`` as of ``evolve``, compiled by ``compiler``."""
+    n_amplitudes = stencil_size(DT, torch.complex64)
+    assert n_amplitudes is not None  # noqa: S101  (DT is short)
+    by_hops = make_condensate_hops(compiler, rank=RANK, n_amplitudes=n_amplitudes)
+    return lambda phi: by_hops(phi, DT, M2, LAM, N_STEPS)

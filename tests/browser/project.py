@@ -41,6 +41,7 @@ torch = [
   {release = "2.6.0", tier = "default"},
   {release = "2.8.0", tier = "default"},
   {release = "2.9.1", tier = "default"},
+  {release = "2.10.0", tier = "extended"},
 ]
 """
 PYPROJECT = """\

@@ -6,6 +6,7 @@ import functools
 import gc
 import inspect
 import logging
+import math
 import os
 import re
 import tempfile
@@ -21,6 +22,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 import torch._dynamo
+from torch.fx.experimental import _config as shapes
 
 from ivhl import compile as module
 from ivhl.compile import (
@@ -371,6 +373,28 @@ def test_a_failure_after_successes_is_a_failure_too(compiler: Compiler) -> None:
     compiler.fails_at = 2
     with pytest.warns(CompileFallbackWarning):
         assert not function(torch.zeros(3)).any()
+
+
+@pytest.mark.parametrize("own_choice", [True, False])
+def test_axes_of_equal_length_are_not_taken_for_one(
+    compiler: Compiler, *, own_choice: bool
+) -> None:
+    function = get_compiled(lambda x, y: x.sum() + y.sum(), dynamic=True)
+    with shapes.patch(use_duck_shape=own_choice):
+        for size in ((8, 8), (9, 8), (8, 10)):
+            assert function(torch.ones(size), torch.ones(8)) == math.prod(size) + 8
+        assert shapes.use_duck_shape is own_choice
+    assert compiler.graphs == 1
+    assert the_report().recompiles == {}
+
+
+def test_shapes_of_who_compiles_without_us_are_left_alone(compiler: Compiler) -> None:
+    get_compiled(lambda x: x * 2, dynamic=True)(torch.ones(3))
+    other = compiler(lambda x: x.sum(), mode="default", dynamic=True)
+    compiler.graphs = 0
+    for size in ((8, 8), (9, 8)):
+        other(torch.ones(size))
+    assert compiler.graphs == 2
 
 
 def test_the_recompile_limit_is_a_failure(compiler: Compiler) -> None:

@@ -49,6 +49,16 @@ def test_compat_json_has_what_it_promises() -> None:
     assert set(promised.split()) <= set(gated[0])
 
 
+@pytest.mark.parametrize("command", ["compat", "results"])
+def test_a_release_of_the_matrix_without_records_is_not_unknown(command: str) -> None:
+    with pytest.raises(ResultsError, match=r"release 2\.10\.0: the matrix has it") as none_yet:
+        run(command, "--torch", "2.10.0")
+    assert none_yet.value.hint == "measure it with: nox -s bench-3.12 -- --torch 2.10.0"
+    with pytest.raises(UnknownNameError, match=r"unknown PyTorch release '2\.10\.1'") as unknown:
+        run(command, "--torch", "2.10.1")
+    assert "2.10.0" in unknown.value.hint
+
+
 def test_compat_for_people_fits_and_explains() -> None:
     text = run("compat", "--workload", "ops.gp_evolve").stdout
     assert max(map(len, text.splitlines())) <= 80
