@@ -16,8 +16,14 @@ from vesin import NeighborList
 
 from ivhl.compile import MODES, compile_report, get_compiled
 from ivhl.device import get_device
-from ivhl.mlff.batch import BUCKETS, batch_energies_forces_one_graph, bucket_of, pad_molecules
-from ivhl.mlff.edges import edge_energies_forces_one_graph, stress_of
+from ivhl.mlff.batch import (
+    BUCKETS,
+    batch_energies_forces,
+    batch_energies_forces_one_graph,
+    bucket_of,
+    pad_molecules,
+)
+from ivhl.mlff.edges import edge_energies_forces, edge_energies_forces_one_graph, stress_of
 from ivhl.mlff.painn import CUTOFF, Parameters
 from ivhl.mlff.parameters import (
     REFERENCE_ENERGIES,
@@ -162,7 +168,7 @@ class PaiNNCalculator(Calculator):
             run = self._compiled(_compile_dense, length)
         else:
             length = len(atoms)
-            run = batch_energies_forces_one_graph
+            run = batch_energies_forces
         padded = pad_molecules([(numbers, positions.to(self.dtype))], n_atoms=length)
         energies, forces = run(self._network, *(x.to(self.device) for x in padded))
         return self._as_results(numbers, energies[0], forces[0, : len(atoms)])
@@ -177,7 +183,7 @@ class PaiNNCalculator(Calculator):
         _check_edges(pairs, distances)
         edges = torch.from_numpy(pairs.astype("int64")).T.contiguous()
         shifts = torch.from_numpy(offsets @ cell)
-        run = self._compiled(_compile_edges) if self.compile else edge_energies_forces_one_graph
+        run = self._compiled(_compile_edges) if self.compile else edge_energies_forces
         inputs = [
             x.to(self.device)
             for x in (numbers, positions.to(self.dtype), edges, shifts.to(self.dtype))
