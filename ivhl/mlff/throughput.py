@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     Molecule = tuple[torch.Tensor, torch.Tensor]
-    Run = Callable[[], object]
+    Run = Callable[[], list[torch.Tensor]]  # energies
 
 # As many atoms as H2, H2O, NH3, CH4, C2H4, CH3OH, C2H6 and C6H6 have
 COUNTS: Final = (2, 3, 4, 5, 6, 6, 8, 12)
@@ -74,7 +74,7 @@ def count_flops(n_atoms: int) -> float:
 def make_arms(
     molecules: Sequence[Molecule], parameters: painn.Parameters, *, compiled: bool
 ) -> dict[str, Run]:
-    """Return the ways to compute these molecules, each as a function without arguments.
+    """Return the ways to compute energies and forces, each a function that returns the energies.
 
     Args:
         molecules: What to compute.
@@ -82,7 +82,6 @@ def make_arms(
         compiled: Whether to compile what is dense; joined edges are always eager.
     """
     batched = _compiled_batch if compiled else batch_energies_forces
-    single = _compiled_batch if compiled else None
     alone = [pad_molecules([m], n_atoms=bucket_of(len(m[0]))) for m in molecules]
     padded = pad_molecules(molecules)
     groups = [
@@ -91,25 +90,22 @@ def make_arms(
     ]
     *joined, owners = join_molecules(molecules)
 
-    def one_by_one() -> None:
-        if single is None:
-            for numbers, positions in molecules:
-                painn.energy_forces(parameters, numbers, positions)
-        else:
-            for numbers, positions in alone:
-                single(parameters, numbers, positions)
+    def one_by_one() -> list[torch.Tensor]:
+        if compiled:
+            return [batched(parameters, *one)[0] for one in alone]
+        return [painn.energy_forces(parameters, *one)[0] for one in molecules]
 
-    def one_batch() -> None:
-        batched(parameters, *padded)
+    def one_batch() -> list[torch.Tensor]:
+        return [batched(parameters, *padded)[0]]
 
-    def by_bucket() -> None:
-        for numbers, positions in groups:
-            batched(parameters, numbers, positions)
+    def by_bucket() -> list[torch.Tensor]:
+        return [batched(parameters, *group)[0] for group in groups]
 
-    def edges() -> None:
-        edge_energies_forces(
+    def edges() -> list[torch.Tensor]:
+        energies, _, _ = edge_energies_forces(
             parameters, *joined, molecule_of_atom=owners, n_molecules=len(molecules)
         )
+        return [energies]
 
     return {
         "one by one": one_by_one,
@@ -119,14 +115,13 @@ def make_arms(
     }
 
 
-# One graph for each length and number of molecules; 8, the limit of Dynamo, would be too few for
-# all batches of this table together, so each length is a function of its own.
-_functions: Final[dict[tuple[int, ...], Callable[..., object]]] = {}
+# Dynamo compiles a function for 8 shapes at most, so each shape is a function of its own.
+_functions: Final[dict[tuple[int, ...], Callable[..., tuple[torch.Tensor, torch.Tensor]]]] = {}
 
 
 def _compiled_batch(
     parameters: painn.Parameters, numbers: torch.Tensor, positions: torch.Tensor
-) -> object:
+) -> tuple[torch.Tensor, torch.Tensor]:
     shape = tuple(numbers.shape)
     if shape not in _functions:
         _functions[shape] = get_compiled(
@@ -171,14 +166,13 @@ def time_arms(
 def measure_flop_rate(device: torch.device) -> float:
     """Return operations per second of a product of 512 x 512 matrices, float32, the best of 20."""
     a = torch.randn(512, 512, device=device)
-    arms = {"product": lambda: a @ a}
+    arms = {"product": lambda: [a @ a]}
     best = min(time_arms(arms, device=device, rounds=20, least_s=0.02)["product"])
     return 2.0 * 512**3 / best
 
 
-def _run_all(runs: Sequence[Run]) -> None:
-    for run in runs:
-        run()
+def _run_all(runs: Sequence[Run]) -> list[torch.Tensor]:
+    return [energies for run in runs for energies in run()]
 
 
 def main() -> None:
