@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     Results = dict[str, Any]
 
 MIN_DISTANCE: Final = 1e-3  # Å; nearer atoms are one atom that was entered twice
-# PyTorch 2.5.1 compiles lists of edges to wrong energies, and with unknown sizes not at all.
-COMPILES_EDGES: Final = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
+# PyTorch 2.5.1 and 2.6.0 compile lists of edges to wrong energies, 2.15.0 to right ones; what is
+# between was not tried.
+COMPILES_EDGES: Final = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)
 MIN_SKEWNESS: Final = 1e-6  # volume of the cell over that of a box with the same edges
 
 
@@ -61,7 +62,7 @@ class PaiNNCalculator(Calculator):
     Compiled, a molecule is padded to a bucket of ``ivhl.mlff.batch.BUCKETS``, each of which is one
     graph for all molecules and all calculators of this dtype, device and mode; lists of edges are
     one graph for all lengths. Where compiling fails (``ivhl.compile``), and for lists of edges
-    before PyTorch 2.6, it runs eagerly and warns.
+    before PyTorch 2.15, it runs eagerly and warns.
 
     Args:
         parameters: Weights, as ``painn.make_parameters`` makes them; default: the trained ones.
@@ -209,8 +210,8 @@ class PaiNNCalculator(Calculator):
     def _edges_function(self) -> Callable[..., Any]:
         if self.compile and not COMPILES_EDGES:
             warnings.warn(
-                f"ivhl: a list of edges runs eagerly: PyTorch {torch.__version__} compiles it to "
-                "wrong numbers; 2.6 and later do not",
+                "ivhl: a list of edges runs eagerly: some PyTorch before 2.15 compile it to wrong "
+                f"numbers, and this is {torch.__version__}",
                 CompileFallbackWarning,
                 stacklevel=4,
             )

@@ -125,7 +125,8 @@ def edge_energies_forces_one_graph(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return energies, forces and virials as one function, gradient included: the form to compile.
 
-    From PyTorch 2.6 on: on the CPU, 2.5.1 compiles it to wrong energies, which a test shows.
+    Not before PyTorch 2.15: on the CPU, 2.5.1 and 2.6.0 compile it to wrong energies, without an
+    error. Between them and 2.15.0 nothing was tried.
 
     Args:
         parameters: Weights, as ``painn.make_parameters`` makes them, in the dtype of ``positions``.

@@ -381,7 +381,7 @@ def test_a_molecule_that_changes_within_a_bucket_is_not_compiled_again() -> None
     assert plain.n_compiled_graphs == 0
 
 
-@pytest.mark.skipif(not COMPILES_EDGES, reason="this PyTorch compiles edges to wrong numbers")
+@pytest.mark.skipif(not COMPILES_EDGES, reason="edges are compiled from PyTorch 2.15 on")
 def test_lists_of_edges_are_one_graph_for_all_lengths() -> None:
     torch.compiler.reset()
     calculator, plain = make_calculator(compile=True), make_calculator()
