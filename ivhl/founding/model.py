@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -32,6 +32,9 @@ class Student(torch.nn.Module):  # type: ignore[misc]  # torch is not where type
         super().__init__()
         self.weights = weights
         self.energy_of = energy_of
+        # torch.jit.trace makes constants of tensors that are not the module's own.
+        for name, tensor in _flat(weights).items():
+            self.register_buffer(name, tensor)
 
     def forward(self, atomic_numbers: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Return the energy in eV. ``torch.compile`` of the module compiles this and no more."""
@@ -70,32 +73,34 @@ def with_forces(energy_of: EnergyOf) -> Evaluate:
     return evaluate
 
 
-def in_half(evaluate: Evaluate) -> Evaluate:
-    """Return the same under ``torch.autocast`` to float16."""
+def in_half(energy_of: EnergyOf) -> EnergyOf:
+    """Return the same under ``torch.autocast`` to float16; it is not meant for the backward."""
 
-    def evaluate_in_half(
-        atomic_numbers: torch.Tensor, positions: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def energy_in_half(atomic_numbers: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         # Without the cache, which would keep what is traced; it saves nothing in one evaluation.
         with torch.autocast("cpu", dtype=torch.float16, cache_enabled=False):
-            return evaluate(atomic_numbers, positions)
+            return energy_of(atomic_numbers, positions)
 
-    return evaluate_in_half
+    return energy_in_half
 
 
-def traced(student: Student) -> Evaluate:
-    """Return the energy as TorchScript, traced in the first call, with autograd around it."""
-    found: list[Any] = []
+def traced(student: Student) -> EnergyOf:
+    """Return the energy as TorchScript, traced in the first call."""
+    found: list[EnergyOf] = []
 
-    def evaluate(
-        atomic_numbers: torch.Tensor, positions: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def energy_of(atomic_numbers: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         if not found:
             with warnings.catch_warnings():
                 # It is deprecated, and it keeps the checks of shapes as they came out. Both known.
                 warnings.simplefilter("ignore")
                 example = (atomic_numbers, positions)
                 found.append(torch.jit.trace(student, example, check_trace=False))
-        return differentiated(found[0], atomic_numbers, positions)
+        return found[0](atomic_numbers, positions)
 
-    return evaluate
+    return energy_of
+
+
+def _flat(weights: Parameters) -> dict[str, torch.Tensor]:
+    layers = enumerate(weights["layers"])
+    flat = {f"layer_{n}_{name}": tensor for n, layer in layers for name, tensor in layer.items()}
+    return flat | {name: tensor for name, tensor in weights.items() if name != "layers"}

@@ -35,6 +35,7 @@ TRIALS: Final = 20
 # far they move between two calls: too little to change which pairs are edges.
 SHAKE: Final = 0.05  # Å
 STEP: Final = 1e-3  # Å
+LONGEST_ERROR: Final = 300  # characters
 
 
 class Moving:
@@ -168,7 +169,11 @@ def _tried(make: Make | None, run: Callable[[Make], Any]) -> tuple[Any, str]:
     try:
         return run(make), ""
     except Exception as error:  # noqa: BLE001  (whatever it is, it belongs in the table)
-        return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        text = " ".join(str(error).split())
+        if len(text) > LONGEST_ERROR:  # TorchScript says what it is about last
+            half = LONGEST_ERROR // 2
+            text = f"{text[:half]} ... {text[-half:]}"
+        return None, f"{type(error).__name__}: {text}"
 
 
 def _weights() -> Parameters:

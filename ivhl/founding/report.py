@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "ivhl.founding/1"
 NOTHING: Final = "-"
+# Of a component, in eV/Å: the error that a good force field has, apart from any rounding.
+MOST_FORCE_ERROR: Final = 0.05
 
 
 def write_export(path: Path, run: dict[str, Any]) -> None:
@@ -52,12 +54,13 @@ def table(runs: Sequence[dict[str, Any]]) -> str:
 
     The seed's time is the median of its trials; in brackets, how often the model was evaluated in
     all its calls. The corrected time is the median, too, and the speedup is over the eager student
-    of the same rounds. What failed has a number, and its error below the table.
+    of the same rounds; a force too far from float64 is wrong and has none. What failed has a
+    number, and its error below the table.
     """
     errors: dict[str, int] = {}
     head = ["molecule", "configuration"]
     for run in runs:
-        about = f"{run['python']}, {run['torch']}"
+        about = f"{run['python']}, {run['torch'].split('+')[0]}"
         head += [f"{about}: seed, ms", "corrected, ms", "speedup", "frames", "force error"]
     keys = dict.fromkeys((r["molecule"], r["configuration"]) for run in runs for r in run["rows"])
     found = [{(r["molecule"], r["configuration"]): r for r in run["rows"]} for run in runs]
@@ -87,11 +90,12 @@ def _cells(row: dict[str, Any], errors: dict[str, int]) -> list[str]:
     if corrected is None:
         frames = NOTHING if seed is None else str(seed["frames"])
         return [*cells, told(row["corrected_error"]), NOTHING, frames, NOTHING]
-    speedup = corrected["speedup"]
+    s = corrected["speedup"]
+    speedup = f"{s['value']:.2f} [{s['low']:.2f}, {s['high']:.2f}]"
     return [
         *cells,
         _short(1e3 * median(corrected["arm"]["samples_s"])),
-        f"{speedup['value']:.2f} [{speedup['low']:.2f}, {speedup['high']:.2f}]",
+        "wrong" if corrected["force_error"] > MOST_FORCE_ERROR else speedup,
         str(corrected["frames"]),
         f"{corrected['force_error']:.0e}",
     ]

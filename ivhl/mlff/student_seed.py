@@ -273,23 +273,29 @@ def _energy(
     s = parameters["embedding"][atomic_numbers]
     v = s.new_zeros(s.shape[0], 3, s.shape[1])
     for p in parameters["layers"]:
-        w = silu(radial @ p["filter_w1"] + p["filter_b1"]) @ p["filter_w2"] + p["filter_b2"]
+        w = _perceptron(radial, p, "filter", 2)
         if near is not None:
             w = w * near[:, None]
-        ws, wv, wr = w.chunk(3, dim=-1)
+        # TorchScript derives chunk wrongly where a part is not used, as in the last layer.
+        ws, wv, wr = w.split(N_FEATURES, dim=-1)
         to_s = s[sender] * ws
         to_v = v[sender] * wv[:, None, :] + unit[:, :, None] * wr[:, None, :]
         s = s + torch.zeros_like(s).index_add(0, receiver, to_s)
         v = v + torch.zeros_like(v).index_add(0, receiver, to_v)
         norm = torch.linalg.vector_norm(v, dim=1)
-        h = silu(torch.cat((s, norm), dim=-1) @ p["update_w1"] + p["update_b1"])
-        a_s, a_v, a_mixed = (h @ p["update_w2"] + p["update_b2"]).chunk(3, dim=-1)
+        a = _perceptron(torch.cat((s, norm), dim=-1), p, "update", 2)
+        a_s, a_v, a_mixed = a.split(N_FEATURES, dim=-1)
         s = s + a_s
         mixed = torch.einsum("cd,ndf->ncf", p["mixing"], v)
         v = v * a_v[:, None, :] + mixed * a_mixed[:, None, :]
-    h = silu(s @ parameters["readout_w1"] + parameters["readout_b1"])
-    h = silu(h @ parameters["readout_w2"] + parameters["readout_b2"])
-    return (h @ parameters["readout_w3"] + parameters["readout_b3"]).sum()
+    return _perceptron(s, parameters, "readout", 3).sum()
+
+
+def _perceptron(x: torch.Tensor, p: Parameters, name: str, n_layers: int) -> torch.Tensor:
+    """Return what the dense layers of a name make of ``x``, with SiLU between them."""
+    for n in range(1, n_layers):
+        x = silu(torch.addmm(p[f"{name}_b{n}"], x, p[f"{name}_w{n}"]))
+    return torch.addmm(p[f"{name}_b{n_layers}"], x, p[f"{name}_w{n_layers}"])
 
 
 def _near(positions: torch.Tensor) -> torch.Tensor:

@@ -25,7 +25,7 @@ BASELINE = Arm(calls=2, samples_s=(0.004, 0.006, 0.005))
 FASTER = Arm(calls=4, samples_s=(0.002, 0.003, 0.0025))
 
 
-def corrected(arm: Arm, *, frames: int) -> CorrectedRun:
+def corrected(arm: Arm, *, frames: int, force_error: float = 2e-6) -> CorrectedRun:
     return CorrectedRun(
         arm=arm,
         baseline=BASELINE,
@@ -34,7 +34,7 @@ def corrected(arm: Arm, *, frames: int) -> CorrectedRun:
         evaluations=40,
         frames=frames,
         energy_error=1e-7,
-        force_error=2e-6,
+        force_error=force_error,
     )
 
 
@@ -81,6 +81,17 @@ def test_each_number_of_a_row_is_in_the_table() -> None:
     ]
     assert cells(lines[4]) == ["H2O", "compile, no options", "0.153 (1 in 23)", *"--0-"]
     assert "(1) `RuntimeError: Either mode or options`" in lines
+
+
+def test_a_wrong_force_has_no_speedup() -> None:
+    row = Row(
+        molecule="H2",
+        configuration="compile + FP16",
+        corrected=corrected(FASTER, frames=3, force_error=0.6),
+    )
+    assert cells(table([run_of("3.12", row)]).splitlines()[2])[2:] == [
+        *("-", "2.5", "wrong", "3", "6e-01")
+    ]
 
 
 def test_runs_stand_beside_each_other_and_share_the_numbers_of_their_errors() -> None:
