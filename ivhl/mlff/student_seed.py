@@ -152,7 +152,7 @@ def load_original(tensors: Mapping[str, torch.Tensor]) -> Parameters:
     ]
     parameters |= {ours: take(theirs, shapes[ours]) for ours, theirs in READOUT_NAMES.items()}
     for name, ours in {
-        "rbf.centers": _centres(torch.float64, torch.device("cpu")),
+        "rbf.centers": torch.linspace(0.0, CUTOFF, N_RADIAL, dtype=torch.float64),
         "rbf.widths": torch.full((N_RADIAL,), RADIAL_WIDTH, dtype=torch.float64),
     }.items():
         # float32 in the file
@@ -189,15 +189,34 @@ def energy(
         of Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150, eqs. (9) and (10).
     """
     _check(atomic_numbers, positions)
-    near = _near(positions.detach())
-    sender, receiver = near.nonzero().unbind(dim=1)
-    return _energy(parameters, atomic_numbers, positions, sender, receiver)
+    between = positions.detach()[:, None, :] - positions.detach()[None, :, :]
+    apart = torch.linalg.vector_norm(between, dim=-1)
+    itself = torch.eye(positions.shape[0], dtype=torch.bool, device=positions.device)
+    sender, receiver = ((apart <= CUTOFF) & ~itself).nonzero().unbind(dim=1)
+    difference = positions[sender] - positions[receiver]
+    d = torch.linalg.vector_norm(difference, dim=1)
+    unit = difference / (d[:, None] + DISTANCE_EPS)
+    radial = _radial(d)
+    s = parameters["embedding"][atomic_numbers]
+    v = s.new_zeros(s.shape[0], 3, s.shape[1])
+    for p in parameters["layers"]:
+        ws, wv, wr = _filters(radial, p)
+        to_s = s[sender] * ws
+        to_v = v[sender] * wv[:, None, :] + unit[:, :, None] * wr[:, None, :]
+        s = s + torch.zeros_like(s).index_add(0, receiver, to_s)
+        v = v + torch.zeros_like(v).index_add(0, receiver, to_v)
+        s, v = _updated(s, v, p)
+    return _perceptron(s, parameters, "readout", 3).sum()
 
 
 def energy_all_pairs(
     parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
-    """Return ``energy`` over all pairs, those beyond the cutoff masked: one graph for Dynamo.
+    """Return ``energy`` over the square of all pairs, those beyond the cutoff masked.
+
+    One graph for Dynamo. Messages are summed along an axis and nothing is gathered, so nothing is
+    scattered, not in the derivative either: compiled for one CPU thread, PyTorch 2.5.1 keeps one
+    of the messages that an ``index_add`` should add (pytorch/pytorch#147961).
 
     Args:
         parameters: Weights, as ``make_parameters`` makes them, in the dtype of ``positions``.
@@ -211,14 +230,23 @@ def energy_all_pairs(
         ValueError: If a shape or a dtype is wrong, or if there is no atom.
     """
     _check(atomic_numbers, positions)
-    n_atoms = positions.shape[0]
-    pair = torch.arange(n_atoms * (n_atoms - 1), device=positions.device)
-    # n - 1 receivers for each sender, itself left out
-    sender = pair // max(n_atoms - 1, 1)
-    other = pair % max(n_atoms - 1, 1)
-    receiver = other + (other >= sender)
-    near = _near(positions.detach())[sender, receiver]
-    return _energy(parameters, atomic_numbers, positions, sender, receiver, near=near)
+    itself = torch.eye(positions.shape[0], dtype=torch.bool, device=positions.device)
+    difference = positions[None, :, :] - positions[:, None, :]  # [receiver, sender, 3]
+    # The diagonal gets the distance 1: the root of 0 has no derivative.
+    d = difference.square().sum(dim=-1).masked_fill(itself, 1.0).sqrt()
+    near = (d <= CUTOFF) & ~itself
+    unit = difference / (d[..., None] + DISTANCE_EPS)
+    radial = _radial(d)
+    s = parameters["embedding"][atomic_numbers]
+    v = s.new_zeros(s.shape[0], 3, s.shape[1])
+    for p in parameters["layers"]:
+        filters = _filters(radial.flatten(0, 1), p)
+        ws, wv, wr = (w.view(*near.shape, N_FEATURES) * near[..., None] for w in filters)
+        to_v = v * wv[:, :, None, :] + unit[..., None] * wr[:, :, None, :]
+        s = s + (s * ws).sum(dim=1)
+        v = v + to_v.sum(dim=1)
+        s, v = _updated(s, v, p)
+    return _perceptron(s, parameters, "readout", 3).sum()
 
 
 def energy_forces(
@@ -254,41 +282,30 @@ def energy_forces(
     return e.detach(), -gradient
 
 
-def _energy(
-    parameters: Parameters,
-    atomic_numbers: torch.Tensor,
-    positions: torch.Tensor,
-    sender: torch.Tensor,
-    receiver: torch.Tensor,
-    *,
-    near: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Return the energy over these edges; those that are not ``near`` send nothing."""
-    difference = positions[sender] - positions[receiver]
-    d = torch.linalg.vector_norm(difference, dim=1)
-    unit = difference / (d[:, None] + DISTANCE_EPS)
-    cut = 0.5 * (torch.cos(d * (math.pi / CUTOFF)) + 1.0)
-    scaled = (d[:, None] - _centres(d.dtype, d.device)) / RADIAL_WIDTH
-    radial = torch.exp(-scaled.square()) * (cut * (d < CUTOFF))[:, None]
-    s = parameters["embedding"][atomic_numbers]
-    v = s.new_zeros(s.shape[0], 3, s.shape[1])
-    for p in parameters["layers"]:
-        w = _perceptron(radial, p, "filter", 2)
-        if near is not None:
-            w = w * near[:, None]
-        # TorchScript derives chunk wrongly where a part is not used, as in the last layer.
-        ws, wv, wr = w.split(N_FEATURES, dim=-1)
-        to_s = s[sender] * ws
-        to_v = v[sender] * wv[:, None, :] + unit[:, :, None] * wr[:, None, :]
-        s = s + torch.zeros_like(s).index_add(0, receiver, to_s)
-        v = v + torch.zeros_like(v).index_add(0, receiver, to_v)
-        norm = torch.linalg.vector_norm(v, dim=1)
-        a = _perceptron(torch.cat((s, norm), dim=-1), p, "update", 2)
-        a_s, a_v, a_mixed = a.split(N_FEATURES, dim=-1)
-        s = s + a_s
-        mixed = torch.einsum("cd,ndf->ncf", p["mixing"], v)
-        v = v * a_v[:, None, :] + mixed * a_mixed[:, None, :]
-    return _perceptron(s, parameters, "readout", 3).sum()
+def _radial(d: torch.Tensor) -> torch.Tensor:
+    """Return the radial functions of distances, times the cutoff; one more axis, of 20."""
+    centres = torch.linspace(0.0, CUTOFF, N_RADIAL, dtype=d.dtype, device=d.device)
+    cut = 0.5 * (torch.cos(d * (math.pi / CUTOFF)) + 1.0) * (d < CUTOFF)
+    scaled = (d[..., None] - centres) / RADIAL_WIDTH
+    return torch.exp(-scaled.square()) * cut[..., None]
+
+
+def _filters(
+    radial: torch.Tensor, p: Parameters
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the filters of scalars, of vectors and of directions, ``[n_edges, F]`` each."""
+    # TorchScript derives chunk wrongly where a part of it is not used, as in the last layer.
+    ws, wv, wr = _perceptron(radial, p, "filter", 2).split(N_FEATURES, dim=-1)
+    return ws, wv, wr
+
+
+def _updated(s: torch.Tensor, v: torch.Tensor, p: Parameters) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return scalars and vectors after each atom's own network."""
+    norm = torch.linalg.vector_norm(v, dim=1)
+    a = _perceptron(torch.cat((s, norm), dim=-1), p, "update", 2)
+    a_s, a_v, a_mixed = a.split(N_FEATURES, dim=-1)
+    mixed = torch.einsum("cd,ndf->ncf", p["mixing"], v)
+    return s + a_s, v * a_v[:, None, :] + mixed * a_mixed[:, None, :]
 
 
 def _perceptron(x: torch.Tensor, p: Parameters, name: str, n_layers: int) -> torch.Tensor:
@@ -296,18 +313,6 @@ def _perceptron(x: torch.Tensor, p: Parameters, name: str, n_layers: int) -> tor
     for n in range(1, n_layers):
         x = silu(torch.addmm(p[f"{name}_b{n}"], x, p[f"{name}_w{n}"]))
     return torch.addmm(p[f"{name}_b{n_layers}"], x, p[f"{name}_w{n_layers}"])
-
-
-def _near(positions: torch.Tensor) -> torch.Tensor:
-    """Return which pairs are edges, ``[n_atoms, n_atoms]``: at most the cutoff apart, not equal."""
-    d = torch.linalg.vector_norm(positions[:, None, :] - positions[None, :, :], dim=-1)
-    itself = torch.eye(positions.shape[0], dtype=torch.bool, device=positions.device)
-    return (d <= CUTOFF) & ~itself
-
-
-def _centres(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return the centres of the radial functions, ``[20]``, from 0 Å to the cutoff."""
-    return torch.linspace(0.0, CUTOFF, N_RADIAL, dtype=dtype, device=device)
 
 
 def _check(atomic_numbers: torch.Tensor, positions: torch.Tensor) -> None:
