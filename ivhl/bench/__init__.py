@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from asv.machine import MachineCollection
 
+from ivhl.asv_plugins.machine import asv_machine, known_machine, machine_differences
 from ivhl.bench.progress import Display
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.interpreter import find_interpreter
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.project import Project
     from ivhl.matrix.spec import CellSpec, Matrix, Tier
-    from ivhl.records import Machine
     from ivhl.workload import Case
 
 # Enough for the records of a run; asked for before measuring, because afterwards it is too late.
@@ -306,39 +306,15 @@ def check_machine(settings: Settings) -> None:
     Raises:
         SpecError: If the results of that name are from another processor or system.
     """
-    path = Path(settings.results) / settings.machine.name / "machine.json"
-    try:
-        known = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return  # a new name; what cannot be read is named by whoever publishes
-    here = asv_machine(settings.machine)
-    different = [
-        f"{what} {known[what]!r} there, {here[what]!r} here"
-        for what in ("cpu", "num_cpu", "arch", "os")
-        if what in known and known[what] != here[what]
-    ]
+    known = known_machine(Path(settings.results), settings.machine.name)
+    different = machine_differences(known, settings.machine)
     if different:
+        folder = Path(settings.results) / settings.machine.name
         raise SpecError(
-            f"machine {settings.machine.name!r} of {path.parent} is another machine: "
+            f"machine {settings.machine.name!r} of {folder} is another machine: "
             + "; ".join(different),
             hint="give this one a name of its own with --machine NAME",
         )
-
-
-def asv_machine(machine: Machine) -> dict[str, str]:
-    """Return what asv is to know about a machine.
-
-    Everything in here is a parameter of asv's graphs: a kernel update or a few megabytes less of
-    memory would begin new graphs, so only what makes results incomparable is in it.
-    """
-    return {
-        "machine": machine.name,
-        "os": machine.system.split()[0],
-        "arch": machine.system.split()[-1],
-        "cpu": machine.cpu,
-        "num_cpu": str(machine.n_cpus),
-        "ram": f"{round(machine.memory_bytes / 2**30)} GiB",
-    }
 
 
 def save_machine(settings: Settings) -> None:

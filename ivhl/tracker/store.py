@@ -122,14 +122,25 @@ def _read(path: Path) -> Iterable[RunRecord | Problem]:
         if not line.strip():
             continue
         try:
-            record = _ADAPTER.validate_json(line)
-            to_json(record)  # pydantic accepts NaN and Infinity; a record may hold neither
-        except ValidationError as error:
-            yield Problem(path, number, _mistakes(error))
+            record = parse_record(line)
         except ValueError as error:
             yield Problem(path, number, str(error))
         else:
             yield record
+
+
+def parse_record(line: bytes) -> RunRecord:
+    """Return the record that a line of JSON holds.
+
+    Raises:
+        ValueError: If it is no record that this ivhl reads; names the field, the rule and the value.
+    """
+    try:
+        record = _ADAPTER.validate_json(line)
+    except ValidationError as error:
+        raise ValueError(_mistakes(error)) from None
+    to_json(record)  # pydantic accepts NaN and Infinity; a record may hold neither
+    return record
 
 
 def _mistakes(error: ValidationError) -> str:
