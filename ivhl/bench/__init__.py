@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 # Enough for the records of a run; asked for before measuring, because afterwards it is too late.
 ROOM_BYTES = 8 * 2**20
+# A parameter of asv's graphs, so that what a card does is not taken for what the processor did.
+DEVICE_VARIABLE = "IVHL_DEVICE"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -489,6 +491,9 @@ def write_configuration(root: Path, settings: Settings, locks: Sequence[LockStat
             {"python": lock.cell.python, "req": {"torch": lock.cell.torch}} for lock in locks
         ],
     }
+    if settings.device != "cpu":
+        for cell in conf["include"]:
+            cell["env_nobuild"] = {DEVICE_VARIABLE: settings.device}
     path = root / ".asv" / "asv.conf.json"
     path.write_text(json.dumps(conf, indent=1), encoding="utf-8")
     return path
