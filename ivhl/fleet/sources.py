@@ -192,13 +192,13 @@ def _members(
     total = found = 0
     for member in members:
         inside = f"{place}!{shown(member.filename)}"
-        if member.is_dir() or _is_hidden(member.filename):
+        if member.is_dir():
             continue
         mistake = _name_mistake(member)
         if mistake:
             yield Refused(inside, mistake, "ask who made the archive; it is not as ivhl's are")
             continue
-        if not member.filename.endswith(ENDING):
+        if _is_hidden(member.filename) or not member.filename.endswith(ENDING):
             continue
         found += 1
         data = _member(archive, member, inside, limits, again)
@@ -215,8 +215,7 @@ def _members(
 
 
 def _is_hidden(name: str) -> bool:
-    parts = PurePosixPath(name).parts
-    return any(part.startswith(".") and part != ".." for part in parts)
+    return any(part.startswith(".") for part in PurePosixPath(name).parts)
 
 
 def _name_mistake(member: zipfile.ZipInfo) -> str:
