@@ -100,9 +100,10 @@ def list_cells(
     root, matrix = load()
     cells = matrix.cells((), torch or (), tier)
     known = matrix.cells(python or (), torch or (), tier)
+    every: tuple[Case, ...] = ()
     work: dict[str, tuple[Case, ...]] | None = None
     if shard is not None or stale or form == "github":
-        every = load_cases(root, workload or (), size, variant, device)
+        every = _cases(root, workload or (), size, variant, device)
         work = _work(
             root,
             cells,
@@ -128,7 +129,7 @@ def list_cells(
         _print_cells(rows)
 
 
-def load_cases(
+def _cases(
     root: Path, workloads: Sequence[str], size: str | None, variant: str | None, device: str
 ) -> tuple[Case, ...]:
     """Return the cases that ``ivhl bench`` with the same arguments would measure in a cell.
