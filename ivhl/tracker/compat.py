@@ -58,6 +58,7 @@ class Row:
     Attributes:
         machine: Empty where nothing has been run on any machine.
         message: Why the status is not ``works``; empty where it is.
+        existing: Whether the environment was there already, and no lock says what is in it.
         record: What the row was made from; ``None`` where nothing was run.
     """
 
@@ -78,6 +79,7 @@ class Row:
     aa_low: float | None = None
     aa_high: float | None = None
     quick: bool | None = None
+    existing: bool | None = None
     commit: str | None = None
     recorded_at: str | None = None
     command: str | None = None
@@ -132,6 +134,11 @@ def is_slow(speedup: Interval, aa: Interval | None) -> bool:
     """Say whether compiled is slower than eager beyond what noise alone does in the same run."""
     bar = 1.0 if aa is None else min(1.0, aa.low)
     return speedup.high < bar
+
+
+def is_existing(record: RunRecord) -> bool:
+    """Say whether it was made in an environment that no lock describes, only its packages."""
+    return record.cell.lock_sha256 is None
 
 
 def status_of(record: RunRecord) -> Status:
@@ -195,11 +202,15 @@ def compat_rows(
         )
     }
     tried = {(r.machine.name, device_type(r), r.cell.torch) for r in newest}
+    locked = {cell.id for cell in cells} | {r.cell.id for r in newest if not is_existing(r)}
+    found_in = {(r.machine.name, device_type(r), r.cell.id) for r in newest}
     rows = []
     for series in wanted:
         for cell_id, (python, torch) in names.items():
             here = (series.machine, series.device, torch)
             if releases is not None and torch not in releases and here not in tried:
+                continue
+            if cell_id not in locked and (*here[:2], cell_id) not in found_in:
                 continue
             known = found.get((cell_id, series))
             rows.append(
@@ -274,6 +285,7 @@ def _row(record: RunRecord) -> Row:
         aa_low=None if aa is None else aa.low,
         aa_high=None if aa is None else aa.high,
         quick=record.conditions.quick,
+        existing=is_existing(record),
         commit=record.commit,
         recorded_at=record.recorded_at,
         command=record.command,

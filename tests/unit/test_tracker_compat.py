@@ -258,3 +258,23 @@ def test_a_limit_of_ours_is_no_fault_of_pytorch(
     )
     assert (found.last_bad == "2.10.0") is decides
     assert ("undecided: 2.10.0" in support_sentence(found)) is not decides
+
+
+def test_an_existing_environment_is_asked_for_on_its_machine_only() -> None:
+    here = make_record()
+    there = make_record(python="3.11", torch="2.6.0")
+    there = replace(
+        there,
+        cell=replace(there.cell, lock_sha256=None),
+        machine=replace(there.machine, name="gpubox"),
+    )
+    rows = compat_rows([here, there], cells=[FakeCell("3.12", "2.6.0")])
+    found = {(row.machine, row.cell): (row.status, row.existing) for row in rows}
+    assert found == {
+        ("bench", "py3.12-torch2.6.0"): ("works", False),
+        ("gpubox", "py3.11-torch2.6.0"): ("works", True),
+        ("gpubox", "py3.12-torch2.6.0"): ("not_run", None),
+    }
+    locked = replace(there, cell=replace(there.cell, lock_sha256="0" * 64))
+    rows = compat_rows([here, locked], cells=[FakeCell("3.12", "2.6.0")])
+    assert ("bench", "py3.11-torch2.6.0") in {(row.machine, row.cell) for row in rows}
