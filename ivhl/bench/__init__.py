@@ -139,19 +139,20 @@ def bench(request: Request, console: Console) -> Done:
             console.print(f"warning: set aside: {problem}", markup=False, soft_wrap=True)
         save_machine(settings)
         # asv measures the same cases in all cells that it is given.
-        alike: dict[tuple[Case, ...], list[LockState]] = {}
+        alike: dict[tuple[str, ...], list[LockState]] = {}
         for lock in locks:
             mine = share[lock.cell]
             if lock.kind == "locked":
-                alike.setdefault(mine, []).append(lock)
+                names = tuple(dict.fromkeys(case.workload.name for case in mine))
+                alike.setdefault(names, []).append(lock)
             else:
                 record_unavailable(settings, lock, mine, commit)
         missing: tuple[str, ...] = ()
         log = root / ".asv" / "asv.log"
         log.unlink(missing_ok=True)
-        for mine, locked in alike.items():
-            names = tuple(dict.fromkeys(case.workload.name for case in mine))
+        for names, locked in alike.items():
             part = replace(settings, names=names)
+            mine = share[locked[0].cell]
             missing += run_asv(part, locked, mine, commit=commit, console=console)
     return Done(
         commit=commit,

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ivhl.matrix.locks import matrix_digest
+from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.records import Cell, Machine, append_record, record_file
 from ivhl.workload import Variant
 from tests.browser.project import git
@@ -74,8 +76,10 @@ def make_fleet_project(root: Path) -> str:
     shutil.copytree(HERE / "benchmarks", root / "benchmarks", ignore=lambda *_: {"__pycache__"})
     (root / "envs" / "locks").mkdir(parents=True)
     (root / "envs" / "matrix.toml").write_text(_MATRIX)
+    matrix = load_matrix(root / "envs" / "matrix.toml")
     for python, torch in CELLS:
-        lock_file(root, python, torch).write_text(f"torch=={torch}\n# for {python}\n")
+        digest = matrix_digest(matrix, CellSpec(python, torch))
+        lock_file(root, python, torch).write_text(f"# Matrix digest: {digest}\n\ntorch=={torch}\n")
     return commit(root, "a project")
 
 

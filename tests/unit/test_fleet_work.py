@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from io import StringIO
 from itertools import product
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from asv.config import Config
+from asv.environment import iter_matrix
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from typer.testing import CliRunner
 
-from ivhl.bench import Request, cases_of_cells
+import ivhl.bench
+from ivhl.bench import Request, bench, cases_of_cells, make_settings, write_configuration
 from ivhl.bench.work import (
     Shard,
     Work,
@@ -25,7 +31,8 @@ from ivhl.bench.work import (
 )
 from ivhl.cli import app
 from ivhl.errors import SpecError
-from ivhl.matrix.locks import matrix_digest
+from ivhl.matrix.locks import lock_state, matrix_digest
+from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.workload import select_cases
 from tests.browser.project import git
@@ -41,9 +48,13 @@ from tests.unit.fleet_project import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from ivhl.matrix.locks import LockState
+    from ivhl.measure.settings import Settings
     from ivhl.records import RunRecord
+    from ivhl.workload import Case
 
 CASES = select_cases(WORKLOADS)
 SPECS = [CellSpec(python, torch) for python, torch in CELLS]
@@ -209,6 +220,56 @@ def test_the_split_is_that_of_the_commit_whatever_was_measured_since(root: Path)
     assert [{row["id"]: tuple(row["cases"]) for row in rows} for rows in listed] == [
         {cell.id: of for cell, of in share.items()} for share in before
     ]
+
+
+def test_bench_measures_its_share_and_nothing_else(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def run_asv(
+        settings: Settings, locks: Sequence[LockState], cases: Sequence[Case], **_: object
+    ) -> tuple[str, ...]:
+        # What the cells of this asv run would measure, and asv would read.
+        assert {case.name for case in settings.cases()} == {case.name for case in cases}
+        asked.extend((lock.cell.id, case.name) for lock in locks for case in cases)
+        return ()
+
+    monkeypatch.setattr(ivhl.bench, "run_asv", run_asv)
+    monkeypatch.setattr(ivhl.bench, "save_machine", lambda _: None)
+    monkeypatch.setattr(ivhl.bench, "find_interpreter", lambda *_: SimpleNamespace(path="python"))
+    times = zip(CELLS, (5.0, 5.0, 500.0, 5.0), strict=True)
+    records = [
+        a_record(root, python=python, torch=torch, workload="ops.two", duration_s=seconds)
+        for (python, torch), seconds in times
+    ]
+    write_records(root / "results", *records)
+    commit(root, "records")
+    sizes = []
+    for index, python in product((1, 2, 3), ("3.12", "3.13")):
+        request = Request(root=root, python=python, shard=Shard(index, 3), machine=f"m{index}")
+        done = bench(request, Console(file=StringIO()))
+        sizes.append(len(done.cells))
+    every = sorted((cell.id, case.name) for cell in SPECS for case in CASES)
+    assert sorted(asked) == every
+    assert 0 in sizes  # the slow one fills a share, so its machine has no work in 3.12
+    asked.clear()
+    for python in ("3.12", "3.13"):
+        bench(Request(root=root, python=python, machine="m"), Console(file=StringIO()))
+    assert sorted(asked) == every
+
+
+def test_on_a_card_asv_keeps_results_of_their_own(root: Path) -> None:
+    request = Request(root=root, python="3.12", device="cuda", machine="m")
+    results = make_settings(request, load_project(root), root / "results")
+    (root / ".asv").mkdir()
+    lock = lock_state(root, SPECS[0])
+    for device, variables in (("cuda", {"IVHL_DEVICE": "cuda"}), ("cpu", {})):
+        path = write_configuration(root, replace(results, device=device), [lock])
+        conf = Config.load(str(path))
+        (cell,) = iter_matrix("locked", conf.pythons, conf)
+        found = {key: value for (kind, key), value in cell.items() if kind == "env_nobuild"}
+        assert found == variables
 
 
 def invoke(root: Path, runner: CliRunner, *arguments: str) -> str:
