@@ -19,9 +19,9 @@ from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
 from ivhl.pages.publish import publish as publish_site
-from ivhl.tracker.compat import format_speedup, is_existing, status_of, support
+from ivhl.tracker.compat import format_speedup, status_of, support
 from ivhl.tracker.project import load_state
-from ivhl.tracker.store import load_records
+from ivhl.tracker.store import is_existing, load_records
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.views import retired_cases, rows_of
 from ivhl.tracker.wording import STATUS_WORDS, support_sentence

@@ -22,7 +22,7 @@ from ivhl.fleet.merge import write_whole
 from ivhl.fleet.suite import Suite, ask_suite
 from ivhl.matrix.repository import commit_time_ms
 from ivhl.measure.suite import values_of
-from ivhl.tracker.store import device_type
+from ivhl.tracker.store import device_type, is_existing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ def place_of(record: RunRecord) -> Place:
         python=cell.python,
         torch=cell.torch,
         device=device_type(record),
-        existing=cell.lock_sha256 is None,
+        existing=is_existing(record),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 from packaging.version import InvalidVersion, Version
 
-from ivhl.tracker.store import device_type, latest_per_case
+from ivhl.tracker.store import device_type, is_existing, latest_per_case
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -136,11 +136,6 @@ def is_slow(speedup: Interval, aa: Interval | None) -> bool:
     return speedup.high < bar
 
 
-def is_existing(record: RunRecord) -> bool:
-    """Say whether it was made in an environment that no lock describes, only its packages."""
-    return record.cell.lock_sha256 is None
-
-
 def status_of(record: RunRecord) -> Status:
     """Return the status that a record gives its case."""
     if record.failure is not None:
@@ -188,7 +183,9 @@ def compat_rows(
     names = {cell.id: (cell.python, cell.torch) for cell in cells}
     for record in newest:
         names.setdefault(record.cell.id, (record.cell.python, record.cell.torch))
-    found = {(record.cell.id, _series_of(record)): record for record in newest}
+    # Where a machine has both, the row is the locked cell's: it can be made again anywhere.
+    bare_first = sorted(newest, key=is_existing, reverse=True)
+    found = {(record.cell.id, _series_of(record)): record for record in bare_first}
     places = sorted({(r.machine.name, device_type(r)) for r in newest}) or [("", "cpu")]
     ran = {(r.machine.name, device_type(r), r.workload) for r in newest}
     ran_anywhere = {workload for *_, workload in ran}

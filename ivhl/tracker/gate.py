@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from ivhl.tracker.compat import format_speedup, python_key, release_key, retired
+from ivhl.tracker.store import is_existing
 from ivhl.tracker.wording import seconds, short_message
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class CaseKey(NamedTuple):
     python: str
     torch: str
     cell: str
+    existing: bool
     workload: str
     workload_version: int
     size: str
@@ -139,6 +141,7 @@ def _key(record: RunRecord) -> CaseKey:
         python=record.cell.python,
         torch=record.cell.torch,
         cell=record.cell.id,
+        existing=is_existing(record),
         workload=record.workload,
         workload_version=record.workload_version,
         size=record.size,
@@ -184,7 +187,7 @@ def _differences(base: RunRecord, head: RunRecord) -> list[str]:
         "clock": (old.clock, new.clock),
     }
     found = [f"{name} {a} before, {b} now" for name, (a, b) in pairs.items() if a != b]
-    if base.cell.lock_sha256 is None and old.packages != new.packages:
+    if is_existing(base) and old.packages != new.packages:
         changed = sorted(set(old.packages) ^ set(new.packages))
         found.append(f"packages of the existing environment: {', '.join(changed[:4])}")
     return found

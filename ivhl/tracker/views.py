@@ -14,14 +14,13 @@ from ivhl.tracker.compat import (
     Series,
     compat_rows,
     format_speedup,
-    is_existing,
     python_key,
     release_key,
     retired,
     status_of,
     support,
 )
-from ivhl.tracker.store import device_type
+from ivhl.tracker.store import device_type, is_existing
 from ivhl.tracker.wording import (
     CLASS_MEANINGS,
     STATUS_MEANINGS,

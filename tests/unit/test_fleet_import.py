@@ -28,6 +28,7 @@ from ivhl.fleet.bring import Brought, bring
 from ivhl.fleet.merge import merge_records, write_whole
 from ivhl.records import append_record, record_file, to_json
 from ivhl.tracker.store import load_records
+from tests.browser.project import git
 from tests.browser.synthetic import make_failure, make_record
 from tests.unit.fleet_project import (
     HERE,
@@ -101,9 +102,13 @@ def test_asv_gets_what_it_wrote_itself() -> None:
     records = HERE / "results" / "xeon-2core" / "records" / f"{stem[0]}-{stem[1]}.jsonl"
     old = Results.load(str(native))
     with only_folder() as folder:
-        done = bring(HERE, [records], folder)
+        # A clone: somebody may be measuring in this checkout.
+        git(folder, "clone", "-q", "--shared", str(HERE), "clone")
+        done = bring(folder / "clone", [records], folder / "results")
+        if any(one.rule.startswith("commit:") for one in done.refused):
+            pytest.skip("a shallow clone does not have the commits of the records")
         assert done.refused == ()
-        new = Results.load(str(folder / "xeon-2core" / native.name))
+        new = Results.load(str(folder / "results" / "xeon-2core" / native.name))
     for name in ("commit_hash", "date", "params", "env_vars", "env_name"):
         assert getattr(new, name) == getattr(old, name)
     compared = 0

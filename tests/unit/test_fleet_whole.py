@@ -156,7 +156,7 @@ def test_a_fleet_measures_all_of_it_once(
     assert {name for name, *_ in meter.measured} == {"machine-1", "machine-2", "machine-3"}
 
     one, archive, bare = artifacts(tmp_path)
-    trees = []
+    trees: list[dict[str, bytes]] = []
     for order in ([bare, one, archive], [archive, bare, one]):
         results = tmp_path / f"results-{len(trees)}"
         refused = [line for source in order for line in bring(home, [source], results).refused]
