@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,8 +27,15 @@ if TYPE_CHECKING:
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _MACHINE = re.compile(r"\w[\w.-]*")
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+]*")
+_TEXT = re.compile(r".{1,100}")
+_DEVICE = re.compile(r"cpu|cuda( .{1,100})?")
 _NAME = re.compile(r"[^\s/,]+")
 _LONGEST_NAME = 100
+# Far beyond any machine, and far from where floating point ends.
+_LONGEST_S = 1e9
+_MOST_CPUS = 2**20
+_MOST_BYTES = 2**60
+_MOST_TIMES = 1e9
 _DAMAGED = "copy the file again from the machine that wrote it"
 _NOT_OURS = "only what ivhl wrote can be imported; measure it again there"
 
@@ -153,8 +159,12 @@ def _mistakes(record: RunRecord) -> Iterator[str]:
             "machine.name: may hold letters, digits, '_', '-' and '.', begins with none of the "
             f"last two, and has at most {_LONGEST_NAME} (got {_got(machine.name)})"
         )
-    if not machine.system.split():
-        yield f"machine.system: must not be empty (got {_got(machine.system)})"
+    texts = (("cpu", machine.cpu, _TEXT), ("system", machine.system, _TEXT))
+    for field, value, pattern in (*texts, ("device", record.conditions.device, _DEVICE)):
+        if not pattern.fullmatch(value) or not value.isprintable() or not value.strip():
+            place = "conditions" if field == "device" else "machine"
+            rule = "cpu, or cuda and the name of the card" if field == "device" else "a short text"
+            yield f"{place}.{field}: must be {rule} (got {_got(value)})"
     for field, value in (("python", cell.python), ("torch", cell.torch)):
         if not _VERSION.fullmatch(value) or len(value) > _LONGEST_NAME:
             yield f"cell.{field}: must be a version (got {_got(value)})"
@@ -172,7 +182,7 @@ def _case_mistakes(record: RunRecord) -> Iterator[str]:
         if not _NAME.fullmatch(value) or not value.isprintable() or len(value) > _LONGEST_NAME:
             yield f"{field}: must be a name without spaces, '/' and ',' (got {_got(value)})"
     if record.workload_version < 1:
-        yield f"workload_version: must be at least 1 (got {record.workload_version})"
+        yield f"workload_version: must be at least 1 (got {_got(record.workload_version)})"
     if not _is_utc(record.recorded_at):
         yield (
             "recorded_at: must be UTC to the second, as 2026-11-20T15:03:52+00:00 "
@@ -181,19 +191,33 @@ def _case_mistakes(record: RunRecord) -> Iterator[str]:
 
 
 def _number_mistakes(record: RunRecord) -> Iterator[str]:
-    if not 0 <= record.duration_s < math.inf:
-        yield f"duration_s: must be 0 or more (got {record.duration_s})"
+    """Yield the numbers that no machine has; some of them would end ``asv publish`` for all."""
+    machine, memory = record.machine, record.memory
+    bounded: list[tuple[str, float | None, float]] = [
+        ("duration_s", record.duration_s, _LONGEST_S),
+        ("machine.n_cpus", machine.n_cpus, _MOST_CPUS),
+        ("machine.memory_bytes", machine.memory_bytes, _MOST_BYTES),
+        ("compile.cold_s", record.compile.cold_s if record.compile else None, _LONGEST_S),
+        ("memory.compiled_peak", memory.compiled_peak if memory else None, _MOST_BYTES),
+    ]
+    for field, value, most in bounded:
+        if value is not None and not 0 <= value <= most:
+            yield f"{field}: must be from 0 to {most:.0e} (got {_got(value)})"
     arms: tuple[tuple[str, Arm | None], ...] = (
         ("eager", record.eager),
         ("compiled", record.compiled),
     )
     for name, arm in arms:
-        if arm is not None and not (arm.samples_s and all(t > 0 for t in arm.samples_s)):
+        if arm is not None and not (
+            arm.samples_s and all(0 < t <= _LONGEST_S for t in arm.samples_s)
+        ):
             yield f"{name}.samples_s: must hold positive seconds (got {_got(arm.samples_s)})"
-    if record.speedup is None:
+    speedup = record.speedup
+    if speedup is None:
         return
-    if not 0 < record.speedup.low <= record.speedup.value <= record.speedup.high:
-        yield f"speedup: must be positive and inside of its interval (got {record.speedup})"
+    if not 1 / _MOST_TIMES < speedup.low <= speedup.value <= speedup.high < _MOST_TIMES:
+        told = f"{speedup.value} in [{speedup.low}, {speedup.high}]"
+        yield f"speedup: must be positive and inside of its interval (got {told})"
     lacking = [name for name, arm in arms if arm is None]
     if record.compile is None:
         lacking.append("compile")
@@ -231,7 +255,7 @@ def _unknown(record: RunRecord, known: Known) -> Iterator[tuple[str, str]]:
         yield rule, "check out a commit that declares it, and import there"
     elif record.workload_version > version:
         asked = f"must be at most {version}, which {record.workload} has here"
-        rule = f"workload_version: {asked} (got {record.workload_version})"
+        rule = f"workload_version: {asked} (got {_got(record.workload_version)})"
         yield rule, "check out the commit that raised it, and import there"
     if machine.name in known.blocked:
         rule = f"machine.name: {machine.name!r} is in the results, and is no folder"

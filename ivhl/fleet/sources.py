@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ENDING = ".jsonl"
+_AGAIN = "download it again, and see that it is whole: unzip -t"
 _MIB = 2**20
 
 
@@ -174,16 +175,15 @@ def _too_much(place: str, limits: Limits) -> Refused:
 
 def _archive(path: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refused]:
     place = shown(str(path))
-    again = "download it again, and see that it is whole: unzip -t"
     try:
         with zipfile.ZipFile(path) as archive:
-            yield from _members(archive, place, limits, again)
+            yield from _members(archive, place, limits)
     except (zipfile.BadZipFile, ValueError, OverflowError, NotImplementedError) as error:
-        yield Refused(place, f"must be a whole zip archive: {error}", again)
+        yield Refused(place, f"must be a whole zip archive: {error}", _AGAIN)
 
 
 def _members(
-    archive: zipfile.ZipFile, place: str, limits: Limits, again: str
+    archive: zipfile.ZipFile, place: str, limits: Limits
 ) -> Iterator[tuple[str, bytes] | Refused]:
     members = archive.infolist()
     if len(members) > limits.files:
@@ -201,15 +201,16 @@ def _members(
         if _is_hidden(member.filename) or not member.filename.endswith(ENDING):
             continue
         found += 1
-        data = _member(archive, member, inside, limits, again)
-        if isinstance(data, Refused):
-            yield data
-            continue
-        total += len(data)
+        # What the head says is only a first look: the bytes that come out are counted as well.
+        packed = max(member.compress_size, 1)
+        allowed = min(limits.file_bytes, max(packed * limits.ratio, _MIB))
+        data = _member(archive, member, inside, allowed, limits)
+        # A bomb is read up to what is allowed, and many of them together are one as well.
+        total += allowed if isinstance(data, Refused) else len(data)
         if total > limits.total_bytes:
             yield _too_much(place, limits)
             return
-        yield inside, data
+        yield data if isinstance(data, Refused) else (inside, data)
     if not found:
         yield _nothing(place)
 
@@ -234,20 +235,15 @@ def _name_mistake(member: zipfile.ZipInfo) -> str:
 
 
 def _member(
-    archive: zipfile.ZipFile, member: zipfile.ZipInfo, place: str, limits: Limits, again: str
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, place: str, allowed: int, limits: Limits
 ) -> bytes | Refused:
     if member.flag_bits & 1:
         return Refused(place, "must not be encrypted", "import it unencrypted")
-    packed = max(member.compress_size, 1)
-    # What the head says is only a first look: the bytes that come out are counted as well.
-    allowed = min(limits.file_bytes, max(packed * limits.ratio, _MIB))
     try:
         with archive.open(member) as file:
             data = file.read(allowed + 1)
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError) as error:
-        return Refused(place, f"cannot be unpacked: {error}", again)
     except Exception as error:  # noqa: BLE001  (each method of packing raises errors of its own)
-        return Refused(place, f"cannot be unpacked: {type(error).__name__}: {error}", again)
+        return Refused(place, f"cannot be unpacked: {type(error).__name__}: {error}", _AGAIN)
     if len(data) > limits.file_bytes:
         return _too_large(place, limits)
     if len(data) > allowed:

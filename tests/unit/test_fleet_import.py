@@ -244,17 +244,26 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("machine.name", "../up", "machine.name: may hold", "ivhl"),
     ("machine.name", ".x", "machine.name: may hold", "ivhl"),
     ("machine.name", "x" * 101, "at most 100", "ivhl"),
-    ("machine.system", " ", "machine.system: must not be empty", "ivhl"),
+    ("machine.system", " ", "machine.system: must be a short text", "ivhl"),
+    ("machine.cpu", "x" * 300, "machine.cpu: must be a short text", "ivhl"),
+    ("machine.memory_bytes", 10**4000, "machine.memory_bytes: must be from 0 to 1e+18", "ivhl"),
+    ("machine.n_cpus", -1, "machine.n_cpus: must be from 0", "ivhl"),
+    ("conditions.device", "tpu", "conditions.device: must be cpu, or cuda and", "ivhl"),
+    ("conditions.device", "cuda \x1b[2J", "conditions.device: must be cpu", "ivhl"),
+    ("memory.compiled_peak", 10**400, "memory.compiled_peak: must be from 0", "ivhl"),
+    ("compile.cold_s", -1.0, "compile.cold_s: must be from 0 to 1e+09", "ivhl"),
     ("variant", "a/b", "variant: must be a name", "ivhl"),
     ("size", "a\x1b[2J", "size: must be a name", "ivhl"),
     ("recorded_at", "tomorrow", "recorded_at: must be UTC to the second", "ivhl"),
     ("recorded_at", "2026-11-20T12:00:00+01:00", "recorded_at: must be UTC", "ivhl"),
     ("speedup.low", 0.0, "speedup: must be positive", "ivhl"),
+    ("speedup.low", 1e-320, "speedup: must be positive", "ivhl"),
     ("speedup.value", 99.0, "speedup: must be positive and inside of its interval", "ivhl"),
     ("compiled", None, "compiled: must be there", "ivhl"),
     ("compile", None, "compile: must be there", "ivhl"),
     ("eager.samples_s", (), "eager.samples_s: must hold positive", "ivhl"),
-    ("duration_s", -1.0, "duration_s: must be 0 or more", "ivhl"),
+    ("eager.samples_s", (1e308, 1e308), "eager.samples_s: must hold positive", "ivhl"),
+    ("duration_s", -1.0, "duration_s: must be from 0 to 1e+09", "ivhl"),
 ]
 
 
@@ -298,6 +307,18 @@ def test_a_lock_of_an_earlier_commit_is_known(root: Path) -> None:
     lock_file(root, "3.12", "2.6.0").write_text("torch==2.6.0\n# again\n")
     commit(root, "new lock")
     assert take(root, old, a_record(root)).refused == ()
+
+
+def test_a_lock_that_a_merge_dropped_is_known(root: Path) -> None:
+    git(root, "checkout", "-q", "-b", "side")
+    lock_file(root, "3.12", "2.6.0").write_text("torch==2.6.0\n# of the branch\n")
+    commit(root, "new lock")
+    measured = a_record(root)
+    git(root, "checkout", "-q", "main")
+    commit(root, "meanwhile")
+    git(root, "merge", "-q", "-s", "ours", "-m", "merge, without its lock", "side")
+    git(root, "branch", "-q", "-D", "side")
+    assert take(root, measured).refused == ()
 
 
 def test_a_statement_that_a_cell_is_unavailable_counts_as_its_lock(root: Path) -> None:
@@ -452,6 +473,8 @@ def test_after_a_kill_the_same_command_finishes(
         bring(root, [path], root / "results")
     monkeypatch.undo()
     assert any(".part" in name for name in tree(root / "results"))
+    (root / "results" / "other" / "records").mkdir(parents=True, exist_ok=True)
+    (root / "results" / "other" / "records" / ".ivhl-import-earlier.jsonl.part").write_text("{")
     bring(root, [path], root / "results")
     assert tree(root / "results") == tree(root.parent / "whole")
 

@@ -137,6 +137,15 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     assert "must not unpack to more than 200 times its size" in refused.rule
 
 
+def test_many_bombs_are_one(tmp_path: Path) -> None:
+    limits = Limits(total_bytes=4 << 20)
+    bombs = [(f"{n}.jsonl", b" " * (8 << 20)) for n in range(9)]
+    lines, refused = read(zipped(tmp_path / "a.zip", *bombs), limits=limits)
+    assert lines == []
+    assert len(refused) < 6
+    assert "the others are not looked at" in refused[-1].rule
+
+
 def test_a_size_that_lies_does_not_help(tmp_path: Path) -> None:
     archive = zipped(tmp_path / "a.zip", ("bomb.jsonl", b" " * (8 << 20)))
     data = archive.read_bytes().replace((8 << 20).to_bytes(4, "little"), (9).to_bytes(4, "little"))
