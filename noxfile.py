@@ -49,10 +49,11 @@ def install_cell(session: nox.Session, release: str) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run every check there is: lint, types, unit, contract, end to end, browser."""
+    """Run every check there is: lint, types, unit, with ASE, contract, end to end, browser."""
     # Of a parametrised session, notify() takes only the one that is named.
     contracts = [f"contract(torch={release!r})" for release in RELEASES]
-    for name in ("lint", "types", "unit", *contracts, "e2e", "browser"):
+    with_ase = ("calculator", "founding-tests")
+    for name in ("lint", "types", "unit", *with_ase, *contracts, "e2e", "browser"):
         session.notify(name)
 
 
@@ -78,6 +79,15 @@ def unit(session: nox.Session) -> None:
     """Run the unit tests beside the newest PyTorch of the default tier."""
     install_cell(session, RELEASES[-1])
     session.run("pytest", "tests/unit", *session.posargs)
+
+
+@nox.session(venv_backend="uv", python=NEWEST_PYTHON)
+def calculator(session: nox.Session) -> None:
+    """Run the tests of the ASE calculator, with the extra that it needs and no cell has."""
+    install_cell(session, RELEASES[-1])
+    lock = f"envs/locks/py{session.python}-torch{RELEASES[-1]}.txt"
+    session.install("--constraint", lock, "-e", ".[ase]")
+    session.run("pytest", "tests/unit/test_mlff_calculator.py", *session.posargs)
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON)
@@ -114,6 +124,32 @@ def peers(session: nox.Session) -> None:
     session.install("--require-hashes", "-r", str(lock))
     session.install("--no-deps", "--no-build-isolation", "-e", ".")
     session.run("python", "-m", "ivhl.peers", suite, *session.posargs[len(named) :])
+
+
+def install_founding(session: nox.Session, release: str) -> tuple[str, str]:
+    """Install a cell's lock with ASE on top, and return both locks; torch is the cell's."""
+    locks = f"envs/locks/py{session.python}-torch{release}.txt", "envs/founding/founding.txt"
+    both = [argument for name in locks for argument in ("-r", name)]
+    session.install("--require-hashes", "--only-binary", ":all:", *both)
+    return locks
+
+
+@nox.session(venv_backend="uv", python=MATRIX.pythons)
+@nox.parametrize("torch", RELEASES)
+def founding(session: nox.Session, torch: str) -> None:
+    """Run the founding benchmark again: ``-- [arguments of python -m ivhl.founding]``."""
+    install_founding(session, torch)
+    session.install("--no-deps", "--no-build-isolation", "-e", ".")
+    session.run("python", "-m", "ivhl.founding", *session.posargs)
+
+
+@nox.session(name="founding-tests", venv_backend="uv", python=NEWEST_PYTHON)
+def founding_tests(session: nox.Session) -> None:
+    """Run the tests that need ASE, beside the newest PyTorch of the default tier."""
+    locks = install_founding(session, RELEASES[-1])
+    constraints = [argument for name in locks for argument in ("--constraint", name)]
+    session.install(*constraints, "--group", "test", "--group", "founding", "-e", ".")
+    session.run("pytest", "tests/founding", *session.posargs)
 
 
 @nox.session(venv_backend="none")

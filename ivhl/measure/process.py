@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import select
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 POLL_S = 0.05
+START_S = 120.0  # importing torch from a cold disk, on a busy machine
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -63,8 +67,6 @@ def run_group(
         deadline_s: Wall seconds after which the group is killed.
         memory_limit: Bytes of memory of the group, shared pages once, above which it is killed.
     """
-    began = time.monotonic()
-    peak = 0
     with output.open("wb") as sink:
         process = subprocess.Popen(
             command,
@@ -74,34 +76,180 @@ def run_group(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        killed: Literal["deadline", "memory"] | None = None
+
+    def wait(seconds: float) -> int | None:
         try:
-            while True:
-                try:
-                    process.wait(POLL_S)
-                    break
-                except subprocess.TimeoutExpired:
-                    held = resident_bytes(process.pid)
-                    if held > memory_limit:  # forked workers share pages: is it still too much?
-                        held = proportional_bytes(process.pid)
-                    peak = max(peak, held)
-                    if time.monotonic() - began > deadline_s:
-                        killed = "deadline"
-                    elif peak > memory_limit:
-                        killed = "memory"
-                    if killed:
-                        break
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill() -> int:
+        kill_group(process.pid)
+        return process.wait()
+
+    return watch(process.pid, wait, kill, deadline_s=deadline_s, memory_limit=memory_limit)
+
+
+def watch(
+    group: int,
+    wait: Callable[[float], int | None],
+    kill: Callable[[], int],
+    *,
+    deadline_s: float,
+    memory_limit: int,
+) -> Ending:
+    """Wait for the leader of a group, and kill the group when its time or memory is up.
+
+    Args:
+        group: Its number.
+        wait: Waits some seconds; returns the leader's status as ``Popen.returncode``, or ``None``.
+        kill: Kills what is left of the group, and returns the leader's status.
+        deadline_s: Wall seconds after which the group is killed.
+        memory_limit: Bytes of memory of the group, shared pages once, above which it is killed.
+    """
+    began = time.monotonic()
+    peak = 0
+    killed: Literal["deadline", "memory"] | None = None
+    try:
+        while wait(POLL_S) is None:
+            held = resident_bytes(group)
+            if held > memory_limit:  # forked workers share pages: is it still too much?
+                held = proportional_bytes(group)
+            peak = max(peak, held)
+            if time.monotonic() - began > deadline_s:
+                killed = "deadline"
+            elif peak > memory_limit:
+                killed = "memory"
+            if killed:
+                break
+    finally:
+        code = kill()
     seconds = time.monotonic() - began
-    code = process.returncode
     if killed:
         return Ending(how=killed, code=0, seconds=seconds, peak_bytes=peak)
     if code < 0:
         return Ending(how="signal", code=-code, seconds=seconds, peak_bytes=peak)
     return Ending(how="exit", code=code, seconds=seconds, peak_bytes=peak)
+
+
+def kill_group(group: int) -> None:
+    """Kill every process of the group that there still is."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+class NurseryError(Exception):
+    """The nursery does not answer: it died, or was killed."""
+
+
+class Nursery:
+    """Our end of ``ivhl.measure.nursery``; ``close`` it.
+
+    Args:
+        environment: The whole environment in which it imports.
+        output: File that gets what it prints.
+
+    Raises:
+        NurseryError: If it does not start.
+    """
+
+    def __init__(self, *, environment: Mapping[str, str], output: Path) -> None:
+        with output.open("wb") as sink:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "ivhl.measure.nursery", str(os.getpid())],
+                env=dict(environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=sink,
+                start_new_session=True,
+            )
+        self._pending = b""
+        try:
+            threads = self._answer("threads", START_S)
+        except NurseryError:
+            self.close()
+            raise
+        if threads != 1:  # whatever the others hold would be held for ever in a fork
+            self.close()
+            raise NurseryError(f"it has {threads} threads")
+
+    @property
+    def pid(self) -> int:
+        """Parent of what it forks."""
+        return self._process.pid
+
+    def run(
+        self,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        output: Path,
+        deadline_s: float,
+        memory_limit: int,
+    ) -> Ending:
+        """Run a case in a forked process, as ``run_group`` runs a command.
+
+        Args:
+            arguments: What ``ivhl.measure.case`` takes, its own name first.
+            environment: The whole environment.
+            output: File that gets stdout and stderr.
+            deadline_s: Wall seconds after which the group is killed.
+            memory_limit: Bytes of memory of the group, shared pages once, above which it is killed.
+
+        Raises:
+            NurseryError: If the nursery died; its child died with it.
+        """
+        order = {
+            "arguments": list(arguments),
+            "environment": dict(environment),
+            "output": str(output),
+        }
+        assert self._process.stdin is not None  # noqa: S101  (for the type checker)
+        try:
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise NurseryError("it does not listen") from error
+        group = self._answer("pid", START_S)
+
+        def kill() -> int:
+            kill_group(group)
+            return self._answer("status", START_S) if status is None else status
+
+        status: int | None = None
+
+        def wait(seconds: float) -> int | None:
+            nonlocal status
+            with contextlib.suppress(TimeoutError):
+                status = self._answer("status", seconds, patient=True)
+            return status
+
+        return watch(group, wait, kill, deadline_s=deadline_s, memory_limit=memory_limit)
+
+    def close(self) -> None:
+        """End it."""
+        kill_group(self._process.pid)
+        self._process.communicate()
+
+    def _answer(self, name: str, seconds: float, *, patient: bool = False) -> int:
+        """Return the next answer, which must be of this name.
+
+        Raises:
+            NurseryError: If there is none, and will be none.
+            TimeoutError: If ``patient``, and it may still come.
+        """
+        assert self._process.stdout is not None  # noqa: S101  (for the type checker)
+        pipe = self._process.stdout.fileno()
+        ends = time.monotonic() + seconds
+        while b"\n" not in self._pending:
+            ready, _, _ = select.select([pipe], [], [], max(0.0, ends - time.monotonic()))
+            if not ready and patient:
+                raise TimeoutError
+            if not ready or not (data := os.read(pipe, 4096)):
+                raise NurseryError(f"it does not answer with its {name}")
+            self._pending += data
+        line, _, self._pending = self._pending.partition(b"\n")
+        return int(json.loads(line)[name])
 
 
 def resident_bytes(group: int) -> int:

@@ -10,12 +10,13 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import sysconfig
 import tempfile
 import time
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from ivhl.errors import SpecError
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import Job, choose_clock
-from ivhl.measure.process import Ending, memory_limit, run_group, tail
+from ivhl.measure.process import Ending, Nursery, NurseryError, memory_limit, run_group, tail
 from ivhl.records import (
     SCHEMA,
     Arm,
@@ -132,15 +133,18 @@ def run_cases(
     """
     newest = {} if run.force else newest_keys(run.record_file)
     Path(run.scratch).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="seed-", dir=run.scratch) as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="seed-", dir=run.scratch) as folder,
+        closing(Launcher(run, Path(folder))) as launcher,
+    ):
         seed: Seed | None = None
         for case in cases:
             if is_answered(run, case, newest):
                 on_step("kept", case, None)
                 continue
             on_step("started", case, None)
-            seed = seed or make_seed(run, case, Path(folder))
-            record = measure_case(run, case, seed)
+            seed = seed or make_seed(run, case, Path(folder), launcher)
+            record = measure_case(run, case, seed, launcher)
             append_record(run.record_file, record)
             on_step("finished", case, record)
 
@@ -223,7 +227,69 @@ class Seed:
     skip_isa_check: bool
 
 
-def make_seed(run: Run, case: Case, folder: Path) -> Seed:
+class Launcher:
+    """Starts the processes of cases: forked from one that has imported the compiler, or new ones.
+
+    Forked on the CPU only, since CUDA does not survive a fork.
+
+    Args:
+        run: What the cases have in common.
+        folder: Where the nursery's output and caches go.
+    """
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self._run = run
+        self._folder = folder
+        self._may_fork = run.device == "cpu" and sys.platform == "linux"
+        self._nursery: Nursery | None = None
+
+    def launch(self, job: Job, *, environment: dict[str, str], output: Path) -> Ending:
+        """Run one process of a case, whose parent is filled in here, and return how it ended."""
+        nursery = self._nursery or self._start()
+        parent = nursery.pid if nursery else os.getpid()
+        argument = json.dumps(asdict(replace(job, parent=parent)))
+        deadline_s, limit = self._run.deadline_s, self._run.memory_limit or memory_limit()
+        if nursery is None:
+            return run_group(
+                [sys.executable, "-m", "ivhl.measure.case", argument],
+                environment=environment,
+                output=output,
+                deadline_s=deadline_s,
+                memory_limit=limit,
+            )
+        try:
+            return nursery.run(
+                ["ivhl.measure.case", argument],
+                environment=environment,
+                output=output,
+                deadline_s=deadline_s,
+                memory_limit=limit,
+            )
+        except NurseryError:
+            # Somebody killed it, or the kernel did, and its child with it. Trying again in the same
+            # folder would find the caches filled.
+            self.close()
+            return Ending(how="signal", code=signal.SIGKILL, seconds=0.0, peak_bytes=0)
+
+    def close(self) -> None:
+        """End the nursery; the next case starts another."""
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
+
+    def _start(self) -> Nursery | None:
+        if not self._may_fork:
+            return None
+        # It is not to start Inductor's worker processes while it imports.
+        environment = case_environment(self._run, self._folder) | {"TORCH_WARM_POOL": "0"}
+        try:
+            self._nursery = Nursery(environment=environment, output=self._folder / "nursery.txt")
+        except NurseryError:
+            self._may_fork = False
+        return self._nursery
+
+
+def make_seed(run: Run, case: Case, folder: Path, launcher: Launcher) -> Seed:
     """Compile a throwaway in an empty cache, once per cell: 10 to 20 s that are no case's own.
 
     Inductor up to 2.6 also starts two processes that import torch, 5 s in every process that
@@ -235,7 +301,7 @@ def make_seed(run: Run, case: Case, folder: Path) -> Seed:
     isa = []
     for skip in (False, True):
         seed = Seed(cache=folder / "inductor", skip_isa_check=skip)
-        run_stage(run, case, folder, "seed", seed)
+        run_stage(run, case, folder, "seed", seed=seed, launcher=launcher)
         isa.append(read_journal(folder / "seed.jsonl")[1].get("isa"))
         (folder / "seed.jsonl").unlink()
         if isa[0] is None:
@@ -244,24 +310,25 @@ def make_seed(run: Run, case: Case, folder: Path) -> Seed:
     return Seed(cache=folder / "inductor", skip_isa_check=same)
 
 
-def measure_case(run: Run, case: Case, seed: Seed) -> RunRecord:
+def measure_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> RunRecord:
     """Measure one case in processes of its own and return its record, measured or failed.
 
     Args:
         run: What the cases have in common.
         case: What to measure.
         seed: What to start from; it is not changed.
+        launcher: What starts the processes.
     """
     began = time.monotonic()
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="case-", dir=run.scratch) as folder:
         here = Path(folder)
         shutil.copytree(seed.cache, here / "inductor")
-        ending = run_stage(run, case, here, "cold", seed)
+        ending = run_stage(run, case, here, "cold", seed=seed, launcher=launcher)
         phase, findings = read_journal(here / "cold.jsonl")
         failure = failure_of(phase, findings, ending, run, here / "cold.txt")
         if failure is None:
-            run_stage(run, case, here, "warm", seed)
+            run_stage(run, case, here, "warm", seed=seed, launcher=launcher)
             _, warm = read_journal(here / "warm.jsonl")
             findings["compile"]["warm_s"] = warm.get("warm_s")
             if "warm_s" not in warm:
@@ -274,7 +341,9 @@ def measure_case(run: Run, case: Case, seed: Seed) -> RunRecord:
     )
 
 
-def run_stage(run: Run, case: Case, folder: Path, stage: str, seed: Seed) -> Ending:
+def run_stage(
+    run: Run, case: Case, folder: Path, stage: str, *, seed: Seed, launcher: Launcher
+) -> Ending:
     """Run one child; its journal is ``<stage>.jsonl`` and its output ``<stage>.txt``."""
     job = Job(
         workloads=run.workloads,
@@ -290,12 +359,8 @@ def run_stage(run: Run, case: Case, folder: Path, stage: str, seed: Seed) -> End
         skip_isa_check=seed.skip_isa_check,
     )
     (folder / f"{stage}.jsonl").touch()
-    return run_group(
-        [sys.executable, "-m", "ivhl.measure.case", json.dumps(asdict(job))],
-        environment=case_environment(run, folder),
-        output=folder / f"{stage}.txt",
-        deadline_s=run.deadline_s,
-        memory_limit=run.memory_limit or memory_limit(),
+    return launcher.launch(
+        job, environment=case_environment(run, folder), output=folder / f"{stage}.txt"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,3 +60,14 @@ def test_the_cells_of_a_release_are_matched(release: str) -> None:
 
 def test_the_default_tier_can_be_run_everywhere() -> None:
     assert {lock_state(ROOT, cell).kind for cell in MATRIX.cells()} == {"locked"}
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.id)
+def test_the_lock_of_the_founding_benchmark_fits_on_top_of_each_cell(cell: CellSpec) -> None:
+    text = (ROOT / "envs" / "founding" / "founding.txt").read_text(encoding="utf-8")
+    on_top = dict(re.findall(r"^([\w.-]+)==(\S+)", text, flags=re.MULTILINE))
+    assert "ase" in on_top
+    assert "torch" not in on_top
+    assert "://" not in text
+    shared = [pin for pin in lock_state(ROOT, cell).pins if pin.name in on_top]
+    assert all(pin.version == on_top[pin.name] for pin in shared)

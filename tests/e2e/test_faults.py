@@ -165,7 +165,7 @@ def test_kill_9_of_the_process_that_measures_costs_one_case(tmp_path: Path) -> N
     with subprocess.Popen(
         command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
     ) as process:
-        child = wait_for_child(process.pid, "bad.hang")
+        child = wait_for_case(process.pid)
         os.kill(child, signal.SIGKILL)
         process.communicate(timeout=60)
     (path,) = (tmp_path / "test" / "records").glob("*.jsonl")
@@ -186,7 +186,7 @@ def test_a_case_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
         "--workloads", WORKLOADS, "--workload", "bad.hang",
     ]  # fmt: skip
     with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}) as parent:
-        child = wait_for_child(parent.pid, "bad.hang")
+        child = wait_for_case(parent.pid)
         parent.kill()
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
@@ -230,21 +230,27 @@ def fill_up(path: Path) -> None:
             file.write(b"x" * 4096)
 
 
-def wait_for_child(parent: int, text: str) -> int:
-    """Return the process started by ``parent`` once it measures: its eager code talks by then."""
+def wait_for_case(runner: int) -> int:
+    """Return the process of the case that ``runner`` measures: forked, two generations below."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                stat = (entry / "stat").read_text(encoding="ascii", errors="replace")
-                line = (entry / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            started_by = int(stat.rpartition(")")[2].split()[1])
-            if started_by == parent and text in line and '"stage": "cold"' in line:
-                return int(entry.name)
+            with contextlib.suppress(OSError):
+                output = (entry / "fd" / "1").readlink()
+                if output.name == "cold.txt" and runner in ancestors(int(entry.name)):
+                    return int(entry.name)
         time.sleep(0.05)
-    raise AssertionError(f"no process of {text} appeared")
+    raise AssertionError("no process of a case appeared")
+
+
+def ancestors(process: int) -> list[int]:
+    """Return parent and grandparent."""
+    found: list[int] = []
+    for _ in range(2):
+        stat = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
+        process = int(stat.rpartition(")")[2].split()[1])
+        found.append(process)
+    return found
 
 
 def is_zombie(process: int) -> bool:

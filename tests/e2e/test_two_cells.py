@@ -198,7 +198,7 @@ def test_a_run_that_is_ended_leaves_nothing_running(clone: Path, measured: dict[
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:
-        wait_until(lambda: any("ivhl.measure.case" in line for line in running(clone)))
+        wait_until(lambda: any("ivhl.measure.nursery" in line for line in running(clone)))
         process.terminate()
         assert process.wait(60) == 128 + signal.SIGTERM
     wait_until(lambda: not running(clone))

@@ -60,7 +60,7 @@ class Meter:
     measured: list[tuple[str, str, str]] = field(default_factory=list)
     dies_after: int | None = None
 
-    def measure(self, run: Run, case: Case, _: object) -> RunRecord:
+    def measure(self, run: Run, case: Case, *_: object) -> RunRecord:
         """Return what ``ivhl.measure.runner.measure_case`` would."""
         if self.dies_after is not None and len(self.measured) >= self.dies_after:
             raise KeyboardInterrupt

@@ -1,0 +1,276 @@
+"""PaiNN for many molecules at once: one length for all, and a mask.
+
+Molecules of a batch are padded with atoms of number 0, which are no atoms: they send and receive
+nothing, add nothing to an energy, and what their positions hold is not read. A molecule keeps its
+dense square of pairs, as in ``ivhl.mlff.painn``. Lengths come from a few buckets, so that few
+shapes occur and few graphs are compiled.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch.nn.functional import silu
+
+from ivhl.mlff.painn import CUTOFF, MAX_ATOMIC_NUMBER, N_RADIAL, NORM_EPS, Parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# Each at most twice the one before from 4 on, and 12 for benzene: pairs cost quadratically.
+BUCKETS: Final = (2, 4, 8, 12, 16, 24, 32, 48, 64)
+
+
+def batch_energies(
+    parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
+) -> torch.Tensor:
+    """Return the energy of each molecule of a batch; differentiable as often as one likes.
+
+    Args:
+        parameters: Weights, as ``painn.make_parameters`` makes them, in the dtype of ``positions``.
+        atomic_numbers: Shape ``[n_molecules, n_atoms]``, int64, each in ``[0, 100]``; 0 is no
+            atom, and may stand anywhere.
+        positions: Shape ``[n_molecules, n_atoms, 3]``, in Å. Where there is no atom, anything.
+
+    Returns:
+        Shape ``[n_molecules]``, in eV, without reference energies
+        (``ivhl.mlff.parameters.add_reference_energies``). A molecule without atoms has 0.
+
+    Raises:
+        ValueError: If a shape or a dtype is wrong.
+
+    Source:
+        Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150, eqs. (7)-(10), as in
+        ``painn.energy``; contractions over pairs as in ``painn.energy_forces_one_graph``.
+    """
+    _check(atomic_numbers, positions)
+    real = atomic_numbers != 0
+    unit, radial = _pairs(real, positions)
+    n_molecules, n_atoms, _, _ = unit.shape
+    s = parameters["embedding"][atomic_numbers].masked_fill(~real[..., None], 0.0)
+    v: torch.Tensor | None = None
+    for number, p in enumerate(parameters["layers"]):
+        w = radial @ torch.cat((p["filter_w"], p["filter_b"][None, :]), dim=0)
+        ws, wv, wr = w.view(n_molecules, n_atoms, n_atoms, -1).chunk(3, dim=-1)
+        h = silu(s @ p["message_w1"] + p["message_b1"])
+        x = h @ p["message_w2"] + p["message_b2"]
+        xs, xv, xr = x[:, None, :, :].chunk(3, dim=-1)  # [molecule, 1, j, F]
+        s = s + (ws * xs).sum(dim=2)
+        along = ((wr * xr)[..., None, :] * unit[..., None]).sum(dim=2)
+        if v is not None:
+            along = v + ((wv * xv)[..., None, :] * v[:, None]).sum(dim=2) + along
+        v = along
+        uv, vv = v @ p["mix_u"], v @ p["mix_v"]
+        norm = ((vv * vv).sum(dim=2) + NORM_EPS).sqrt()
+        h = silu(torch.cat((s, norm), dim=-1) @ p["update_w1"] + p["update_b1"])
+        # The last layer's vectors are read by nobody.
+        last = number == len(parameters["layers"]) - 1
+        n_out = (2 if last else 3) * s.shape[-1]
+        a = h @ p["update_w2"][:, :n_out] + p["update_b2"][:n_out]
+        a_ss, a_sv, *a_vv = a.split(s.shape[-1], dim=-1)
+        s = s + a_ss + a_sv * (uv * vv).sum(dim=2)
+        if not last:
+            v = v + a_vv[0][..., None, :] * uv
+    h = silu(s @ parameters["readout_w1"] + parameters["readout_b1"])
+    per_atom = (h @ parameters["readout_w2"] + parameters["readout_b2"])[..., 0]
+    return per_atom.masked_fill(~real, 0.0).sum(dim=1)
+
+
+def batch_energies_forces(
+    parameters: Parameters,
+    atomic_numbers: torch.Tensor,
+    positions: torch.Tensor,
+    *,
+    create_graph: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return energies and forces of a batch: energies, then their gradient by autograd.
+
+    Args:
+        parameters: Weights, as ``painn.make_parameters`` makes them, in the dtype of ``positions``.
+        atomic_numbers: Shape ``[n_molecules, n_atoms]``, int64, each in ``[0, 100]``; 0 is no atom.
+        positions: Shape ``[n_molecules, n_atoms, 3]``, in Å. Where there is no atom, anything.
+        create_graph: Keep what both results need to be differentiated by the parameters: to train
+            on forces.
+
+    Returns:
+        Energies in eV, shape ``[n_molecules]``, without reference energies, and forces in eV/Å,
+        shape ``[n_molecules, n_atoms, 3]``, 0 where there is no atom.
+
+    Raises:
+        ValueError: If a shape or a dtype is wrong.
+    """
+    _check(atomic_numbers, positions)
+    with torch.enable_grad():
+        x = positions.detach().requires_grad_()
+        energies = batch_energies(parameters, atomic_numbers, x)
+        (gradient,) = torch.autograd.grad(energies.sum(), x, create_graph=create_graph)
+    return energies if create_graph else energies.detach(), -gradient
+
+
+def batch_energies_forces_one_graph(
+    parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return energies and forces as one function of the positions, gradient included.
+
+    This is the form to compile: ``torch.func.grad`` is traced with the energy. Where weights
+    require a gradient, both results can be differentiated by them.
+
+    Args:
+        parameters: Weights, as ``painn.make_parameters`` makes them, in the dtype of ``positions``.
+        atomic_numbers: Shape ``[n_molecules, n_atoms]``, int64, each in ``[0, 100]``; 0 is no atom.
+        positions: Shape ``[n_molecules, n_atoms, 3]``, in Å. Where there is no atom, anything.
+
+    Returns:
+        As ``batch_energies_forces``.
+
+    Raises:
+        ValueError: If a shape or a dtype is wrong.
+    """
+    _check(atomic_numbers, positions)
+
+    def of_positions(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        energies = batch_energies(parameters, atomic_numbers, x)
+        return energies.sum(), energies
+
+    gradient, energies = torch.func.grad(of_positions, has_aux=True)(positions)
+    return energies, -gradient
+
+
+def bucket_of(n_atoms: int) -> int:
+    """Return the least length of ``BUCKETS`` that a molecule fits in.
+
+    Args:
+        n_atoms: At least 1.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    if n_atoms < 1:
+        raise ValueError(f"n_atoms must be at least 1, got {n_atoms}")
+    for bucket in BUCKETS:
+        if n_atoms <= bucket:
+            return bucket
+    raise ValueError(
+        f"n_atoms must be at most {BUCKETS[-1]}, the largest bucket, got {n_atoms}; "
+        "larger systems are for ivhl.mlff.edges"
+    )
+
+
+def group_by_bucket(counts: Iterable[int]) -> dict[int, list[int]]:
+    """Sort molecules into buckets, so that a batch holds little but atoms.
+
+    Args:
+        counts: Number of atoms of each molecule, each at least 1.
+
+    Returns:
+        For each bucket that is needed, ascending, the places of its molecules in ``counts``.
+
+    Raises:
+        ValueError: If a molecule fits in no bucket.
+    """
+    groups: dict[int, list[int]] = {}
+    for place, n_atoms in enumerate(counts):
+        groups.setdefault(bucket_of(n_atoms), []).append(place)
+    return dict(sorted(groups.items()))
+
+
+def pad_molecules(
+    molecules: Sequence[tuple[torch.Tensor, torch.Tensor]], *, n_atoms: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Put molecules of different length into one batch.
+
+    Args:
+        molecules: For each, atomic numbers, shape ``[n]``, int64, in ``[1, 100]``, and positions in
+            Å, shape ``[n, 3]``; all of one dtype, on one device.
+        n_atoms: Length of the batch; default: the bucket of the longest molecule.
+
+    Returns:
+        Atomic numbers ``[n_molecules, n_atoms]`` and positions ``[n_molecules, n_atoms, 3]``; 0
+        where there is no atom.
+
+    Raises:
+        ValueError: If there is no molecule, or one has no atom, an unknown element, a wrong shape
+            or dtype, or too many atoms.
+    """
+    if not molecules:
+        raise ValueError("molecules must hold at least one, got none")
+    for place, (numbers, positions) in enumerate(molecules):
+        _check_molecule(place, numbers, positions)
+    longest = max(len(numbers) for numbers, _ in molecules)
+    length = bucket_of(longest) if n_atoms is None else n_atoms
+    if length < longest:
+        raise ValueError(f"n_atoms must be at least {longest}, the longest molecule, got {length}")
+    first_numbers, first_positions = molecules[0]
+    all_numbers = first_numbers.new_zeros(len(molecules), length)
+    all_positions = first_positions.new_zeros(len(molecules), length, 3)
+    for place, (numbers, positions) in enumerate(molecules):
+        if positions.dtype != first_positions.dtype:
+            raise ValueError(
+                f"molecules[{place}]: positions must be {first_positions.dtype} as the first, "
+                f"got {positions.dtype}"
+            )
+        all_numbers[place, : len(numbers)] = numbers
+        all_positions[place, : len(numbers)] = positions
+    return all_numbers, all_positions
+
+
+def _pairs(real: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return unit vectors ``[m, i, j, 3]`` and radial functions times cutoff ``[m, i, j, 21]``.
+
+    The radial functions have a 1 at their end, which carries the filter's bias. A pair of an atom
+    with itself or with none gets the distance 1 and the cutoff 0: nothing is divided by zero, in
+    the derivatives either. The positions of no atoms are replaced, as they might be NaN.
+    """
+    n_atoms = positions.shape[1]
+    x = torch.where(real[..., None], positions, torch.zeros_like(positions))
+    itself = torch.eye(n_atoms, dtype=torch.bool, device=positions.device)
+    no_pair = ~(real[:, :, None] & real[:, None, :]) | itself
+    difference = x[:, None, :, :] - x[:, :, None, :]
+    d = (difference * difference).sum(dim=-1).masked_fill(no_pair, 1.0).sqrt()
+    orders = torch.arange(1, N_RADIAL + 1, dtype=positions.dtype, device=positions.device)
+    radial = torch.sin(orders * (math.pi / CUTOFF) * d[..., None]) / d[..., None]
+    cut = 0.5 * (torch.cos(d * (math.pi / CUTOFF)) + 1.0)
+    cut = cut.masked_fill(no_pair | (d >= CUTOFF), 0.0)
+    radial = torch.cat((radial, torch.ones_like(cut)[..., None]), dim=-1) * cut[..., None]
+    return difference / d[..., None], radial
+
+
+def _check(atomic_numbers: torch.Tensor, positions: torch.Tensor) -> None:
+    if not positions.dtype.is_floating_point:
+        raise ValueError(f"positions must be real floating point, got {positions.dtype}")
+    if positions.ndim != 3 or positions.shape[2] != 3:  # noqa: PLR2004  (axes, and x, y, z)
+        raise ValueError(
+            f"positions must have shape [n_molecules, n_atoms, 3], got {list(positions.shape)}"
+        )
+    if atomic_numbers.dtype != torch.int64:
+        raise ValueError(f"atomic_numbers must be int64, got {atomic_numbers.dtype}")
+    if atomic_numbers.shape != positions.shape[:2]:
+        raise ValueError(
+            f"atomic_numbers must have shape {list(positions.shape[:2])}, one per position, "
+            f"got {list(atomic_numbers.shape)}"
+        )
+
+
+def _check_molecule(place: int, numbers: torch.Tensor, positions: torch.Tensor) -> None:
+    where = f"molecules[{place}]"
+    if numbers.dtype != torch.int64 or numbers.ndim != 1:
+        raise ValueError(
+            f"{where}: atomic numbers must have shape [n] and be int64, "
+            f"got {list(numbers.shape)} of {numbers.dtype}"
+        )
+    if len(numbers) == 0:
+        raise ValueError(f"{where}: must have at least one atom, got none")
+    if not positions.dtype.is_floating_point or positions.shape != (len(numbers), 3):
+        raise ValueError(
+            f"{where}: positions must have shape [{len(numbers)}, 3] and be real floating point, "
+            f"got {list(positions.shape)} of {positions.dtype}"
+        )
+    wrong = ((numbers < 1) | (numbers > MAX_ATOMIC_NUMBER)).nonzero()
+    if len(wrong):
+        atom = int(wrong[0, 0])
+        raise ValueError(
+            f"{where}: atomic number of atom {atom} must lie in [1, {MAX_ATOMIC_NUMBER}], "
+            f"got {int(numbers[atom])}"
+        )
