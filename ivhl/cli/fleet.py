@@ -67,7 +67,7 @@ def import_command(
         _print(brought)
     if brought.refused:
         raise RefusedError(
-            f"{counted(len(brought.refused), 'thing')} refused; everything else is taken",
+            f"{len(brought.refused)} refused; everything else is taken",
             hint="do what each reason says, and run the same command again",
         )
 

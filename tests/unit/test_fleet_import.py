@@ -520,7 +520,7 @@ def test_the_command_takes_names_and_ends_with_a_code(
         file.writestr("box/records/x.jsonl", f"{good}\n{bad}\n{bad}\n")
         file.writestr("../up.jsonl", good)
     run = CliRunner().invoke
-    with pytest.raises(RefusedError, match="3 things refused; everything else is taken") as error:
+    with pytest.raises(RefusedError, match="3 refused; everything else is taken") as error:
         run(app, ["import", str(archive)], catch_exceptions=False)
     assert error.value.exit_code == 6
     monkeypatch.setattr("ivhl.cli.fleet.RefusedError", lambda *_, **__: SystemExit(6))
