@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from asv.machine import MachineCollection
 
+from ivhl.asv_plugins.machine import asv_machine, known_machine, machine_differences
 from ivhl.bench.progress import Display
+from ivhl.bench.work import list_work, records_at, take_shard
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, lock_state
@@ -36,14 +38,16 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from ivhl.bench.work import Shard
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.project import Project
     from ivhl.matrix.spec import CellSpec, Matrix, Tier
-    from ivhl.records import Machine
     from ivhl.workload import Case
 
 # Enough for the records of a run; asked for before measuring, because afterwards it is too late.
 ROOM_BYTES = 8 * 2**20
+# A parameter of asv's graphs, so that what a card does is not taken for what the processor did.
+DEVICE_VARIABLE = "IVHL_DEVICE"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +60,7 @@ class Request:
         commit: What to measure; anything that git resolves to a commit.
         machine: Name of this machine in the results; ``None`` means its host name.
         results: Folder of the results.
+        shard: Which share of all Pythons' work to do; ``None`` means all of this Python's.
     """
 
     root: Path
@@ -74,6 +79,7 @@ class Request:
     force: bool = False
     deadline_s: float = DEADLINE_S
     memory_limit: int | None = None
+    shard: Shard | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +89,7 @@ class Done:
     Attributes:
         machine: Name under which the records are kept.
         cells: Cells asked for, unavailable ones included.
-        cases: Names of the cases asked for.
+        cases: Names of the cases asked for, in any of the cells.
         missing: Cases without a record of this run, as ``cell: case``.
         log: What asv said.
     """
@@ -116,13 +122,14 @@ def bench(request: Request, console: Console) -> Done:
     results = (request.results or root / "results").resolve()
     settings = make_settings(request, project, results)
     cases = settings.cases()
+    commit = resolve_commit(root, request.commit, console)
+    share = cases_of_cells(request, matrix, cases, commit)
+    cases = tuple(case for case in cases if any(case in mine for mine in share.values()))
     if request.device == "cpu":
         check_memory(cases, request.memory_limit or memory_limit())
-    commit = resolve_commit(root, request.commit, console)
     check_room(results)
     check_machine(settings)
-    specs = matrix.cells(pythons=(request.python,), releases=request.releases, tier=request.tier)
-    locks = [lock_of(root, matrix, spec, console) for spec in specs]
+    locks = [lock_of(root, matrix, spec, console) for spec in share]
     interpreter = find_interpreter(root, request.python)
     settings = replace(settings, interpreters={request.python: str(interpreter.path)})
     check_device(request.device)
@@ -131,24 +138,60 @@ def bench(request: Request, console: Console) -> Done:
         for problem in set_aside_unreadable(results):
             console.print(f"warning: set aside: {problem}", markup=False, soft_wrap=True)
         save_machine(settings)
-        locked = []
+        # asv measures the same cases in all cells that it is given.
+        alike: dict[tuple[str, ...], list[LockState]] = {}
         for lock in locks:
+            mine = share[lock.cell]
             if lock.kind == "locked":
-                locked.append(lock)
+                names = tuple(dict.fromkeys(case.workload.name for case in mine))
+                alike.setdefault(names, []).append(lock)
             else:
-                record_unavailable(settings, lock, cases, commit)
+                record_unavailable(settings, lock, mine, commit)
         missing: tuple[str, ...] = ()
-        if locked:
-            missing = run_asv(settings, locked, cases, commit=commit, console=console)
+        log = root / ".asv" / "asv.log"
+        log.unlink(missing_ok=True)
+        for names, locked in alike.items():
+            part = replace(settings, names=names)
+            mine = share[locked[0].cell]
+            missing += run_asv(part, locked, mine, commit=commit, console=console)
     return Done(
         commit=commit,
         machine=settings.machine.name,
         cells=tuple(lock.cell for lock in locks),
         cases=tuple(case.name for case in cases),
         missing=missing,
-        log=root / ".asv" / "asv.log",
+        log=log,
         seconds=time.monotonic() - began,
     )
+
+
+def cases_of_cells(
+    request: Request, matrix: Matrix, cases: tuple[Case, ...], commit: str
+) -> dict[CellSpec, tuple[Case, ...]]:
+    """Return what to measure in each cell of the Python that was asked for.
+
+    A share is one of the work of all Pythons, so that the shares of all sessions of a machine
+    together are as long as those of the other machines.
+
+    Raises:
+        UnknownNameError: If there is no such release.
+        SpecError: If git does not know the commit.
+    """
+    cells = matrix.cells(releases=request.releases, tier=request.tier)
+    if request.shard is None:
+        return {cell: cases for cell in cells if cell.python == request.python}
+    work = list_work(
+        cells,
+        cases,
+        records_at(request.root, commit),
+        device=request.device,
+        quick=request.quick,
+    )
+    share: dict[CellSpec, tuple[Case, ...]] = {}
+    for one in take_shard(work, request.shard):
+        if one.cell.python == request.python:
+            share[one.cell] = share.get(one.cell, ()) + one.cases
+    return share
 
 
 def lock_of(root: Path, matrix: Matrix, cell: CellSpec, console: Console) -> LockState:
@@ -306,39 +349,15 @@ def check_machine(settings: Settings) -> None:
     Raises:
         SpecError: If the results of that name are from another processor or system.
     """
-    path = Path(settings.results) / settings.machine.name / "machine.json"
-    try:
-        known = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return  # a new name; what cannot be read is named by whoever publishes
-    here = asv_machine(settings.machine)
-    different = [
-        f"{what} {known[what]!r} there, {here[what]!r} here"
-        for what in ("cpu", "num_cpu", "arch", "os")
-        if what in known and known[what] != here[what]
-    ]
+    known = known_machine(Path(settings.results), settings.machine.name)
+    different = machine_differences(known, settings.machine)
     if different:
+        folder = Path(settings.results) / settings.machine.name
         raise SpecError(
-            f"machine {settings.machine.name!r} of {path.parent} is another machine: "
+            f"machine {settings.machine.name!r} of {folder} is another machine: "
             + "; ".join(different),
             hint="give this one a name of its own with --machine NAME",
         )
-
-
-def asv_machine(machine: Machine) -> dict[str, str]:
-    """Return what asv is to know about a machine.
-
-    Everything in here is a parameter of asv's graphs: a kernel update or a few megabytes less of
-    memory would begin new graphs, so only what makes results incomparable is in it.
-    """
-    return {
-        "machine": machine.name,
-        "os": machine.system.split()[0],
-        "arch": machine.system.split()[-1],
-        "cpu": machine.cpu,
-        "num_cpu": str(machine.n_cpus),
-        "ram": f"{round(machine.memory_bytes / 2**30)} GiB",
-    }
 
 
 def save_machine(settings: Settings) -> None:
@@ -405,7 +424,7 @@ def run_asv(
         sys.executable, "-m", "asv", "run", "--config", str(configuration),
         "--machine", settings.machine.name, "--bench", benchmark_regex(cases), f"{commit}^!",
     ]  # fmt: skip
-    with log.open("wb") as sink:
+    with log.open("ab") as sink:
         process = subprocess.Popen(
             command,
             cwd=root,
@@ -513,6 +532,9 @@ def write_configuration(root: Path, settings: Settings, locks: Sequence[LockStat
             {"python": lock.cell.python, "req": {"torch": lock.cell.torch}} for lock in locks
         ],
     }
+    if settings.device != "cpu":
+        for cell in conf["include"]:
+            cell["env_nobuild"] = {DEVICE_VARIABLE: settings.device}
     path = root / ".asv" / "asv.conf.json"
     path.write_text(json.dumps(conf, indent=1), encoding="utf-8")
     return path

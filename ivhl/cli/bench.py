@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from ivhl.bench import Request, bench
+from ivhl.bench.work import parse_shard
 from ivhl.cli import app
 from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
@@ -43,6 +44,9 @@ def bench_command(
     memory_limit: Annotated[
         float | None, typer.Option(min=0.1, help="GiB (default: 90 % of the machine's).")
     ] = None,
+    shard: Annotated[
+        str | None, typer.Option(help="I/N: only the I-th of N shares, for a fleet.")
+    ] = None,
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Few samples; marked so.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is there.")] = False,
@@ -69,6 +73,7 @@ def bench_command(
             force=force,
             deadline_s=deadline,
             memory_limit=None if memory_limit is None else int(memory_limit * 2**30),
+            shard=None if shard is None else parse_shard(shard),
         ),
         console,
     )
@@ -83,6 +88,9 @@ def bench_command(
         and record.conditions.threads == threads
         and f"{record.workload}/{record.size}/{record.variant}" in done.cases
     ]
+    if shard is not None and not done.cells:
+        console.print(f"nothing of Python {python} is in share {shard}")
+        return
     console.print(render_results(records, done.cells))
     console.print(
         f"commit {done.commit[:8]}, {counted(len(done.cells), 'cell')}, {done.seconds:.0f} s",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,16 +12,27 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ivhl.bench.work import (
+    Shard,
+    leave_out_measured,
+    list_work,
+    parse_shard,
+    records_at,
+    take_shard,
+)
 from ivhl.cli import app
 from ivhl.errors import InterpreterError, IvhlError, LockError, SpecError
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.diff import diff_cells
 from ivhl.matrix.interpreter import Interpreter, find_interpreter
 from ivhl.matrix.locks import lock_release, lock_state
-from ivhl.matrix.project import load
+from ivhl.matrix.project import load, load_project
+from ivhl.matrix.repository import commits_of_same_code, find_commit
+from ivhl.tracker.store import load_records
+from ivhl.workload import Case, load_workloads, select_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ivhl.matrix.diff import CellDiff
@@ -44,6 +56,8 @@ AdHocOption = Annotated[
     typer.Option("--torch", help="Also know the cells of this release, not in the matrix."),
 ]
 
+# More than these GitHub does not start from one matrix.
+_GITHUB_JOBS = 256
 _COLOURS = {"locked": "green", "unavailable": "yellow", "missing": "red", "stale": "red"}
 
 
@@ -55,46 +69,192 @@ def list_cells(
         Literal["default", "extended"],
         typer.Option(help="Releases to list; extended includes default."),
     ] = "extended",
+    workload: Annotated[
+        list[str] | None, typer.Option("--workload", help="Only its work; repeatable.")
+    ] = None,
+    size: Annotated[str | None, typer.Option(help="(default: each workload's own)")] = None,
+    variant: Annotated[str | None, typer.Option(help="Only this one.")] = None,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it would run.")] = "cpu",
+    shard: Annotated[str | None, typer.Option(help="I/N: only the I-th of N shares.")] = None,
+    commit: Annotated[str, typer.Option(help="What would be measured.")] = "HEAD",
+    machine: Annotated[
+        str | None, typer.Option(help="With --stale: whose records count (default: anybody's).")
+    ] = None,
+    form: Annotated[
+        Literal["text", "json", "github"],
+        typer.Option("--format", help="github: what a matrix job of GitHub Actions takes."),
+    ] = "text",
     *,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="With --shard: split as quick runs take.")
+    ] = False,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Only cells that lack a final record of some case.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """List cells with their tier, lock and interpreter."""
+    """List cells with their tier, lock and interpreter; or the work that there is in them.
+
+    --shard, --stale and --format github look at the work: give them what `ivhl bench` is given.
+    """
     root, matrix = load()
-    cells = matrix.cells(python or (), torch or (), tier)
+    cells = matrix.cells((), torch or (), tier)
+    known = matrix.cells(python or (), torch or (), tier)
+    every: tuple[Case, ...] = ()
+    work: dict[str, tuple[Case, ...]] | None = None
+    if shard is not None or stale or form == "github":
+        every = _cases(root, workload or (), size, variant, device)
+        work = _work(
+            root,
+            cells,
+            every,
+            shard=None if shard is None else parse_shard(shard),
+            stale=stale,
+            commit=find_commit(root, commit),
+            device=device,
+            machine=machine,
+            quick=quick,
+        )
+        known = tuple(cell for cell in known if cell.id in work)
+    if form == "github":
+        # Where there is nothing to install, there is nothing to measure either.
+        there = [cell for cell in known if _state(root, matrix, cell)["lock"] != "unavailable"]
+        options = {"--size": size, "--variant": variant, "--device": device, "--commit": commit}
+        typer.echo(_github(there, work or {}, every, options))
+        return
+    rows = _rows(root, matrix, known, work)
+    if as_json or form == "json":
+        _print_json(rows)
+    else:
+        _print_cells(rows)
+
+
+def _cases(
+    root: Path, workloads: Sequence[str], size: str | None, variant: str | None, device: str
+) -> tuple[Case, ...]:
+    """Return the cases that ``ivhl bench`` with the same arguments would measure in a cell.
+
+    Raises:
+        UnknownNameError: If there is no such workload, size or variant.
+    """
+    declared = load_workloads(load_project(root).workloads)
+    return select_cases(declared, names=workloads, size=size, variant=variant, device=device)
+
+
+def _work(
+    root: Path,
+    cells: Sequence[CellSpec],
+    cases: Sequence[Case],
+    *,
+    shard: Shard | None,
+    stale: bool,
+    commit: str,
+    device: str,
+    machine: str | None,
+    quick: bool,
+) -> dict[str, tuple[Case, ...]]:
+    """Return the cases that are to be measured, by the id of their cell."""
+    work = list_work(cells, cases, records_at(root, commit), device=device, quick=quick)
+    if shard is not None:
+        work = take_shard(work, shard)
+    if stale:
+        records = load_records(root / "results").records
+        work = leave_out_measured(
+            work,
+            records,
+            locks={cell.id: lock_state(root, cell).sha256 for cell in cells},
+            commits=commits_of_same_code(root, commit, {record.commit for record in records}),
+            device=device,
+            machine=machine,
+        )
+    found: dict[str, tuple[Case, ...]] = {}
+    for one in work:
+        found[one.cell.id] = found.get(one.cell.id, ()) + one.cases
+    return found
+
+
+def _github(
+    cells: Sequence[CellSpec],
+    work: Mapping[str, Sequence[Case]],
+    every: Sequence[Case],
+    options: Mapping[str, str | None],
+) -> str:
+    """Return the matrix of a job: a line of JSON with a job per cell.
+
+    Raises:
+        SpecError: If there are more than GitHub starts.
+    """
+    if len(cells) > _GITHUB_JOBS:
+        raise SpecError(
+            f"--format github: a matrix may have {_GITHUB_JOBS} jobs (got {len(cells)})",
+            hint="list fewer: --tier default, --torch, --python or --shard",
+        )
+    given = [
+        word
+        for name, value in options.items()
+        if value not in (None, "cpu", "HEAD")
+        for word in (name, str(value))
+    ]
+    include = []
+    for cell in cells:
+        names = dict.fromkeys(case.workload.name for case in work[cell.id])
+        words = ["--torch", cell.torch, *given]
+        if len(work[cell.id]) < len(every):
+            words += [word for name in names for word in ("--workload", name)]
+        entry = {"cell": cell.id, "python": cell.python, "torch": cell.torch}
+        include.append(entry | {"arguments": shlex.join(words)})
+    return json.dumps({"include": include}, separators=(",", ":"))
+
+
+def _rows(
+    root: Path,
+    matrix: Matrix,
+    cells: Sequence[CellSpec],
+    work: Mapping[str, Sequence[Case]] | None,
+) -> list[dict[str, Any]]:
     found = {name: _interpreter(root, name) for name in {cell.python for cell in cells}}
     rows = []
     for cell in cells:
         interpreter = found[cell.python]
         state = _state(root, matrix, cell)
-        rows.append(
-            {
-                "id": cell.id,
-                "python": cell.python,
-                "torch": cell.torch,
-                "tier": matrix.tier(cell.torch),
-                "lock": state["lock"],
-                "message": state["message"],
-                "interpreter": str(interpreter.path) if interpreter else None,
-                "python_full": interpreter.full_version if interpreter else None,
-            }
-        )
-    if as_json:
-        _print_json(rows)
-        return
+        row: dict[str, Any] = {
+            "id": cell.id,
+            "python": cell.python,
+            "torch": cell.torch,
+            "tier": matrix.tier(cell.torch),
+            "lock": state["lock"],
+            "message": state["message"],
+            "interpreter": str(interpreter.path) if interpreter else None,
+            "python_full": interpreter.full_version if interpreter else None,
+        }
+        if work is not None:
+            row["cases"] = [case.name for case in work[cell.id]]
+        rows.append(row)
+    return rows
+
+
+def _print_cells(rows: Sequence[Mapping[str, Any]]) -> None:
     table = Table("cell", "tier", "lock", "Python", box=None, pad_edge=False)
+    with_work = any("cases" in row for row in rows)
+    if with_work:
+        table.add_column("cases", overflow="fold")
     for row in rows:
         colour = _COLOURS.get(str(row["lock"]), "red")
-        table.add_row(
+        columns = [
             row["id"],
             row["tier"] or "not in the matrix",
             f"[{colour}]{row['lock']}[/]",
             row["python_full"] or f"[red]not found: {row['python']}[/]",
-        )
+        ]
+        if with_work:
+            names = dict.fromkeys(name.partition("/")[0] for name in row["cases"])
+            columns.append(f"{len(row['cases'])}: {', '.join(names)}")
+        table.add_row(*columns)
     console = _console()
     console.print(table)
     counts = [str(row["lock"]) for row in rows]
     summary = ", ".join(f"{counts.count(kind)} {kind}" for kind in dict.fromkeys(counts))
-    console.print(f"\n{len(rows)} cells: {summary}")
+    console.print(f"\n{len(rows)} cells: {summary}" if rows else "no cells")
 
 
 @matrix_app.command()

@@ -21,7 +21,7 @@ from ivhl.matrix.spec import load_matrix
 from ivhl.pages.publish import publish as publish_site
 from ivhl.tracker.compat import format_speedup, status_of, support
 from ivhl.tracker.project import load_state
-from ivhl.tracker.store import load_records
+from ivhl.tracker.store import is_existing, load_records
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.views import retired_cases, rows_of
 from ivhl.tracker.wording import STATUS_WORDS, support_sentence
@@ -257,6 +257,8 @@ def _by_case(records: Iterable[RunRecord]) -> Iterator[RenderableType]:
                 result = record.failure.failure_class
             if record.conditions.quick:
                 result += " quick"
+            if is_existing(record):
+                result += " existing environment"
             table.add_row(
                 record.recorded_at[:10],
                 record.commit[:8],

@@ -110,6 +110,15 @@ def set_aside_unreadable(results: Path) -> tuple[Problem, ...]:
     return unreadable
 
 
+def asv_folder(root: Path) -> Path:
+    """Return the folder of asv's benchmarks.
+
+    Raises:
+        ResultsError: If there is no ``asv.conf.json``, or it cannot be read.
+    """
+    return root / str(_configuration(root).get("benchmark_dir", "benchmarks"))
+
+
 def _check_replaceable(output: Path) -> None:
     """Refuse to replace anything but a site: the old folder is deleted in the end."""
     if not output.exists():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 from packaging.version import InvalidVersion, Version
 
-from ivhl.tracker.store import device_type, latest_per_case
+from ivhl.tracker.store import device_type, is_existing, latest_per_case
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -58,6 +58,7 @@ class Row:
     Attributes:
         machine: Empty where nothing has been run on any machine.
         message: Why the status is not ``works``; empty where it is.
+        existing: Whether the environment was there already, and no lock says what is in it.
         record: What the row was made from; ``None`` where nothing was run.
     """
 
@@ -78,6 +79,7 @@ class Row:
     aa_low: float | None = None
     aa_high: float | None = None
     quick: bool | None = None
+    existing: bool | None = None
     commit: str | None = None
     recorded_at: str | None = None
     command: str | None = None
@@ -181,7 +183,9 @@ def compat_rows(
     names = {cell.id: (cell.python, cell.torch) for cell in cells}
     for record in newest:
         names.setdefault(record.cell.id, (record.cell.python, record.cell.torch))
-    found = {(record.cell.id, _series_of(record)): record for record in newest}
+    # Where a machine has both, the row is the locked cell's: it can be made again anywhere.
+    bare_first = sorted(newest, key=is_existing, reverse=True)
+    found = {(record.cell.id, _series_of(record)): record for record in bare_first}
     places = sorted({(r.machine.name, device_type(r)) for r in newest}) or [("", "cpu")]
     ran = {(r.machine.name, device_type(r), r.workload) for r in newest}
     ran_anywhere = {workload for *_, workload in ran}
@@ -195,11 +199,15 @@ def compat_rows(
         )
     }
     tried = {(r.machine.name, device_type(r), r.cell.torch) for r in newest}
+    locked = {cell.id for cell in cells} | {r.cell.id for r in newest if not is_existing(r)}
+    found_in = {(r.machine.name, device_type(r), r.cell.id) for r in newest}
     rows = []
     for series in wanted:
         for cell_id, (python, torch) in names.items():
             here = (series.machine, series.device, torch)
             if releases is not None and torch not in releases and here not in tried:
+                continue
+            if cell_id not in locked and (*here[:2], cell_id) not in found_in:
                 continue
             known = found.get((cell_id, series))
             rows.append(
@@ -274,6 +282,7 @@ def _row(record: RunRecord) -> Row:
         aa_low=None if aa is None else aa.low,
         aa_high=None if aa is None else aa.high,
         quick=record.conditions.quick,
+        existing=is_existing(record),
         commit=record.commit,
         recorded_at=record.recorded_at,
         command=record.command,

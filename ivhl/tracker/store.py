@@ -20,12 +20,18 @@ _SHOWN_VALUE = 60
 
 
 class Key(NamedTuple):
-    """What a later record replaces. One machine can have two devices, so the device is in it."""
+    """What a later record replaces. One machine can have two devices, so the device is in it.
+
+    Attributes:
+        existing: Whether the environment was there already, and no lock describes it: not the cell
+            of the same id.
+    """
 
     machine: str
     device: str
     commit: str
     cell: str
+    existing: bool
     workload: str
     workload_version: int
     size: str
@@ -71,6 +77,11 @@ def device_type(record: RunRecord) -> str:
     return device[:end]
 
 
+def is_existing(record: RunRecord) -> bool:
+    """Say whether it was made in an environment that no lock describes, only its packages."""
+    return record.cell.lock_sha256 is None
+
+
 def key_of(record: RunRecord) -> Key:
     """Return what the record is about; a later record with the same key replaces it."""
     return Key(
@@ -78,6 +89,7 @@ def key_of(record: RunRecord) -> Key:
         device=device_type(record),
         commit=record.commit,
         cell=record.cell.id,
+        existing=is_existing(record),
         workload=record.workload,
         workload_version=record.workload_version,
         size=record.size,
@@ -122,14 +134,25 @@ def _read(path: Path) -> Iterable[RunRecord | Problem]:
         if not line.strip():
             continue
         try:
-            record = _ADAPTER.validate_json(line)
-            to_json(record)  # pydantic accepts NaN and Infinity; a record may hold neither
-        except ValidationError as error:
-            yield Problem(path, number, _mistakes(error))
+            record = parse_record(line)
         except ValueError as error:
             yield Problem(path, number, str(error))
         else:
             yield record
+
+
+def parse_record(line: bytes) -> RunRecord:
+    """Return the record that a line of JSON holds.
+
+    Raises:
+        ValueError: If it is no record that this ivhl reads; names the field, the rule and the value.
+    """
+    try:
+        record = _ADAPTER.validate_json(line)
+    except ValidationError as error:
+        raise ValueError(_mistakes(error)) from None
+    to_json(record)  # pydantic accepts NaN and Infinity; a record may hold neither
+    return record
 
 
 def _mistakes(error: ValidationError) -> str:
@@ -172,6 +195,8 @@ def latest_per_case(
     records: Iterable[RunRecord], commit_order: Sequence[str] = ()
 ) -> tuple[RunRecord, ...]:
     """Return, for each machine, device, cell, workload, size and variant, its newest record.
+
+    Of an existing environment and the locked cell of the same id, each has its own.
 
     A workload's older versions asked another question, so only its newest version is looked at.
 

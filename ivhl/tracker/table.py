@@ -50,6 +50,10 @@ class ResultsTable:
             yield _blocks(rows, reasons, options.max_width)
         if any(row.quick for row in self._rows):
             yield Text("quick runs: few samples, wide intervals", style="bright_black")
+        bare = dict.fromkeys(f"{row.cell} on {row.machine}" for row in self._rows if row.existing)
+        if bare:
+            told = f"existing environments, without a lock: {', '.join(bare)}"
+            yield Text(told, style="bright_black")
         yield _legend(reasons)
 
 

@@ -20,7 +20,7 @@ from ivhl.tracker.compat import (
     status_of,
     support,
 )
-from ivhl.tracker.store import device_type
+from ivhl.tracker.store import device_type, is_existing
 from ivhl.tracker.wording import (
     CLASS_MEANINGS,
     STATUS_MEANINGS,
@@ -399,6 +399,7 @@ def _cell(python: str, torch: str, row: Row | None) -> CellView:
     value, detail = "", ""
     if row is not None and row.speedup is not None:
         word += " · quick" if row.quick else ""
+        word += " · existing" if row.existing else ""
         value = f"{row.speedup:.2f}x"
         detail = f"{row.speedup_low:.2f}–{row.speedup_high:.2f}"  # noqa: RUF001  (a range)
     elif row is not None and status == "failed":
@@ -586,6 +587,8 @@ def _run(record: RunRecord) -> Iterable[Fact]:
     yield Fact("commit", record.commit)
     yield Fact("recorded", record.recorded_at)
     yield Fact("took", seconds(record.duration_s))
+    if is_existing(record):
+        yield Fact("environment", "existing, without a lock")
     yield Fact("kind of run", "quick: few samples" if conditions.quick else "full")
     yield Fact("mode, dtype", f"{record.mode}, {record.dtype}")
     yield Fact("device", conditions.device)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from ivhl.asv_plugins.machine import asv_machine
 from ivhl.bench import (
-    asv_machine,
     check_device,
     check_machine,
     check_room,

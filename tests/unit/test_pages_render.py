@@ -123,3 +123,15 @@ def test_a_cell_without_a_lock_has_its_reason_without_any_record() -> None:
     assert "no wheel for cp314" in compatibility
     (row,) = [row for row in rows_of(state) if row.python == "3.14"]
     assert json.loads(compatibility_json([row]))[0]["message"] == "no wheel for cp314"
+
+
+def test_an_existing_environment_is_shown_as_one_with_its_packages() -> None:
+    record = make_record()
+    bare = replace(record, cell=replace(record.cell, lock_sha256=None))
+    page, _ = pages_of(make_state(bare))
+    assert "works · existing" in page
+    assert "existing environment without a lock" in page
+    assert "Existing environment, without a lock." in page
+    assert "<code>triton==3.1.0</code>" in page
+    locked, _ = pages_of(make_state(record))
+    assert "xisting environment" not in locked

@@ -258,3 +258,37 @@ def test_a_limit_of_ours_is_no_fault_of_pytorch(
     )
     assert (found.last_bad == "2.10.0") is decides
     assert ("undecided: 2.10.0" in support_sentence(found)) is not decides
+
+
+def test_an_existing_environment_is_asked_for_on_its_machine_only() -> None:
+    here = make_record()
+    there = make_record(python="3.11", torch="2.6.0")
+    there = replace(
+        there,
+        cell=replace(there.cell, lock_sha256=None),
+        machine=replace(there.machine, name="gpubox"),
+    )
+    rows = compat_rows([here, there], cells=[FakeCell("3.12", "2.6.0")])
+    found = {(row.machine, row.cell): (row.status, row.existing) for row in rows}
+    assert found == {
+        ("bench", "py3.12-torch2.6.0"): ("works", False),
+        ("gpubox", "py3.11-torch2.6.0"): ("works", True),
+        ("gpubox", "py3.12-torch2.6.0"): ("not_run", None),
+    }
+    locked = replace(there, cell=replace(there.cell, lock_sha256="0" * 64))
+    rows = compat_rows([here, locked], cells=[FakeCell("3.12", "2.6.0")])
+    assert ("bench", "py3.11-torch2.6.0") in {(row.machine, row.cell) for row in rows}
+
+
+def test_a_locked_cell_comes_before_an_existing_environment_of_its_name() -> None:
+    locked = make_record()
+    bare = make_record(
+        speedup=9.0,
+        cell=replace(locked.cell, lock_sha256=None),
+        recorded_at="2026-12-01T00:00:00+00:00",
+    )
+    for records in ([locked, bare], [bare, locked]):
+        (row,) = compat_rows(records)
+        assert (row.existing, row.speedup) == (False, 2.0)
+    (row,) = compat_rows([bare])
+    assert row.existing

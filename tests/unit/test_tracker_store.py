@@ -15,6 +15,7 @@ from ivhl.tracker.store import (
     Loaded,
     commit_order,
     device_type,
+    is_existing,
     key_of,
     latest_per_case,
     load_records,
@@ -169,3 +170,12 @@ def test_commit_order_is_oldest_first_and_empty_without_git(tmp_path: Path) -> N
         ["git", "log", "--format=%H"], cwd=tmp_path, check=True, capture_output=True, text=True
     )
     assert commit_order(tmp_path) == tuple(reversed(log.stdout.split()))
+
+
+def test_an_existing_environment_replaces_no_locked_one(tmp_path: Path) -> None:
+    locked = make_record()
+    bare = replace(locked, cell=replace(locked.cell, lock_sha256=None))
+    write(tmp_path, locked, bare)
+    loaded = load_records(tmp_path)
+    assert [is_existing(record) for record in loaded.records] == [False, True]
+    assert len(latest_per_case(loaded.records)) == 2

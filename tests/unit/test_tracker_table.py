@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -84,3 +85,14 @@ def test_slow_is_a_word_and_not_only_a_colour() -> None:
     console.print(render_results([make_record(speedup=0.5)], [FakeCell("3.12", "2.6.0")]))
     assert isinstance(console.file, io.StringIO)
     assert "0.50x [0.49, 0.51] slow" in console.file.getvalue()
+
+
+def test_an_existing_environment_is_told() -> None:
+    record = make_record()
+    bare = replace(record, cell=replace(record.cell, lock_sha256=None))
+    console = Console(file=io.StringIO(), width=80)
+    console.print(render_results([bare], [FakeCell("3.12", "2.6.0")]))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "existing environments, without a lock: py3.12-torch2.6.0 on bench" in text
+    assert "without a lock" not in printed()

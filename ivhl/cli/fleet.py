@@ -1,0 +1,261 @@
+"""``ivhl import`` and ``ivhl gate``: records of other machines, and what a commit made worse."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ivhl.cli import app
+from ivhl.errors import IvhlError, ResultsError, UnknownNameError
+from ivhl.fleet.bring import bring
+from ivhl.fleet.sources import shown
+from ivhl.matrix.project import find_root, load_project
+from ivhl.matrix.repository import commits_of_same_code, find_commit
+from ivhl.tracker.gate import GAPS, KINDS, MEANINGS, REGRESSIONS, judge
+from ivhl.tracker.store import load_records
+from ivhl.tracker.wording import counted
+from ivhl.workload import load_workloads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ivhl.fleet.bring import Brought
+    from ivhl.fleet.sources import Refused
+    from ivhl.tracker.gate import Verdict
+
+_PLACES_SHOWN = 3
+# GitHub takes comments of 65,536 characters.
+_ROWS_SHOWN = 50
+_LONGEST_SHOWN = 250
+
+
+class RefusedError(ResultsError):
+    """Something that was to be imported is not taken; everything else is."""
+
+    exit_code: ClassVar[int] = 6
+
+
+@app.command("import")
+def import_command(
+    records: Annotated[
+        list[Path], typer.Argument(help="Files of records, folders that hold some, or zips.")
+    ],
+    results: Annotated[
+        Path | None, typer.Option("--results", help="Folder to take them into (default: results).")
+    ] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Take records of other machines: each once, in any order, checked one by one.
+
+    Exit code 6 if anything was refused; everything else is taken all the same. The same command
+    again takes what is left.
+    """
+    root = find_root()
+    brought = bring(root, records, (results or root / "results").resolve())
+    if as_json:
+        typer.echo(json.dumps(_as_dict(brought), indent=1))
+    else:
+        _print(brought)
+    if brought.refused:
+        raise RefusedError(
+            f"{len(brought.refused)} refused; everything else is taken",
+            hint="do what each reason says, and run the same command again",
+        )
+
+
+class WorseError(IvhlError):
+    """Something newly fails or is clearly slower."""
+
+    exit_code: ClassVar[int] = 7
+
+
+class GapsError(IvhlError):
+    """Nothing is worse as far as is known, but records are missing or cannot be compared."""
+
+    exit_code: ClassVar[int] = 8
+
+
+@app.command("gate")
+def gate_command(
+    base: Annotated[str, typer.Option(help="Commit to compare with.")],
+    head: Annotated[str, typer.Option(help="Commit to judge.")] = "HEAD",
+    machine: Annotated[
+        list[str] | None, typer.Option("--machine", help="Only this one; repeatable.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option("--results", help="Folder of the results (default: results).")
+    ] = None,
+    form: Annotated[
+        Literal["text", "json", "github"],
+        typer.Option("--format", help="github: Markdown, for a comment."),
+    ] = "text",
+    *,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Records that are missing are no failure.")
+    ] = False,
+) -> None:
+    """Fail on what newly fails or is clearly slower than at the base commit.
+
+    Exit code 7 if something is, 8 if nothing is but records are missing, 0 if all is well.
+    """
+    root = find_root()
+    loaded = load_records(results or root / "results")
+    for problem in loaded.problems:
+        Console(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
+    records = [r for r in loaded.records if not machine or r.machine.name in machine]
+    for name in machine or ():
+        if not any(record.machine.name == name for record in records):
+            raise UnknownNameError("machine", name, {r.machine.name for r in loaded.records})
+    hashes = {record.commit for record in records}
+    ends = [find_commit(root, name) for name in (base, head)]
+    before, after = (commits_of_same_code(root, commit, hashes) for commit in ends)
+    workloads = load_workloads(load_project(root).workloads)
+    verdict = judge(records, before, after, workloads)
+    writers = {"text": _verdict_text, "json": _verdict_json, "github": _verdict_markdown}
+    typer.echo(writers[form](verdict, *(commit[:8] for commit in ends)))
+    worse, gaps = verdict.of(REGRESSIONS), verdict.of(GAPS)
+    if worse:
+        raise WorseError(
+            f"{counted(len(worse), 'case')} newly failing or clearly slower than {ends[0][:8]}",
+            hint="ivhl results --workload NAME shows the records; measure again with --force to "
+            "tell a change from a bad moment",
+        )
+    if (gaps or not verdict.compared) and not allow_missing:
+        what = f"{counted(len(gaps), 'case')} cannot be judged" if gaps else "nothing to compare"
+        raise GapsError(
+            f"{what}: records are missing or were made otherwise",
+            hint=f"measure both commits alike, {ends[0][:8]} and {ends[1][:8]}, or pass "
+            "--allow-missing",
+        )
+
+
+def _verdict_text(verdict: Verdict, base: str, head: str) -> str:
+    lines = [f"{head} against {base}: {_counts(verdict)}"]
+    for kind in KINDS:
+        found = verdict.of({kind})
+        if not found or kind == "held":
+            continue
+        lines += ["", f"{kind}: {MEANINGS[kind]}"]
+        groups: dict[tuple[str, str], list[str]] = {}
+        for one in found:
+            place = f"{one.key.machine}, {one.key.device}, {one.key.cell}"
+            groups.setdefault((place, shown(one.reason)), []).append(one.key.case)
+        for (place, reason), cases in groups.items():
+            lines += [f"  {place}: {', '.join(cases)}", f"    {reason}"]
+    lines += ["", *_elsewhere(verdict)] if verdict.elsewhere else []
+    return "\n".join(lines)
+
+
+def _counts(verdict: Verdict) -> str:
+    counts = {kind: len(verdict.of({kind})) for kind in KINDS}
+    return ", ".join(f"{n} {kind}" for kind, n in counts.items() if n) or "no records"
+
+
+def _elsewhere(verdict: Verdict) -> list[str]:
+    return [
+        f"not measured at all on {machine}, {device} ({counted(n, 'case')} of the base)"
+        for (machine, device), n in verdict.elsewhere.items()
+    ]
+
+
+def _verdict_json(verdict: Verdict, base: str, head: str) -> str:
+    findings = [
+        {**one.key._asdict(), "kind": one.kind, "reason": one.reason} for one in verdict.findings
+    ]
+    elsewhere = [
+        {"machine": machine, "device": device, "cases": n}
+        for (machine, device), n in verdict.elsewhere.items()
+    ]
+    about = {"base": base, "head": head, "findings": findings, "not_measured": elsewhere}
+    return json.dumps(about, indent=1)
+
+
+def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
+    """Return a comment; what records say is shown as it is and never read as Markdown or HTML."""
+    worse = len(verdict.of(REGRESSIONS))
+    title = (
+        "Nothing newly failing or clearly slower"
+        if not worse
+        else f"{counted(worse, 'case')} worse"
+    )
+    lines = [f"### {title}", "", f"`{head}` against `{base}`: {_counts(verdict)}."]
+    for kind in KINDS:
+        found = verdict.of({kind})
+        if not found or kind == "held":
+            continue
+        table = ["| machine | cell | case | |", "|---|---|---|---|"]
+        for one in found[:_ROWS_SHOWN]:
+            key = one.key
+            place = f"{key.machine}, {key.device}"
+            cells = (_code(place), _code(key.cell), _code(key.case), _code(one.reason))
+            table.append(f"| {' | '.join(cells)} |")
+        if len(found) > _ROWS_SHOWN:
+            table += ["", f"And {len(found) - _ROWS_SHOWN} more."]
+        heading = f"{kind}: {MEANINGS[kind]} ({len(found)})"
+        if kind in REGRESSIONS:
+            lines += ["", f"**{heading}**", "", *table]
+        else:
+            lines += ["", f"<details><summary>{heading}</summary>", "", *table, "", "</details>"]
+    lines += ["", *(f"- {_code(text)}" for text in _elsewhere(verdict))]
+    return "\n".join(lines).rstrip()
+
+
+def _code(text: str) -> str:
+    """Return the text as code in a cell of a table, whatever it holds."""
+    plain = html.escape(shown(text[:_LONGEST_SHOWN]), quote=False)
+    for sign in "|`@#":
+        plain = plain.replace(sign, f"&#{ord(sign)};")
+    return f"<code>{plain}</code>"
+
+
+def _as_dict(brought: Brought) -> dict[str, object]:
+    return {
+        "batches": [
+            {**batch._asdict(), "new": brought.new[batch], "had": brought.had[batch]}
+            for batch in brought.new
+        ],
+        "refused": [asdict(one) for one in brought.refused],
+        "set_aside": [str(problem) for problem in brought.set_aside],
+    }
+
+
+def _print(brought: Brought) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table("machine", "device", "commit", "cell", "new", "here", box=None, pad_edge=False)
+    for batch in brought.new:
+        cell = Text(batch.cell)
+        if batch.existing:
+            cell.append(" existing environment", "yellow")
+        counts = (str(brought.new[batch]), str(brought.had[batch]))
+        table.add_row(Text(batch.machine), batch.device, batch.commit[:8], cell, *counts)
+    if brought.new:
+        console.print(table)
+    new, had = brought.new.total(), brought.had.total()
+    console.print(f"{counted(new, 'new record')}, {had} that were here already")
+    for problem in brought.set_aside:
+        console.print(f"warning: set aside: {problem}", markup=False)
+    for (rule, hint), places in _by_reason(brought.refused).items():
+        console.print(f"refused: {rule}", markup=False, style="red")
+        for place in places[:_PLACES_SHOWN]:
+            console.print(f"  {place}", markup=False)
+        if len(places) > _PLACES_SHOWN:
+            console.print(f"  and {len(places) - _PLACES_SHOWN} more")
+        console.print(f"  next: {hint}", markup=False)
+    if new:
+        console.print("next: ivhl publish")
+
+
+def _by_reason(refused: Iterable[Refused]) -> dict[tuple[str, str], list[str]]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one in refused:
+        groups.setdefault((one.rule, one.hint), []).append(one.place)
+    return groups

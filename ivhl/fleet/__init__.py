@@ -1,0 +1,1 @@
+"""Records of other machines: bring them here, check them, show them beside ours."""

@@ -1,0 +1,134 @@
+"""Bring records of other machines into the results, and let asv know of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ivhl.bench import Request, check_room, make_settings, only_run_here
+from ivhl.fleet.asv_files import place_of, write_asv_results, write_machine
+from ivhl.fleet.check import Offered, read_line, refusal, what_is_known
+from ivhl.fleet.merge import merge_records, remove_unfinished
+from ivhl.fleet.sources import Refused, read_sources
+from ivhl.matrix.project import load_project
+from ivhl.pages.publish import asv_folder, set_aside_unreadable
+from ivhl.records import record_file
+from ivhl.tracker.store import load_records
+from ivhl.workload import load_workloads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from ivhl.fleet.sources import Limits
+    from ivhl.tracker.store import Problem
+
+
+class Batch(NamedTuple):
+    """The records of one machine, device, commit and cell."""
+
+    machine: str
+    device: str
+    commit: str
+    cell: str
+    existing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What an import did.
+
+    Attributes:
+        new: Batch to how many of its records are new here.
+        had: Batch to how many of its records were here already, or came twice.
+        refused: What was not taken, and why.
+        set_aside: Files of asv that could not be read, and were renamed.
+    """
+
+    new: Counter[Batch]
+    had: Counter[Batch]
+    refused: tuple[Refused, ...]
+    set_aside: tuple[Problem, ...]
+
+
+def bring(
+    root: Path, sources: Sequence[Path], results: Path, limits: Limits | None = None
+) -> Brought:
+    """Take the records of the sources into the results.
+
+    A record that is refused is named, and the others are taken. Whatever the order of sources and
+    imports, the files come out the same. After an error or a kill, the same call goes on.
+
+    Args:
+        root: The project.
+        sources: See ``read_sources``.
+        results: Folder of the results.
+        limits: What one source may hold.
+
+    Raises:
+        SpecError: If the project is not valid, or no git repository.
+        ResultsError: If the results cannot be written, or a run is measuring here.
+    """
+    project = load_project(root)
+    workloads = load_workloads(project.workloads)
+    benchmarks = asv_folder(root)
+    # Nothing is measured: this machine, whose host name may be no name for one, does not matter.
+    request = Request(root=root, python="", machine="importing")
+    offered: list[Offered] = []
+    refused: list[Refused] = []
+    for found in read_sources(list(sources), limits):
+        one = found if isinstance(found, Refused) else read_line(found)
+        if isinstance(one, Refused):
+            refused.append(one)
+        else:
+            offered.append(one)
+    check_room(results)
+    with only_run_here(root):
+        remove_unfinished(results)
+        known = what_is_known(
+            root,
+            project=project.name,
+            workloads=workloads,
+            ours=load_records(results).records,
+            results=results,
+            offered=offered,
+        )
+        taken: list[Offered] = []
+        for offer in offered:
+            if why := refusal(offer, known):
+                refused.append(why)
+            else:
+                taken.append(offer)
+        new, had = _merge(results, taken)
+        set_aside = set_aside_unreadable(results)
+        for name in sorted({offer.record.machine.name for offer in taken}):
+            write_machine(results, name, known.machines[name])
+        if taken:
+            write_asv_results(
+                root,
+                benchmarks,
+                make_settings(request, project, results),
+                load_records(results).records,
+                {place_of(offer.record) for offer in taken},
+            )
+    return Brought(new, had, tuple(refused), set_aside)
+
+
+def _merge(results: Path, taken: Iterable[Offered]) -> tuple[Counter[Batch], Counter[Batch]]:
+    files: dict[tuple[Path, Batch], list[Offered]] = {}
+    for offer in taken:
+        record = offer.record
+        place = place_of(record)
+        path = record_file(results, place.machine, record.commit, record.cell.id)
+        batch = Batch(place.machine, place.device, place.commit, record.cell.id, place.existing)
+        files.setdefault((path, batch), []).append(offer)
+    new: Counter[Batch] = Counter()
+    had: Counter[Batch] = Counter()
+    for (path, batch), offers in sorted(
+        files.items(), key=lambda item: (str(item[0][0]), item[0][1])
+    ):
+        merged = merge_records(path, [offer.record for offer in offers])
+        new[batch] += merged.new
+        had[batch] += merged.had
+    return new, had

@@ -1,0 +1,293 @@
+"""Whether a record from elsewhere may stand beside ours, and if not, why."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ivhl.asv_plugins.machine import asv_machine, known_machine, machine_differences
+from ivhl.fleet.sources import Refused, shown
+from ivhl.matrix.repository import commits_there, lock_digests
+from ivhl.records import SCHEMA
+from ivhl.tracker.store import parse_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from ivhl.fleet.sources import Line
+    from ivhl.records import Arm, RunRecord
+    from ivhl.workload import Workload
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_MACHINE = re.compile(r"\w[\w.-]*")
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.+]*")
+_TEXT = re.compile(r".{1,100}")
+_DEVICE = re.compile(r"cpu|cuda( .{1,100})?")
+_NAME = re.compile(r"[^\s/,]+")
+_LONGEST_NAME = 100
+# Far beyond any machine, and far from where floating point ends.
+_LONGEST_S = 1e9
+_MOST_CPUS = 2**20
+_MOST_BYTES = 2**60
+_MOST_TIMES = 1e9
+_DAMAGED = "copy the file again from the machine that wrote it"
+_NOT_OURS = "only what ivhl wrote can be imported; measure it again there"
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A record that was read, and where."""
+
+    place: str
+    record: RunRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What this repository knows, as far as the records that are offered need it.
+
+    Attributes:
+        project: Name of the project.
+        workloads: Workload to the version it has now.
+        commits: Full hashes.
+        locks: Cell to the sha256 of every version of its lock.
+        machines: Machine to what asv knows about it.
+        blocked: Names under which there is something else than a machine's folder.
+    """
+
+    project: str
+    workloads: Mapping[str, int]
+    commits: frozenset[str]
+    locks: Mapping[str, frozenset[str]]
+    machines: Mapping[str, Mapping[str, Any]]
+    blocked: frozenset[str]
+
+
+def read_line(line: Line) -> Offered | Refused:
+    """Return the record of a line, or why it is none that this ivhl reads."""
+    try:
+        return Offered(line.place, parse_record(line.data))
+    except ValueError as error:
+        schema = _schema(line.data)
+        if _number(schema) > _number(SCHEMA):
+            return Refused(
+                line.place,
+                f"schema: must be {SCHEMA!r} or older (got {shown(schema)!r})",
+                "it was written by a newer ivhl: update this one, and import it again",
+            )
+        return Refused(line.place, shown(str(error)), _DAMAGED)
+
+
+def what_is_known(
+    root: Path,
+    *,
+    project: str,
+    workloads: Sequence[Workload],
+    ours: Iterable[RunRecord],
+    results: Path,
+    offered: Sequence[Offered],
+) -> Known:
+    """Return what this repository knows about what is offered.
+
+    A machine that is new here is the one of its oldest record, so that the order in which files
+    are named does not matter.
+
+    Args:
+        root: The project.
+        project: Its name.
+        workloads: What it asks now.
+        ours: The records that are here. A workload that only they know is a retired one.
+        results: Folder of the results.
+        offered: Records from elsewhere, not checked yet.
+
+    Raises:
+        SpecError: If this is no git repository.
+    """
+    versions: dict[str, int] = {}
+    for record in ours:
+        version = max(versions.get(record.workload, 1), record.workload_version)
+        versions[record.workload] = version
+    versions |= {workload.name: workload.version for workload in workloads}
+    well_formed = [one.record for one in offered if not _mistake(one.record)]
+    machines: dict[str, Mapping[str, Any]] = {}
+    for record in sorted(well_formed, key=lambda record: record.recorded_at):
+        name = record.machine.name
+        if name not in machines:
+            machines[name] = known_machine(results, name) or asv_machine(record.machine)
+    folders = {name: results / name for name in machines}
+    return Known(
+        project=project,
+        workloads=versions,
+        commits=commits_there(root, {record.commit for record in well_formed}),
+        locks=lock_digests(root, {record.cell.id for record in well_formed}),
+        machines=machines,
+        blocked=frozenset(
+            name
+            for name, folder in folders.items()
+            if folder.is_symlink() or (folder.exists() and not folder.is_dir())
+        ),
+    )
+
+
+def refusal(one: Offered, known: Known) -> Refused | None:
+    """Return why a record is not taken, or ``None`` if it is."""
+    mistake = _mistake(one.record)
+    if mistake:
+        return Refused(one.place, mistake, _NOT_OURS)
+    for rule, hint in _unknown(one.record, known):
+        return Refused(one.place, rule, hint)
+    return None
+
+
+def _mistake(record: RunRecord) -> str:
+    """Return what no record of ours can have; most of it would become the name of a file."""
+    return next(_mistakes(record), "")
+
+
+def _mistakes(record: RunRecord) -> Iterator[str]:
+    cell, machine = record.cell, record.machine
+    if not _COMMIT.fullmatch(record.commit):
+        yield f"commit: must be 40 hex digits (got {_got(record.commit)})"
+    if not _MACHINE.fullmatch(machine.name) or len(machine.name) > _LONGEST_NAME:
+        yield (
+            "machine.name: may hold letters, digits, '_', '-' and '.', begins with none of the "
+            f"last two, and has at most {_LONGEST_NAME} (got {_got(machine.name)})"
+        )
+    texts = (("cpu", machine.cpu, _TEXT), ("system", machine.system, _TEXT))
+    for field, value, pattern in (*texts, ("device", record.conditions.device, _DEVICE)):
+        if not pattern.fullmatch(value) or not value.isprintable() or not value.strip():
+            place = "conditions" if field == "device" else "machine"
+            rule = "cpu, or cuda and the name of the card" if field == "device" else "a short text"
+            yield f"{place}.{field}: must be {rule} (got {_got(value)})"
+    for field, value in (("python", cell.python), ("torch", cell.torch)):
+        if not _VERSION.fullmatch(value) or len(value) > _LONGEST_NAME:
+            yield f"cell.{field}: must be a version (got {_got(value)})"
+    if cell.id != (made := f"py{cell.python}-torch{cell.torch}"):
+        yield f"cell.id: must be made from Python and PyTorch, {made!r} (got {_got(cell.id)})"
+    yield from _case_mistakes(record)
+    yield from _number_mistakes(record)
+
+
+def _case_mistakes(record: RunRecord) -> Iterator[str]:
+    if record.cell.lock_sha256 is None and not record.conditions.packages:
+        yield "conditions.packages: must say what is installed where no lock does (got none)"
+    for field in ("workload", "size", "variant"):
+        value = getattr(record, field)
+        if not _NAME.fullmatch(value) or not value.isprintable() or len(value) > _LONGEST_NAME:
+            yield f"{field}: must be a name without spaces, '/' and ',' (got {_got(value)})"
+    if record.workload_version < 1:
+        yield f"workload_version: must be at least 1 (got {_got(record.workload_version)})"
+    if not _is_utc(record.recorded_at):
+        yield (
+            "recorded_at: must be UTC to the second, as 2026-11-20T15:03:52+00:00 "
+            f"(got {_got(record.recorded_at)})"
+        )
+
+
+def _number_mistakes(record: RunRecord) -> Iterator[str]:
+    """Yield the numbers that no machine has; some of them would end ``asv publish`` for all."""
+    machine, memory = record.machine, record.memory
+    bounded: list[tuple[str, float | None, float]] = [
+        ("duration_s", record.duration_s, _LONGEST_S),
+        ("machine.n_cpus", machine.n_cpus, _MOST_CPUS),
+        ("machine.memory_bytes", machine.memory_bytes, _MOST_BYTES),
+        ("compile.cold_s", record.compile.cold_s if record.compile else None, _LONGEST_S),
+        ("memory.compiled_peak", memory.compiled_peak if memory else None, _MOST_BYTES),
+    ]
+    for field, value, most in bounded:
+        if value is not None and not 0 <= value <= most:
+            yield f"{field}: must be from 0 to {most:.0e} (got {_got(value)})"
+    arms: tuple[tuple[str, Arm | None], ...] = (
+        ("eager", record.eager),
+        ("compiled", record.compiled),
+    )
+    for name, arm in arms:
+        if arm is not None and not (
+            arm.samples_s and all(0 < t <= _LONGEST_S for t in arm.samples_s)
+        ):
+            yield f"{name}.samples_s: must hold positive seconds (got {_got(arm.samples_s)})"
+    speedup = record.speedup
+    if speedup is None:
+        return
+    if not 1 / _MOST_TIMES < speedup.low <= speedup.value <= speedup.high < _MOST_TIMES:
+        told = f"{speedup.value} in [{speedup.low}, {speedup.high}]"
+        yield f"speedup: must be positive and inside of its interval (got {told})"
+    lacking = [name for name, arm in arms if arm is None]
+    if record.compile is None:
+        lacking.append("compile")
+    if lacking:
+        yield f"{lacking[0]}: must be there where there is a speedup (got null)"
+
+
+def _unknown(record: RunRecord, known: Known) -> Iterator[tuple[str, str]]:
+    cell, machine = record.cell, record.machine
+    if record.project != known.project:
+        rule = f"project: must be {known.project!r} (got {_got(record.project)})"
+        yield rule, "import it in a clone of its own project"
+    if record.commit not in known.commits:
+        rule = f"commit: must be one of this repository (got {record.commit})"
+        yield (
+            rule,
+            (
+                "fetch it: git fetch --unshallow, or the branch it is on; where git was missing, "
+                "measure with --commit"
+            ),
+        )
+    if cell.lock_sha256 is not None and cell.lock_sha256 not in known.locks[cell.id]:
+        got = _got(cell.lock_sha256)
+        rule = f"cell.lock_sha256: must be of a lock of {cell.id} that git has (got {got})"
+        yield (
+            rule,
+            (
+                f"commit envs/locks/{cell.id}.txt as the machine had it, or fetch the branch that "
+                "has it"
+            ),
+        )
+    version = known.workloads.get(record.workload)
+    if version is None:
+        rule = f"workload: must be one of this project (got {_got(record.workload)})"
+        yield rule, "check out a commit that declares it, and import there"
+    elif record.workload_version > version:
+        asked = f"must be at most {version}, which {record.workload} has here"
+        rule = f"workload_version: {asked} (got {_got(record.workload_version)})"
+        yield rule, "check out the commit that raised it, and import there"
+    if machine.name in known.blocked:
+        rule = f"machine.name: {machine.name!r} is in the results, and is no folder"
+        yield rule, "see what it is, and move it away"
+    different = machine_differences(known.machines[machine.name], machine)
+    if different:
+        rule = f"machine {machine.name!r} here is another machine: " + "; ".join(different)
+        yield rule, "measure there under a name of its own: --machine NAME"
+
+
+def _is_utc(text: str) -> bool:
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(text)
+        return (
+            moment.tzinfo is not None
+            and moment.astimezone(UTC).isoformat(timespec="seconds") == text
+        )
+    return False
+
+
+def _got(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
+
+
+def _schema(line: bytes) -> str:
+    with suppress(ValueError, RecursionError, TypeError, KeyError):
+        return str(json.loads(line)["schema"])
+    return ""
+
+
+def _number(schema: str) -> int:
+    """Return the version of a schema of ours, 0 for anything else."""
+    match = re.fullmatch(r"ivhl\.run/(\d{1,9})", schema)
+    return int(match[1]) if match else 0

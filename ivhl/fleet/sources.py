@@ -1,0 +1,274 @@
+"""Find the lines of records in files, folders and archives that came from elsewhere.
+
+Nothing is unpacked: the members of an archive are read one by one, and no name in one decides where
+anything is written. What looks hostile is refused with its reason, and the rest is read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENDING = ".jsonl"
+_AGAIN = "download it again, and see that it is whole: unzip -t"
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one source may hold. The 47 files of records in this repository have 1.8 MB.
+
+    Attributes:
+        files: Entries of a folder or an archive, other files included.
+        file_bytes: Of one file, unpacked.
+        total_bytes: Of all files of a source, unpacked.
+        ratio: Unpacked over packed bytes of a member of an archive. Records pack to a fifth, and
+            blanks to a thousandth.
+        line_bytes: Of one record.
+    """
+
+    files: int = 20_000
+    file_bytes: int = 64 * _MIB
+    total_bytes: int = 512 * _MIB
+    ratio: int = 200
+    line_bytes: int = 4 * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Something that is not taken.
+
+    Attributes:
+        place: Source, file and line.
+        rule: The rule that it breaks, with the value seen.
+        hint: What to do next.
+    """
+
+    place: str
+    rule: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line that should be a record."""
+
+    place: str
+    data: bytes
+
+
+def read_sources(paths: list[Path], limits: Limits | None = None) -> Iterator[Line | Refused]:
+    """Yield every line that should be a record, and what is refused before it is looked at.
+
+    Args:
+        paths: Files of JSON lines, folders that hold such files at any depth, or zip archives.
+            Hidden files and folders are passed over: a killed run leaves its journals in one.
+        limits: What a source may hold.
+    """
+    limits = limits or Limits()
+    for path in paths:
+        for found in _files(path, limits):
+            yield from [found] if isinstance(found, Refused) else _lines(*found, limits)
+
+
+def _files(path: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refused]:
+    place = shown(str(path))
+    try:
+        if path.is_dir():
+            yield from _folder(path, limits)
+        elif not path.exists():
+            yield Refused(place, "there is no such file or folder", "see where the records are")
+        elif not path.is_file():
+            yield Refused(place, "must be a file, a folder or a zip", "name the file of records")
+        elif _begins_like_zip(path):
+            yield from _archive(path, limits)
+        else:
+            yield _file(path, place, limits)
+    except OSError as error:
+        yield Refused(place, f"cannot be read: {error.strerror or error}", "see its permissions")
+
+
+def _begins_like_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06") or path.suffix == ".zip"
+
+
+def _file(path: Path, place: str, limits: Limits) -> tuple[str, bytes] | Refused:
+    with path.open("rb") as file:
+        data = file.read(limits.file_bytes + 1)
+    if len(data) > limits.file_bytes:
+        return _too_large(place, limits)
+    return place, data
+
+
+def _too_large(place: str, limits: Limits) -> Refused:
+    return Refused(
+        place,
+        f"a file may hold {limits.file_bytes // _MIB} MiB, and this one holds more",
+        "split the file at a line break, if it is one of records",
+    )
+
+
+def _folder(folder: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refused]:
+    seen = total = found = 0
+    for parent, folders, names in os.walk(folder):
+        linked = [name for name in folders if Path(parent, name).is_symlink()]
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted((*names, *linked)):
+            path = Path(parent, name)
+            place = shown(str(path))
+            seen += 1
+            if seen > limits.files:
+                yield _too_many(shown(str(folder)), limits)
+                return
+            if name.startswith(".") or (name not in linked and not name.endswith(ENDING)):
+                continue
+            if not stat.S_ISREG(path.lstat().st_mode):
+                yield Refused(
+                    place,
+                    "must be a plain file or folder, not a link or a device",
+                    "copy what it stands for, and import that",
+                )
+                continue
+            found += 1
+            total += path.stat().st_size
+            if total > limits.total_bytes:
+                yield _too_much(shown(str(folder)), limits)
+                return
+            yield _file(path, place, limits)
+    if not found:
+        yield _nothing(shown(str(folder)))
+
+
+def _nothing(place: str) -> Refused:
+    return Refused(
+        place,
+        f"must hold records: files that end in {ENDING}",
+        "name the folder of results, or the one given to python -m ivhl.measure --out",
+    )
+
+
+def _too_many(place: str, limits: Limits) -> Refused:
+    return Refused(
+        place,
+        f"may hold {limits.files} files, and holds more; the others are not looked at",
+        "import the folders of its machines one by one",
+    )
+
+
+def _too_much(place: str, limits: Limits) -> Refused:
+    return Refused(
+        place,
+        f"may hold {limits.total_bytes // _MIB} MiB of records, and holds more; the others are "
+        "not looked at",
+        "import the folders of its machines one by one",
+    )
+
+
+def _archive(path: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refused]:
+    place = shown(str(path))
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield from _members(archive, place, limits)
+    except (zipfile.BadZipFile, ValueError, OverflowError, NotImplementedError) as error:
+        yield Refused(place, f"must be a whole zip archive: {error}", _AGAIN)
+
+
+def _members(
+    archive: zipfile.ZipFile, place: str, limits: Limits
+) -> Iterator[tuple[str, bytes] | Refused]:
+    members = archive.infolist()
+    if len(members) > limits.files:
+        yield _too_many(place, limits)
+        return
+    total = found = 0
+    for member in members:
+        inside = f"{place}!{shown(member.filename)}"
+        if member.is_dir():
+            continue
+        mistake = _name_mistake(member)
+        if mistake:
+            yield Refused(inside, mistake, "ask who made the archive; it is not as ivhl's are")
+            continue
+        if _is_hidden(member.filename) or not member.filename.endswith(ENDING):
+            continue
+        found += 1
+        # What the head says is only a first look: the bytes that come out are counted as well.
+        packed = max(member.compress_size, 1)
+        allowed = min(limits.file_bytes, max(packed * limits.ratio, _MIB))
+        data = _member(archive, member, inside, allowed, limits)
+        # A bomb is read up to what is allowed, and many of them together are one as well.
+        total += allowed if isinstance(data, Refused) else len(data)
+        if total > limits.total_bytes:
+            yield _too_much(place, limits)
+            return
+        yield data if isinstance(data, Refused) else (inside, data)
+    if not found:
+        yield _nothing(place)
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in PurePosixPath(name).parts)
+
+
+def _name_mistake(member: zipfile.ZipInfo) -> str:
+    """Return what is wrong with the name or the kind of a member of any sort, or nothing."""
+    name = member.orig_filename
+    if name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
+        return f"a name in an archive must be relative (got {name!r})"
+    if ".." in re.split(r"[/\\]", name):
+        return f"a name in an archive must not leave its folder (got {name!r})"
+    if not name.isprintable() or "\\" in name:
+        return f"a name in an archive must be printable and without backslashes (got {name!r})"
+    kind = stat.S_IFMT(member.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG):
+        return "a member of an archive must be a plain file, not a link or a device"
+    return ""
+
+
+def _member(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, place: str, allowed: int, limits: Limits
+) -> bytes | Refused:
+    if member.flag_bits & 1:
+        return Refused(place, "must not be encrypted", "import it unencrypted")
+    try:
+        with archive.open(member) as file:
+            data = file.read(allowed + 1)
+    except Exception as error:  # noqa: BLE001  (each method of packing raises errors of its own)
+        return Refused(place, f"cannot be unpacked: {type(error).__name__}: {error}", _AGAIN)
+    if len(data) > limits.file_bytes:
+        return _too_large(place, limits)
+    if len(data) > allowed:
+        return Refused(
+            place,
+            f"must not unpack to more than {limits.ratio} times its size "
+            f"(got more than {allowed} bytes from {member.compress_size})",
+            "ask who made the archive; records do not pack as well",
+        )
+    return data
+
+
+def _lines(place: str, data: bytes, limits: Limits) -> Iterator[Line | Refused]:
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        where = f"{place}:{number}"
+        if len(line) > limits.line_bytes:
+            yield Refused(
+                where,
+                f"a record may have {limits.line_bytes // _MIB} MiB (got {len(line)} bytes)",
+                "see whether this is a file of records",
+            )
+        elif line.strip():
+            yield Line(where, line)
+
+
+def shown(text: str) -> str:
+    """Return a name from elsewhere so that printing it does nothing but show it."""
+    return text if text.isprintable() else ascii(text)

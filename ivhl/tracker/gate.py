@@ -1,0 +1,242 @@
+"""What a commit made worse: newly failing or clearly slower than its base, record by record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from ivhl.tracker.compat import format_speedup, python_key, release_key, retired
+from ivhl.tracker.store import is_existing
+from ivhl.tracker.wording import seconds, short_message
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from ivhl.records import Arm, RunRecord
+    from ivhl.workload import Workload
+
+Kind = Literal["fails", "slower", "missing", "incomparable", "undecided", "new", "mended", "held"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+MEANINGS: dict[Kind, str] = {
+    "fails": "worked at the base and fails now",
+    "slower": "the speedup's interval lies below the base's, by more than both noises together",
+    "missing": "the base has a record and this commit has none",
+    "incomparable": "measured in another way, so that the speedups say nothing about the code",
+    "undecided": "failed by what is no fault of the code: it should be measured again",
+    "new": "this commit has a record and the base has none",
+    "mended": "failed at the base and works now",
+    "held": "neither newly failing nor clearly slower",
+}
+REGRESSIONS: frozenset[Kind] = frozenset({"fails", "slower"})
+GAPS: frozenset[Kind] = frozenset({"missing", "incomparable", "undecided"})
+
+
+class CaseKey(NamedTuple):
+    """What is compared with what: one case in one cell, on one device of one machine."""
+
+    machine: str
+    device: str
+    python: str
+    torch: str
+    cell: str
+    existing: bool
+    workload: str
+    workload_version: int
+    size: str
+    variant: str
+
+    @property
+    def case(self) -> str:
+        """Workload, size and variant."""
+        return f"{self.workload}/{self.size}/{self.variant}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How a case fared.
+
+    Attributes:
+        reason: Why it is of this kind, with the numbers.
+    """
+
+    key: CaseKey
+    kind: Kind
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All cases of two commits.
+
+    Attributes:
+        findings: Worst kind first.
+        elsewhere: Machine and device to how many cases the base has there, where the head was not
+            measured at all: nothing is said about them.
+    """
+
+    findings: tuple[Finding, ...]
+    elsewhere: dict[tuple[str, str], int]
+
+    def of(self, kinds: Collection[Kind]) -> tuple[Finding, ...]:
+        """Return the findings of some kinds."""
+        return tuple(finding for finding in self.findings if finding.kind in kinds)
+
+    @property
+    def compared(self) -> int:
+        """How many cases have something to say about the code."""
+        return sum(finding.kind not in GAPS | {"new"} for finding in self.findings)
+
+
+def judge(
+    records: Iterable[RunRecord],
+    base: Collection[str],
+    head: Collection[str],
+    workloads: Sequence[Workload] = (),
+) -> Verdict:
+    """Compare the newest records of two commits, case by case.
+
+    Args:
+        records: Records of any commits.
+        base: Full hashes that hold the code of the base.
+        head: Those that hold the code that is judged.
+        workloads: What the project asks now; what it no longer asks is not missed.
+    """
+    records = tuple(records)
+    gone = {id(record) for record in retired(records, workloads)}
+    asked = [record for record in records if id(record) not in gone]
+    before, after = _newest(asked, base), _newest(asked, head)
+    measured = {(key.machine, key.device) for key in after}
+    elsewhere = Counter(
+        (key.machine, key.device) for key in before if (key.machine, key.device) not in measured
+    )
+    findings = [
+        Finding(key, *_judge(before.get(key), after.get(key)))
+        for key in before.keys() | after.keys()
+        if (key.machine, key.device) in measured
+    ]
+    findings.sort(key=_order)
+    return Verdict(tuple(findings), dict(sorted(elsewhere.items())))
+
+
+def _order(finding: Finding) -> tuple[object, ...]:
+    key = finding.key
+    place = (key.machine, key.device, python_key(key.python), release_key(key.torch))
+    return (KINDS.index(finding.kind), *place, key)
+
+
+def _newest(records: Iterable[RunRecord], commits: Collection[str]) -> dict[CaseKey, RunRecord]:
+    found: dict[CaseKey, RunRecord] = {}
+    for record in sorted(records, key=lambda record: record.recorded_at):
+        if record.commit in commits:
+            found[_key(record)] = record
+    return found
+
+
+def _key(record: RunRecord) -> CaseKey:
+    return CaseKey(
+        machine=record.machine.name,
+        device=record.conditions.device,
+        python=record.cell.python,
+        torch=record.cell.torch,
+        cell=record.cell.id,
+        existing=is_existing(record),
+        workload=record.workload,
+        workload_version=record.workload_version,
+        size=record.size,
+        variant=record.variant,
+    )
+
+
+def _judge(base: RunRecord | None, head: RunRecord | None) -> tuple[Kind, str]:
+    if head is None:
+        return "missing", "no record of this commit"
+    if base is None:
+        return "new", _told(head)
+    if head.failure is None and base.failure is None:
+        return _judge_speedups(base, head)
+    kind: Kind = "mended"
+    if head.failure is not None:
+        kind = "undecided" if _is_of_the_place(head) else "fails"
+        kind = kind if base.failure is None else "held"
+    return kind, f"{_told(base)} before; {_told(head)} now"
+
+
+def _judge_speedups(base: RunRecord, head: RunRecord) -> tuple[Kind, str]:
+    if differences := _differences(base, head):
+        return "incomparable", "; ".join(differences)
+    return "slower" if _is_slower(base, head) else "held", _change(base, head)
+
+
+def _is_of_the_place(record: RunRecord) -> bool:
+    """Say whether a failure is that of an environment or of somebody who killed the process."""
+    failure = record.failure
+    return failure is not None and (
+        failure.failure_class in ("environment", "unavailable") or failure.exception == "SIGKILL"
+    )
+
+
+def _differences(base: RunRecord, head: RunRecord) -> list[str]:
+    """Return what was measured otherwise, so that the two numbers cannot be compared."""
+    old, new = base.conditions, head.conditions
+    pairs = {
+        "lock": (_short(base.cell.lock_sha256), _short(head.cell.lock_sha256)),
+        "instrument": (old.instrument, new.instrument),
+        "threads": (old.threads, new.threads),
+        "clock": (old.clock, new.clock),
+    }
+    found = [f"{name} {a} before, {b} now" for name, (a, b) in pairs.items() if a != b]
+    if is_existing(base) and old.packages != new.packages:
+        changed = sorted(set(old.packages) ^ set(new.packages))
+        found.append(f"packages of the existing environment: {', '.join(changed[:4])}")
+    return found
+
+
+def _short(digest: str | None) -> str:
+    return "none" if digest is None else digest[:12]
+
+
+def _is_slower(base: RunRecord, head: RunRecord) -> bool:
+    """Say whether the speedup clearly fell.
+
+    Two things must hold: the interval of the head lies wholly below that of the base, and the
+    factor by which the speedup fell is more than the factors that noise alone made in the two
+    runs, multiplied.
+    """
+    old, new = base.speedup, head.speedup
+    if old is None or new is None:
+        return False
+    return new.high < old.low and old.value / new.value > noise(base) * noise(head)
+
+
+def noise(record: RunRecord) -> float:
+    """Return the factor that noise alone made in a run: the farther end of the A/A interval."""
+    if record.aa is None or record.aa.low <= 0:
+        return 1.0
+    return max(record.aa.high, 1 / record.aa.low, 1.0)
+
+
+def _change(base: RunRecord, head: RunRecord) -> str:
+    old, new = base.speedup, head.speedup
+    if old is None or new is None:  # both were measured
+        return ""
+    return (
+        f"{format_speedup(old)} before, {format_speedup(new)} now, noise "
+        f"{noise(base):.2f} and {noise(head):.2f}; eager {_times(base.eager, head.eager)}, "
+        f"compiled {_times(base.compiled, head.compiled)}"
+    )
+
+
+def _times(old: Arm | None, new: Arm | None) -> str:
+    """Return which side moved: a speedup also falls when eager gets faster."""
+    if old is None or new is None:
+        return "not measured"
+    return f"{seconds(median(old.samples_s))} to {seconds(median(new.samples_s))}"
+
+
+def _told(record: RunRecord) -> str:
+    if record.failure is not None:
+        message = short_message(record.failure.message)
+        return f"{record.failure.failure_class}: {message}".removesuffix(": ")
+    return format_speedup(record.speedup) if record.speedup else ""

@@ -1,0 +1,297 @@
+"""``ivhl gate``: what is worse is told from what is missing, and noise is not news."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from ivhl.cli import app
+from ivhl.cli.fleet import GapsError, WorseError
+from ivhl.errors import IvhlError, SpecError, UnknownNameError
+from ivhl.records import Interval
+from ivhl.tracker.gate import KINDS, REGRESSIONS, judge, noise
+from tests.browser.project import git
+from tests.browser.synthetic import COMMIT, interval, make_failure, make_record
+from tests.unit.fleet_project import WORKLOADS, a_record, commit, make_fleet_project, write_records
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ivhl.records import RunRecord
+
+BASE, HEAD = COMMIT, "f" * 40
+
+
+def kind_of(base: RunRecord | None, head: RunRecord | None) -> tuple[str, str]:
+    """Return the kind and the reason of a case; another case is there at both commits."""
+    other = make_record(workload="ops.other")
+    records = [other, replace(other, commit=HEAD)]
+    records += [base] if base else []
+    records += [replace(head, commit=HEAD)] if head else []
+    verdict = judge(records, {BASE}, {HEAD})
+    (found,) = [one for one in verdict.findings if one.key.workload != "ops.other"]
+    return found.kind, found.reason
+
+
+def noisy(speedup: float, factor: float, width: float = 0.01) -> RunRecord:
+    aa = Interval(value=1.0, low=1 / factor, high=1.0, confidence=0.95, n=40)
+    return make_record(speedup=speedup, width=width, aa=aa)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "kind"),
+    [
+        (make_record(), make_record(), "held"),
+        (make_record(), None, "missing"),
+        (None, make_record(), "new"),
+        (None, make_failure(), "new"),
+        (make_record(), make_failure("wrong"), "fails"),
+        (make_record(), make_failure("build"), "fails"),
+        (make_record(), make_failure("timeout"), "fails"),
+        (make_record(), make_failure("environment"), "undecided"),
+        (make_record(), make_failure("unavailable"), "undecided"),
+        (make_record(), make_failure("crash", exception="SIGKILL"), "undecided"),
+        (make_record(), make_failure("crash", exception="SIGSEGV"), "fails"),
+        (make_failure("wrong"), make_failure("crash"), "held"),
+        (make_failure("wrong"), make_record(), "mended"),
+    ],
+)
+def test_each_case_is_of_one_kind(
+    base: RunRecord | None, head: RunRecord | None, kind: str
+) -> None:
+    found, reason = kind_of(base, head)
+    assert found == kind
+    assert reason
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "kind"),
+    [
+        (noisy(2.0, 1.02), noisy(1.5, 1.02), "slower"),
+        (noisy(1.5, 1.02), noisy(2.0, 1.02), "held"),  # faster
+        (noisy(2.0, 1.02, 0.2), noisy(1.5, 1.02, 0.2), "held"),  # the intervals overlap
+        (noisy(2.0, 1.2), noisy(1.5, 1.2), "held"),  # fell by 1.33, and noise makes 1.44
+        (noisy(2.0, 1.35), noisy(1.5, 1.0), "held"),  # the noise of the base alone
+        (noisy(2.0, 1.0), noisy(1.5, 1.35), "held"),
+        (noisy(2.0, 1.15), noisy(1.5, 1.15), "slower"),  # 1.33 is more than 1.3225
+    ],
+)
+def test_slower_is_apart_and_more_than_both_noises(
+    base: RunRecord, head: RunRecord, kind: str
+) -> None:
+    assert kind_of(base, head)[0] == kind
+
+
+INTERVALS = st.builds(interval, st.floats(0.1, 50), st.floats(0, 0.5))
+RECORDS = st.builds(lambda s, a: replace(make_record(), speedup=s, aa=a), INTERVALS, INTERVALS)
+
+
+@given(first=RECORDS, second=RECORDS)
+def test_of_two_commits_at_most_one_is_slower(first: RunRecord, second: RunRecord) -> None:
+    there, back = kind_of(first, second)[0], kind_of(second, first)[0]
+    assert (there, back) != ("slower", "slower")
+    assert kind_of(first, first)[0] == "held"
+    assert noise(first) >= 1
+
+
+def test_a_regression_tells_which_side_moved() -> None:
+    _, reason = kind_of(noisy(3.0, 1.0), noisy(1.0, 1.0))
+    assert "3.00x [2.97, 3.03] before, 1.00x [0.99, 1.01] now" in reason
+    assert "eager 1.2 ms to 1.2 ms, compiled 400 µs to 1.2 ms" in reason
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("instrument", "other", "instrument cdcdcdcdcdcdcdcd before, other now"),
+        ("threads", 2, "threads 1 before, 2 now"),
+        ("clock", "wall", "clock cpu before, wall now"),
+    ],
+)
+def test_what_was_measured_otherwise_is_not_compared(field: str, value: Any, told: str) -> None:  # noqa: ANN401
+    slow = make_record(speedup=0.5)
+    head = replace(slow, conditions=replace(slow.conditions, **{field: value}))
+    assert kind_of(make_record(), head) == ("incomparable", told)
+    failed = make_failure("wrong", conditions=head.conditions)
+    assert kind_of(make_record(), failed)[0] == "fails"
+
+
+def test_another_environment_is_not_compared() -> None:
+    slow = make_record(speedup=0.5)
+    other = replace(slow, cell=replace(slow.cell, lock_sha256="00" * 32))
+    kind, reason = kind_of(make_record(), other)
+    assert (kind, "lock abababababab before, 000000000000 now" in reason) == ("incomparable", True)
+    bare = replace(slow.cell, lock_sha256=None)
+    was, now = make_record(cell=bare), replace(slow, cell=bare)
+    assert kind_of(was, now)[0] == "slower"
+    newer = replace(now.conditions, packages=("torch==2.6.0", "triton==3.2.0"))
+    kind, reason = kind_of(was, replace(now, conditions=newer))
+    assert kind == "incomparable"
+    assert "triton==3.2.0" in reason
+
+
+def test_machines_devices_and_versions_are_apart() -> None:
+    fast, slow = make_record(speedup=9.0), make_record(speedup=1.0, commit=HEAD)
+    card = replace(slow.conditions, device="cuda NVIDIA H200")
+    newer = replace(slow, workload_version=2)
+    for other in (
+        replace(slow, machine=replace(slow.machine, name="other")),
+        replace(slow, conditions=card),
+        newer,
+    ):
+        verdict = judge([fast, other], {BASE}, {HEAD})
+        assert not verdict.of(REGRESSIONS)
+        assert verdict.compared == 0
+
+
+def test_a_machine_that_did_not_measure_is_named_and_nothing_of_it_missed() -> None:
+    there = make_record(machine=replace(make_record().machine, name="other"))
+    verdict = judge([make_record(), there, make_record(commit=HEAD)], {BASE}, {HEAD})
+    assert verdict.elsewhere == {("other", "cpu"): 1}
+    assert [one.kind for one in verdict.findings] == ["held"]
+
+
+def test_what_the_project_no_longer_asks_is_not_missed() -> None:
+    gone = make_record(workload="ops.gone")
+    asked = make_record(workload="ops.two", variant="a")
+    records = [gone, asked, replace(asked, commit=HEAD)]
+    verdict = judge(records, {BASE}, {HEAD}, WORKLOADS)
+    assert [one.kind for one in verdict.findings] == ["held"]
+    assert len(judge(records, {BASE}, {HEAD}).findings) == 2
+
+
+def test_the_newest_record_of_a_commit_counts() -> None:
+    late = "2026-12-01T00:00:00+00:00"
+    again = make_record(speedup=2.0, recorded_at=late)
+    kind, _ = kind_of(make_record(), again)
+    assert kind == "held"
+    first_bad = make_record(speedup=0.5, commit=HEAD)
+    verdict = judge([make_record(), first_bad, replace(again, commit=HEAD)], {BASE}, {HEAD})
+    assert [one.kind for one in verdict.findings] == ["held"]
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("once")
+    make_fleet_project(folder)
+    return folder
+
+
+@pytest.fixture
+def root(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = shutil.copytree(made_once, tmp_path / "project")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def history(root: Path, *heads: RunRecord | None) -> str:
+    """Commit code and records of its parent's cases; return the base.
+
+    Args:
+        root: The project.
+        heads: What the cases of ``ops.one`` are at the head; ``None`` is not measured.
+    """
+    base = git(root, "rev-parse", "HEAD")
+    names = ["a", "b"][: len(heads)]
+    write_records(root / "results", *(a_record(root, variant=name) for name in names))
+    (root / "code.py").write_text("new")
+    commit(root, "code")
+    for name, head in zip(names, heads, strict=True):
+        if head is not None:
+            about = a_record(root, minute=1, variant=name)
+            fields: Sequence[str] = (
+                "project", "commit", "cell", "machine", "workload", "workload_version", "variant",
+            )  # fmt: skip
+            changes: dict[str, Any] = {field: getattr(about, field) for field in fields}
+            write_records(root / "results", replace(head, **changes))
+    commit(root, "records")
+    return base
+
+
+def gate(*arguments: str) -> tuple[str, IvhlError | None]:
+    done = CliRunner().invoke(app, ["gate", *arguments])
+    assert done.exception is None or isinstance(done.exception, IvhlError), done.exception
+    return done.stdout, done.exception
+
+
+def test_a_gate_that_holds_says_so(root: Path) -> None:
+    base = history(root, make_record(), make_record())
+    text, error = gate("--base", base)
+    assert error is None
+    assert "2 held" in text
+
+
+def test_a_regression_has_its_own_code_and_wins_over_gaps(root: Path) -> None:
+    base = history(root, make_record(speedup=1.0), None)
+    text, error = gate("--base", base)
+    assert isinstance(error, WorseError)
+    assert error.exit_code == 7
+    assert "1 case newly failing or clearly slower" in str(error)
+    assert "1 slower, 1 missing" in text
+    assert "box, cpu, py3.12-torch2.6.0: ops.one/small/a" in text
+
+
+def test_missing_records_have_a_code_of_their_own(root: Path) -> None:
+    base = history(root, make_record(), None)
+    _, error = gate("--base", base)
+    assert isinstance(error, GapsError)
+    assert error.exit_code == 8
+    assert "measure both commits alike" in error.hint
+    assert gate("--base", base, "--allow-missing")[1] is None
+
+
+def test_nothing_to_compare_is_no_success(root: Path) -> None:
+    base = history(root, None)
+    text, error = gate("--base", base)
+    assert isinstance(error, GapsError)
+    assert "nothing to compare" in str(error)
+    assert "not measured at all on box, cpu (1 case of the base)" in text
+
+
+def test_a_comment_shows_what_records_say_and_runs_none_of_it(root: Path) -> None:
+    nasty = make_failure("crash", "<img src=x> | @everyone `code` #1\n| a | b |\n\x1b[31m")
+    base = history(root, nasty, make_record())
+    text, error = gate("--base", base, "--format", "github")
+    assert isinstance(error, WorseError)
+    assert text.startswith("### 1 case worse\n")
+    assert "<img" not in text
+    assert "@everyone" not in text
+    (row,) = [line for line in text.splitlines() if "ops.one/small/a" in line]
+    assert row.count("|") == 5
+    assert "\x1b" not in text
+
+
+def test_a_comment_fits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ivhl.cli.fleet._ROWS_SHOWN", 1)
+    base = history(root, make_failure("wrong"), make_failure("wrong"))
+    text, _ = gate("--base", base, "--format", "github")
+    assert "And 1 more." in text
+    assert text.count("<code>box, cpu</code>") == 1
+
+
+def test_programs_get_all_of_it(root: Path) -> None:
+    base = history(root, make_record(), make_failure("wrong"))
+    text, _ = gate("--base", base, "--format", "json")
+    told = json.loads(text)
+    assert [(one["variant"], one["kind"]) for one in told["findings"]] == [
+        ("b", "fails"),
+        ("a", "held"),
+    ]
+    assert set(KINDS) >= {one["kind"] for one in told["findings"]}
+
+
+def test_what_is_not_there_is_named(root: Path) -> None:
+    base = history(root, make_record())
+    assert isinstance(gate("--base", "nope")[1], SpecError)
+    with_name = gate("--base", base, "--machine", "bux")[1]
+    assert isinstance(with_name, UnknownNameError)
+    assert "box" in with_name.hint
+    assert gate("--base", base, "--machine", "box")[1] is None

@@ -1,0 +1,536 @@
+"""``ivhl import``: each record once, in any order, checked one by one, nothing lost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import resource
+import shutil
+import tempfile
+import zipfile
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asv.results import Results
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from ivhl.bench import only_run_here
+from ivhl.cli import app
+from ivhl.cli.fleet import RefusedError
+from ivhl.errors import ResultsError, SpecError
+from ivhl.fleet.bring import Brought, bring
+from ivhl.fleet.merge import merge_records, write_whole
+from ivhl.records import append_record, record_file, to_json
+from ivhl.tracker.store import load_records
+from tests.browser.project import git
+from tests.browser.synthetic import make_failure, make_record
+from tests.unit.fleet_project import (
+    HERE,
+    a_record,
+    commit,
+    lock_file,
+    machine,
+    make_fleet_project,
+    on_card,
+    tree,
+    write_records,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ivhl.records import RunRecord
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("once")
+    make_fleet_project(folder)
+    return folder
+
+
+@pytest.fixture
+def root(made_once: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made_once, tmp_path / "project")
+
+
+def offer(root: Path, *records: RunRecord) -> Path:
+    """Return a file that holds the records."""
+    path = root.parent / "offered.jsonl"
+    path.write_text("".join(to_json(record) + "\n" for record in records))
+    return path
+
+
+def take(root: Path, *records: RunRecord) -> Brought:
+    return bring(root, [offer(root, *records)], root / "results")
+
+
+def test_records_come_in_with_machine_and_asv_files(root: Path) -> None:
+    done = take(root, a_record(root), a_record(root, variant="b", speedup=3.0))
+    assert done.refused == ()
+    assert done.new.total() == 2
+    results = root / "results"
+    head = a_record(root).commit
+    assert sorted(tree(results)) == [
+        "benchmarks.json",
+        f"box/{head[:8]}-locked-py3.12-torch2.6.0.json",
+        "box/machine.json",
+        f"box/records/{head[:8]}-py3.12-torch2.6.0.jsonl",
+    ]
+    asv = Results.load(str(results / "box" / f"{head[:8]}-locked-py3.12-torch2.6.0.json"))
+    benchmarks = json.loads((results / "benchmarks.json").read_text())
+    params = benchmarks["compiled.Compiled.track_speedup"]["params"]
+    values = asv.get_result_value("compiled.Compiled.track_speedup", params)
+    by_case = dict(zip(params[0], values, strict=True))
+    assert by_case["'ops.one/small/a'"] == 2.0
+    assert by_case["'ops.one/small/b'"] == 3.0
+    assert by_case["'ops.two/small/a'"] != by_case["'ops.two/small/a'"]  # not run
+    assert asv.params["torch"] == "2.6.0"
+    assert asv.params["machine"] == "box"
+
+
+def test_asv_gets_what_it_wrote_itself() -> None:
+    """The files in results/ were written by asv; from their records come the same values."""
+    stem = "e62315ee", "py3.12-torch2.6.0"
+    native = HERE / "results" / "xeon-2core" / f"{stem[0]}-locked-{stem[1]}.json"
+    records = HERE / "results" / "xeon-2core" / "records" / f"{stem[0]}-{stem[1]}.jsonl"
+    old = Results.load(str(native))
+    with only_folder() as folder:
+        # A clone: somebody may be measuring in this checkout.
+        git(folder, "clone", "-q", "--shared", str(HERE), "clone")
+        done = bring(folder / "clone", [records], folder / "results")
+        if any(one.rule.startswith("commit:") for one in done.refused):
+            pytest.skip("a shallow clone does not have the commits of the records")
+        assert done.refused == ()
+        new = Results.load(str(folder / "results" / "xeon-2core" / native.name))
+    for name in ("commit_hash", "date", "params", "env_vars", "env_name"):
+        assert getattr(new, name) == getattr(old, name)
+    compared = 0
+    for key in old.get_all_result_keys():
+        params = new.get_result_params(key)
+        for ask in ("get_result_value", "get_result_stats"):
+            pairs = zip(
+                getattr(old, ask)(key, params), getattr(new, ask)(key, params), strict=True
+            )
+            for theirs, ours in pairs:
+                # asv did not run every case, and its list of cases may be older than ours.
+                if theirs is not None and not is_nan(theirs):
+                    assert ours == theirs
+                    compared += 1
+    assert compared > 50
+
+
+def is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+@contextmanager
+def only_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def test_the_same_again_changes_nothing(root: Path) -> None:
+    take(root, a_record(root))
+    before = tree(root / "results")
+    again = take(root, a_record(root), a_record(root))
+    assert (again.new.total(), again.had.total()) == (0, 2)
+    assert tree(root / "results") == before
+
+
+def test_the_order_does_not_matter(root: Path) -> None:
+    records = [
+        *(a_record(root, minute=n, speedup=1.0 + n) for n in range(4)),
+        a_record(root, minute=2, workload="ops.two", torch="2.5.1"),
+        a_record(root, minute=3, existing=True, torch="2.9.1"),
+        on_card(a_record(root, minute=1, workload="ops.three", variant="card")),
+        replace(make_failure("crash"), **about(a_record(root, minute=5, variant="b"))),
+    ]
+    sources = [
+        offer(root, record).rename(root.parent / f"{n}.jsonl") for n, record in enumerate(records)
+    ]
+    trees: list[dict[str, bytes]] = []
+    for order in ((0, 1, 2, 3, 4, 5, 6, 7), (7, 3, 6, 2, 5, 1, 4, 0)):
+        shuffled = [sources[n] for n in order]
+        results = root.parent / f"results-{len(trees)}"
+        for n in range(0, len(shuffled), 4):
+            assert bring(root, shuffled[n : n + 4], results).refused == ()
+        trees.append(tree(results))
+    assert trees[0] == trees[1]
+    loaded = load_records(root.parent / "results-0")
+    (newest,) = [
+        r
+        for r in loaded.records
+        if r.workload == "ops.one" and r.variant == "a" and r.cell.torch == "2.6.0"
+    ]
+    assert newest.recorded_at.endswith("12:03:00+00:00")
+
+
+def about(record: RunRecord) -> dict[str, Any]:
+    """Return where a record is from, for one that says something else."""
+    names = "project commit cell machine workload workload_version size variant recorded_at"
+    return {name: getattr(record, name) for name in names.split()}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    batches=st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=5),
+    own=st.lists(st.integers(0, 9), max_size=3, unique=True),
+)
+def test_any_batches_give_the_same_file(batches: list[list[int]], own: list[int]) -> None:
+    """Importing is a union: what comes out depends on what went in, not on how."""
+    kinds = [
+        make_record(speedup=1.0 + n, recorded_at=f"2026-11-20T12:00:0{n // 2}+00:00")
+        for n in range(10)
+    ]
+    with only_folder() as folder:
+        path, other = folder / "a.jsonl", folder / "b.jsonl"
+        for n in own:
+            append_record(path, kinds[n])
+        for batch in batches:
+            merge_records(path, [kinds[n] for n in batch])
+        every = {*own, *(n for batch in batches for n in batch)}
+        merge_records(other, [kinds[n] for n in sorted(every, reverse=True)])
+        if every - set(own):
+            assert path.read_bytes() == other.read_bytes()
+        lines = path.read_text().splitlines() if path.exists() else []
+        assert sorted(lines) == sorted(to_json(kinds[n]) for n in every)
+
+
+def test_what_cannot_be_read_here_stays(root: Path) -> None:
+    record = a_record(root)
+    path = record_file(root / "results", "box", record.commit, record.cell.id)
+    append_record(path, a_record(root, minute=1))
+    with path.open("a") as file:
+        file.write('{"cut off')
+    take(root, record)
+    assert sorted(path.read_text().splitlines()) == sorted(
+        ['{"cut off', to_json(a_record(root, minute=1)), to_json(record)]
+    )
+
+
+def changed(record: RunRecord, place: str, value: Any) -> RunRecord:  # noqa: ANN401
+    """Return the record with another value in a field, e.g. ``machine.name``."""
+    field, _, inner = place.partition(".")
+    if inner:
+        value = replace(getattr(record, field), **{inner: value})
+    changes: dict[str, Any] = {field: value}
+    return replace(record, **changes)
+
+
+# Field, value, what is told, and what to do about it.
+WRONG: list[tuple[str, Any, str, str]] = [
+    ("commit", "f" * 40, "commit: must be one of this repository", "git fetch"),
+    ("commit", "0" * 40, "(got 0000000000", "--commit"),
+    ("commit", "../../etc", "commit: must be 40 hex digits", "ivhl"),
+    (
+        "cell.lock_sha256",
+        "ab" * 32,
+        "must be of a lock of py3.12-torch2.6.0",
+        "commit envs/locks/",
+    ),
+    ("cell.id", "../../up", "cell.id: must be made from", "ivhl"),
+    ("cell.torch", "2/../..", "cell.torch: must be a version", "ivhl"),
+    ("workload", "ops.none", "workload: must be one of this project", "check out"),
+    ("workload_version", 3, "must be at most 2, which ops.one has", "raised it"),
+    ("workload_version", 0, "workload_version: must be at least 1", "ivhl"),
+    ("project", "other", "project: must be 'demo'", "clone of its own"),
+    ("machine.name", "../up", "machine.name: may hold", "ivhl"),
+    ("machine.name", ".x", "machine.name: may hold", "ivhl"),
+    ("machine.name", "x" * 101, "at most 100", "ivhl"),
+    ("machine.system", " ", "machine.system: must be a short text", "ivhl"),
+    ("machine.cpu", "x" * 300, "machine.cpu: must be a short text", "ivhl"),
+    ("machine.memory_bytes", 10**4000, "machine.memory_bytes: must be from 0 to 1e+18", "ivhl"),
+    ("machine.n_cpus", -1, "machine.n_cpus: must be from 0", "ivhl"),
+    ("conditions.device", "tpu", "conditions.device: must be cpu, or cuda and", "ivhl"),
+    ("conditions.device", "cuda \x1b[2J", "conditions.device: must be cpu", "ivhl"),
+    ("memory.compiled_peak", 10**400, "memory.compiled_peak: must be from 0", "ivhl"),
+    ("compile.cold_s", -1.0, "compile.cold_s: must be from 0 to 1e+09", "ivhl"),
+    ("variant", "a/b", "variant: must be a name", "ivhl"),
+    ("size", "a\x1b[2J", "size: must be a name", "ivhl"),
+    ("recorded_at", "tomorrow", "recorded_at: must be UTC to the second", "ivhl"),
+    ("recorded_at", "2026-11-20T12:00:00+01:00", "recorded_at: must be UTC", "ivhl"),
+    ("speedup.low", 0.0, "speedup: must be positive", "ivhl"),
+    ("speedup.low", 1e-320, "speedup: must be positive", "ivhl"),
+    ("speedup.value", 99.0, "speedup: must be positive and inside of its interval", "ivhl"),
+    ("compiled", None, "compiled: must be there", "ivhl"),
+    ("compile", None, "compile: must be there", "ivhl"),
+    ("eager.samples_s", (), "eager.samples_s: must hold positive", "ivhl"),
+    ("eager.samples_s", (1e308, 1e308), "eager.samples_s: must hold positive", "ivhl"),
+    ("duration_s", -1.0, "duration_s: must be from 0 to 1e+09", "ivhl"),
+]
+
+
+def test_each_record_is_judged_alone_and_the_rest_is_taken(root: Path) -> None:
+    good = [a_record(root), a_record(root, torch="2.5.1")]
+    records = [changed(good[0], place, value) for place, value, *_ in WRONG]
+    bare = replace(good[0].conditions, packages=())
+    records.append(a_record(root, existing=True, conditions=bare))
+    lock = good[1].cell.lock_sha256
+    records.append(changed(good[0], "cell.lock_sha256", lock))
+    reasons = [(told, hint) for *_, told, hint in WRONG]
+    reasons.append(("conditions.packages: must say what is installed", "ivhl"))
+    reasons.append(("must be of a lock of py3.12-torch2.6.0", "fetch the branch"))
+    done = take(root, good[0], *records, good[1])
+    assert done.new.total() == 2
+    for n, (refused, (told, hint)) in enumerate(zip(done.refused, reasons, strict=True)):
+        assert told in refused.rule
+        assert hint in refused.hint
+        assert refused.place.endswith(f"offered.jsonl:{n + 2}")
+        assert refused.rule.isprintable()
+    assert {path.name for path in root.parent.iterdir()} == {"project", "offered.jsonl"}
+    assert {path.name for path in (root / "results").iterdir()} == {"benchmarks.json", "box"}
+    assert len(load_records(root / "results").records) == 2
+
+
+def test_a_record_of_a_newer_version_says_so(root: Path) -> None:
+    newer = to_json(a_record(root)).replace("ivhl.run/1", "ivhl.run/12")
+    path = offer(root, a_record(root))
+    path.write_text(path.read_text() + newer + "\n" + '{"schema": "\x1b[31m"}\n{"cut\n[[[\n')
+    done = bring(root, [path], root / "results")
+    assert done.new.total() == 1
+    first, *others = done.refused
+    assert first.rule == "schema: must be 'ivhl.run/1' or older (got 'ivhl.run/12')"
+    assert "update this one" in first.hint
+    assert all("copy the file again" in one.hint and one.rule.isprintable() for one in others)
+    assert len(others) == 3
+
+
+def test_a_lock_of_an_earlier_commit_is_known(root: Path) -> None:
+    old = a_record(root)
+    lock_file(root, "3.12", "2.6.0").write_text("torch==2.6.0\n# again\n")
+    commit(root, "new lock")
+    assert take(root, old, a_record(root)).refused == ()
+
+
+def test_a_lock_that_a_merge_dropped_is_known(root: Path) -> None:
+    git(root, "checkout", "-q", "-b", "side")
+    lock_file(root, "3.12", "2.6.0").write_text("torch==2.6.0\n# of the branch\n")
+    commit(root, "new lock")
+    measured = a_record(root)
+    git(root, "checkout", "-q", "main")
+    commit(root, "meanwhile")
+    git(root, "merge", "-q", "-s", "ours", "-m", "merge, without its lock", "side")
+    git(root, "branch", "-q", "-D", "side")
+    assert take(root, measured).refused == ()
+
+
+def test_a_statement_that_a_cell_is_unavailable_counts_as_its_lock(root: Path) -> None:
+    path = lock_file(root, "3.13", "2.4.1").with_suffix(".unavailable.txt")
+    path.write_text("no wheels\n")
+    commit(root, "unavailable")
+    made = a_record(root, python="3.13", torch="2.4.1")
+    sha = hashlib.sha256(path.read_bytes()).hexdigest()
+    failed = replace(make_failure("unavailable", phase="environment"), **about(made))
+    assert take(root, replace(failed, cell=replace(made.cell, lock_sha256=sha))).refused == ()
+
+
+def test_a_workload_that_only_our_records_know_is_known(root: Path) -> None:
+    gone = a_record(root, workload="ops.gone")
+    assert len(take(root, gone).refused) == 1
+    write_records(root / "results", gone)
+    assert take(root, a_record(root, minute=1, workload="ops.gone")).refused == ()
+
+
+def test_a_name_is_one_machines(root: Path) -> None:
+    take(root, a_record(root))
+    other = a_record(root, machine=machine("box", "Another CPU"), variant="b")
+    done = take(root, other, a_record(root, minute=1))
+    assert done.new.total() == 1
+    (refused,) = done.refused
+    assert "machine 'box' here is another machine" in refused.rule
+    assert "cpu 'A CPU' there, 'Another CPU' here" in refused.rule
+    assert "--machine" in refused.hint
+
+
+def test_of_two_new_machines_of_one_name_the_older_record_decides(root: Path) -> None:
+    late = a_record(root, minute=9, machine=machine("box", "Another CPU"))
+    for records in ([late, a_record(root)], [a_record(root), late]):
+        done = take(root, *records)
+        assert "'A CPU' there, 'Another CPU' here" in done.refused[0].rule
+        (root / "results" / "box" / "machine.json").unlink()
+
+
+def test_a_name_that_is_no_folder_is_refused(root: Path) -> None:
+    (root / "results").mkdir()
+    (root / "elsewhere").mkdir()
+    (root / "results" / "box").symlink_to(root / "elsewhere")
+    (root / "results" / "benchmarks.json").write_text('{"version": 2}')
+    done = take(root, a_record(root), a_record(root, "benchmarks.json"), a_record(root, "good"))
+    assert [one.rule.partition(":")[0] for one in done.refused] == ["machine.name"] * 2
+    assert list((root / "elsewhere").iterdir()) == []
+    assert done.new.total() == 1
+
+
+def test_an_existing_environment_and_a_card_have_graphs_of_their_own(root: Path) -> None:
+    locked, bare = a_record(root), a_record(root, existing=True, torch="2.9.1")
+    card = on_card(a_record(root, minute=1, workload="ops.three", variant="card"))
+    assert take(root, locked, bare, card).refused == ()
+    found = {
+        path.stem.split("-", 1)[1]: Results.load(str(path))
+        for path in (root / "results" / "box").glob("*-*.json")
+    }
+    assert set(found) == {
+        "locked-py3.12-torch2.6.0",
+        "existing-py3.12-torch2.9.1",
+        "locked-py3.12-torch2.6.0-IVHL_DEVICEcuda",
+    }
+    assert found["existing-py3.12-torch2.9.1"].params["environment"] == "existing"
+    assert "environment" not in found["locked-py3.12-torch2.6.0"].params
+    assert found["locked-py3.12-torch2.6.0-IVHL_DEVICEcuda"].env_vars == {"IVHL_DEVICE": "cuda"}
+    listed = json.loads((root / "results" / "benchmarks.json").read_text())
+    cases = listed["compiled.Compiled.track_failed"]["params"][0]
+    assert "'ops.three/small/card'" in cases
+    assert len(cases) == len(set(cases))
+
+
+def test_a_failure_is_a_point_and_not_a_gap(root: Path) -> None:
+    failed = replace(make_failure("wrong", phase="accuracy"), **about(a_record(root)))
+    take(root, failed)
+    (path,) = (root / "results" / "box").glob("*-locked-*.json")
+    asv = Results.load(str(path))
+    params = asv.get_result_params("compiled.Compiled.track_failed")
+    at = params[0].index("'ops.one/small/a'")
+    assert asv.get_result_value("compiled.Compiled.track_failed", params)[at] == 1
+    assert asv.get_result_value("compiled.Compiled.track_speedup", params)[at] is None
+
+
+def test_what_asv_knew_already_stays(root: Path) -> None:
+    take(root, a_record(root))
+    (path,) = (root / "results" / "box").glob("*-locked-*.json")
+    (root / "results" / "box" / "records").rename(root.parent / "elsewhere")
+    take(root, a_record(root, workload="ops.two", speedup=5.0))
+    asv = Results.load(str(path))
+    params = asv.get_result_params("compiled.Compiled.track_speedup")
+    values = dict(
+        zip(
+            params[0], asv.get_result_value("compiled.Compiled.track_speedup", params), strict=True
+        )
+    )
+    assert values["'ops.one/small/a'"] == 2.0
+    assert values["'ops.two/small/a'"] == 5.0
+
+
+def test_an_unreadable_file_of_asv_is_set_aside_and_made_again(root: Path) -> None:
+    take(root, a_record(root))
+    (path,) = (root / "results" / "box").glob("*-locked-*.json")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:50])
+    done = take(root, a_record(root))
+    assert len(done.set_aside) == 1
+    assert path.read_bytes() == whole
+
+
+@contextmanager
+def disk_of(size: int) -> Iterator[None]:
+    """Let no file grow beyond the size: writing then fails as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_leaves_what_was_there_and_says_what_to_do(root: Path) -> None:
+    take(root, a_record(root))
+    before = tree(root / "results")
+    path = offer(root, *(a_record(root, minute=n) for n in range(1, 9)))
+    with (
+        disk_of(6000),
+        pytest.raises(ResultsError, match="cannot be written: File too large") as full,
+    ):
+        bring(root, [path], root / "results")
+    assert "run the same command again" in full.value.hint
+    assert tree(root / "results") == before
+    assert bring(root, [path], root / "results").new.total() == 8
+
+
+@pytest.mark.parametrize("killed_at", [0, 2, 4, 6])
+def test_after_a_kill_the_same_command_finishes(
+    root: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
+) -> None:
+    path = offer(root, a_record(root), a_record(root, torch="2.5.1"), a_record(root, "other"))
+    bring(root, [path], root.parent / "whole")
+    left = killed_at
+
+    def replace_or_die(self: Path, target: Path) -> Path:
+        nonlocal left
+        if left == 0:
+            raise KeyboardInterrupt
+        left -= 1
+        return rename(self, target)
+
+    rename = Path.rename
+    monkeypatch.setattr(Path, "replace", replace_or_die)
+    with pytest.raises(KeyboardInterrupt):
+        bring(root, [path], root / "results")
+    monkeypatch.undo()
+    assert any(".part" in name for name in tree(root / "results"))
+    (root / "results" / "other" / "records").mkdir(parents=True, exist_ok=True)
+    (root / "results" / "other" / "records" / ".ivhl-import-earlier.jsonl.part").write_text("{")
+    bring(root, [path], root / "results")
+    assert tree(root / "results") == tree(root.parent / "whole")
+
+
+def test_a_whole_file_is_written_only_when_it_changes(tmp_path: Path) -> None:
+    assert write_whole(tmp_path / "a", b"1")
+    assert not write_whole(tmp_path / "a", b"1")
+    assert write_whole(tmp_path / "a", b"2")
+    with pytest.raises(ResultsError, match="cannot be written"):
+        write_whole(tmp_path / "a" / "b", b"")
+
+
+def test_nothing_is_taken_while_a_run_is_measuring(root: Path) -> None:
+    path = offer(root, a_record(root))
+    with only_run_here(root), pytest.raises(ResultsError, match="another run is measuring"):
+        bring(root, [path], root / "results")
+    assert not list((root / "results").iterdir())
+
+
+def test_benchmarks_that_do_not_import_cost_no_record(root: Path) -> None:
+    (root / "benchmarks" / "compiled.py").write_text("raise ImportError('no such thing')")
+    with pytest.raises(ResultsError, match="no such thing") as error:
+        take(root, a_record(root))
+    assert "the records are taken" in error.value.hint
+    assert len(load_records(root / "results").records) == 1
+
+
+def test_a_folder_without_git_is_told_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = a_record(root)
+    (root / ".git").rename(root.parent / "git")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
+    with pytest.raises(SpecError, match="git cat-file failed"):
+        take(root, record)
+
+
+def test_the_command_takes_names_and_ends_with_a_code(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    archive = root.parent / "artifact.zip"
+    good, bad = to_json(a_record(root)), to_json(a_record(root, workload="ops.none"))
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("box/records/x.jsonl", f"{good}\n{bad}\n{bad}\n")
+        file.writestr("../up.jsonl", good)
+    run = CliRunner().invoke
+    with pytest.raises(RefusedError, match="3 refused; everything else is taken") as error:
+        run(app, ["import", str(archive)], catch_exceptions=False)
+    assert error.value.exit_code == 6
+    monkeypatch.setattr("ivhl.cli.fleet.RefusedError", lambda *_, **__: SystemExit(6))
+    said = run(app, ["import", str(archive)])
+    assert said.exit_code == 6
+    text = " ".join(said.stdout.split())
+    assert "box cpu" in text
+    assert "0 new records, 1 that were here already" in text
+    assert text.count("workload: must be one of this project (got 'ops.none')") == 1
+    assert "up.jsonl" in text
+    told = json.loads(run(app, ["import", "--json", str(offer(root, a_record(root)))]).stdout)
+    assert told["batches"][0]["had"] == 1
+    assert told["refused"] == []

@@ -1,0 +1,203 @@
+"""Records are found in files, folders and archives; what looks hostile is refused by name."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ivhl.fleet.sources import Limits, Line, Refused, read_sources, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read(*paths: Path, limits: Limits | None = None) -> tuple[list[bytes], list[Refused]]:
+    found = list(read_sources(list(paths), limits))
+    return (
+        [one.data for one in found if isinstance(one, Line)],
+        [one for one in found if isinstance(one, Refused)],
+    )
+
+
+def zipped(path: Path, *members: tuple[str | zipfile.ZipInfo, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members:
+            archive.writestr(name, data)
+    return path
+
+
+def test_a_file_a_folder_and_an_archive_say_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "out" / "box" / "records" / "x.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b'{"a": 1}\n\n{"b": 2}')
+    (file.parent.parent / "machine.json").write_text("{}")
+    archive = zipped(
+        tmp_path / "a.zip", ("box/records/x.jsonl", file.read_bytes()), ("notes.txt", b"hello")
+    )
+    lines = [b'{"a": 1}', b'{"b": 2}']
+    for source in (file, tmp_path / "out", tmp_path / "out" / "box", archive):
+        assert read(source) == (lines, [])
+    places = [found.place for found in read_sources([archive])]
+    assert places == [f"{archive}!box/records/x.jsonl:{n}" for n in (1, 3)]
+
+
+def test_what_a_killed_run_left_is_passed_over(tmp_path: Path) -> None:
+    journal = tmp_path / "out" / ".scratch" / "case-1" / "cold.jsonl"
+    journal.parent.mkdir(parents=True)
+    journal.write_text("{}")
+    (tmp_path / "out" / "x.jsonl").write_text("[]")
+    archive = zipped(tmp_path / "a.zip", ("out/.scratch/cold.jsonl", b"{}"), ("x.jsonl", b"[]"))
+    assert read(tmp_path / "out", archive) == ([b"[]", b"[]"], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("../x.jsonl", "must not leave its folder"),
+        ("a/../../x.jsonl", "must not leave its folder"),
+        ("..\\x.jsonl", "must not leave its folder"),
+        ("/etc/x.jsonl", "must be relative"),
+        ("C:/x.jsonl", "must be relative"),
+        ("\\\\host\\x.jsonl", "must be relative"),
+        ("a\nb.jsonl", "must be printable"),
+        ("../machine.json", "must not leave its folder"),
+    ],
+)
+def test_a_name_that_leaves_the_folder_is_refused_and_the_rest_read(
+    tmp_path: Path, name: str, told: str
+) -> None:
+    archive = zipped(tmp_path / "a.zip", (name, b"{}"), ("box/good.jsonl", b"[]"))
+    lines, (refused,) = read(archive)
+    assert lines == [b"[]"]
+    assert told in refused.rule
+    assert repr(name) in refused.rule
+    assert "ask who made the archive" in refused.hint
+    assert refused.place.isprintable()
+
+
+def test_links_and_devices_in_an_archive_are_refused(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("box/link.jsonl")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    device = zipfile.ZipInfo("box/device.jsonl")
+    device.external_attr = (stat.S_IFCHR | 0o666) << 16
+    archive = zipped(tmp_path / "a.zip", (link, b"/etc/passwd"), (device, b""), ("x.jsonl", b"[]"))
+    lines, refused = read(archive)
+    assert lines == [b"[]"]
+    assert ["not a link or a device" in one.rule for one in refused] == [True, True]
+
+
+def test_links_in_a_folder_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret.jsonl").write_text("secret")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "link.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    (folder / "loop").symlink_to(folder, target_is_directory=True)
+    os.mkfifo(folder / "pipe.jsonl")
+    (folder / "x.jsonl").write_text("[]")
+    lines, refused = read(folder)
+    assert lines == [b"[]"]
+    assert {one.place.rpartition("/")[2] for one in refused} == {
+        "link.jsonl",
+        "loop",
+        "pipe.jsonl",
+    }
+
+
+@pytest.mark.parametrize("kept", [10, 60, -30])
+def test_a_truncated_archive_is_refused_as_a_whole(tmp_path: Path, kept: int) -> None:
+    archive = zipped(tmp_path / "a.zip", ("x.jsonl", b"[]" * 200))
+    archive.write_bytes(archive.read_bytes()[:kept])
+    (tmp_path / "y.jsonl").write_text("[]")
+    lines, (refused,) = read(archive, tmp_path / "y.jsonl")
+    assert lines == [b"[]"]
+    assert "must be a whole zip archive" in refused.rule
+    assert "download it again" in refused.hint
+
+
+def test_a_damaged_member_does_not_hide_the_others(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("bad.jsonl", b"AAAA")
+        archive.writestr("good.jsonl", b"[]")
+    data = (tmp_path / "a.zip").read_bytes()
+    (tmp_path / "a.zip").write_bytes(data.replace(b"AAAA", b"AABA", 1))
+    lines, (refused,) = read(tmp_path / "a.zip")
+    assert lines == [b"[]"]
+    assert "bad.jsonl" in refused.place
+    assert "CRC" in refused.rule
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "a.zip", ("bomb.jsonl", b" " * (8 << 20)), ("x.jsonl", b"[]"))
+    lines, (refused,) = read(archive)
+    assert lines == [b"[]"]
+    assert "must not unpack to more than 200 times its size" in refused.rule
+
+
+def test_many_bombs_are_one(tmp_path: Path) -> None:
+    limits = Limits(total_bytes=4 << 20)
+    bombs = [(f"{n}.jsonl", b" " * (8 << 20)) for n in range(9)]
+    lines, refused = read(zipped(tmp_path / "a.zip", *bombs), limits=limits)
+    assert lines == []
+    assert len(refused) < 6
+    assert "the others are not looked at" in refused[-1].rule
+
+
+def test_a_size_that_lies_does_not_help(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "a.zip", ("bomb.jsonl", b" " * (8 << 20)))
+    data = archive.read_bytes().replace((8 << 20).to_bytes(4, "little"), (9).to_bytes(4, "little"))
+    archive.write_bytes(data)
+    lines, refused = read(archive)
+    # Python stops at the size that the head gives, and then the checksum is wrong.
+    assert lines == []
+    assert len(refused) == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        (Limits(files=1), "may hold 1 files"),
+        (Limits(file_bytes=1 << 20, total_bytes=1 << 20), "may hold 1 MiB of records"),
+        (Limits(file_bytes=1000), "a file may hold 0 MiB"),
+        (Limits(line_bytes=1000), "a record may have 0 MiB"),
+    ],
+)
+def test_no_source_is_read_without_end(tmp_path: Path, limits: Limits, told: str) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    noise = os.urandom(400_000).replace(b"\n", b" ")
+    members = [(f"{n}.jsonl", noise) for n in range(3)]
+    for name, data in members:
+        (folder / name).write_bytes(data)
+    for source in (folder, zipped(tmp_path / "a.zip", *members)):
+        lines, refused = read(source, limits=limits)
+        assert len(lines) < 3
+        assert told in refused[-1].rule
+
+
+def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "a.zip", ("x.jsonl", b"[]"))
+    data = bytearray(archive.read_bytes())
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + place] |= 1
+    archive.write_bytes(bytes(data))
+    assert read(archive)[1][0].rule == "must not be encrypted"
+
+
+def test_a_source_without_records_or_that_is_not_there_is_named(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    _, refused = read(tmp_path / "nowhere", empty, zipped(tmp_path / "a.zip"))
+    assert [one.rule for one in refused] == [
+        "there is no such file or folder",
+        "must hold records: files that end in .jsonl",
+        "must hold records: files that end in .jsonl",
+    ]
+
+
+def test_a_name_is_shown_without_what_it_would_do_to_a_terminal() -> None:
+    assert shown("a\x1b[31mb") == "'a\\x1b[31mb'"
+    assert shown("höhe.jsonl") == "höhe.jsonl"

@@ -1,0 +1,205 @@
+"""A fleet of three machines, from the split to the site: no cell missing, none twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import zipfile
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ivhl.bench import Request, cases_of_cells, make_settings
+from ivhl.bench.work import Shard
+from ivhl.fleet.bring import bring
+from ivhl.matrix.locks import lock_state
+from ivhl.matrix.project import load_project
+from ivhl.matrix.spec import load_matrix
+from ivhl.measure import runner
+from ivhl.pages.publish import publish
+from ivhl.records import Cell, to_json
+from ivhl.tracker.store import load_records
+from ivhl.workload import select_cases
+from tests.unit.fleet_project import (
+    CELLS,
+    WORKLOADS,
+    a_record,
+    commit,
+    machine,
+    make_fleet_project,
+    tree,
+    write_records,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ivhl.measure.runner import Run
+    from ivhl.records import RunRecord
+    from ivhl.workload import Case
+
+COUNT = 3
+EVERY = {
+    (f"py{python}-torch{torch}", case.name)
+    for python, torch in CELLS
+    for case in select_cases(WORKLOADS)
+}
+
+
+@dataclass
+class Meter:
+    """Stands for the harness: makes a record of a case, or is killed at it.
+
+    Attributes:
+        dies_after: How many cases it measures; then the machine goes down.
+    """
+
+    root: Path
+    measured: list[tuple[str, str, str]] = field(default_factory=list)
+    dies_after: int | None = None
+
+    def measure(self, run: Run, case: Case, *_: object) -> RunRecord:
+        """Return what ``ivhl.measure.runner.measure_case`` would."""
+        if self.dies_after is not None and len(self.measured) >= self.dies_after:
+            raise KeyboardInterrupt
+        self.measured.append((run.machine.name, run.cell.id, case.name))
+        record = a_record(
+            self.root,
+            run.machine.name,
+            minute=len(self.measured),
+            workload=case.workload.name,
+            variant=case.variant.name,
+            speedup=1.0 + len(self.measured),
+        )
+        # A record of this very code answers for its case when the machine goes on.
+        conditions = replace(record.conditions, instrument=runner.instrument())
+        return replace(record, commit=run.commit, cell=run.cell, conditions=conditions)
+
+
+def measure_share(root: Path, name: str, shard: Shard) -> None:
+    """Do on a machine what its bench sessions do, with real files and stand-ins for the cells."""
+    matrix = load_matrix(root / "envs" / "matrix.toml")
+    project = load_project(root)
+    for python in matrix.pythons:
+        request = Request(root=root, python=python, shard=shard, machine=name)
+        settings = make_settings(request, project, root / "results")
+        settings = replace(settings, machine=machine(name))
+        head = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True, text=True
+        ).stdout.strip()
+        share = cases_of_cells(request, matrix, settings.cases(), head)
+        for spec, cases in share.items():
+            sha = lock_state(root, spec).sha256
+            cell = Cell(id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=sha)
+            runner.run_cases(settings.run_in(cell, head), cases)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a project that knows from earlier records how long its cases take."""
+    root = tmp_path / "home"
+    root.mkdir()
+    make_fleet_project(root)
+    old = [
+        a_record(root, "old", python=python, torch=torch, workload="ops.one", duration_s=seconds)
+        for (python, torch), seconds in zip(CELLS, (40.0, 10.0, 20.0, 30.0), strict=True)
+    ]
+    write_records(root / "results", *old)
+    commit(root, "what an older machine measured")
+    return root
+
+
+def run_fleet(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Meter:
+    """Measure on three machines; the second one goes down half-way and is started again."""
+    meter = Meter(home)
+    monkeypatch.setattr(runner, "measure_case", meter.measure)
+    monkeypatch.setattr(runner, "make_seed", lambda *_: object())
+    for index in range(1, COUNT + 1):
+        root = folder / f"clone-{index}"
+        subprocess.run(["git", "clone", "-q", str(home), str(root)], check=True)
+        name, shard = f"machine-{index}", Shard(index, COUNT)
+        if index == 2:
+            meter.dies_after = len(meter.measured) + 2
+            with pytest.raises(KeyboardInterrupt):
+                measure_share(root, name, shard)
+            meter.dies_after = None
+            # It died while it was writing: half a record is on its disk.
+            last = max((root / "results" / name / "records").glob("*.jsonl"))
+            last.write_bytes(last.read_bytes() + b'{"aa":{"confid')
+        measure_share(root, name, shard)
+    return meter
+
+
+def artifacts(folder: Path) -> list[Path]:
+    """Return what the machines send: a folder, a zip as GitHub makes them, a bare file."""
+    one, two, three = (
+        folder / f"clone-{index}" / "results" / f"machine-{index}" for index in (1, 2, 3)
+    )
+    archive = folder / "records-machine-2.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for path in sorted(two.glob("records/*.jsonl")):
+            file.write(path, path.relative_to(two.parent))
+    bare = folder / "machine-3.jsonl"
+    bare.write_bytes(b"".join(path.read_bytes() for path in sorted(three.glob("records/*.jsonl"))))
+    return [one, archive, bare]
+
+
+def test_a_fleet_measures_all_of_it_once(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = run_fleet(home, tmp_path, monkeypatch)
+    counts = Counter((cell, case) for _, cell, case in meter.measured)
+    assert set(counts) == EVERY
+    assert set(counts.values()) == {1}
+    assert {name for name, *_ in meter.measured} == {"machine-1", "machine-2", "machine-3"}
+
+    one, archive, bare = artifacts(tmp_path)
+    trees: list[dict[str, bytes]] = []
+    for order in ([bare, one, archive], [archive, bare, one]):
+        results = tmp_path / f"results-{len(trees)}"
+        refused = [line for source in order for line in bring(home, [source], results).refused]
+        # Half a record is none, and is named; its case was measured again.
+        (half,) = refused
+        assert "records-machine-2.zip!machine-2/records/" in half.place
+        assert "Invalid JSON" in half.rule
+        trees.append(tree(results))
+    assert trees[0] == trees[1]
+
+    bring(home, [archive, one, bare, one], home / "results")
+    mine = [r for r in load_records(home / "results").records if r.machine.name != "old"]
+    found = Counter((r.cell.id, f"{r.workload}/{r.size}/{r.variant}") for r in mine)
+    assert set(found) == EVERY
+    assert set(found.values()) == {1}
+    files = (home / "results").glob("machine-*/records/*.jsonl")
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    assert len(lines) == len(EVERY) == len({to_json(record) for record in mine})
+
+    site = publish(home, home / "site")
+    assert site.problems == ()
+    rows = json.loads((site.output / "compatibility.json").read_text())
+    shown = Counter(
+        (row["cell"], f"{row['workload']}/{row['size']}/{row['variant']}")
+        for row in rows
+        if row["status"] != "not_run" and row["machine"] != "old"
+    )
+    assert shown == found
+    index = json.loads((site.output / "index.json").read_text())
+    assert {"machine-1", "machine-2", "machine-3"} <= set(index["machines"])
+    assert points(site.output) == len(EVERY)
+
+
+def points(site: Path) -> int:
+    """Return how many values asv's own graphs of the speedup have on the fleet's machines."""
+    graphs = [
+        path
+        for path in site.glob("graphs/**/compiled.Compiled.track_speedup.json")
+        if any(part.startswith("machine-machine") for part in path.parts)
+    ]
+    return sum(
+        value is not None
+        for path in graphs
+        for _, values in json.loads(path.read_text())
+        for value in (values if isinstance(values, list) else [values])
+    )

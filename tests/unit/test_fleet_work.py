@@ -1,0 +1,405 @@
+"""Work is split so that every case is measured once, and what is measured is not listed again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from io import StringIO
+from itertools import product
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asv.config import Config
+from asv.environment import iter_matrix
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner
+
+import ivhl.bench
+from ivhl.bench import Request, bench, cases_of_cells, make_settings, write_configuration
+from ivhl.bench.work import (
+    Shard,
+    Work,
+    leave_out_measured,
+    list_work,
+    parse_shard,
+    records_at,
+    take_shard,
+)
+from ivhl.cli import app
+from ivhl.errors import SpecError
+from ivhl.matrix.locks import lock_state, matrix_digest
+from ivhl.matrix.project import load_project
+from ivhl.matrix.spec import CellSpec, load_matrix
+from ivhl.workload import select_cases
+from tests.browser.project import git
+from tests.browser.synthetic import make_failure, make_record
+from tests.unit.fleet_project import (
+    CELLS,
+    WORKLOADS,
+    a_record,
+    commit,
+    lock_file,
+    make_fleet_project,
+    write_records,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ivhl.matrix.locks import LockState
+    from ivhl.measure.settings import Settings
+    from ivhl.records import RunRecord
+    from ivhl.workload import Case
+
+CASES = select_cases(WORKLOADS)
+SPECS = [CellSpec(python, torch) for python, torch in CELLS]
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("once")
+    make_fleet_project(folder)
+    return folder
+
+
+@pytest.fixture
+def root(made_once: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made_once, tmp_path / "project")
+
+
+def pieces(seconds: list[float]) -> list[Work]:
+    """Return that many pieces of work, in several cells."""
+    return [
+        Work(SPECS[n % len(SPECS)], f"w{n // len(SPECS)}", (CASES[0],), (time,))
+        for n, time in enumerate(seconds)
+    ]
+
+
+def names(work: tuple[Work, ...]) -> list[tuple[str, str]]:
+    return [(one.cell.id, one.workload) for one in work]
+
+
+TIMES = st.lists(st.floats(0, 1e4) | st.sampled_from([0.0, 1.0, 30.0]), max_size=40)
+
+
+@settings(max_examples=200, deadline=None)
+@given(seconds=TIMES, count=st.integers(1, 9))
+def test_every_case_is_in_exactly_one_share(seconds: list[float], count: int) -> None:
+    work = pieces(seconds)
+    shares = [take_shard(work, Shard(i, count)) for i in range(1, count + 1)]
+    found = [name for share in shares for name in names(share)]
+    assert sorted(found) == sorted(names(tuple(work)))
+    # What a list schedule of any order keeps (Graham 1966): nobody waits for a whole piece more.
+    longest = max(sum(one.total_s for one in share) for share in shares)
+    total, largest = sum(seconds), max(seconds, default=0.0)
+    assert longest <= (total / count + largest * (1 - 1 / count)) * (1 + 1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seconds=TIMES, count=st.integers(1, 5), data=st.data())
+def test_the_split_depends_on_nothing_but_the_work(
+    seconds: list[float], count: int, data: st.DataObject
+) -> None:
+    work = pieces(seconds)
+    shuffled = data.draw(st.permutations(work))
+    for index in range(1, count + 1):
+        share = take_shard(work, Shard(index, count))
+        assert set(names(share)) == set(names(take_shard(shuffled, Shard(index, count))))
+        assert list(share) == [one for one in work if one in share]
+
+
+@settings(max_examples=60, deadline=None)
+@given(seconds=st.lists(st.integers(1, 50), min_size=1, max_size=7), count=st.integers(2, 3))
+def test_shares_are_as_even_as_longest_first_makes_them(seconds: list[int], count: int) -> None:
+    work = pieces([float(s) for s in seconds])
+    longest = max(
+        sum(one.total_s for one in take_shard(work, Shard(i, count))) for i in range(1, count + 1)
+    )
+    best = min(
+        max(sum(s for s, k in zip(seconds, where, strict=True) if k == i) for i in range(count))
+        for where in product(range(count), repeat=len(seconds))
+    )
+    assert longest <= best * (4 / 3 - 1 / (3 * count)) + 1e-9
+
+
+@pytest.mark.parametrize("text", ["", "1", "0/3", "4/3", "-1/3", "1/0", "1/3/5", "a/b", "1 /3"])
+def test_a_share_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="must be I/N with I from 1 to N") as error:
+        parse_shard(text)
+    assert repr(text) in str(error.value)
+    assert "--shard 2/3" in error.value.hint
+    assert parse_shard("2/3") == Shard(2, 3)
+
+
+def estimates(records: list[RunRecord], **kind: Any) -> dict[tuple[str, str], float]:  # noqa: ANN401
+    about: dict[str, Any] = {"device": "cpu", "quick": False}
+    work = list_work(SPECS, CASES, records, **about | kind)
+    return {
+        (one.cell.id, case.name): seconds
+        for one in work
+        for case, seconds in zip(one.cases, one.seconds, strict=True)
+    }
+
+
+def took(seconds: float, torch: str = "2.6.0", **changes: Any) -> RunRecord:  # noqa: ANN401
+    about: dict[str, Any] = {"workload": "ops.one", "variant": "a", "python": "3.12"}
+    return make_record(duration_s=seconds, torch=torch, **about | changes)
+
+
+def test_without_records_all_weigh_the_same() -> None:
+    assert set(estimates([]).values()) == {1.0}
+    assert len(estimates([])) == len(SPECS) * len(CASES)
+
+
+def test_an_estimate_is_of_the_cell_then_the_case_then_anything() -> None:
+    found = estimates([took(10.0), took(30.0), took(50.0, "2.5.1"), took(7.0, variant="b")])
+    one = "ops.one/small/a"
+    assert found["py3.12-torch2.6.0", one] == 20.0
+    assert found["py3.12-torch2.5.1", one] == 50.0
+    assert found["py3.13-torch2.6.0", one] == 30.0
+    assert found["py3.13-torch2.6.0", "ops.one/small/b"] == 7.0
+    assert found["py3.13-torch2.6.0", "ops.two/small/a"] == 20.0
+
+
+def test_quick_records_count_only_for_quick_runs_or_alone() -> None:
+    full = took(100.0)
+    quick = replace(took(10.0), conditions=replace(full.conditions, quick=True))
+    card = replace(took(1.0), conditions=replace(full.conditions, device="cuda NVIDIA H200"))
+    where = ("py3.12-torch2.6.0", "ops.one/small/a")
+    assert estimates([full, quick, card])[where] == 100.0
+    assert estimates([full, quick, card], quick=True)[where] == 10.0
+    assert estimates([quick])[where] == 10.0
+
+
+def test_a_cell_that_could_not_be_made_is_not_free_but_one_that_does_not_exist_is() -> None:
+    where = ("py3.12-torch2.6.0", "ops.one/small/a")
+    about: dict[str, Any] = {"workload": "ops.one", "variant": "a", "duration_s": 0.0}
+    broken = make_failure("environment", phase="environment", **about)
+    assert estimates([broken, took(9.0, "2.5.1")])[where] == 9.0
+    gone = make_failure("unavailable", phase="environment", **about)
+    assert estimates([gone, took(9.0, "2.5.1")])[where] == 0.0
+
+
+def test_the_split_is_that_of_the_commit_whatever_was_measured_since(root: Path) -> None:
+    records = [
+        a_record(root, python=python, torch=torch, workload=workload, duration_s=seconds)
+        for (python, torch), seconds in zip(CELLS, (50.0, 5.0, 20.0, 1.0), strict=True)
+        for workload in ("ops.one", "ops.two")
+    ]
+    write_records(root / "results", *records)
+    at = commit(root, "records")
+    assert len(records_at(root, at)) == len(records)
+
+    def shares() -> list[dict[CellSpec, tuple[str, ...]]]:
+        matrix = load_matrix(root / "envs" / "matrix.toml")
+        found = []
+        for index in (1, 2, 3):
+            share: dict[CellSpec, tuple[str, ...]] = {}
+            for python in ("3.12", "3.13"):
+                request = Request(root=root, python=python, shard=Shard(index, 3))
+                mine = cases_of_cells(request, matrix, CASES, at)
+                share |= {cell: tuple(case.name for case in of) for cell, of in mine.items()}
+            found.append(share)
+        return found
+
+    before = shares()
+    every = sorted((cell.id, name) for one in before for cell, of in one.items() for name in of)
+    assert every == sorted((cell.id, case.name) for cell in SPECS for case in CASES)
+    write_records(root / "results", *(replace(record, duration_s=999.0) for record in records[:3]))
+    assert shares() == before
+    runner = CliRunner()
+    listed = []
+    for index in (1, 2, 3):
+        arguments = ["matrix", "list", "--json", "--shard", f"{index}/3", "--commit", at]
+        listed.append(json.loads(invoke(root, runner, *arguments)))
+    assert [{row["id"]: tuple(row["cases"]) for row in rows} for rows in listed] == [
+        {cell.id: of for cell, of in share.items()} for share in before
+    ]
+
+
+def test_bench_measures_its_share_and_nothing_else(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def run_asv(
+        settings: Settings, locks: Sequence[LockState], cases: Sequence[Case], **_: object
+    ) -> tuple[str, ...]:
+        # What the cells of this asv run would measure, and asv would read.
+        assert {case.name for case in settings.cases()} == {case.name for case in cases}
+        asked.extend((lock.cell.id, case.name) for lock in locks for case in cases)
+        return ()
+
+    monkeypatch.setattr(ivhl.bench, "run_asv", run_asv)
+    monkeypatch.setattr(ivhl.bench, "save_machine", lambda _: None)
+    monkeypatch.setattr(ivhl.bench, "find_interpreter", lambda *_: SimpleNamespace(path="python"))
+    times = zip(CELLS, (5.0, 5.0, 500.0, 5.0), strict=True)
+    records = [
+        a_record(root, python=python, torch=torch, workload="ops.two", duration_s=seconds)
+        for (python, torch), seconds in times
+    ]
+    write_records(root / "results", *records)
+    commit(root, "records")
+    sizes = []
+    for index, python in product((1, 2, 3), ("3.12", "3.13")):
+        request = Request(root=root, python=python, shard=Shard(index, 3), machine=f"m{index}")
+        done = bench(request, Console(file=StringIO()))
+        sizes.append(len(done.cells))
+    every = sorted((cell.id, case.name) for cell in SPECS for case in CASES)
+    assert sorted(asked) == every
+    assert 0 in sizes  # the slow one fills a share, so its machine has no work in 3.12
+    asked.clear()
+    for python in ("3.12", "3.13"):
+        bench(Request(root=root, python=python, machine="m"), Console(file=StringIO()))
+    assert sorted(asked) == every
+
+
+def test_on_a_card_asv_keeps_results_of_their_own(root: Path) -> None:
+    request = Request(root=root, python="3.12", device="cuda", machine="m")
+    results = make_settings(request, load_project(root), root / "results")
+    (root / ".asv").mkdir()
+    lock = lock_state(root, SPECS[0])
+    for device, variables in (("cuda", {"IVHL_DEVICE": "cuda"}), ("cpu", {})):
+        path = write_configuration(root, replace(results, device=device), [lock])
+        conf = Config.load(str(path))
+        (cell,) = iter_matrix("locked", conf.pythons, conf)
+        found = {key: value for (kind, key), value in cell.items() if kind == "env_nobuild"}
+        assert found == variables
+
+
+def invoke(root: Path, runner: CliRunner, *arguments: str) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        return runner.invoke(app, arguments, catch_exceptions=False).stdout
+
+
+def test_a_commit_without_results_has_no_records(root: Path) -> None:
+    assert records_at(root, git(root, "rev-parse", "HEAD")) == ()
+    with pytest.raises(SpecError, match="git ls-tree failed"):
+        records_at(root, "f" * 40)
+
+
+def test_only_a_final_record_as_things_are_now_answers(root: Path) -> None:
+    here = a_record(root)
+    spec = SPECS[1]
+    work = list_work([spec], [CASES[0]], [], device="cpu", quick=False)
+
+    def stale(*records: RunRecord, machine: str | None = None) -> bool:
+        locks = {spec.id: here.cell.lock_sha256}
+        left = leave_out_measured(
+            work, records, locks=locks, commits={here.commit}, device="cpu", machine=machine
+        )
+        return left == work
+
+    about = {name: getattr(here, name) for name in ("commit", "cell", "workload_version")}
+    about |= {"workload": "ops.one", "variant": "a", "machine": here.machine}
+    killed = make_failure("crash", exception="SIGKILL", **about)
+    gate = make_failure("support_gate", **about)
+    later = "2026-11-21T00:00:00+00:00"
+    assert stale()
+    assert not stale(here)
+    assert not stale(here, machine="box")
+    assert stale(here, machine="other")
+    assert stale(replace(here, commit="e" * 40))
+    assert stale(replace(here, workload_version=1))
+    assert stale(replace(here, cell=replace(here.cell, lock_sha256="0" * 64)))
+    assert stale(replace(here, cell=replace(here.cell, lock_sha256=None)))
+    assert stale(replace(here, conditions=replace(here.conditions, device="cuda X")))
+    assert stale(make_failure("timeout", **about))
+    assert not stale(gate)
+    assert stale(here, replace(killed, recorded_at=later))
+    assert not stale(
+        replace(killed, recorded_at=here.recorded_at), replace(here, recorded_at=later)
+    )
+    assert not stale(here, replace(killed, recorded_at=later, machine=a_record(root, "b").machine))
+
+
+def test_a_job_per_stale_cell_for_github(root: Path) -> None:
+    runner = CliRunner()
+    github = ["matrix", "list", "--format", "github", "--stale"]
+    text = invoke(root, runner, *github)
+    assert text.count("\n") == 1
+    assert json.loads(text)["include"][0] == {
+        "cell": "py3.12-torch2.5.1",
+        "python": "3.12",
+        "torch": "2.5.1",
+        "arguments": "--torch 2.5.1",
+    }
+    assert len(json.loads(text)["include"]) == len(CELLS)
+    measured = [
+        a_record(
+            root,
+            python=python,
+            torch=torch,
+            workload=case.workload.name,
+            variant=case.variant.name,
+        )
+        for python, torch in CELLS[:2]
+        for case in CASES
+        if (torch, case.workload.name) != ("2.6.0", "ops.two")
+    ]
+    write_records(root / "results", *measured)
+    commit(root, "records, and nothing else: the code is that of its parent")
+    include = json.loads(invoke(root, runner, *github))["include"]
+    assert [(job["cell"], job["arguments"]) for job in include] == [
+        ("py3.12-torch2.6.0", "--torch 2.6.0 --workload ops.two"),
+        ("py3.13-torch2.5.1", "--torch 2.5.1"),
+        ("py3.13-torch2.6.0", "--torch 2.6.0"),
+    ]
+    (only,) = json.loads(invoke(root, runner, *github, "--python", "3.12"))["include"]
+    assert only["cell"] == "py3.12-torch2.6.0"
+    (root / "code.py").write_text("new")
+    commit(root, "code")
+    assert len(json.loads(invoke(root, runner, *github))["include"]) == len(CELLS)
+
+
+def test_what_cannot_be_installed_is_no_job(root: Path) -> None:
+    path = lock_file(root, "3.13", "2.5.1")
+    path.unlink()
+    matrix = load_matrix(root / "envs" / "matrix.toml")
+    digest = matrix_digest(matrix, CellSpec("3.13", "2.5.1"))
+    reason = path.with_name(f"{path.stem}.unavailable.txt")
+    reason.write_text(f"# Matrix digest: {digest}\n\nno wheels\n")
+    github = ["matrix", "list", "--format", "github"]
+    jobs = json.loads(invoke(root, CliRunner(), *github))["include"]
+    assert [job["cell"] for job in jobs] == [
+        f"py{python}-torch{torch}"
+        for python, torch in CELLS
+        if (python, torch) != ("3.13", "2.5.1")
+    ]
+
+
+def test_nothing_to_do_is_an_empty_matrix(root: Path) -> None:
+    write_records(
+        root / "results",
+        *(
+            a_record(
+                root, python=python, torch=torch, workload=case.workload.name,
+                variant=case.variant.name,
+            )
+            for python, torch in CELLS
+            for case in CASES
+        ),
+    )  # fmt: skip
+    runner = CliRunner()
+    text = invoke(root, runner, "matrix", "list", "--format", "github", "--stale")
+    assert text == '{"include":[]}\n'
+    assert "no cells" in invoke(root, runner, "matrix", "list", "--stale")
+
+
+def test_more_jobs_than_github_starts_are_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ivhl.cli.matrix._GITHUB_JOBS", 3)
+    with pytest.raises(SpecError, match=r"may have 3 jobs \(got 4\)"):
+        invoke(root, CliRunner(), "matrix", "list", "--format", "github")
+
+
+def test_people_see_how_many_cases_a_cell_has(root: Path) -> None:
+    text = invoke(root, CliRunner(), "matrix", "list", "--shard", "1/1")
+    assert "4: ops.one, ops.two, ops.three" in text
