@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning")
 
 TOLERANCE = 1e-12
-PAIRS = [(1, 1), (8, 8), (6, 8), (6, 6)]
+PAIRS = [[1, 1], [8, 8], [6, 8], [6, 6]]
 ROTATIONS = range(20)
 
 
@@ -189,24 +189,34 @@ def test_defect_forces_on_symmetric_methane_are_what_rounding_makes_them() -> No
     assert max(on_carbon) > 0.05  # symmetry wants zero
 
 
-@pytest.mark.parametrize("pair", PAIRS)
-def test_defect_energy_jumps_at_the_cutoff_where_that_of_painn_does_not(
-    pair: tuple[int, int],
-) -> None:
-    def jump(model: Callable[..., torch.Tensor], weights: dict[str, Any]) -> float:
-        inside, outside = (
-            model(
-                weights,
-                torch.tensor(pair),
-                torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, d]], dtype=torch.float64),
-            )
-            for d in (CUTOFF - 1e-6, CUTOFF + 1e-6)
+def jump(model: Callable[..., torch.Tensor], weights: dict[str, Any], pair: list[int]) -> float:
+    """Return by how many eV the energy changes within 2e-6 Å about the cutoff."""
+    inside, outside = (
+        model(
+            weights,
+            torch.tensor(pair),
+            torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, d]], dtype=torch.float64),
         )
-        return abs(float(inside - outside))
+        for d in (CUTOFF - 1e-6, CUTOFF + 1e-6)
+    )
+    return abs(float(inside - outside))
 
-    assert jump(energy, parameters()) > 0.01
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_defect_energy_jumps_at_the_cutoff_where_that_of_painn_does_not(pair: list[int]) -> None:
+    assert jump(energy, parameters(), pair) > 0.01
     smooth = painn.make_parameters(torch.Generator().manual_seed(0))
-    assert jump(painn.energy, smooth) < 1e-9
+    assert jump(painn.energy, smooth, pair) < 1e-9
+
+
+@pytest.mark.parametrize("model", [energy, energy_all_pairs])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_the_jump_is_that_of_the_biases(
+    model: Callable[..., torch.Tensor], pair: list[int]
+) -> None:
+    none = {"filter_b1": torch.zeros(128).double(), "filter_b2": torch.zeros(384).double()}
+    without = parameters() | {"layers": [p | none for p in parameters()["layers"]]}
+    assert jump(model, without, pair) < 1e-9
 
 
 def test_the_originals_weights_come_back() -> None:
