@@ -898,15 +898,16 @@ def _compiled_strang(
     return make_condensate_strang(_compiler, rank=rank)
 
 
-def _check(phi: torch.Tensor, rank: int, **parameters: float) -> None:
+def _check(phi: torch.Tensor, rank: int, **parameters: object) -> None:
     if phi.dtype not in (torch.complex64, torch.complex128):
         raise ValueError(f"phi must be complex64 or complex128, got {phi.dtype}")
     if not 1 <= phi.ndim <= MAX_AXES:
         raise ValueError(f"phi must have 1 to {MAX_AXES} axes, got shape {list(phi.shape)}")
     _check_whole("rank", rank, at_least=2)
     for name, value in parameters.items():
-        if not math.isfinite(value):
-            raise ValueError(f"{name} must be finite, got {value}")
+        # A tensor would be a key of the caches below, which do not see it change.
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ValueError(f"{name} must be a finite Python number, got {value!r}")
 
 
 def _check_whole(name: str, value: object, *, at_least: int) -> None:

@@ -43,8 +43,7 @@ def compute_field_superposition(  # noqa: PLR0917  (the signature is iVHL's)
     ``psi_n = sum_m A_m exp(i (k d_nm + w_m t + p_m)) / d_nm``, where ``d_nm`` is the distance from
     source to point, regularised. No array of shape ``[n_points, n_sources]`` is made. Numbers of
     points and sources, time and wave number may change from call to call without a recompile,
-    except that a single source has code of its own, and so have three, if they come first (Dynamo
-    takes equal sizes for the same size). Gradients flow to every tensor.
+    except that a single source has code of its own. Gradients flow to every tensor.
 
     Args:
         grid_points: Points, shape ``[n_points, 3]``, in units of length, float32 or float64.

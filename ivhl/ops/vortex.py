@@ -28,8 +28,7 @@ def compute_vortex_field(
 
     ``psi(r) = prod_v tanh(|D_v| / a) exp(i q_v theta_v)`` with ``D_v = r - r_v`` and ``theta_v =
     atan2(D_v.y, D_v.x)``. Numbers of points and vortices, charges and core radius may change from
-    call to call without a recompile, except that a single vortex has code of its own, and so have
-    three, if they come first (Dynamo takes equal sizes for the same size).
+    call to call without a recompile, except that a single vortex has code of its own.
 
     The angles are added before one cosine and sine are taken. So whole and other charges cost the
     same, nobody has to look at the charges, which would wait for a GPU, and they have a gradient.

@@ -539,8 +539,10 @@ OPERATIONS: dict[str, Evolve] = {
         (FIELD[None], {}, r"phi must have 1 to 3 axes, got shape \[1, 4, 4, 4\]"),
         (FIELD, {"rank": 1}, r"rank must be a whole number of at least 2, got 1"),
         (FIELD, {"rank": 2.5}, r"rank must be a whole number of at least 2, got 2.5"),
-        (FIELD, {"mass_sq": math.nan}, r"mass_sq must be finite, got nan"),
-        (FIELD, {"lambda_coupling": -math.inf}, r"lambda_coupling must be finite, got -inf"),
+        (FIELD, {"mass_sq": math.nan}, r"mass_sq must be a finite Python number, got nan"),
+        (FIELD, {"mass_sq": torch.tensor(1.0)}, r"mass_sq must be .* number, got tensor\(1\.\)"),
+        (FIELD, {"lambda_coupling": -math.inf}, r"lambda_coupling must be .* got -inf"),
+        (FIELD, {"lambda_coupling": 1j}, r"lambda_coupling must be .* got 1j"),
     ],
 )
 def test_wrong_inputs_are_named(
@@ -552,7 +554,7 @@ def test_wrong_inputs_are_named(
 
 def test_wrong_steps_are_named() -> None:
     for evolve in (evolve_condensate_euler, evolve_condensate_gp):
-        with pytest.raises(ValueError, match=r"dt must be finite, got inf"):
+        with pytest.raises(ValueError, match=r"dt must be a finite Python number, got inf"):
             evolve(FIELD, math.inf, M2, LAM)
     with pytest.raises(ValueError, match=r"n_steps must be a whole number of at least 1, got 0"):
         evolve_condensate_gp(FIELD, 0.1, M2, LAM, n_steps=0)
