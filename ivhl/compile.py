@@ -303,6 +303,10 @@ def _wrap(decorated: _Function[P, R]) -> Callable[P, R]:
         entry = ready.get(setting) or decorated.find(setting, args, kwargs)
         if _on_start not in entry.starts:
             _observe()  # torch._dynamo.reset() forgets who observes
+        for one in args:
+            if isinstance(one, torch.Tensor) and one.is_neg():
+                args = tuple(map(_with_sign, args))  # type: ignore[assignment]
+                break
         try:
             return entry.run(*args, **kwargs)
         except Exception as error:
@@ -456,6 +460,15 @@ class _Function(Generic[P, R]):
 
 _functions: weakref.WeakValueDictionary[int, _Function[..., Any]] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
+
+
+def _with_sign(one: object) -> object:
+    """Return a tensor whose sign is in its numbers.
+
+    The imaginary part of a conjugate is a view with a bit for the sign, and Inductor, up to 2.15 at
+    least, overlooks the bit (pytorch/pytorch#145093).
+    """
+    return one.resolve_neg() if isinstance(one, torch.Tensor) else one
 
 
 def _has_gpu() -> bool:

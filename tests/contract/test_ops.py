@@ -229,3 +229,13 @@ def test_public_gradient_of_the_stencil_is_that_of_the_transforms(dtype: torch.d
         slopes.append(slope)
     close = 1e-5 if dtype == torch.complex64 else 1e-12
     torch.testing.assert_close(*slopes, rtol=0.0, atol=close)
+
+
+def test_a_view_with_its_sign_in_a_bit_keeps_its_sign() -> None:
+    torch._dynamo.reset()
+    grid_points, sources, frequencies, amplitudes, phases = CASES["field"][2]
+    negated = torch.complex(amplitudes, -amplitudes).conj().imag
+    assert negated.is_neg()
+    assert torch.equal(negated, amplitudes)
+    inputs = (grid_points, sources, frequencies, negated, phases)
+    torch.testing.assert_close(ops.compute_field_superposition(*inputs), field_at_rest(*inputs))
