@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ivhl.mlff.painn import Parameters
     from ivhl.train.plans import Job
 
+SEED = 1  # of the shipped weights
 CARD = Path("docs/model-card.md")
 WEIGHTS = Path("ivhl/mlff/weights/painn_gfn2.pt")
 SAMPLES = Path("tests/unit/painn_gfn2_held_back.json")
@@ -38,17 +39,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     run(
         job,
         cache=arguments.cache,
-        out=arguments.out,
+        out=arguments.out or (arguments.cache / "quick" if arguments.quick else Path()),
         compiled=not arguments.eager,
-        command=" ".join(["nox -s train-mlff", *(["--", *argv] if argv else [])]),
+        command=quoted(arguments),
     )
     return 0
+
+
+def quoted(arguments: argparse.Namespace) -> str:
+    """Return the command as another machine would repeat it: without folders of this one."""
+    said = [
+        *([f"--seed {arguments.seed}"] if arguments.seed != SEED else []),
+        *(["--quick"] if arguments.quick else []),
+        *(["--eager"] if arguments.eager else []),
+    ]
+    return " ".join(["nox -s train-mlff", *(["--", *said] if said else [])])
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the argument parser."""
     p = argparse.ArgumentParser(prog="python -m ivhl.train", description=__doc__)
-    p.add_argument("--seed", type=int, default=1, help="of labels, weights and order (default: 1)")
+    p.add_argument(
+        "--seed",
+        type=int,
+        default=SEED,
+        help="of labels, weights and order (default: %(default)s)",
+    )
     p.add_argument(
         "--cache",
         type=Path,
@@ -59,9 +75,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--out",
         type=Path,
-        default=Path(),
         metavar="DIR",
-        help="checkout whose weights, model card and test frames are written (default: this one)",
+        help="checkout whose weights, model card and test frames are written (default: this one; "
+        "with --quick a folder within --cache)",
     )
     p.add_argument("--quick", action="store_true", help="seconds instead of an hour; for tests")
     p.add_argument("--eager", action="store_true", help="compile nothing; three times as long")

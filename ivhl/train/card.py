@@ -36,15 +36,17 @@ N_SAMPLES: Final = 2
 def write_card(path: Path, figures: str) -> None:
     """Replace the figures in a model card; what people wrote around them stays.
 
+    Where there is no card, the figures become one.
+
     Raises:
         ValueError: If the two marks are not there, each on a line of its own.
     """
-    lines = path.read_text(encoding="utf-8").split("\n")
+    text = path.read_text(encoding="utf-8") if path.is_file() else f"{BEGIN}\n{END}\n"
+    lines = text.split("\n")
     if lines.count(BEGIN) != 1 or lines.count(END) != 1 or lines.index(BEGIN) > lines.index(END):
         raise ValueError(f"{path} must have the lines {BEGIN!r} and {END!r}, in this order")
     before, after = lines[: lines.index(BEGIN) + 1], lines[lines.index(END) :]
-    text = "\n".join([*before, "", figures.strip("\n"), "", *after])
-    path.write_text(text, encoding="utf-8")
+    path.write_text("\n".join([*before, "", figures.strip("\n"), "", *after]), encoding="utf-8")
 
 
 def figures_of(

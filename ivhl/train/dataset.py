@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ivhl.train.geometries import Family
+    from ivhl.train.subjects import Family
 
     Array = NDArray[np.float64]
     Part = Literal["train", "validation", "held back"]

@@ -1,15 +1,11 @@
-"""Geometries of a molecule: near its minimum, distorted, and as it moves.
-
-A family is one way to make geometries, and a trajectory a row of them that belong together:
-snapshots of one run of molecular dynamics, or draws with one generator.
-"""
+"""Geometries of a molecule: near its minimum, distorted, and as it moves."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from ase.build import molecule
@@ -17,6 +13,7 @@ from ase.optimize import BFGS
 from tblite.ase import TBLite
 
 from ivhl.train.dynamics import ACCELERATION, BOLTZMANN, run_langevin
+from ivhl.train.subjects import Family
 from ivhl.train.xtb import METHOD, label
 
 if TYPE_CHECKING:
@@ -37,34 +34,6 @@ STEPS_BEFORE: Final = 200  # 100 fs, from a draw of the normal modes to the real
 STEPS_BETWEEN: Final = 40  # 20 fs, two periods of the stretching of C-H
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One way to make geometries.
-
-    Attributes:
-        name: As it appears in the model card.
-        kind: ``dynamics`` is Langevin dynamics; ``modes`` draws normal modes, classically;
-            ``noise`` moves every coordinate; ``scale`` makes the molecule larger or smaller, and
-            adds a little noise.
-        amount: K for the first two, the standard deviation in Å for ``noise``, and the largest
-            relative change for ``scale``.
-    """
-
-    name: str
-    kind: Literal["dynamics", "modes", "noise", "scale"]
-    amount: float
-
-
-FAMILIES: Final = (
-    Family("MD 300 K", "dynamics", 300.0),
-    Family("MD 600 K", "dynamics", 600.0),
-    Family("MD 1200 K", "dynamics", 1200.0),
-    Family("modes 600 K", "modes", 600.0),
-    Family("modes 2000 K", "modes", 2000.0),
-    Family("noise 0.04 Å", "noise", 0.04),
-    Family("noise 0.08 Å", "noise", 0.08),
-    Family("scale 10 %", "scale", 0.1),
-)
 SCALE_NOISE: Final = 0.02  # Å
 
 

@@ -8,8 +8,7 @@ from typing import Final
 
 from ivhl.train.dataset import Plan
 from ivhl.train.fit import Recipe
-from ivhl.train.geometries import FAMILIES
-from ivhl.train.molecules import TRAINED, UNSEEN
+from ivhl.train.subjects import FAMILIES, TRAINED, UNSEEN
 
 # Raised when ``ivhl.train`` makes other labels from the same plan.
 LABELS_VERSION: Final = "1"
