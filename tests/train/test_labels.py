@@ -14,6 +14,11 @@ from ivhl.train.geometries import SPEED_OF_LIGHT, find_minimum, make_trajectory
 from ivhl.train.subjects import FAMILIES, TRAINED, UNSEEN
 from ivhl.train.xtb import label
 
+# ase sets shapes as NumPy 2.5 no longer likes it.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Setting the shape on a NumPy array:DeprecationWarning"
+)
+
 KINDS = {family.kind: family for family in reversed(FAMILIES)}
 SHAKE = 0.05  # Å
 

@@ -21,6 +21,11 @@ from ivhl.train.fit import leaves_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+# ase sets shapes as NumPy 2.5 no longer likes it.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Setting the shape on a NumPy array:DeprecationWarning"
+)
+
 ARGUMENTS = ["--quick", "--eager", "--seed", "7"]
 
 
