@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:Setting the shape on a NumPy array:DeprecationWarning"
 )
 
-KINDS = {family.kind: family for family in reversed(FAMILIES)}
+KINDS = {str(family.kind): family for family in reversed(FAMILIES)}
 SHAKE = 0.05  # Å
 
 

@@ -16,7 +16,7 @@ from ivhl.train import __main__ as command
 from ivhl.train.__main__ import CARD, SAMPLES, WEIGHTS, main
 from ivhl.train.card import BEGIN, END
 from ivhl.train.dataset import load_labelled
-from ivhl.train.fit import leaves_of
+from ivhl.train.fit import leaves_of, train
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,6 @@ def test_a_run_that_was_stopped_goes_on_and_ends_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = run(tmp_path / "a")
-    train = command.train
 
     def stopped(*arguments: object, **named: object) -> object:
         def stop(epoch: int, _: object) -> None:
