@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
+
+pytest.importorskip("tblite", reason="tblite and ase are only in envs/train/")
+import numpy as np
 from ase.build import molecule
 from tblite.ase import TBLite
 

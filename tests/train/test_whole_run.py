@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
+
+pytest.importorskip("tblite", reason="tblite and ase are only in envs/train/")
+import numpy as np
 import torch
 
 from ivhl.mlff.batch import batch_energies_forces
