@@ -138,14 +138,6 @@ def test_figures_are_those_of_the_frames_that_were_held_back(
         learning_rate=1e-3,
         ema_decay=0.9,
     )
-        seed=1,
-        n_epochs=2,
-        n_horizon=2,
-        n_cooling=1,
-        batch_size=4,
-        learning_rate=1e-3,
-        ema_decay=0.9,
-    )
     job = Job(plan=plan, trained=("H2", "H2O"), unseen=("O2",), recipe=recipe)
     right, wrong = make_frames("H2", [1, 1]), make_frames("H2O", [8, 1, 1], off=0.004)
     # Errors of frames that were trained on are in no table.
