@@ -39,7 +39,15 @@ def full_job(seed: int) -> Job:
         ),
         trained=TRAINED,
         unseen=UNSEEN,
-        recipe=Recipe(seed=seed, n_epochs=75, batch_size=16, learning_rate=1e-3, ema_decay=0.999),
+        recipe=Recipe(
+            seed=seed,
+            n_epochs=55,
+            n_horizon=75,
+            n_cooling=20,
+            batch_size=16,
+            learning_rate=1e-3,
+            ema_decay=0.999,
+        ),
     )
 
 
