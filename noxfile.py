@@ -49,10 +49,10 @@ def install_cell(session: nox.Session, release: str) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run every check there is: lint, types, unit, contract, end to end, browser."""
+    """Run every check there is: lint, types, unit, calculator, contract, end to end, browser."""
     # Of a parametrised session, notify() takes only the one that is named.
     contracts = [f"contract(torch={release!r})" for release in RELEASES]
-    for name in ("lint", "types", "unit", *contracts, "e2e", "browser"):
+    for name in ("lint", "types", "unit", "calculator", *contracts, "e2e", "browser"):
         session.notify(name)
 
 
@@ -78,6 +78,15 @@ def unit(session: nox.Session) -> None:
     """Run the unit tests beside the newest PyTorch of the default tier."""
     install_cell(session, RELEASES[-1])
     session.run("pytest", "tests/unit", *session.posargs)
+
+
+@nox.session(venv_backend="uv", python=NEWEST_PYTHON)
+def calculator(session: nox.Session) -> None:
+    """Run the tests of the ASE calculator, with the extra that it needs and no cell has."""
+    install_cell(session, RELEASES[-1])
+    lock = f"envs/locks/py{session.python}-torch{RELEASES[-1]}.txt"
+    session.install("--constraint", lock, "-e", ".[ase]")
+    session.run("pytest", "tests/unit/test_mlff_calculator.py", *session.posargs)
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON)

@@ -112,6 +112,35 @@ def test_pads_may_stand_anywhere(model: Model, order: list[int]) -> None:
 
 
 @models
+@pytest.mark.parametrize("sign", [1.0, -1.0], ids=["rotation", "reflection"])
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 10_000))
+def test_energy_is_invariant_and_forces_turn_along(model: Model, sign: float, seed: int) -> None:
+    _, numbers, positions = mixed_batch()
+    energies, forces = model(parameters(), numbers, positions)
+    generator = torch.Generator().manual_seed(seed)
+    q = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=generator))[0]
+    q = q * sign * torch.linalg.det(q).sign()
+    # Each molecule moves by itself
+    shift = torch.randn(3, 1, 3, dtype=torch.float64, generator=generator)
+    other_energies, other_forces = model(parameters(), numbers, positions @ q + shift)
+    assert_near(other_energies, energies, TOLERANCE)
+    assert_near(other_forces, forces @ q, TOLERANCE)
+
+
+@models
+def test_energy_and_forces_vanish_smoothly_at_the_cutoff(model: Model) -> None:
+    distances = painn.CUTOFF + torch.tensor([1e-6, -1e-6, -1e-3], dtype=torch.float64)
+    positions = torch.zeros(3, 2, 3, dtype=torch.float64)
+    positions[:, 1, 2] = distances
+    energies, forces = model(parameters(), torch.tensor([[6, 8]]).repeat(3, 1), positions)
+    assert float(forces[0].abs().max()) == 0.0
+    assert_near(energies[1], energies[0], 1e-10)
+    assert_near(forces[1], forces[0], 1e-4)
+    assert_near(energies[2], energies[0], 1e-4)
+
+
+@models
 def test_a_row_without_atoms_is_zero(model: Model) -> None:
     numbers, positions = make_molecule("H2O")
     two = torch.stack((numbers, torch.zeros_like(numbers)))

@@ -1,0 +1,338 @@
+"""PaiNN as a calculator of ASE: energy, forces and stress of ``ase.Atoms``.
+
+This module alone of ``ivhl.mlff`` needs ase and vesin: ``pip install 'ivhl[ase]'``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import torch
+from ase.calculators.calculator import Calculator, all_changes
+from ase.data import chemical_symbols
+from vesin import NeighborList
+
+from ivhl.compile import MODES, compile_report, get_compiled
+from ivhl.device import get_device
+from ivhl.mlff.batch import (
+    BUCKETS,
+    batch_energies_forces,
+    batch_energies_forces_one_graph,
+    bucket_of,
+    pad_molecules,
+)
+from ivhl.mlff.edges import edge_energies_forces, edge_energies_forces_one_graph, stress_of
+from ivhl.mlff.painn import CUTOFF, Parameters
+from ivhl.mlff.parameters import (
+    REFERENCE_ENERGIES,
+    add_reference_energies,
+    cast_parameters,
+    check_parameters,
+    list_known_elements,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ase import Atoms
+
+    from ivhl.compile import Mode
+
+    Results = dict[str, Any]
+
+MIN_DISTANCE: Final = 1e-3  # Å; nearer atoms are one atom that was entered twice
+MIN_SKEWNESS: Final = 1e-6  # volume of the cell over that of a box with the same edges
+
+
+class PaiNNCalculator(Calculator):
+    """PaiNN for ASE: energy and free energy in eV, forces in eV/Å, stress in eV/Å³.
+
+    A molecule of up to 64 atoms is a dense square of pairs, anything larger or periodic a list of
+    edges with vesin's neighbour list; both are the same model. Nothing is computed again unless
+    positions, numbers, cell or periodicity have changed. The stress is there where a direction is
+    periodic and the cell has a volume, and is per that volume.
+
+    Compiled, a molecule is padded to a bucket of ``ivhl.mlff.batch.BUCKETS``, each of which is one
+    graph for all molecules and all calculators of this dtype, device and mode; lists of edges are
+    one graph for all lengths. Where compiling fails, it runs eagerly and warns
+    (``ivhl.compile``).
+
+    Args:
+        parameters: Weights, as ``painn.make_parameters`` makes them; default: the trained ones.
+        compile: ``False`` runs eagerly: the first answer is there at once. ``True`` compiles, at
+            the first call for each bucket, in the mode for the device; or the name of a mode of
+            ``ivhl.compile.MODES``.
+        device: Where to compute; default: ``ivhl.device.get_device()``.
+        dtype: Precision of the network. Reference energies are added in float64.
+
+    Raises:
+        ValueError: If the weights are those of another model, or ``compile`` or ``dtype`` is not
+            understood. From a calculation: if there is no atom, an element is unknown, a position
+            is not finite, two atoms overlap, or a periodic cell has no volume.
+    """
+
+    implemented_properties: ClassVar[list[str]] = ["energy", "free_energy", "forces", "stress"]
+    # The model reads neither, so a change of them changes nothing.
+    ignored_changes: ClassVar[set[str]] = {"initial_charges", "initial_magmoms"}
+
+    def __init__(
+        self,
+        parameters: Parameters | None = None,
+        *,
+        compile: bool | Mode = False,  # noqa: A002  (the name that issue and users know)
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        if not isinstance(compile, bool) and compile not in MODES:
+            raise ValueError(
+                f"compile must be True, False or one of {', '.join(MODES)}, got {compile!r}"
+            )
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise ValueError(f"dtype must be real floating point, got {dtype}")
+        super().__init__()
+        weights = _load_trained() if parameters is None else parameters
+        check_parameters(weights)
+        self.device = get_device() if device is None else torch.device(device)
+        self.dtype = dtype
+        self.compile = compile
+        # What ASE writes beside results, e.g. in a trajectory
+        self.parameters.update(
+            compile=compile, device=str(self.device), dtype=str(dtype).removeprefix("torch.")
+        )
+        self._known = frozenset(list_known_elements(weights))
+        cast = cast_parameters(weights, dtype=dtype, device=self.device)
+        # Reference energies are added here and not in the graph, where they would be one input more
+        self._references = {
+            name: cast.pop(name).cpu() for name in (REFERENCE_ENERGIES,) if name in cast
+        }
+        self._network: Parameters = cast
+        self._neighbours = NeighborList(cutoff=CUTOFF, full_list=True, sorted=True)
+        self._graphs: set[str] = set()
+
+    def set(self, **changes: object) -> dict[str, object]:
+        """Refuse: ASE would keep what was changed without its having any effect.
+
+        Raises:
+            ValueError: If there is anything to change.
+        """
+        if changes:
+            raise ValueError(
+                f"a PaiNNCalculator cannot be changed, got {', '.join(sorted(changes))}; "
+                "make a new one"
+            )
+        return {}
+
+    @property
+    def n_compiled_graphs(self) -> int:
+        """How many graphs are compiled of those that this calculator has used.
+
+        At most one per bucket and, for lists of edges, one and those of single atoms: calculators
+        of the same dtype, device and mode share them.
+        """
+        return sum(f.frames for f in compile_report().functions if f.name in self._graphs)
+
+    def calculate(
+        self,
+        atoms: Atoms | None = None,
+        properties: Sequence[str] | None = None,
+        system_changes: Iterable[str] = all_changes,
+    ) -> None:
+        """Compute everything there is for these atoms into ``results``.
+
+        Args:
+            atoms: Default: those of the last calculation.
+            properties: Not read, as one graph gives all.
+            system_changes: Not read.
+
+        Raises:
+            ValueError: See the class.
+        """
+        self.results = {}  # if this fails, nothing of another geometry may remain
+        super().calculate(atoms, properties, system_changes)
+        if self.atoms is None:
+            raise ValueError("atoms must be given to the first calculation, got none")
+        self._check_atoms(self.atoms)
+        with torch.no_grad():
+            if len(self.atoms) <= BUCKETS[-1] and not self.atoms.pbc.any():
+                self.results = self._calculate_dense(self.atoms)
+            else:
+                self.results = self._calculate_edges(self.atoms)
+
+    def _calculate_dense(self, atoms: Atoms) -> Results:
+        numbers, positions = _tensors(atoms, atoms.get_positions())
+        _check_distances(positions)
+        if self.compile:
+            length = bucket_of(len(atoms))
+            run = self._compiled(_compile_dense, length)
+        else:
+            length = len(atoms)
+            run = batch_energies_forces
+        padded = pad_molecules([(numbers, positions.to(self.dtype))], n_atoms=length)
+        energies, forces = run(self._network, *(x.to(self.device) for x in padded))
+        return self._as_results(numbers, energies[0], forces[0, : len(atoms)])
+
+    def _calculate_edges(self, atoms: Atoms) -> Results:
+        cell = _checked_cell(atoms)
+        where = atoms.get_positions(wrap=True) if atoms.pbc.any() else atoms.get_positions()
+        numbers, positions = _tensors(atoms, where)
+        pairs, offsets, distances = self._neighbours.compute(
+            points=where, box=cell, periodic=atoms.pbc, quantities="PSd"
+        )
+        _check_edges(pairs, distances)
+        edges = torch.from_numpy(pairs.astype("int64")).T.contiguous()
+        shifts = torch.from_numpy(offsets @ cell)
+        run = self._compiled(_compile_edges) if self.compile else edge_energies_forces
+        inputs = [
+            x.to(self.device)
+            for x in (numbers, positions.to(self.dtype), edges, shifts.to(self.dtype))
+        ]
+        energies, forces, virials = run(self._network, *inputs)
+        results = self._as_results(numbers, energies[0], forces)
+        if atoms.pbc.any() and atoms.cell.rank == 3:  # noqa: PLR2004  (it has a volume)
+            stress = stress_of(virials[0].double().cpu(), torch.tensor(atoms.get_volume()))
+            results["stress"] = stress.numpy()
+        return results
+
+    def _as_results(
+        self, numbers: torch.Tensor, energy: torch.Tensor, forces: torch.Tensor
+    ) -> Results:
+        whole = float(add_reference_energies(self._references, numbers, energy.cpu()))
+        # There is no electronic temperature; optimisers of ASE ask for the free energy.
+        return {"energy": whole, "free_energy": whole, "forces": forces.double().cpu().numpy()}
+
+    def _compiled(
+        self, make: Callable[..., tuple[str, Callable[..., Any]]], *which: int
+    ) -> Callable[..., Any]:
+        mode = None if self.compile is True else self.compile
+        name, function = make(*which, mode, self.dtype, self.device)
+        self._graphs.add(name)
+        return function
+
+    def _check_atoms(self, atoms: Atoms) -> None:
+        if len(atoms) == 0:
+            raise ValueError("atoms must hold at least one atom, got none")
+        for place, number in enumerate(atoms.numbers.tolist()):
+            if number not in self._known:
+                known = ", ".join(chemical_symbols[z] for z in sorted(self._known))
+                raise ValueError(
+                    f"atoms[{place}] must be an element that the weights know, {known}; "
+                    f"got {_symbol(number)}. Use weights that were trained with it"
+                )
+        finite = torch.from_numpy(atoms.positions).isfinite().all(dim=1)
+        if not bool(finite.all()):
+            place = int(finite.logical_not().nonzero()[0, 0])
+            raise ValueError(
+                f"atoms[{place}] must have a finite position, got "
+                f"{atoms.positions[place].tolist()}: see the step that moved it"
+            )
+
+
+@functools.cache
+def _compile_dense(
+    length: int, mode: Mode | None, dtype: torch.dtype, device: torch.device
+) -> tuple[str, Callable[..., Any]]:
+    """Return name and function of a bucket: each has a recompile limit of its own."""
+
+    def dense(*inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+        return batch_energies_forces_one_graph(*inputs)
+
+    dense.__qualname__ = f"dense[{length}, {_describe(mode, dtype, device)}]"
+    function = get_compiled(dense, mode=mode, dynamic=False, fullgraph=True)
+    return f"{__name__}.{dense.__qualname__}", function
+
+
+@functools.cache
+def _compile_edges(
+    mode: Mode | None, dtype: torch.dtype, device: torch.device
+) -> tuple[str, Callable[..., Any]]:
+    """Return name and function for lists of edges of any length."""
+
+    def edges(*inputs: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # noqa: ANN401
+        return edge_energies_forces_one_graph(*inputs)
+
+    edges.__qualname__ = f"edges[{_describe(mode, dtype, device)}]"
+    function = get_compiled(edges, mode=mode, fullgraph=True)
+
+    # Not dynamic=True, which would take the sizes of the weights for variable as well
+    def call(
+        parameters: Parameters,
+        numbers: torch.Tensor,
+        positions: torch.Tensor,
+        pairs: torch.Tensor,
+        shifts: torch.Tensor,
+    ) -> Any:  # noqa: ANN401
+        from torch._dynamo import maybe_mark_dynamic  # noqa: PLC0415  (seconds)
+
+        for tensor, axis in ((numbers, 0), (positions, 0), (pairs, 1), (shifts, 0)):
+            maybe_mark_dynamic(tensor, axis)
+        return function(parameters, numbers, positions, pairs, shifts)
+
+    return f"{__name__}.{edges.__qualname__}", call
+
+
+def _describe(mode: Mode | None, dtype: torch.dtype, device: torch.device) -> str:
+    return f"{str(dtype).removeprefix('torch.')}, {device}" + (f", {mode}" if mode else "")
+
+
+def _load_trained() -> Parameters:
+    # By name, so that `import ivhl.mlff.calculator` does without what it may not need
+    weights: Parameters = importlib.import_module("ivhl.mlff.weights").load_painn()
+    return weights
+
+
+def _tensors(atoms: Atoms, positions: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+    """Return numbers and positions about their mean: float32 has few digits far from the origin."""
+    numbers = torch.from_numpy(atoms.numbers.astype("int64"))
+    return numbers, torch.from_numpy(positions - positions.mean(axis=0))
+
+
+def _symbol(number: int) -> str:
+    if not 0 < number < len(chemical_symbols):
+        return f"atomic number {number}"
+    return f"{chemical_symbols[number]} ({number})"
+
+
+def _check_distances(positions: torch.Tensor) -> None:
+    distances = torch.nn.functional.pdist(positions)
+    if distances.numel() == 0 or float(distances.min()) >= MIN_DISTANCE:
+        return
+    first, second = torch.triu_indices(len(positions), len(positions), offset=1)
+    place = int(distances.argmin())
+    _refuse_overlap(int(first[place]), int(second[place]), float(distances[place]))
+
+
+def _check_edges(pairs: Any, distances: Any) -> None:  # noqa: ANN401  (arrays of NumPy)
+    if len(distances) == 0 or distances.min() >= MIN_DISTANCE:
+        return
+    place = int(distances.argmin())
+    _refuse_overlap(int(pairs[place, 0]), int(pairs[place, 1]), float(distances[place]))
+
+
+def _refuse_overlap(first: int, second: int, distance: float) -> None:
+    raise ValueError(
+        f"atoms[{first}] and atoms[{second}] must be at least {MIN_DISTANCE} Å apart, "
+        f"got {distance:.3g} Å: is an atom entered twice?"
+    )
+
+
+def _checked_cell(atoms: Atoms) -> Any:  # noqa: ANN401  (an array of NumPy)
+    """Return cell vectors ``[3, 3]`` in Å, those missing in directions without images made up."""
+    lengths = atoms.cell.lengths()
+    for axis in range(3):
+        if not float(lengths[axis]) < float("inf"):
+            raise ValueError(f"cell vector {axis} must be finite, got {atoms.cell[axis].tolist()}")
+        if atoms.pbc[axis] and lengths[axis] < MIN_DISTANCE:
+            raise ValueError(
+                f"cell vector {axis} must be at least {MIN_DISTANCE} Å long where pbc is set, "
+                f"got {atoms.cell[axis].tolist()}: set the cell, or pbc=False"
+            )
+    cell = atoms.cell.complete()
+    edges = cell.lengths()
+    if atoms.pbc.any() and cell.volume < MIN_SKEWNESS * edges[0] * edges[1] * edges[2]:
+        raise ValueError(
+            f"cell must have a volume where pbc is set, got vectors in one plane, "
+            f"{atoms.cell.tolist()}: set the cell, or pbc=False"
+        )
+    return cell.array
