@@ -100,7 +100,7 @@ def figures_of(
 | frames | {counts["train"]:,} to train on, {counts["validation"]:,} for validation, \
 {counts["held back"]:,} held back; {n_dropped:,} dropped |
 | training | seed {recipe.seed}, {recipe.n_epochs} epochs, {recipe.batch_size} molecules a step, \
-learning rate {recipe.learning_rate:g}, over the last {recipe.n_cooling} epochs to zero |
+learning rate {recipe.learning_rate:g} |
 
 Errors on frames held back, energies in meV/atom and forces in meV/Å, over components:
 

@@ -37,19 +37,15 @@ class Recipe:
     Attributes:
         seed: Of the first weights and of the order of frames.
         n_epochs: How often each frame is seen.
-        n_horizon: Epochs after which the learning rate would be zero if nothing else were done.
-        n_cooling: Epochs at the end, over which it is brought to zero. All before are the same
-            whatever ``n_epochs`` is, so that one may train on from one of them.
         batch_size: Molecules per step.
-        learning_rate: Its largest value.
+        learning_rate: Its largest value. It rises over the first hundredth of the steps, and then
+            falls to zero as a cosine.
         ema_decay: Weights that are kept are a running mean of those that are trained, over some
             ``1 / (1 - ema_decay)`` steps.
     """
 
     seed: int
     n_epochs: int
-    n_horizon: int
-    n_cooling: int
     batch_size: int
     learning_rate: float
     ema_decay: float
@@ -184,27 +180,12 @@ def first_weights(seed: int, elements: set[int]) -> list[torch.Tensor]:
     return [leaf.float().requires_grad_() for leaf in leaves_of(parameters)]
 
 
-def rate_at(step: int, n_batches: int, recipe: Recipe) -> float:
-    """Return the learning rate of a step.
-
-    It rises in a straight line over the first hundredth of the horizon, falls as a cosine that is
-    zero at the horizon, and is multiplied by a straight line to zero over the last epochs.
-
-    Args:
-        step: Steps done.
-        n_batches: Steps of an epoch.
-        recipe: How to train.
-
-    Source:
-        The last part: Hägele et al., arXiv:2405.18392.
-    """
-    n_steps = n_batches * recipe.n_horizon
+def rate_at(step: int, n_steps: int, largest: float) -> float:
+    """Return the learning rate of a step: up in a straight line, down as a cosine."""
     n_up = max(1, n_steps // 100)
     if step < n_up:
-        return recipe.learning_rate * (step + 1) / n_up
-    falling = 0.5 * (1.0 + math.cos(math.pi * (step - n_up) / max(1, n_steps - n_up)))
-    cooling = (n_batches * recipe.n_epochs - step) / (n_batches * max(1, recipe.n_cooling))
-    return recipe.learning_rate * falling * min(1.0, cooling)
+        return largest * (step + 1) / n_up
+    return largest * 0.5 * (1.0 + math.cos(math.pi * (step - n_up) / max(1, n_steps - n_up)))
 
 
 def order_of(
@@ -266,12 +247,13 @@ def train(
         mean = state["mean"]
         optimiser.load_state_dict(state["optimiser"])
     n_batches = len(order_of(groups, recipe, 0))
+    n_steps = n_batches * recipe.n_epochs
     while epoch < recipe.n_epochs:
         began, total = time.monotonic(), 0.0
         for number, (place, chosen) in enumerate(order_of(groups, recipe, epoch)):
             step = epoch * n_batches + number
             for settings in optimiser.param_groups:
-                settings["lr"] = rate_at(step, n_batches, recipe)
+                settings["lr"] = rate_at(step, n_steps, recipe.learning_rate)
             value = step_loss(leaves, *groups[place].take(chosen, recipe.batch_size))
             optimiser.zero_grad()
             value.backward()

@@ -39,15 +39,7 @@ def full_job(seed: int) -> Job:
         ),
         trained=TRAINED,
         unseen=UNSEEN,
-        recipe=Recipe(
-            seed=seed,
-            n_epochs=55,
-            n_horizon=75,
-            n_cooling=20,
-            batch_size=16,
-            learning_rate=1e-3,
-            ema_decay=0.999,
-        ),
+        recipe=Recipe(seed=seed, n_epochs=75, batch_size=16, learning_rate=1e-3, ema_decay=0.999),
     )
 
 
@@ -63,15 +55,7 @@ def quick_job(seed: int) -> Job:
         ),
         trained=("H2", "H2O", "N2", "CO"),
         unseen=("CO2",),
-        recipe=Recipe(
-            seed=seed,
-            n_epochs=2,
-            n_horizon=2,
-            n_cooling=1,
-            batch_size=4,
-            learning_rate=1e-3,
-            ema_decay=0.9,
-        ),
+        recipe=Recipe(seed=seed, n_epochs=2, batch_size=4, learning_rate=1e-3, ema_decay=0.9),
     )
 
 

@@ -129,15 +129,7 @@ def test_figures_are_those_of_the_frames_that_were_held_back(
 ) -> None:
     monkeypatch.setattr("ivhl.train.card.version", lambda _: "9.9")
     plan = Plan(families=FAMILIES[:N_FAMILIES], n_trajectories=3, n_frames=2, seed=1, versions={})
-    recipe = Recipe(
-        seed=1,
-        n_epochs=2,
-        n_horizon=2,
-        n_cooling=1,
-        batch_size=4,
-        learning_rate=1e-3,
-        ema_decay=0.9,
-    )
+    recipe = Recipe(seed=1, n_epochs=2, batch_size=4, learning_rate=1e-3, ema_decay=0.9)
     job = Job(plan=plan, trained=("H2", "H2O"), unseen=("O2",), recipe=recipe)
     right, wrong = make_frames("H2", [1, 1]), make_frames("H2O", [8, 1, 1], off=0.004)
     # Errors of frames that were trained on are in no table.
