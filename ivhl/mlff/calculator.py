@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import functools
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import torch
 from ase.calculators.calculator import Calculator, all_changes
+from ase.cell import Cell
 from ase.data import chemical_symbols
 from vesin import NeighborList
 
-from ivhl.compile import MODES, compile_report, get_compiled
+from ivhl.compile import MODES, CompileFallbackWarning, compile_report, get_compiled
 from ivhl.device import get_device
 from ivhl.mlff.batch import (
     BUCKETS,
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
     Results = dict[str, Any]
 
 MIN_DISTANCE: Final = 1e-3  # Å; nearer atoms are one atom that was entered twice
+# PyTorch 2.5.1 and 2.6.0 compile lists of edges to wrong energies, 2.15.0 to right ones; what is
+# between was not tried.
+COMPILES_EDGES: Final = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)
 MIN_SKEWNESS: Final = 1e-6  # volume of the cell over that of a box with the same edges
 
 
@@ -56,8 +61,8 @@ class PaiNNCalculator(Calculator):
 
     Compiled, a molecule is padded to a bucket of ``ivhl.mlff.batch.BUCKETS``, each of which is one
     graph for all molecules and all calculators of this dtype, device and mode; lists of edges are
-    one graph for all lengths. Where compiling fails, it runs eagerly and warns
-    (``ivhl.compile``).
+    one graph for all lengths. Where compiling fails (``ivhl.compile``), and for lists of edges
+    before PyTorch 2.15, it runs eagerly and warns.
 
     Args:
         parameters: Weights, as ``painn.make_parameters`` makes them; default: the trained ones.
@@ -183,7 +188,7 @@ class PaiNNCalculator(Calculator):
         _check_edges(pairs, distances)
         edges = torch.from_numpy(pairs.astype("int64")).T.contiguous()
         shifts = torch.from_numpy(offsets @ cell)
-        run = self._compiled(_compile_edges) if self.compile else edge_energies_forces
+        run = self._edges_function()
         inputs = [
             x.to(self.device)
             for x in (numbers, positions.to(self.dtype), edges, shifts.to(self.dtype))
@@ -201,6 +206,18 @@ class PaiNNCalculator(Calculator):
         whole = float(add_reference_energies(self._references, numbers, energy.cpu()))
         # There is no electronic temperature; optimisers of ASE ask for the free energy.
         return {"energy": whole, "free_energy": whole, "forces": forces.double().cpu().numpy()}
+
+    def _edges_function(self) -> Callable[..., Any]:
+        if self.compile and not COMPILES_EDGES:
+            warnings.warn(
+                "ivhl: a list of edges runs eagerly: some PyTorch before 2.15 compile it to wrong "
+                f"numbers, and this is {torch.__version__}",
+                CompileFallbackWarning,
+                stacklevel=4,
+            )
+        elif self.compile:
+            return self._compiled(_compile_edges)
+        return edge_energies_forces
 
     def _compiled(
         self, make: Callable[..., tuple[str, Callable[..., Any]]], *which: int
@@ -319,6 +336,8 @@ def _refuse_overlap(first: int, second: int, distance: float) -> None:
 
 def _checked_cell(atoms: Atoms) -> Any:  # noqa: ANN401  (an array of NumPy)
     """Return cell vectors ``[3, 3]`` in Å, those missing in directions without images made up."""
+    if not atoms.pbc.any():
+        return Cell.new([1.0, 1.0, 1.0]).array  # there are no images, whatever the cell
     lengths = atoms.cell.lengths()
     for axis in range(3):
         if not float(lengths[axis]) < float("inf"):
@@ -330,7 +349,7 @@ def _checked_cell(atoms: Atoms) -> Any:  # noqa: ANN401  (an array of NumPy)
             )
     cell = atoms.cell.complete()
     edges = cell.lengths()
-    if atoms.pbc.any() and cell.volume < MIN_SKEWNESS * edges[0] * edges[1] * edges[2]:
+    if cell.volume < MIN_SKEWNESS * edges[0] * edges[1] * edges[2]:
         raise ValueError(
             f"cell must have a volume where pbc is set, got vectors in one plane, "
             f"{atoms.cell.tolist()}: set the cell, or pbc=False"

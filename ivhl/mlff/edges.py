@@ -125,6 +125,9 @@ def edge_energies_forces_one_graph(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return energies, forces and virials as one function, gradient included: the form to compile.
 
+    Not before PyTorch 2.15: on the CPU, 2.5.1 and 2.6.0 compile it to wrong energies, without an
+    error. Between them and 2.15.0 nothing was tried.
+
     Args:
         parameters: Weights, as ``painn.make_parameters`` makes them, in the dtype of ``positions``.
         atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[0, 100]``; 0 is no atom.
@@ -282,7 +285,7 @@ def _energies(
     h = silu(s @ parameters["readout_w1"] + parameters["readout_b1"])
     per_atom = (h @ parameters["readout_w2"] + parameters["readout_b2"])[:, 0]
     per_atom = per_atom.masked_fill(~real, 0.0)
-    return per_atom.new_zeros(n_molecules).index_add(0, molecule, per_atom)
+    return _sum_by(molecule, per_atom, n_molecules)
 
 
 def _forces_virials(
@@ -301,8 +304,14 @@ def _forces_virials(
     forces = torch.zeros_like(positions).index_add(0, edges[0], gradient)
     forces = forces.index_add(0, edges[1], -gradient)
     per_edge = vectors[:, :, None] * gradient[:, None, :]
-    virials = per_edge.new_zeros(n_molecules, 3, 3)
-    return forces, virials.index_add(0, molecule.index_select(0, edges[0]), per_edge)
+    return forces, _sum_by(molecule.index_select(0, edges[0]), per_edge, n_molecules)
+
+
+def _sum_by(molecule: torch.Tensor, values: torch.Tensor, n_molecules: int) -> torch.Tensor:
+    """Return the sums of values ``[n, ...]`` over each molecule, ``[n_molecules, ...]``."""
+    if n_molecules == 1:
+        return values.sum(dim=0, keepdim=True)
+    return values.new_zeros(n_molecules, *values.shape[1:]).index_add(0, molecule, values)
 
 
 def _molecule_of_atom(
