@@ -29,6 +29,8 @@ HEAD: Final = (
     "| {} | frames | energy MAE | energy RMSE | force MAE | force RMSE |\n"
     "|---|---:|---:|---:|---:|---:|\n"
 )
+ENERGY_GOAL: Final = 2.0  # meV/atom
+FORCE_GOAL: Final = 50.0  # meV/Å
 # Frames of each molecule that go with the tests: of so many families, other ones for each molecule.
 N_SAMPLES: Final = 2
 
@@ -105,6 +107,8 @@ learning rate {recipe.learning_rate:g} |
 Errors on frames held back, energies in meV/atom and forces in meV/Å, over components:
 
 {HEAD.format("molecule")}{"".join(by_molecule)}{_row("**all**", everything)}
+{_goal(everything)}
+
 The same by the way the geometries were made:
 
 {HEAD.format("family")}{"".join(by_family)}
@@ -154,6 +158,20 @@ def write_samples(path: Path, samples: Sequence[Labelled]) -> None:
 def _rounded(x: Array) -> Any:  # noqa: ANN401  (nested lists)
     """Round to 1e-8, a millionth of the errors."""
     return np.round(x, 8).tolist()
+
+
+def _goal(errors: Errors) -> str:
+    """Say by name which figures reach the goal."""
+    said = [
+        f"{name} {'reached' if value <= goal else 'not reached'}"
+        for name, value, goal in (
+            ("energy MAE", errors.energy_mae, ENERGY_GOAL),
+            ("energy RMSE", errors.energy_rmse, ENERGY_GOAL),
+            ("force MAE", errors.force_mae, FORCE_GOAL),
+            ("force RMSE", errors.force_rmse, FORCE_GOAL),
+        )
+    ]
+    return f"The goal is {ENERGY_GOAL:g} meV/atom and {FORCE_GOAL:g} meV/Å: {', '.join(said)}."
 
 
 def _of_family(
