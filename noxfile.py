@@ -152,6 +152,26 @@ def founding_tests(session: nox.Session) -> None:
     session.run("pytest", "tests/founding", *session.posargs)
 
 
+def install_training(session: nox.Session) -> None:
+    """Install what the weights are made with."""
+    session.install("--require-hashes", "-r", "envs/train/mlff.txt")
+    session.install("--no-deps", "--no-build-isolation", "-e", ".")
+
+
+@nox.session(name="train-mlff", venv_backend="uv", python=OLDEST_PYTHON)
+def train_mlff(session: nox.Session) -> None:
+    """Make the weights of ivhl.mlff again: ``-- [arguments of python -m ivhl.train]``."""
+    install_training(session)
+    session.run("python", "-m", "ivhl.train", *session.posargs)
+
+
+@nox.session(name="train-tests", venv_backend="uv", python=OLDEST_PYTHON)
+def train_tests(session: nox.Session) -> None:
+    """Test how labels are made, and a whole run in little, beside tblite."""
+    install_training(session)
+    session.run("pytest", "tests/train", *session.posargs)
+
+
 @nox.session(venv_backend="none")
 def lock(session: nox.Session) -> None:
     """Make the locks of the whole matrix again."""
