@@ -6,7 +6,6 @@ This module alone of ``ivhl.mlff`` needs ase and vesin: ``pip install 'ivhl[ase]
 from __future__ import annotations
 
 import functools
-import importlib
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -34,6 +33,7 @@ from ivhl.mlff.parameters import (
     check_parameters,
     list_known_elements,
 )
+from ivhl.mlff.weights import load_painn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -97,7 +97,7 @@ class PaiNNCalculator(Calculator):
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise ValueError(f"dtype must be real floating point, got {dtype}")
         super().__init__()
-        weights = _load_trained() if parameters is None else parameters
+        weights = load_painn() if parameters is None else parameters
         check_parameters(weights)
         self.device = get_device() if device is None else torch.device(device)
         self.dtype = dtype
@@ -291,12 +291,6 @@ def _compile_edges(
 
 def _describe(mode: Mode | None, dtype: torch.dtype, device: torch.device) -> str:
     return f"{str(dtype).removeprefix('torch.')}, {device}" + (f", {mode}" if mode else "")
-
-
-def _load_trained() -> Parameters:
-    # By name, so that `import ivhl.mlff.calculator` does without what it may not need
-    weights: Parameters = importlib.import_module("ivhl.mlff.weights").load_painn()
-    return weights
 
 
 def _tensors(atoms: Atoms, positions: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
