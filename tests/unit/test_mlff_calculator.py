@@ -437,3 +437,21 @@ def test_optimisation_reaches_a_minimum() -> None:
     assert converged
     assert np.abs(atoms.get_forces()).max() <= 1e-3
     assert atoms.get_potential_energy() < start - 1e-3
+
+
+def test_the_shipped_weights_find_water_and_keep_its_energy() -> None:
+    atoms = make_molecule("H2O")
+    atoms.calc = PaiNNCalculator(device="cpu", dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        assert BFGS(atoms, logfile=None).run(fmax=1e-3, steps=100)
+    # GFN2-xTB's own minimum, by tblite.
+    assert atoms.get_distance(0, 1) == pytest.approx(0.95921, abs=1e-3)
+    assert atoms.get_distance(0, 2) == pytest.approx(0.95921, abs=1e-3)
+    assert atoms.get_angle(1, 0, 2) == pytest.approx(107.225, abs=0.2)
+    assert atoms.get_potential_energy() == pytest.approx(-137.97654, abs=1e-3)
+    heat = np.sqrt(300.0 * units.kB * atoms.get_masses())[:, None]
+    atoms.set_momenta(heat * np.random.default_rng(0).normal(size=(3, 3)))
+    start = atoms.get_total_energy()
+    VelocityVerlet(atoms, timestep=0.25 * units.fs).run(400)
+    assert atoms.get_total_energy() == pytest.approx(start, abs=2e-4)
