@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ivhl.records import FailureClass
@@ -106,12 +107,16 @@ def _decided(found: Support) -> str:
     return f"first good {found.first_good}; last bad {bad}; good again since {found.good_since}"
 
 
+_ENVIRONMENT: Final = re.compile(r'(?<=File ")[^"]*/(?:site|dist)-packages/')
+
+
 def short_message(text: str) -> str:
     """Return an exception's message in one line, without the advice that Dynamo repeats.
 
-    A very long message keeps its beginning and its end: the reason is in one or the other.
+    Where an environment lies is left out as well: one failure in three cells is one cause. A very
+    long message keeps its beginning and its end: the reason is in one or the other.
     """
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [_ENVIRONMENT.sub("", line).strip() for line in text.splitlines()]
     kept = [line for line in lines if line and not line.startswith(_BOILERPLATE)]
     line = " ".join(kept) or text.strip()
     if len(line) <= _LONGEST_MESSAGE:

@@ -75,6 +75,9 @@ def test_a_message_loses_advice_but_not_its_reason() -> None:
     )
     assert short_message(text) == "backend='inductor' raised: CppCompileError: g++ failed"
     assert short_message("Set TORCH_LOGS=x") == "Set TORCH_LOGS=x"
+    cells = ["env/0a/lib/python3.12", "env/1b/lib/python3.13"]
+    places = {short_message(f'failed\n  File "{c}/site-packages/a/b.py", line 3') for c in cells}
+    assert places == {'failed File "a/b.py", line 3'}
     long = "start " + "x" * 5000 + " end"
     assert short_message(long).startswith("start ")
     assert short_message(long).endswith(" end")
