@@ -73,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--threads", type=positive(int), default=1)
     p.add_argument("--quick", action="store_true", help="few samples, wide intervals")
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
+    p.add_argument("--memory-limit", type=positive(float), metavar="GIB")
     return p
 
 
@@ -83,8 +84,9 @@ def benchmark(arguments: argparse.Namespace) -> None:
         IvhlError: If they ask for something that is not there, or the export cannot be written.
     """
     cases = choose_cases(arguments)
+    limit = None if arguments.memory_limit is None else int(arguments.memory_limit * 2**30)
     if arguments.device == "cpu":
-        check_memory(cases, memory_limit())
+        check_memory(cases, limit or memory_limit())
     if arguments.export:
         check_export(Path(arguments.export))
     records: list[RunRecord] = []
@@ -108,6 +110,7 @@ def benchmark(arguments: argparse.Namespace) -> None:
             device=arguments.device,
             threads=arguments.threads,
             quick=arguments.quick,
+            memory_limit=limit,
         )
         limits = measure_limits(arguments.device, arguments.threads)
         print_head(run, limits)

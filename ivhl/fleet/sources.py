@@ -6,6 +6,7 @@ anything is written. What looks hostile is refused with its reason, and the rest
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ENDING = ".jsonl"
+EXPORT = "ivhl.benchmarks/1"
+_HEAD = 200  # bytes of an export that its schema is in
 _AGAIN = "download it again, and see that it is whole: unzip -t"
 _MIB = 2**20
 
@@ -69,8 +72,9 @@ def read_sources(paths: list[Path], limits: Limits | None = None) -> Iterator[Li
     """Yield every line that should be a record, and what is refused before it is looked at.
 
     Args:
-        paths: Files of JSON lines, folders that hold such files at any depth, or zip archives.
-            Hidden files and folders are passed over: a killed run leaves its journals in one.
+        paths: Files of JSON lines, folders that hold such files at any depth, zip archives, or
+            exports of ``python -m ivhl.benchmarks``. Hidden files and folders are passed over: a
+            killed run leaves its journals in one.
         limits: What a source may hold.
     """
     limits = limits or Limits()
@@ -257,8 +261,7 @@ def _member(
 
 
 def _lines(place: str, data: bytes, limits: Limits) -> Iterator[Line | Refused]:
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        where = f"{place}:{number}"
+    for where, line in _exported(place, data) or _numbered(place, data):
         if len(line) > limits.line_bytes:
             yield Refused(
                 where,
@@ -267,6 +270,21 @@ def _lines(place: str, data: bytes, limits: Limits) -> Iterator[Line | Refused]:
             )
         elif line.strip():
             yield Line(where, line)
+
+
+def _numbered(place: str, data: bytes) -> list[tuple[str, bytes]]:
+    return [(f"{place}:{n}", line) for n, line in enumerate(data.split(b"\n"), start=1)]
+
+
+def _exported(place: str, data: bytes) -> list[tuple[str, bytes]]:
+    """Return the records of an export of ``python -m ivhl.benchmarks``; nothing for other files."""
+    if EXPORT.encode() not in data[:_HEAD]:
+        return []
+    try:
+        records = json.loads(data)["records"]
+        return [(f"{place}: record {n}", json.dumps(r).encode()) for n, r in enumerate(records, 1)]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return []  # cut off, or only alike: its lines are refused one by one
 
 
 def shown(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import zipfile
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ivhl.fleet.sources import Limits, Line, Refused, read_sources, shown
+from ivhl import benchmarks
+from ivhl.fleet.sources import EXPORT, Limits, Line, Refused, read_sources, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +45,20 @@ def test_a_file_a_folder_and_an_archive_say_the_same(tmp_path: Path) -> None:
         assert read(source) == (lines, [])
     places = [found.place for found in read_sources([archive])]
     assert places == [f"{archive}!box/records/x.jsonl:{n}" for n in (1, 3)]
+
+
+def test_an_export_of_the_direct_way_is_its_records(tmp_path: Path) -> None:
+    assert EXPORT == benchmarks.SCHEMA
+    data = {"schema": EXPORT, "limits": {}, "records": [{"a": 1}, {"b": 2}]}
+    export = tmp_path / "results.json"
+    export.write_text(json.dumps(data, indent=1))
+    assert read(export) == ([b'{"a": 1}', b'{"b": 2}'], [])
+    assert [found.place for found in read_sources([export])] == [
+        f"{export}: record {n}" for n in (1, 2)
+    ]
+    export.write_text(json.dumps(data, indent=1)[:-9])  # cut off: its lines are no records
+    lines, _ = read(export)
+    assert lines[0] == b"{"
 
 
 def test_what_a_killed_run_left_is_passed_over(tmp_path: Path) -> None:
