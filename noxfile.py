@@ -169,7 +169,8 @@ def train_mlff(session: nox.Session) -> None:
 def train_tests(session: nox.Session) -> None:
     """Test how labels are made, and a whole run in little, beside tblite."""
     install_training(session)
-    session.run("pytest", "tests/train", *session.posargs)
+    # As ivhl.train does it: the tests import tblite before they import that.
+    session.run("pytest", "tests/train", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session(venv_backend="none")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
+
+# tblite adds up over OpenMP's threads in whatever order they come, so that labels would differ in
+# their last digits from run to run. Its library reads this when it is loaded.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 from tblite.interface import Calculator
 
