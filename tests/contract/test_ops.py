@@ -211,7 +211,7 @@ def test_public_operation_is_compiled_once_for_all_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
 def test_public_gradient_of_the_stencil_is_that_of_the_transforms(dtype: torch.dtype) -> None:
-    # Compiled by 2.5.1 for any shape, it would be NaN.
+    # Compiled by 2.5.1 or 2.6.0 for any shape, it would be NaN.
     torch._dynamo.reset()
     by_transforms = make_condensate_strang(lambda function: function, rank=3)
 
