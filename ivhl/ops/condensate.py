@@ -571,8 +571,8 @@ def evolve_condensate_gp(  # noqa: PLR0917  (the signature of the original, and 
 
 
 def _has_wrong_way_back(phi: torch.Tensor, n_amplitudes: int) -> bool:
-    # Compiled for any shape by 2.5.1 or 2.6.0, the way back of the longer stencil is NaN. It is right
-    # for one fixed shape, for the shorter stencil, and on 2.15.0; other releases were not tried.
+    # Compiled for any shape by 2.5.1 or 2.6.0, the way back of the longer stencil is NaN. It is
+    # right for one fixed shape, for the shorter stencil, and on 2.15.0; no other release was tried.
     release = tuple(int(number) for number in torch.__version__.split(".")[:2])
     wants_gradient = phi.requires_grad and torch.is_grad_enabled()
     return release < (2, 15) and n_amplitudes > STENCIL_SIZES[0] and wants_gradient
