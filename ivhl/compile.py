@@ -303,9 +303,10 @@ def _wrap(decorated: _Function[P, R]) -> Callable[P, R]:
         entry = ready.get(setting) or decorated.find(setting, args, kwargs)
         if _on_start not in entry.starts:
             _observe()  # torch._dynamo.reset() forgets who observes
-        for one in args:
+        for one in (*args, *kwargs.values()):
             if isinstance(one, torch.Tensor) and one.is_neg():
                 args = tuple(map(_with_sign, args))  # type: ignore[assignment]
+                kwargs = {name: _with_sign(v) for name, v in kwargs.items()}  # type: ignore[assignment]
                 break
         try:
             return entry.run(*args, **kwargs)

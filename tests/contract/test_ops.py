@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
 from ivhl import ops
-from ivhl.compile import clear_compile_cache, compile_report, measuring
+from ivhl.compile import clear_compile_cache, compile_report, get_compiled, measuring
 from ivhl.ops.condensate import (
     condensate_euler,
     condensate_potential,
@@ -231,11 +231,20 @@ def test_public_gradient_of_the_stencil_is_that_of_the_transforms(dtype: torch.d
     torch.testing.assert_close(*slopes, rtol=0.0, atol=close)
 
 
-def test_a_view_with_its_sign_in_a_bit_keeps_its_sign() -> None:
+@pytest.mark.parametrize(
+    "negate",
+    [lambda x: torch.complex(x, x).conj().imag, torch._neg_view],
+    ids=["strided", "contiguous"],
+)
+def test_a_view_with_its_sign_in_a_bit_keeps_its_sign(
+    negate: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
     torch._dynamo.reset()
     grid_points, sources, frequencies, amplitudes, phases = CASES["field"][2]
-    negated = torch.complex(amplitudes, -amplitudes).conj().imag
+    negated = negate(amplitudes)
     assert negated.is_neg()
-    assert torch.equal(negated, amplitudes)
     inputs = (grid_points, sources, frequencies, negated, phases)
     torch.testing.assert_close(ops.compute_field_superposition(*inputs), field_at_rest(*inputs))
+    twice = get_compiled(lambda x: 2.0 * x)
+    for found in (twice(negated), twice(x=negated)):
+        assert torch.equal(found, -2.0 * amplitudes)
