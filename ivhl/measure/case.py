@@ -76,6 +76,7 @@ def main(argv: list[str]) -> int:
             size=job.size,
             variant=job.variant,
             device=job.device,
+            mode=job.mode,
         )
         Measurement(job, case, journal).run()
     except Exception as error:  # noqa: BLE001  (whatever it is, it is this case's result)

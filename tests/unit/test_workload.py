@@ -45,6 +45,30 @@ def test_a_variant_runs_only_where_it_means_something() -> None:
     ]
 
 
+def test_a_mode_that_is_asked_for_is_in_the_name_of_every_variant_that_is_not_declared_so() -> (
+    None
+):
+    assert names(names=["ops.good"], mode="reduce-overhead") == [
+        "ops.good/medium/compiled-reduce-overhead"
+    ]
+    (case,) = select_cases(
+        BOTH,
+        names=["ops.good"],
+        variant="compiled-max-autotune",
+        device="cuda",
+        mode="max-autotune",
+    )
+    assert (case.mode, case.variant.mode, case.variant.call) == (
+        "max-autotune",
+        "max-autotune",
+        "m:f",
+    )
+    # Declared in this mode already: "compiled" would be the same again.
+    assert names(names=["ops.good"], device="cuda", mode="reduce-overhead") == [
+        "ops.good/medium/graphs"
+    ]
+
+
 def test_a_workload_without_the_size_is_left_out() -> None:
     assert names(size="huge") == ["ops.other/huge/compiled"]
 
