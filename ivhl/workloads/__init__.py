@@ -27,6 +27,7 @@ from ivhl.workloads import (
     rnn_gru_bf16,
     rnn_gru_gradient,
     tensor_network,
+    trajectory,
     vortex_field,
 )
 
@@ -54,4 +55,5 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
     rnn_gru_bf16.WORKLOAD,
     cdt_sweep.WORKLOAD,
     energy_forces.WORKLOAD,
+    trajectory.WORKLOAD,
 )
