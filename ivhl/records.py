@@ -26,6 +26,7 @@ FailureClass = Literal[
     "inputs",  # make_inputs raised
     "reference",  # the float64 reference raised: the workload is at fault
     "eager_failed",  # the eager code raised or is wrong: never blamed on the compiler
+    "unsupported",  # this release or device lacks the engine, or an operation in the dtype
     "graph_break",  # fullgraph was asked for and Dynamo broke the graph
     "backend_compile",  # Inductor, Triton or the C++ compiler failed
     "compile",  # anything else raised while compiling or at a compiled call
@@ -91,11 +92,13 @@ class Counted(_Strict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompileFacts(_Strict):
-    """What Dynamo and Inductor did.
+    """What was done before the second call. What Dynamo counts is ``None`` without Dynamo.
 
     Attributes:
-        cold_s: First call with an empty private cache, after a throwaway compile; with one run.
-        warm_s: First call of a second process that finds the first one's cache on disk.
+        cold_s: First call with an empty private cache, after a throwaway compile; with one run, and
+            for TorchScript with the runs that its profiling executor learns from.
+        warm_s: First call of a second process that finds the first one's cache on disk; ``None``
+            where there is no such cache.
         frames_total: Frames that Dynamo looked at.
         frames_ok: Frames that it compiled.
         graphs: Graphs handed to the backend.
@@ -104,10 +107,10 @@ class CompileFacts(_Strict):
 
     cold_s: float
     warm_s: float | None
-    frames_total: int
-    frames_ok: int
-    graphs: int
-    calls_captured: int
+    frames_total: int | None
+    frames_ok: int | None
+    graphs: int | None
+    calls_captured: int | None
     graph_breaks: tuple[Counted, ...]
     recompiles: tuple[Counted, ...]
 
@@ -119,6 +122,8 @@ class OutputError(_Strict):
     Attributes:
         scale: Largest absolute value of the reference.
         limit_rmse: RMSE that the compiled output may have by the fp64-anchored rule.
+        anchor_rmse: RMSE of the variant's own source run eagerly in the variant's dtype; ``None``
+            where that is the workload's, and eager is the anchor.
     """
 
     output: str
@@ -129,6 +134,7 @@ class OutputError(_Strict):
     compiled_rmse: float | None
     limit_rmse: float | None
     passed: bool | None
+    anchor_rmse: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,6 +195,7 @@ class Conditions(_Strict):
         load_average: One-minute load average before the run.
         instrument: Digest of the measuring code itself.
         packages: Every package of the environment as ``name==version``.
+        image: Digest of the image whose container it ran in, ``sha256:...``; ``None`` if in none.
     """
 
     device: str
@@ -200,6 +207,7 @@ class Conditions(_Strict):
     python_full: str
     torch_full: str | None
     packages: tuple[str, ...]
+    image: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,6 +223,9 @@ class RunRecord(_Strict):
         speedup: Baseline eager over compiled, from pairs.
         aa: ``eager`` over ``eager_again`` from the same rounds: what the noise alone does.
         formulation_speedup: ``formulation_eager`` over compiled: what compiling alone gives.
+        compiled: The variant, whatever its engine.
+        dtype: That of the variant; ``eager`` runs in the workload's.
+        engine: ``ivhl.workload.Engine``; records made before 2026-11-21 hold none.
         command: Repeats this record.
     """
 
@@ -245,6 +256,7 @@ class RunRecord(_Strict):
     memory: Memory | None
     warnings: tuple[Counted, ...]
     command: str
+    engine: str = "compile"
 
     def __post_init__(self) -> None:
         """Refuse a record that claims both, or neither.
@@ -262,7 +274,10 @@ def to_json(record: RunRecord) -> str:
     Raises:
         ValueError: If a number in it is NaN or infinite.
     """
-    return json.dumps(asdict(record), allow_nan=False, sort_keys=True, separators=(",", ":"))
+    data = asdict(record)
+    if record.conditions.image is None:  # as it was written before there were images
+        del data["conditions"]["image"]
+    return json.dumps(data, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 def append_record(path: Path, record: RunRecord) -> None:

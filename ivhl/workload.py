@@ -19,11 +19,17 @@ if TYPE_CHECKING:
 
 Mode = Literal["default", "reduce-overhead", "max-autotune"]
 MODES: tuple[Mode, ...] = ("default", "reduce-overhead", "max-autotune")
+Dtype = Literal["float32", "float64", "bfloat16", "float16"]
+Engine = Literal["compile", "cuda-graph", "aotinductor", "torchscript", "eager"]
+# Those in which Dynamo captures what is run, and has to say so.
+DYNAMO_ENGINES: frozenset[Engine] = frozenset({"compile", "cuda-graph"})
+# Those that compile with Inductor and leave on disk what a second process finds.
+INDUCTOR_ENGINES: frozenset[Engine] = frozenset({"compile", "cuda-graph", "aotinductor"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """One way to run a workload compiled.
+    """One way to run a workload, compiled as a rule.
 
     Attributes:
         name: Unique within the workload, e.g. ``naive-compiled``.
@@ -31,12 +37,18 @@ class Variant:
             ``torch.compile``; with ``"parts"`` the function is called once with the compiler
             (``torch.compile`` with this variant's arguments) and returns the callable to time, so
             that it can compile only what should be compiled.
+        engine: What the compiler is (``ivhl.measure.engine``): ``torch.compile``; the same captured
+            in a CUDA graph by hand; ``torch.export`` with AOTInductor; a TorchScript trace; or
+            nothing, so that the code runs eagerly (another formulation, or another ``dtype``).
+        dtype: Floating dtype in which the variant runs; ``None`` means the workload's. The harness
+            casts the inputs; the reference keeps those of the workload, so that what the cast loses
+            is the variant's error.
         mode: ``mode=`` of ``torch.compile``.
         dynamic: ``dynamic=`` of ``torch.compile``.
         fullgraph: Whether one graph break already fails the variant.
         devices: Device types on which the variant means something; elsewhere it is not run.
-        prepare: ``"module:function"`` from the workload's inputs to this variant's inputs, e.g.
-            complex to real planes. Not timed.
+        prepare: ``"module:function"`` from the workload's inputs, in the variant's ``dtype``, to
+            this variant's inputs, e.g. complex to real planes. Not timed.
         finish: ``"module:function"`` from this variant's output to the form of the reference.
             Not timed.
     """
@@ -44,6 +56,8 @@ class Variant:
     name: str
     call: str
     compiles: Literal["whole", "parts"] = "whole"
+    engine: Engine = "compile"
+    dtype: Dtype | None = None
     mode: Mode = "default"
     dynamic: bool = False
     fullgraph: bool = False
@@ -85,7 +99,7 @@ class Workload:
             quantity by an independent formula, not eager again.
         outputs: A name for each output tensor.
         variants: What is compiled and timed against ``eager``.
-        dtype: Floating dtype in which eager and the variants run.
+        dtype: Floating dtype in which eager and the variants run, those that name one excepted.
         tolerance: ``tol`` of the accuracy rule (``ivhl.measure.accuracy``).
         cost: ``"module:function"`` from the parameters of a size to its ``Cost``; the module must
             import without torch. Without it nothing is refused for its memory, and no fraction of
@@ -103,7 +117,7 @@ class Workload:
     reference: str
     outputs: tuple[str, ...]
     variants: tuple[Variant, ...]
-    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+    dtype: Dtype = "float32"
     tolerance: float = 1e-4
     cost: str | None = None
     source: str = ""
@@ -127,6 +141,11 @@ class Case:
     def name(self) -> str:
         """Readable and unique, e.g. ``ops.gp_evolve/medium/real-compiled``."""
         return f"{self.workload.name}/{self.size}/{self.variant.name}"
+
+    @property
+    def dtype(self) -> Dtype:
+        """Floating dtype in which the variant runs."""
+        return self.variant.dtype or self.workload.dtype
 
     @property
     def cost(self) -> Cost | None:
@@ -198,6 +217,12 @@ def _mistakes(workload: Workload) -> list[str]:
         for v in sorted({v for v in variants if variants.count(v) > 1})
     ]
     found += [
+        f"{workload.name}: variant {v.name!r} has mode={v.mode!r}, which engine={v.engine!r} "
+        "does not take"
+        for v in workload.variants
+        if v.engine not in DYNAMO_ENGINES and v.mode != "default"
+    ]
+    found += [
         f"{workload.name}: {text!r} may not contain '/', ',' or spaces"
         for text in (workload.name, *workload.sizes, *variants)
         if set(text) & set("/, ")
@@ -223,9 +248,9 @@ def select_cases(
             out, unless none has it.
         variant: Variant wanted; ``None`` means all that apply to ``device``.
         device: Device type.
-        mode: Mode of ``torch.compile`` in which to run every variant, or ``None`` for the declared
-            ones. A variant that is declared in another mode gets this one and its name behind its
-            own, unless the workload declares the same in this mode anyway.
+        mode: Mode of ``torch.compile`` in which to run every variant that goes through it, or
+            ``None`` for the declared ones. A variant that is declared in another mode gets this one
+            and its name behind its own, unless the workload declares the same in this mode anyway.
 
     Raises:
         UnknownNameError: If a name is in no workload; lists the nearest.
@@ -256,6 +281,7 @@ def _variants_in(workload: Workload, device: str, mode: Mode | None) -> list[Var
     here = [v for v in workload.variants if device in v.devices]
     if mode is None:
         return here
+    here = [v for v in here if v.engine in DYNAMO_ENGINES]
     declared = [v for v in here if v.mode == mode]
     taken = {_without_mode(v) for v in declared}
     others = {_without_mode(v): v for v in here if _without_mode(v) not in taken}

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 # Eager further off than this part of the reference's own size cannot anchor anything.
 EAGER_LIMIT = 0.05
+# Largest relative error of one rounding, where a variant may choose its own precision.
+ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+# As far as that many roundings, all in one direction, may lead: docs/adr/0016.
+ROUNDINGS = 64
 FEW_ELEMENTS = 1000
 
 
@@ -114,6 +118,14 @@ def eager_is_sound(error: OutputError) -> bool:
     return error.eager_rmse is not None and error.eager_rmse <= EAGER_LIMIT * error.scale
 
 
+def ceiling_for(dtype: str) -> float:
+    """Return the largest RMSE over scale that may be blamed on a variant's own short dtype.
+
+    What bounds a variant that runs eagerly in that dtype, and so is its own anchor.
+    """
+    return min(EAGER_LIMIT, ROUNDINGS * ROUNDOFF[dtype])
+
+
 def judge_compiled(
     errors: Sequence[OutputError],
     outputs: Sequence[torch.Tensor],
@@ -121,6 +133,7 @@ def judge_compiled(
     *,
     dtype: str,
     tolerance: float,
+    anchors: Sequence[OutputError] | None = None,
 ) -> tuple[OutputError, ...]:
     """Return the errors with compiled's part filled in, and each one judged.
 
@@ -128,17 +141,33 @@ def judge_compiled(
     absolute tolerance is scaled by the reference's largest value when that is below one: energies
     of 1e-6 would otherwise pass with any error.
 
+    Args:
+        errors: Of eager, from ``judge_eager``.
+        outputs: What the variant returned.
+        references: Float64.
+        dtype: In which the variant runs.
+        tolerance: The workload's.
+        anchors: Errors of the variant's own source run eagerly in ``dtype``, where that is not
+            eager's. They then stand for eager's, but no output may be further off than
+            ``ceiling_for(dtype) * scale``: a broken source would let everything pass.
+
     Raises:
         ValueError: If compiled returns another number of tensors or other shapes.
     """
     if len(outputs) != len(errors):
         raise ValueError(f"compiled returned {len(outputs)} tensors, eager {len(errors)}")
     judged = []
-    for error, output, reference in zip(errors, outputs, references, strict=True):
+    for number, (error, output, reference) in enumerate(
+        zip(errors, outputs, references, strict=True)
+    ):
         largest, rmse = distance(output, reference)
-        limit = factor_for(dtype, reference.numel()) * (
-            error.eager_rmse or 0.0
-        ) + tolerance / 10 * min(error.scale, 1.0)
+        anchor = error.eager_rmse if anchors is None else anchors[number].eager_rmse
+        limit = factor_for(dtype, reference.numel()) * (anchor or 0.0)
+        limit += tolerance / 10 * min(error.scale, 1.0)
+        if anchors is not None:
+            ceiling = ceiling_for(dtype) * error.scale
+            # An anchor that is not finite anchors nothing, and the ceiling alone counts.
+            limit = ceiling if anchor is None else min(limit, ceiling)
         judged.append(
             replace(
                 error,
@@ -146,6 +175,7 @@ def judge_compiled(
                 compiled_rmse=finite(rmse),
                 limit_rmse=limit,
                 passed=rmse <= limit,
+                anchor_rmse=None if anchors is None else anchor,
             )
         )
     return tuple(judged)

@@ -18,11 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.failures import classify, message_of, place_of, qualified_name
 from ivhl.measure.job import Job, choose_clock
-from ivhl.workload import Case, load_workloads, resolve, select_cases
+from ivhl.workload import (
+    DYNAMO_ENGINES,
+    INDUCTOR_ENGINES,
+    Case,
+    load_workloads,
+    resolve,
+    select_cases,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ivhl.measure.dynamo import Watch
     from ivhl.records import FailureClass, OutputError, Phase
 
 SEED = 1337
@@ -42,6 +50,10 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8", buffering=1)
         self.phase: Phase = "import"
+
+    def close(self) -> None:
+        """Let go of the file; everything is in it already."""
+        self._file.close()
 
     def enter(self, phase: Phase) -> None:
         """Note that a phase begins."""
@@ -95,6 +107,7 @@ def main(argv: list[str]) -> int:
         warnings=[{"text": t, "count": n} for t, n in seen.most_common(50)],
         done=True,
     )
+    journal.close()
     return 0
 
 
@@ -111,7 +124,7 @@ class Measurement:
         self._import_torch()
         if self.job.stage == "seed":
             self.journal.enter("compile")
-            self._compile_throwaway()
+            self._compile_throwaway(self._compiler())
             self.journal.note(isa=picked_instructions())
             return
         self._import_workload()
@@ -134,6 +147,7 @@ class Measurement:
         self.torch = torch
         self.device = torch.device(self.job.device)
         self.dtype: torch.dtype = getattr(torch, self.case.workload.dtype)
+        self.variant_dtype: torch.dtype = getattr(torch, self.case.dtype)
         device_name = "cpu"
         if self.device.type == "cuda":
             device_name = f"cuda {torch.cuda.get_device_name(self.device)}"
@@ -155,7 +169,10 @@ class Measurement:
         size = self.case.workload.sizes[self.case.size]
         drawn = self._inputs_of(size, generator)
         self.inputs = cast(drawn, self.dtype, self.device)
-        prepared = self._prepare(*self.inputs)
+        inputs = self.inputs
+        if self.variant_dtype != self.dtype:
+            inputs = cast(self.inputs, self.variant_dtype, self.device)
+        prepared = self._prepare(*inputs)
         self.variant_inputs = prepared if isinstance(prepared, tuple) else (prepared,)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
@@ -195,7 +212,13 @@ class Measurement:
                 )
         # The variant's own source must run eagerly too, or the compiler would get the blame.
         self.formulation = self._formulation(lambda function: function)
-        self.formulation(*self.variant_inputs)
+        outputs = self.formulation(*self.variant_inputs)
+        # In another precision eager's error says nothing; this one says what that precision costs.
+        self.anchors = (
+            None
+            if self.variant_dtype == self.dtype
+            else judge_eager(self.case.workload.outputs, self._detached(outputs), self.references)
+        )
         # Before anything is compiled, so that a case that cannot be compiled keeps its eager times.
         self._note_arms({"eager": self._run, "eager_again": self._run}, QUICK)
 
@@ -211,28 +234,38 @@ class Measurement:
             return self._call(compiler)  # type: ignore[no-any-return]
         return compiler(self._call)  # type: ignore[no-any-return]
 
-    def _compile_throwaway(self) -> None:
+    def _engine(self) -> Callable[..., Any]:
+        """Return what the variant calls a compiler; ``torch.compile`` unless it says otherwise."""
+        from ivhl.measure.engine import compiler_of  # noqa: PLC0415  (imports torch)
+
+        return compiler_of(self.case.variant.engine, self._compiler())
+
+    def _compile_throwaway(self, compiler: Callable[..., Any]) -> None:
         """Pay for what every process pays once, so that it is not taken for compile time.
 
         That is importing Inductor, finding the compiler and the vector instructions, precompiled
         headers, worker processes.
         """
-        if self.job.skip_isa_check:
+        if self.job.skip_isa_check and self.case.variant.engine in INDUCTOR_ENGINES:
             from torch._inductor import config  # noqa: PLC0415
 
             config.cpp.vec_isa_ok = True
-        self._compiler()(throwaway)(self.torch.ones(64, device=self.device))
+        compiler(throwaway)(self.torch.ones(64, device=self.device))
 
     def _first_call(self) -> tuple[Any, float]:
         """Compile, run once, and return the output and the seconds of both."""
-        self._compile_throwaway()
-        self.torch._dynamo.reset()  # noqa: SLF001
-        from ivhl.measure.dynamo import Watch  # noqa: PLC0415
+        engine = self._engine()
+        self._compile_throwaway(engine)
+        self.watch: Watch | None = None
+        # Without Dynamo there is nothing to watch, and it need not even support this Python.
+        if self.case.variant.engine in DYNAMO_ENGINES:
+            self.torch._dynamo.reset()  # noqa: SLF001
+            from ivhl.measure.dynamo import Watch  # noqa: PLC0415
 
-        self.watch = Watch()
+            self.watch = Watch()
         self._synchronize()
         began = time.perf_counter()
-        self.compiled = self._formulation(self._compiler())
+        self.compiled = self._formulation(engine)
         outputs = self.compiled(*self.variant_inputs)
         self._synchronize()
         return outputs, time.perf_counter() - began
@@ -251,6 +284,8 @@ class Measurement:
             self.compiled(*self.variant_inputs)
         self._synchronize()
         self._note_compile()
+        if self.watch is None:
+            return
         total, ok = self.watch.frames()
         graphs, captured = self.watch.graphs()
         breaks = self.watch.graph_breaks()
@@ -274,8 +309,9 @@ class Measurement:
                 self.errors,
                 outputs,
                 self.references,
-                dtype=workload.dtype,
+                dtype=self.case.dtype,
                 tolerance=workload.tolerance,
+                anchors=self.anchors,
             )
         except ValueError as mismatch:
             raise CaseError(
@@ -284,11 +320,14 @@ class Measurement:
         self._note_accuracy(judged)
         for error in judged:
             if not error.passed:
+                anchor = f"eager has {number(error.eager_rmse)}"
+                if self.anchors is not None:
+                    anchor = f"its source, eager in {self.case.dtype}, has "
+                    anchor += number(error.anchor_rmse)
                 raise CaseError(
                     "wrong",
                     f"{which} {error.output} has an RMSE of {number(error.compiled_rmse)} against "
-                    f"float64; eager has {number(error.eager_rmse)}, allowed is "
-                    f"{number(error.limit_rmse)}",
+                    f"float64; {anchor}, allowed is {number(error.limit_rmse)}",
                 )
 
     def _time(self) -> None:
@@ -300,7 +339,11 @@ class Measurement:
             "eager_again": self._run,
             "compiled": lambda: self.compiled(*self.variant_inputs),
         }
-        if self.case.variant.call != self.case.workload.eager:
+        variant = self.case.variant
+        # Where the variant is that very source run eagerly, it is the arm ``compiled`` already.
+        if variant.engine != "eager" and (
+            variant.call != self.case.workload.eager or self.anchors is not None
+        ):
             arms["formulation_eager"] = lambda: self.formulation(*self.variant_inputs)
         self._note_arms(arms, QUICK if self.job.quick else FULL)
         self._note_compile()
@@ -345,20 +388,17 @@ class Measurement:
         self.journal.note(clock=clock, **{name: asdict(arm) for name, arm in timed.items()})
 
     def _note_compile(self) -> None:
-        total, ok = self.watch.frames()
-        graphs, captured = self.watch.graphs()
-        self.journal.note(
-            compile={
-                "cold_s": self.cold_s,
-                "warm_s": None,
-                "frames_total": total,
-                "frames_ok": ok,
-                "graphs": graphs,
-                "calls_captured": captured,
+        facts: dict[str, Any] = {"cold_s": self.cold_s, "warm_s": None}
+        counts = ("frames_total", "frames_ok", "graphs", "calls_captured")
+        if self.watch is None:
+            facts |= dict.fromkeys(counts) | {"graph_breaks": [], "recompiles": []}
+        else:
+            numbers = (*self.watch.frames(), *self.watch.graphs())
+            facts |= dict(zip(counts, numbers, strict=True)) | {
                 "graph_breaks": [asdict(b) for b in self.watch.graph_breaks()],
                 "recompiles": [asdict(r) for r in self.watch.recompile_reasons()],
             }
-        )
+        self.journal.note(compile=facts)
 
     def _note_accuracy(self, errors: tuple[OutputError, ...]) -> None:
         self.journal.note(accuracy=[asdict(e) for e in errors])

@@ -25,6 +25,8 @@ SUPPORT_GATE = re.compile(
 OUT_OF_MEMORY = re.compile(
     r"not enough memory: you tried to allocate|out of memory|can't allocate memory"
 )
+# What ATen says of an operation that it lacks in a precision, e.g. "addmm" on a CPU before 2.2.
+MISSING_KERNEL = re.compile(r"not (?:yet )?implemented for '(?:Half|BFloat16)'")
 # Exception type names, without module, of all releases from 2.2.2 to 2.15.0.
 BY_TYPE: dict[str, FailureClass] = {
     "RecompileLimitExceeded": "recompile_limit",
@@ -42,6 +44,8 @@ BY_TYPE: dict[str, FailureClass] = {
     "OutOfMemoryError": "out_of_memory",
     "MemoryError": "out_of_memory",
 }
+# Of ``ivhl.measure.engine``, which imports torch.
+UNSUPPORTED = "UnsupportedHereError"
 # A phase in which nothing of the compiler has run yet blames its own part.
 BY_PHASE: dict[Phase, FailureClass] = {
     "environment": "environment",
@@ -66,14 +70,17 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 def classify(error: BaseException, phase: Phase) -> FailureClass:
     """Return the class of an exception raised in a phase.
 
-    A support gate or missing memory is what it is in every phase; for the rest, only the phases in
-    which compiled code runs can blame the compiler.
+    A support gate, a precision or engine that the release lacks, and missing memory are what they
+    are in every phase; for the rest, only the phases in which compiled code runs can blame the
+    compiler.
     """
     errors = list(chain(error))
     names = [kind.__name__ for e in errors for kind in type(e).__mro__]
     texts = "\n".join(str(e) for e in errors)
     if SUPPORT_GATE.search(texts):
         return "support_gate"
+    if UNSUPPORTED in names or MISSING_KERNEL.search(texts):
+        return "unsupported"
     if OUT_OF_MEMORY.search(texts) or {"OutOfMemoryError", "MemoryError"} & set(names):
         return "out_of_memory"
     if phase in BY_PHASE:

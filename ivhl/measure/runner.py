@@ -43,6 +43,7 @@ from ivhl.records import (
     append_record,
     record_file,
 )
+from ivhl.workload import INDUCTOR_ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -327,7 +328,7 @@ def measure_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> RunRec
         ending = run_stage(run, case, here, "cold", seed=seed, launcher=launcher)
         phase, findings = read_journal(here / "cold.jsonl")
         failure = failure_of(phase, findings, ending, run, here / "cold.txt")
-        if failure is None:
+        if failure is None and case.variant.engine in INDUCTOR_ENGINES:
             run_stage(run, case, here, "warm", seed=seed, launcher=launcher)
             _, warm = read_journal(here / "warm.jsonl")
             findings["compile"]["warm_s"] = warm.get("warm_s")
@@ -492,7 +493,8 @@ def make_record(
         size=case.size,
         variant=case.variant.name,
         mode=case.variant.mode,
-        dtype=case.workload.dtype,
+        dtype=case.dtype,
+        engine=case.variant.engine,
         failure=failure,
         speedup=speedup,
         aa=aa,

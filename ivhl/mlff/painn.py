@@ -193,6 +193,28 @@ def energy_forces_one_graph(
     return e, -gradient
 
 
+def energy_forces_in_sums(
+    parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what ``energy_forces_one_graph`` does, differentiated by autograd.
+
+    For what records operations as they run (``make_fx``): of what it records of
+    ``torch.func.grad``, TorchScript's trace fails in 2.5.1 and 2.15.0 alike.
+
+    Args:
+        parameters: Weights, as ``make_parameters`` makes them, in the dtype of ``positions``.
+        atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[1, 100]``.
+        positions: Shape ``[n_atoms, 3]``, in Å.
+
+    Returns:
+        Energy in eV, a tensor without axes, and forces in eV/Å, shape ``[n_atoms, 3]``.
+
+    Raises:
+        ValueError: If a shape or a dtype is wrong.
+    """
+    return _differentiated(_energy_in_sums, parameters, atomic_numbers, positions)
+
+
 def _energy_in_sums(
     parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:

@@ -25,6 +25,7 @@ _BLAMELESS: frozenset[FailureClass] = frozenset(
 )
 _STATUS_OF: dict[FailureClass, Status] = {
     "support_gate": "unsupported",
+    "unsupported": "unsupported",
     "unavailable": "unavailable",
     "wrong": "wrong",
 }
@@ -131,7 +132,7 @@ def python_key(python: str) -> tuple[bool, Version, str]:
 
 
 def is_slow(speedup: Interval, aa: Interval | None) -> bool:
-    """Say whether compiled is slower than eager beyond what noise alone does in the same run."""
+    """Say whether a variant is slower than eager beyond what noise alone does in the same run."""
     bar = 1.0 if aa is None else min(1.0, aa.low)
     return speedup.high < bar
 
@@ -265,7 +266,7 @@ def _row(record: RunRecord) -> Row:
     speedup, aa, failure = record.speedup, record.aa, record.failure
     message = "" if failure is None else failure.message
     if status == "slow" and speedup is not None:
-        message = f"compiled is slower than eager: {format_speedup(speedup)}"
+        message = f"slower than eager: {format_speedup(speedup)}"
         if aa is not None:
             message += f"; noise alone gives {format_speedup(aa)}"
     return Row(

@@ -23,6 +23,8 @@ from ivhl.tracker.compat import (
 from ivhl.tracker.store import device_type, is_existing
 from ivhl.tracker.wording import (
     CLASS_MEANINGS,
+    ENGINE_WORDS,
+    FIRST_CALL_WORDS,
     STATUS_MEANINGS,
     STATUS_WORDS,
     memory,
@@ -30,6 +32,7 @@ from ivhl.tracker.wording import (
     short_message,
     support_sentence,
 )
+from ivhl.workload import INDUCTOR_ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -550,7 +553,7 @@ def _speed(record: RunRecord) -> Iterable[Fact]:
         yield Fact("over the same source, eager", format_speedup(record.formulation_speedup))
     arms: tuple[tuple[str, Arm | None], ...] = (
         ("eager, median call", record.eager),
-        ("compiled, median call", record.compiled),
+        (f"{_arm_word(record)}, median call", record.compiled),
         ("same source eager, median call", record.formulation_eager),
     )
     for label, arm in arms:
@@ -562,14 +565,23 @@ def _compiling(record: RunRecord) -> Iterable[Fact]:
     facts = record.compile
     if facts is None:
         return
-    yield Fact("cold compile, with one run", seconds(facts.cold_s))
-    warm = "not measured" if facts.warm_s is None else seconds(facts.warm_s)
-    yield Fact("warm compile, cache on disk", warm)
+    first = FIRST_CALL_WORDS.get(record.engine, "first call")
+    yield Fact(first, seconds(facts.cold_s))
+    if record.engine in INDUCTOR_ENGINES:
+        warm = "not measured" if facts.warm_s is None else seconds(facts.warm_s)
+        yield Fact("warm compile, cache on disk", warm)
+    if facts.graphs is None:  # Dynamo had no part in it
+        return
     yield Fact("frames compiled", f"{facts.frames_ok} of {facts.frames_total}")
     yield Fact("graphs", str(facts.graphs))
     yield Fact("operations captured", str(facts.calls_captured))
     yield Fact("graph breaks", str(sum(c.count for c in facts.graph_breaks)))
     yield Fact("recompiles", str(sum(c.count for c in facts.recompiles)))
+
+
+def _arm_word(record: RunRecord) -> str:
+    """Return what to call the variant's arm: it need not be compiled."""
+    return "compiled" if record.engine in INDUCTOR_ENGINES else "variant"
 
 
 def _memory(record: RunRecord) -> Iterable[Fact]:
@@ -579,7 +591,7 @@ def _memory(record: RunRecord) -> Iterable[Fact]:
     if held.eager_peak is not None:
         yield Fact("eager", memory(held.eager_peak))
     if held.compiled_peak is not None:
-        yield Fact("compiled", memory(held.compiled_peak))
+        yield Fact(_arm_word(record), memory(held.compiled_peak))
 
 
 def _run(record: RunRecord) -> Iterable[Fact]:
@@ -590,6 +602,7 @@ def _run(record: RunRecord) -> Iterable[Fact]:
     if is_existing(record):
         yield Fact("environment", "existing, without a lock")
     yield Fact("kind of run", "quick: few samples" if conditions.quick else "full")
+    yield Fact("run with", ENGINE_WORDS.get(record.engine, record.engine))
     yield Fact("mode, dtype", f"{record.mode}, {record.dtype}")
     yield Fact("device", conditions.device)
     yield Fact("instrument", conditions.instrument)
@@ -609,7 +622,12 @@ def _errors(record: RunRecord) -> tuple[ErrorLine, ...]:
     return tuple(
         ErrorLine(
             error.output,
-            _number(error.eager_rmse),
+            _number(error.eager_rmse)
+            + (
+                ""
+                if error.anchor_rmse is None
+                else f"; {_number(error.anchor_rmse)} in {record.dtype}"
+            ),
             _number(error.compiled_rmse),
             _number(error.limit_rmse),
             verdicts[error.passed],

@@ -20,10 +20,10 @@ STATUS_WORDS: dict[Status, str] = {
 }
 
 STATUS_MEANINGS: dict[Status, str] = {
-    "works": "compiles, agrees with the float64 reference, and is not slower than eager",
-    "slow": "compiled is slower than eager, by more than the noise of the same run",
-    "wrong": "compiled output is outside of the error budget",
-    "unsupported": "torch.compile itself says that it does not support this Python",
+    "works": "runs, agrees with the float64 reference, and is not slower than eager",
+    "slow": "slower than eager, by more than the noise of the same run",
+    "wrong": "the output is outside of the error budget",
+    "unsupported": "this PyTorch says, or lacks what shows, that it does not support it here",
     "unavailable": "this PyTorch has no distribution for this Python",
     "failed": "no result; the failure class says why",
     "not_run": "no record yet",
@@ -38,15 +38,34 @@ CLASS_MEANINGS: dict[FailureClass, str] = {
     "inputs": "the inputs could not be made",
     "reference": "the float64 reference raised: the workload is at fault",
     "eager_failed": "the eager code itself failed: not the compiler's fault",
+    "unsupported": "this PyTorch lacks the engine, or an operation in this precision",
     "graph_break": "the whole graph was asked for and Dynamo broke it",
     "backend_compile": "Inductor, Triton or the C++ compiler failed",
     "compile": "compiling, or a compiled call, raised",
     "recompile_limit": "Dynamo recompiled too often and gave up",
     "not_compiled": "Dynamo skipped the code and silently ran it eagerly",
-    "wrong": "compiled output is outside of the error budget",
+    "wrong": "the output is outside of the error budget",
     "timeout": "it did not end in time",
     "crash": "the process was ended by a signal, or exited without a word",
     "out_of_memory": "memory ran out",
+}
+
+# What a variant is run with, by ``RunRecord.engine``; a newer engine is shown by its own name.
+ENGINE_WORDS: dict[str, str] = {
+    "compile": "torch.compile",
+    "cuda-graph": "torch.compile, captured in a CUDA graph by hand",
+    "aotinductor": "torch.export and AOTInductor",
+    "torchscript": "TorchScript",
+    "eager": "eager: nothing is compiled",
+}
+
+# What the first call of a variant is, by its engine.
+FIRST_CALL_WORDS: dict[str, str] = {
+    "compile": "cold compile, with one run",
+    "cuda-graph": "cold compile and capture, with one run",
+    "aotinductor": "export, cold compile and load, with one run",
+    "torchscript": "trace, with the runs that warm it up",
+    "eager": "first call",
 }
 
 # What Dynamo adds to every message; it pushes the reason out of sight.

@@ -33,6 +33,7 @@ from ivhl.workloads import (
     rnn_gru_gradient,
     rnn_step_gru,
     tensor_network,
+    trajectory,
     vortex_field,
 )
 
@@ -66,4 +67,5 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
     cdt_propose_moves.WORKLOAD,
     cdt_sweep.WORKLOAD,
     energy_forces.WORKLOAD,
+    trajectory.WORKLOAD,
 )

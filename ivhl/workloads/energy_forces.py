@@ -17,7 +17,9 @@ class Size:
     molecule: str
 
 
-N_ATOMS = {"H2O": 3, "CH4": 5, "C6H6": 12}
+EAGER = "ivhl.mlff.painn:energy_forces"
+N_ATOMS = {"H2": 2, "H2O": 3, "CH4": 5, "C6H6": 12}
+SIZES = {"tiny": Size("H2"), "small": Size("H2O"), "medium": Size("CH4"), "large": Size("C6H6")}
 
 
 def cost(size: Size) -> Cost:
@@ -31,31 +33,60 @@ def cost(size: Size) -> Cost:
     return Cost(flops=3.0 * forward, bytes=4.0 * 589_185, memory=100.0 * 4.0 * 589_185)
 
 
+def configurations(calls: str, *, eager: str) -> tuple[Variant, ...]:
+    """Return every way in which the model is run, at a fixed geometry or along a trajectory.
+
+    Args:
+        calls: Module with ``make_naive``, ``make_one_graph``, ``make_bound`` and ``make_recorded``,
+            each from a compiler to a function with the workload's inputs.
+        eager: The workload's own function, for its precisions.
+    """
+    naive, one_graph = f"{calls}:make_naive", f"{calls}:make_one_graph"
+    bound, recorded = f"{calls}:make_bound", f"{calls}:make_recorded"
+    return (
+        Variant(name="naive-compiled", call=naive, compiles="parts"),
+        Variant(name="one-graph-compiled", call=one_graph, compiles="parts", fullgraph=True),
+        *cuda_variants("one-graph", call=one_graph, compiles="parts", fullgraph=True),
+        Variant(
+            name="one-graph-cuda-graph",
+            call=bound,
+            compiles="parts",
+            engine="cuda-graph",
+            fullgraph=True,
+            devices=("cuda",),
+        ),
+        Variant(name="fp16-eager", call=eager, engine="eager", dtype="float16"),
+        Variant(name="bf16-eager", call=eager, engine="eager", dtype="bfloat16"),
+        Variant(
+            name="one-graph-fp16-compiled",
+            call=one_graph,
+            compiles="parts",
+            dtype="float16",
+            fullgraph=True,
+        ),
+        Variant(name="torchscript", call=recorded, compiles="parts", engine="torchscript"),
+        Variant(
+            name="torchscript-fp16",
+            call=recorded,
+            compiles="parts",
+            engine="torchscript",
+            dtype="float16",
+        ),
+        Variant(name="aotinductor", call=recorded, compiles="parts", engine="aotinductor"),
+    )
+
+
 WORKLOAD = Workload(
     name="mlff.energy_forces",
     version=1,
     title="Energy and forces of one molecule by PaiNN with random weights",
-    sizes={"small": Size("H2O"), "medium": Size("CH4"), "large": Size("C6H6")},
+    sizes=SIZES,
     default_size="medium",
     make_inputs=f"{CALLS}:make_inputs",
-    eager="ivhl.mlff.painn:energy_forces",
+    eager=EAGER,
     reference="ivhl.workloads.energy_forces_reference:reference",
     outputs=("energy", "forces"),
-    variants=(
-        Variant(
-            name="naive-compiled", call="ivhl.mlff.painn:make_energy_forces", compiles="parts"
-        ),
-        Variant(
-            name="one-graph-compiled",
-            call="ivhl.mlff.painn:energy_forces_one_graph",
-            fullgraph=True,
-        ),
-        *cuda_variants(
-            "one-graph",
-            call="ivhl.mlff.painn:energy_forces_one_graph",
-            fullgraph=True,
-        ),
-    ),
+    variants=configurations(CALLS, eager=EAGER),
     cost=f"{__name__}:cost",
     source="Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150",
 )

@@ -1,19 +1,37 @@
-"""Inputs of the force-field workload: three molecules and random weights."""
+"""The force-field workload: four molecules, random weights, and the ways to run the model."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from ivhl.mlff.painn import make_parameters
+from ivhl.mlff.painn import (
+    energy_forces_in_sums,
+    energy_forces_one_graph,
+    make_energy_forces,
+    make_parameters,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ivhl.mlff.painn import Parameters
     from ivhl.workloads.energy_forces import Size
 
+    Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
+    Evaluate = Callable[
+        [Parameters, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]
+    ]
+
 Atoms = tuple[tuple[int, float, float, float], ...]
+
+
+def _hydrogen() -> Atoms:
+    """H-H 0.7414 Å."""
+    return ((1, 0.0, 0.0, 0.0), (1, 0.7414, 0.0, 0.0))
 
 
 def _water() -> Atoms:
@@ -39,7 +57,14 @@ def _benzene() -> Atoms:
     )
 
 
-MOLECULES: Final[dict[str, Atoms]] = {"H2O": _water(), "CH4": _methane(), "C6H6": _benzene()}
+MOLECULES: Final[dict[str, Atoms]] = {
+    "H2": _hydrogen(),
+    "H2O": _water(),
+    "CH4": _methane(),
+    "C6H6": _benzene(),
+}
+
+make_naive = make_energy_forces
 
 
 def make_inputs(
@@ -61,3 +86,66 @@ def make_inputs(
     parameters = make_parameters(generator)
     shift = torch.randn(positions.shape, dtype=torch.float64, generator=generator)
     return parameters, numbers, positions + 0.05 * shift
+
+
+def make_one_graph(compiler: Compiler) -> Evaluate:
+    """Return the one-graph form, compiled; weights are inputs."""
+    return compiler(energy_forces_one_graph)
+
+
+def make_bound(compiler: Compiler) -> Evaluate:
+    """Return the one-graph form, compiled for the weights of the first call.
+
+    For a CUDA graph that is captured by hand: all its inputs are copied at each call, and 589,185
+    weights that never change should not be.
+    """
+
+    def bind(
+        parameters: Parameters, _numbers: torch.Tensor, _positions: torch.Tensor
+    ) -> Callable[..., Any]:
+        def evaluate(
+            atomic_numbers: torch.Tensor, positions: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            return energy_forces_one_graph(parameters, atomic_numbers, positions)
+
+        return compiler(evaluate)
+
+    return _bound_at_first_call(bind)
+
+
+def make_recorded(compiler: Compiler) -> Evaluate:
+    """Return the model as a list of operations, forward and back, compiled.
+
+    What TorchScript and AOTInductor are given: neither can differentiate it by itself.
+    ``torch.export`` does not follow ``torch.func.grad`` (2.5.1, 2.15.0), and TorchScript's own
+    derivative of a ``chunk`` with an unused part has a wrong shape. So ``make_fx`` records what
+    autograd does, with the weights of the first call as constants, and a module comes out that has
+    no derivative left to take.
+    """
+
+    def record(
+        parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
+    ) -> Callable[..., Any]:
+        def evaluate(
+            atomic_numbers: torch.Tensor, positions: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            return energy_forces_in_sums(parameters, atomic_numbers, positions)
+
+        return compiler(make_fx(evaluate)(atomic_numbers, positions))
+
+    return _bound_at_first_call(record)
+
+
+def _bound_at_first_call(bind: Callable[..., Callable[..., Any]]) -> Evaluate:
+    """Return a function that keeps the weights of its first call, and evaluates at every one."""
+    bound: list[Callable[..., Any]] = []
+
+    def call(
+        parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if not bound:
+            bound.append(bind(parameters, atomic_numbers, positions))
+        energy, forces = bound[0](atomic_numbers, positions)
+        return energy, forces
+
+    return call

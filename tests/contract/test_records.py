@@ -41,6 +41,15 @@ def test_a_record_survives_the_trip(record: RunRecord) -> None:
     assert READER.validate_json(to_json(record)) == record
 
 
+def test_a_record_of_before_there_were_engines_is_read() -> None:
+    data = json.loads(to_json(MEASURED))
+    del data["engine"]
+    for error in data["accuracy"]:
+        del error["anchor_rmse"]
+    assert READER.validate_json(json.dumps(data)) == MEASURED
+    assert MEASURED.accuracy
+
+
 def test_an_unknown_field_is_refused() -> None:
     data = dataclasses.asdict(MEASURED) | {"surprise": 1}
     with pytest.raises(ValidationError, match="surprise"):

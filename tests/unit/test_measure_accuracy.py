@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from ivhl.measure.accuracy import (
+    EAGER_LIMIT,
+    ceiling_for,
     distance,
     eager_is_sound,
     flatten,
@@ -111,3 +113,52 @@ def test_tensors_are_found_in_any_nest() -> None:
     assert [t.dtype for t in found] == [torch.float32, torch.float64]
     with pytest.raises(ValueError, match="got int"):
         flatten(3)
+
+
+def judge_short(dtype: str, source: torch.Tensor, output: torch.Tensor) -> bool | None:
+    """Judge an output in a precision of its own, whose source gives ``source`` eagerly."""
+    (judged,) = judge_compiled(
+        judge_eager(["y"], [EAGER], [REFERENCE]),
+        [output],
+        [REFERENCE],
+        dtype=dtype,
+        tolerance=1e-4,
+        anchors=judge_eager(["y"], [source], [REFERENCE]),
+    )
+    return judged.passed
+
+
+def in_dtype(dtype: str) -> torch.Tensor:
+    x = X.to(getattr(torch, dtype))
+    return torch.sin(x) / x
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_short_precision_is_anchored_by_its_own_source(dtype: str) -> None:
+    source = in_dtype(dtype)
+    assert not passes(source)  # nothing of this is within the budget of float32
+    assert judge_short(dtype, source, source)
+    assert judge_short(dtype, source, EAGER)
+    # Six times the error of the source, and far below the ceiling.
+    error = source.double() - REFERENCE
+    assert not judge_short(dtype, source, REFERENCE + 6.0 * error)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_wrong_source_is_no_excuse(dtype: str) -> None:
+    # It is its own anchor, as in a variant that runs eagerly, and three times itself.
+    wrong = in_dtype(dtype) + 1.01 * ceiling_for(dtype) * float(REFERENCE.max())
+    assert not judge_short(dtype, wrong, wrong)
+    assert not judge_short(dtype, wrong * math.nan, wrong * math.nan)
+    overflown = wrong.clone()
+    overflown[0] = math.inf
+    assert not judge_short(dtype, overflown, overflown)
+    # A source that overflows anchors nothing; what is compiled from it may still be right.
+    assert judge_short(dtype, overflown, EAGER)
+
+
+def test_the_ceiling_grows_with_the_roundoff_up_to_what_eager_is_allowed() -> None:
+    ceilings = [ceiling_for(d) for d in ("float64", "float32", "float16", "bfloat16")]
+    assert ceilings == sorted(ceilings)
+    assert ceilings[2] == 2.0**-5
+    assert ceilings[3] == EAGER_LIMIT

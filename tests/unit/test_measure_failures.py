@@ -59,6 +59,27 @@ def test_a_subclass_has_the_class_of_its_parent() -> None:
     assert classify(child("boom"), "compile") == "backend_compile"
 
 
+@pytest.mark.parametrize("phase", ["eager", "compile", "timing"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Half'"),
+        NotImplementedError("\"sin_cpu\" not implemented for 'BFloat16'"),
+        type("UnsupportedHereError", (Exception,), {})("this release has no such engine"),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_what_a_release_lacks_is_unsupported_wherever_it_shows(
+    error: Exception, phase: Phase
+) -> None:
+    assert classify(error, phase) == "unsupported"
+
+
+def test_a_missing_kernel_for_another_type_is_a_mistake_of_the_code() -> None:
+    error = RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Bool'")
+    assert classify(error, "eager") == "eager_failed"
+
+
 @pytest.mark.parametrize(
     ("phase", "expected"),
     [

@@ -61,6 +61,7 @@ def test_more_noise_never_makes_a_case_slow(speedup: float, noise: float, more: 
 def test_every_failure_class_has_a_status(failure_class: FailureClass) -> None:
     special: dict[FailureClass, Status] = {
         "support_gate": "unsupported",
+        "unsupported": "unsupported",
         "unavailable": "unavailable",
         "wrong": "wrong",
     }

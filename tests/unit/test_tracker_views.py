@@ -194,3 +194,44 @@ def test_seconds_of_two_instruments_are_not_compared() -> None:
     assert len(changes(before, after)) == 1
     other = replace(after, conditions=replace(after.conditions, instrument="another"))
     assert changes(before, other) == ()
+
+
+def facts_of(record: RunRecord) -> dict[str, str]:
+    """Return what the page says of a record, by label."""
+    state = State(
+        name="demo",
+        records=(record,),
+        problems=(),
+        cells=(),
+        releases=None,
+        unavailable={},
+        workloads=(),
+        cases=(),
+        commit_order=COMMITS,
+    )
+    (reason,) = compatibility_view(state, rows_of(state), page_view(state, "now")).reasons
+    return {fact.label: fact.value for group in reason.groups for fact in group.facts}
+
+
+def test_what_was_not_compiled_is_not_told_as_compiled() -> None:
+    compiled = make_record()
+    assert compiled.compile is not None
+    nothing = replace(
+        compiled.compile, warm_s=None, frames_total=None, frames_ok=None, graphs=None,
+        calls_captured=None, graph_breaks=(), recompiles=(),
+    )  # fmt: skip
+    of = {
+        engine: facts_of(replace(compiled, engine=engine, compile=nothing))
+        for engine in ("torchscript", "eager", "aotinductor", "later")
+    }
+    told = facts_of(compiled)
+    assert {"cold compile, with one run", "compiled, median call", "graphs"} <= told.keys()
+    assert told["run with"] == "torch.compile"
+    for engine, facts in of.items():
+        assert not {"graphs", "frames compiled"} & facts.keys(), engine
+        assert ("warm compile, cache on disk" in facts) == (engine == "aotinductor")
+        assert ("compiled, median call" in facts) == (engine == "aotinductor")
+    assert "trace, with the runs that warm it up" in of["torchscript"]
+    assert "export, cold compile and load, with one run" in of["aotinductor"]
+    assert of["eager"]["run with"] == "eager: nothing is compiled"
+    assert of["later"]["run with"] == "later"  # of an ivhl that is newer than this one

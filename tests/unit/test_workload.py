@@ -63,10 +63,31 @@ def test_a_mode_that_is_asked_for_is_in_the_name_of_every_variant_that_is_not_de
         "max-autotune",
         "m:f",
     )
+    # TorchScript has no mode of torch.compile.
+    traced = Variant(name="traced", call="m:f", engine="torchscript")
+    both = [dataclasses.replace(GOOD, variants=(*GOOD.variants, traced))]
+    assert [case.variant.name for case in select_cases(both, mode="max-autotune")] == [
+        "compiled-max-autotune"
+    ]
     # Declared in this mode already: "compiled" would be the same again.
     assert names(names=["ops.good"], device="cuda", mode="reduce-overhead") == [
         "ops.good/medium/graphs"
     ]
+
+
+def test_a_mode_belongs_to_torch_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    variant = Variant(name="v", call="m:f", engine="torchscript", mode="max-autotune")
+    wrong = (dataclasses.replace(GOOD, variants=(variant,)),)
+    monkeypatch.setattr(json, "WRONG", wrong, raising=False)
+    with pytest.raises(SpecError, match="engine='torchscript' does not take"):
+        load_workloads("json:WRONG")
+
+
+def test_a_variant_runs_in_the_precision_of_its_workload_unless_it_has_one() -> None:
+    own = Variant(name="own", call="m:f", dtype="float16")
+    variants = (*GOOD.variants, own)
+    cases = select_cases([dataclasses.replace(GOOD, variants=variants, dtype="bfloat16")])
+    assert [case.dtype for case in cases] == ["bfloat16", "float16"]
 
 
 def test_a_workload_without_the_size_is_left_out() -> None:

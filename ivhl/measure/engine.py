@@ -1,0 +1,151 @@
+"""What makes a variant's function fast: ``torch.compile``, or one of the other ways there are.
+
+Each engine is a compiler in the sense of ``Variant.compiles``: it takes a function, or a module, and
+returns one with the same arguments and results. All are lazy: they work at the first call, with the
+inputs of it, so that the seconds of the first call hold everything.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ivhl.workload import Engine
+
+    Function = Callable[..., Any]
+    Compiler = Callable[[Function], Function]
+
+# The profiling executor of TorchScript watches one or two runs, then specialises its code.
+TORCHSCRIPT_RUNS = 3
+# Enough for Inductor's kernels to be compiled and loaded before a stream is captured.
+RUNS_BEFORE_CAPTURE = 3
+
+
+class UnsupportedHereError(Exception):
+    """This release lacks the engine; ``ivhl.measure.failures`` knows it by its name."""
+
+
+def compiler_of(engine: Engine, torch_compile: Compiler) -> Compiler:
+    """Return the compiler that an engine stands for.
+
+    Args:
+        engine: Of the variant.
+        torch_compile: ``torch.compile`` with the variant's arguments.
+    """
+    compilers: dict[Engine, Compiler] = {
+        "compile": torch_compile,
+        "cuda-graph": lambda function: _at_first_call(capture, torch_compile(function)),
+        "aotinductor": partial(_at_first_call, export),
+        "torchscript": partial(_at_first_call, trace),
+        "eager": lambda function: function,
+    }
+    return compilers[engine]
+
+
+def _at_first_call(
+    make: Callable[[Function, tuple[Any, ...]], Function], function: Function
+) -> Function:
+    """Return a function that makes itself from its first inputs."""
+    made: list[Function] = []
+
+    def call(*inputs: Any) -> Any:  # noqa: ANN401  (any pytree)
+        if not made:
+            made.append(make(function, inputs))
+        return made[0](*inputs)
+
+    return call
+
+
+def trace(function: Function, inputs: tuple[Any, ...]) -> Function:
+    """Return the function as TorchScript, frozen where it is a module, and warmed up.
+
+    Args:
+        function: Its inputs and outputs are tensors; what it computes must not depend on values.
+        inputs: With which it is traced and warmed up.
+    """
+    if isinstance(function, torch.nn.Module):
+        traced = torch.jit.freeze(torch.jit.trace(function.eval(), inputs, check_trace=False))
+    else:
+        traced = torch.jit.trace(function, inputs, check_trace=False)
+    for _ in range(TORCHSCRIPT_RUNS):
+        traced(*inputs)
+    return traced  # type: ignore[no-any-return]
+
+
+def export(function: Function, inputs: tuple[Any, ...]) -> Function:
+    """Return the function exported, compiled ahead of time into a package, and loaded from it.
+
+    Args:
+        function: Its inputs and outputs are tensors.
+        inputs: Of the shapes and the device for which it is compiled.
+
+    Raises:
+        UnsupportedHereError: If this release cannot make such a package.
+    """
+    import torch._inductor as inductor  # noqa: PLC0415  (seconds, and only here)
+
+    packs = hasattr(inductor, "aoti_compile_and_package")
+    if not (packs or hasattr(torch._export, "aot_load")):  # noqa: SLF001
+        raise UnsupportedHereError(
+            f"PyTorch {torch.__version__} cannot load from Python what AOTInductor makes: it has "
+            "neither torch._inductor.aoti_load_package nor torch._export.aot_load"
+        )
+    module = function if isinstance(function, torch.nn.Module) else _Calling(function)
+    with torch.no_grad():
+        program = torch.export.export(module.eval(), inputs, strict=False)
+    if not packs:
+        library = inductor.aot_compile(program.module(), inputs)
+        return torch._export.aot_load(library, inputs[0].device.type)  # type: ignore[no-any-return]  # noqa: SLF001
+    # Beside Inductor's cache, which goes with the case.
+    folder = tempfile.mkdtemp(dir=os.environ.get("TORCHINDUCTOR_CACHE_DIR"))
+    path = inductor.aoti_compile_and_package(program, package_path=str(Path(folder, "model.pt2")))
+    return inductor.aoti_load_package(path)  # type: ignore[no-any-return]
+
+
+class _Calling(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """A function as a module, which is all that can be exported."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *inputs: Any) -> Any:  # noqa: ANN401  (any pytree)
+        return self._function(*inputs)
+
+
+def capture(function: Function, inputs: tuple[Any, ...]) -> Function:
+    """Return the function as a CUDA graph: inputs are copied in, and the graph is replayed.
+
+    Args:
+        function: Its inputs are tensors on a GPU. Weights that it holds are used where they are.
+        inputs: Of the shapes for which it is captured.
+
+    Returns:
+        A function whose results are overwritten by its next call.
+    """
+    kept = tuple(tensor.clone() for tensor in inputs)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(RUNS_BEFORE_CAPTURE):
+            function(*kept)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = function(*kept)
+
+    def replay(*given: torch.Tensor) -> Any:  # noqa: ANN401  (any pytree)
+        for place, tensor in zip(kept, given, strict=True):
+            place.copy_(tensor)
+        graph.replay()
+        return outputs
+
+    return replay

@@ -1,0 +1,171 @@
+"""Each engine runs what it is given, and every timed call evaluates the model."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is only in the cells")
+
+from ivhl.measure import engine, timing  # noqa: E402  (torch first)
+from ivhl.measure.case import Journal, Measurement  # noqa: E402
+from ivhl.measure.job import Job  # noqa: E402
+from ivhl.measure.runner import read_journal  # noqa: E402
+from ivhl.mlff import painn  # noqa: E402
+from ivhl.workload import select_cases  # noqa: E402
+from ivhl.workloads import WORKLOADS  # noqa: E402
+from ivhl.workloads.trajectory import N_FRAMES  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit.*deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.*deprecated:FutureWarning"),
+]
+
+EVALUATIONS = [0]
+# An operation that every engine takes as it is, and that counts how often it runs.
+LIBRARY = torch.library.Library("ivhl_test", "DEF")
+LIBRARY.define("counted(Tensor x) -> Tensor")
+
+
+def counted(x: Any) -> Any:  # noqa: ANN401  (a tensor; torch is not where types are checked)
+    EVALUATIONS[0] += 1
+    return x.clone()
+
+
+class Counted(torch.autograd.Function):  # type: ignore[misc, name-defined]
+    """Its derivative is that of ``clone``."""
+
+    @staticmethod
+    def forward(_: object, x: Any) -> Any:  # noqa: ANN401  (a tensor)
+        """Count, below autograd."""
+        with torch._C._AutoDispatchBelowAutograd():
+            return torch.ops.ivhl_test.counted(x)
+
+    @staticmethod
+    def backward(_: object, *gradients: Any) -> Any:  # noqa: ANN401  (a tensor)
+        """Hand the gradient on."""
+        return gradients[0]
+
+
+LIBRARY.impl("counted", counted, "CPU")
+LIBRARY.impl("counted", Counted.apply, "Autograd")
+LIBRARY.impl("counted", torch.empty_like, "Meta")
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Count evaluations of the model; return, for each timed block, its calls and evaluations."""
+    pairs, time_block = painn._pairs, timing.time_block
+    blocks: list[tuple[int, int]] = []
+
+    def counting_pairs(positions: Any) -> Any:  # noqa: ANN401  (tensors)
+        return pairs(torch.ops.ivhl_test.counted(positions))
+
+    def counting_block(call: Callable[[], Any], calls: int, clock: Any) -> float:  # noqa: ANN401
+        before = EVALUATIONS[0]
+        seconds = time_block(call, calls, clock)
+        blocks.append((calls, EVALUATIONS[0] - before))
+        return seconds
+
+    monkeypatch.setattr(painn, "_pairs", counting_pairs)
+    monkeypatch.setattr(timing, "time_block", counting_block)
+    return blocks
+
+
+def measure(workload: str, variant: str, folder: Path) -> dict[str, Any]:
+    """Measure a case in this process and return what it notes."""
+    (case,) = select_cases(WORKLOADS, names=[workload], size="tiny", variant=variant)
+    job = Job(
+        workloads="ivhl.workloads:WORKLOADS",
+        workload=workload,
+        size="tiny",
+        variant=variant,
+        device="cpu",
+        threads=1,
+        quick=True,
+        stage="cold",
+        journal=str(folder / "cold.jsonl"),
+        parent=0,
+        skip_isa_check=False,
+    )
+    with closing(Journal(folder / "cold.jsonl")) as journal:
+        Measurement(job, case, journal).run()
+    return read_journal(folder / "cold.jsonl")[1]
+
+
+@pytest.mark.parametrize(
+    ("workload", "evaluations"), [("mlff.energy_forces", 1), ("mlff.trajectory", N_FRAMES)]
+)
+@pytest.mark.parametrize("variant", ["naive-compiled", "torchscript", "bf16-eager"])
+def test_every_timed_call_evaluates_the_model(
+    counting: list[tuple[int, int]],
+    tmp_path: Path,
+    workload: str,
+    variant: str,
+    evaluations: int,
+) -> None:
+    findings = measure(workload, variant, tmp_path)
+    arms = [findings[name] for name in ("eager", "eager_again", "compiled")]
+    assert len(counting) > sum(len(arm["samples_s"]) for arm in arms)
+    assert {done / calls for calls, done in counting} == {evaluations}
+
+
+def test_a_cache_before_the_model_is_noticed(
+    counting: list[tuple[int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What ASE's calculators do with a geometry that did not change.
+    evaluate, kept = painn.energy_forces, {}
+
+    def cached(*inputs: Any) -> Any:  # noqa: ANN401  (tensors)
+        key = (inputs[2].dtype, inputs[2].data_ptr())
+        if key not in kept:
+            kept[key] = evaluate(*inputs)
+        return kept[key]
+
+    monkeypatch.setattr(painn, "energy_forces", cached)
+    measure("mlff.energy_forces", "fp16-eager", tmp_path)
+    assert {done for _, done in counting} == {0}
+
+
+def test_what_has_no_dynamo_has_no_count_of_graphs(tmp_path: Path) -> None:
+    findings = measure("mlff.energy_forces", "torchscript", tmp_path)
+    assert findings["compile"]["graphs"] is None
+    assert findings["compile"]["cold_s"] > 0
+    assert "formulation_eager" in findings
+
+
+def test_a_precision_of_its_own_has_an_anchor_of_its_own(tmp_path: Path) -> None:
+    findings = measure("mlff.energy_forces", "fp16-eager", tmp_path)
+    assert "formulation_eager" not in findings  # it is the variant itself
+    for error in findings["accuracy"]:
+        assert error["passed"]
+        assert error["eager_rmse"] < error["anchor_rmse"] == error["compiled_rmse"]
+        assert error["limit_rmse"] <= 64 * 2.0**-11 * error["scale"]
+
+
+def not_asked(_: object) -> Any:  # noqa: ANN401  (it does not return)
+    pytest.fail("torch.compile has no part in this engine")
+
+
+@pytest.mark.parametrize("name", ["torchscript", "eager"])
+def test_an_engine_changes_nothing_but_the_speed(name: Any) -> None:  # noqa: ANN401
+    def function(x: Any, y: Any) -> Any:  # noqa: ANN401  (tensors)
+        return torch.sin(x) * y, x @ y
+
+    x, y = torch.rand(2, 3, 3)
+    made = engine.compiler_of(name, not_asked)(function)
+    for factor in (1.0, 2.0):
+        torch.testing.assert_close(tuple(made(factor * x, y)), function(factor * x, y))
+
+
+def test_a_release_without_aotinductor_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("torch._inductor.aoti_compile_and_package", raising=False)
+    monkeypatch.delattr("torch._export.aot_load", raising=False)
+    with pytest.raises(engine.UnsupportedHereError, match=torch.__version__.split("+")[0]):
+        engine.compiler_of("aotinductor", not_asked)(torch.sin)(torch.ones(2))
