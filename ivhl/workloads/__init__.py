@@ -13,6 +13,7 @@ from ivhl.workloads import (
     condensate_energy,
     condensate_potential,
     condensate_potential_gradient,
+    edge_list,
     energy_forces,
     entanglement_entropy,
     field_gradient,
@@ -67,5 +68,6 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
     cdt_propose_moves.WORKLOAD,
     cdt_sweep.WORKLOAD,
     energy_forces.WORKLOAD,
+    edge_list.WORKLOAD,
     trajectory.WORKLOAD,
 )

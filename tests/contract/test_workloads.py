@@ -54,8 +54,10 @@ KNOWN_FAILURES = (
     "must be 1 to view ComplexFloat as Float",  # a sum of tensors whose last axis has strides
 )
 
-# A minute of the C++ compiler, for the very code that ``mlff.energy_forces`` has compiled.
-TWICE = frozenset({("mlff.trajectory", "aotinductor")})
+# Minutes of the C++ compiler, for the very code that ``mlff.energy_forces`` has compiled.
+TWICE = frozenset({"mlff.trajectory"})
+# One thread of these releases loses additions of index_add (docs/findings.md); records say so, too.
+LOSING_ADDITIONS = ("2.5.", "2.6.")
 
 workloads = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.name)
 cpu_variants = pytest.mark.parametrize(
@@ -64,7 +66,7 @@ cpu_variants = pytest.mark.parametrize(
         pytest.param(w, v, id=f"{w.name}-{v.name}")
         for w in WORKLOADS
         for v in w.variants
-        if "cpu" in v.devices and (w.name, v.name) not in TWICE
+        if "cpu" in v.devices and not (w.name in TWICE and v.engine in INDUCTOR_ENGINES)
     ],
 )
 precise_variants = pytest.mark.parametrize(
@@ -292,6 +294,16 @@ def skip_without_dynamo() -> None:
         pytest.skip(str(error))
 
 
+def assert_within_budget(workload: Workload, variant: Variant, outputs: list[Any]) -> None:
+    import torch  # noqa: PLC0415
+
+    wrong = judge(workload, variant, outputs)
+    known = workload.name == "mlff.edge_list"
+    if wrong and known and torch.__version__.startswith(LOSING_ADDITIONS):
+        pytest.xfail(f"this release loses additions: {wrong}")
+    assert wrong == []
+
+
 @cpu_variants
 def test_compiled_stays_within_the_error_budget(workload: Workload, variant: Variant) -> None:
     torch = pytest.importorskip("torch", reason="torch is only in the cells")
@@ -323,7 +335,7 @@ def test_compiled_stays_within_the_error_budget(workload: Workload, variant: Var
     if variant.finish is not None:
         first, second = (resolve(variant.finish)(outputs) for outputs in (first, second))
     for outputs in (first, second):
-        assert judge(workload, variant, flatten(outputs)) == []
+        assert_within_budget(workload, variant, flatten(outputs))
     assert all(torch.equal(a, b) for a, b in zip(flatten(inputs), before, strict=True))
     if variant.engine not in DYNAMO_ENGINES:
         return
