@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m ivhl.benchmarks", description=__doc__)
     p.add_argument("--size", default="medium", help="of every operation (default: medium)")
     p.add_argument("--operation", action="append", default=[], metavar="NAME", help="repeatable")
-    p.add_argument("--compile-mode", choices=MODES, help="only variants of this mode")
+    p.add_argument("--compile-mode", choices=MODES, help="in place of the declared modes")
     p.add_argument("--export", metavar="FILE", help="write everything measured as JSON")
     p.add_argument("--workloads", default="ivhl.workloads:WORKLOADS", metavar="MODULE:NAME")
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -126,17 +126,17 @@ def choose_cases(arguments: argparse.Namespace) -> tuple[Case, ...]:
     """Return the cases that the arguments ask for.
 
     Raises:
-        SpecError: If there is none of the operation, size or mode.
+        SpecError: If there is none of the operation or size.
     """
     workloads = load_workloads(arguments.workloads)
     names = [name for text in arguments.operation for name in named(text, workloads)]
-    cases = select_cases(workloads, names=names, size=arguments.size, device=arguments.device)
-    mode = arguments.compile_mode
-    chosen = tuple(case for case in cases if mode in (None, case.variant.mode))
-    if not chosen:
-        modes = {case.variant.mode for case in cases}
-        raise UnknownNameError(f"mode on {arguments.device}", mode, modes)
-    return chosen
+    return select_cases(
+        workloads,
+        names=names,
+        size=arguments.size,
+        device=arguments.device,
+        mode=arguments.compile_mode,
+    )
 
 
 def named(text: str, workloads: Iterable[Workload]) -> list[str]:

@@ -9,7 +9,7 @@ import takes down its own workload only.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ivhl.errors import SpecError, UnknownNameError
@@ -125,11 +125,17 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One workload at one size in one variant: what becomes one record per run."""
+    """One workload at one size in one variant: what becomes one record per run.
+
+    Attributes:
+        mode: The mode that was asked for in place of the declared ones, or ``None``; the variant
+            has it, and says so in its name.
+    """
 
     workload: Workload
     size: str
     variant: Variant
+    mode: Mode | None = None
 
     @property
     def name(self) -> str:
@@ -231,6 +237,7 @@ def select_cases(
     size: str | None = None,
     variant: str | None = None,
     device: str = "cpu",
+    mode: Mode | None = None,
 ) -> tuple[Case, ...]:
     """Return the cases to run, in the order of the tuple.
 
@@ -241,6 +248,9 @@ def select_cases(
             out, unless none has it.
         variant: Variant wanted; ``None`` means all that apply to ``device``.
         device: Device type.
+        mode: Mode of ``torch.compile`` in which to run every variant that goes through it, or
+            ``None`` for the declared ones. A variant that is declared in another mode gets this one
+            and its name behind its own, unless the workload declares the same in this mode anyway.
 
     Raises:
         UnknownNameError: If a name is in no workload; lists the nearest.
@@ -253,16 +263,33 @@ def select_cases(
     sizes = {s for w in chosen for s in w.sizes}
     if size is not None and size not in sizes:
         raise UnknownNameError("size", size, sizes)
-    variants = {v.name for w in chosen for v in w.variants if device in v.devices}
-    if variant is not None and variant not in variants:
-        raise UnknownNameError("variant", variant, variants)
+    variants = {w.name: _variants_in(w, device, mode) for w in chosen}
+    known_variants = {v.name for of_workload in variants.values() for v in of_workload}
+    if variant is not None and variant not in known_variants:
+        raise UnknownNameError("variant", variant, known_variants)
     return tuple(
-        Case(workload=w, size=size or w.default_size, variant=v)
+        Case(workload=w, size=size or w.default_size, variant=v, mode=mode)
         for w in chosen
         if size is None or size in w.sizes
-        for v in w.variants
-        if device in v.devices and variant in (None, v.name)
+        for v in variants[w.name]
+        if variant in (None, v.name)
     )
+
+
+def _variants_in(workload: Workload, device: str, mode: Mode | None) -> list[Variant]:
+    """Return the variants of a device, all in one mode if one is asked for."""
+    here = [v for v in workload.variants if device in v.devices]
+    if mode is None:
+        return here
+    here = [v for v in here if v.engine in DYNAMO_ENGINES]
+    declared = [v for v in here if v.mode == mode]
+    taken = {_without_mode(v) for v in declared}
+    others = {_without_mode(v): v for v in here if _without_mode(v) not in taken}
+    return declared + [replace(v, name=f"{v.name}-{mode}", mode=mode) for v in others.values()]
+
+
+def _without_mode(variant: Variant) -> Variant:
+    return replace(variant, name="", mode="default", devices=())
 
 
 def check_memory(cases: Sequence[Case], available: float) -> None:

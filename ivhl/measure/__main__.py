@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ivhl.errors import IvhlError, ResultsError
 from ivhl.measure.process import memory_limit
 from ivhl.measure.runner import DEADLINE_S, Run, Step, run_cases, this_cell, this_machine
-from ivhl.workload import check_memory, load_workloads, select_cases
+from ivhl.workload import MODES, check_memory, load_workloads, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,6 +50,7 @@ def measure(arguments: argparse.Namespace) -> int:
         size=arguments.size,
         variant=arguments.variant,
         device=arguments.device,
+        mode=arguments.compile_mode,
     )
     if arguments.list:
         print(json.dumps([c.name for c in cases], indent=1))
@@ -94,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--workload", action="append", default=[], metavar="NAME")
     p.add_argument("--size", metavar="NAME")
     p.add_argument("--variant", metavar="NAME")
+    p.add_argument("--compile-mode", choices=MODES, help="in place of the declared modes")
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     p.add_argument("--threads", type=positive(int), default=1)
     p.add_argument("--quick", action="store_true", help="few samples; marked so in the record")

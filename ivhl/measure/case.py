@@ -51,6 +51,10 @@ class Journal:
         self._file = path.open("a", encoding="utf-8", buffering=1)
         self.phase: Phase = "import"
 
+    def close(self) -> None:
+        """Let go of the file; everything is in it already."""
+        self._file.close()
+
     def enter(self, phase: Phase) -> None:
         """Note that a phase begins."""
         self.phase = phase
@@ -84,6 +88,7 @@ def main(argv: list[str]) -> int:
             size=job.size,
             variant=job.variant,
             device=job.device,
+            mode=job.mode,
         )
         Measurement(job, case, journal).run()
     except Exception as error:  # noqa: BLE001  (whatever it is, it is this case's result)
@@ -102,6 +107,7 @@ def main(argv: list[str]) -> int:
         warnings=[{"text": t, "count": n} for t, n in seen.most_common(50)],
         done=True,
     )
+    journal.close()
     return 0
 
 

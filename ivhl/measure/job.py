@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from ivhl.workload import Mode
 
 Clock = Literal["cpu", "wall", "cuda_event"]
 
@@ -17,6 +20,7 @@ class Job:
             ``cold`` measures everything; ``warm`` only the first compiled call, with the cache that
             the cold process left on disk.
         parent: Process that the child must not outlive.
+        mode: Mode that was asked for in place of the declared ones; the variant's name has it.
         skip_isa_check: Whether Inductor is told that the vector instructions work.
     """
 
@@ -31,6 +35,7 @@ class Job:
     journal: str
     parent: int
     skip_isa_check: bool
+    mode: Mode | None = None
 
 
 def choose_clock(device: str, threads: int) -> Clock:

@@ -358,6 +358,7 @@ def run_stage(
         journal=str(folder / f"{stage}.jsonl"),
         parent=os.getpid(),
         skip_isa_check=seed.skip_isa_check,
+        mode=case.mode,
     )
     (folder / f"{stage}.jsonl").touch()
     return launcher.launch(
@@ -547,6 +548,8 @@ def repeat_command(run: Run, case: Case) -> str:
         f"--size {case.size}",
         f"--variant {case.variant.name}",
     ]
+    if case.mode is not None:
+        words.append(f"--compile-mode {case.mode}")
     if run.threads != 1:
         words.append(f"--threads {run.threads}")
     if run.device != "cpu":

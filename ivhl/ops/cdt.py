@@ -130,7 +130,13 @@ def draw_cdt_words(
 
     Returns:
         Words, shape ``[n_moves, n_lattices, 3]``, int32, uniform in ``[0, 2^31)``.
+
+    Raises:
+        ValueError: If a number is below 0.
     """
+    for name, value in (("n_moves", n_moves), ("n_lattices", n_lattices)):
+        if value < 0:
+            raise ValueError(f"{name} must be at least 0, got {value}")
     shape = (n_moves, n_lattices, 3)
     words = torch.randint(1 << WORD_BITS, shape, generator=generator, device=device)
     return words.to(torch.int32)
@@ -211,24 +217,36 @@ def cdt_propose_moves(
     Source:
         Brunekreef, Gorlich and Loll, arXiv:2310.16744, section 2.
     """
-    _check_lattices(lattices)
-    for name, values in (("kinds", kinds), ("choices", choices)):
-        if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-            raise ValueError(f"{name} must be whole numbers, got {values.dtype}")
-        if values.shape != lattices.shape[:1]:
-            raise ValueError(
-                f"{name} must have shape [{lattices.shape[0]}], one per lattice, "
-                f"got {list(values.shape)}"
-            )
-        _check_device(name, values, lattices)
-    weights = _boltzmann(cosmological_constant, lattices)
-    flat, acceptance = _compiled_propose(
-        lattices.flatten(1),
-        kinds.long()[:, None],
-        choices.long()[:, None],
-        weights,
-    )
-    return flat.view(lattices.shape), acceptance
+    return _compiled_proposal(lattices, kinds, choices, cosmological_constant)
+
+
+def make_cdt_propose_moves(
+    compiler: Callable[..., Any],
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """Return ``cdt_propose_moves`` with its moves compiled.
+
+    Args:
+        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+
+    Returns:
+        A function with the arguments and the results of ``cdt_propose_moves``.
+    """
+    compiled = compiler(propose)
+
+    def propose_moves(
+        lattices: torch.Tensor,
+        kinds: torch.Tensor,
+        choices: torch.Tensor,
+        cosmological_constant: float = CRITICAL_LAMBDA,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        _check_proposal(lattices, kinds, choices)
+        weights = _boltzmann(cosmological_constant, lattices)
+        flat, acceptance = compiled(
+            lattices.flatten(1), kinds.long()[:, None], choices.long()[:, None], weights
+        )
+        return flat.view(lattices.shape), acceptance
+
+    return propose_moves
 
 
 def cdt_sweep(
@@ -702,6 +720,19 @@ def _check_device(name: str, values: torch.Tensor, lattices: torch.Tensor) -> No
         )
 
 
+def _check_proposal(lattices: torch.Tensor, kinds: torch.Tensor, choices: torch.Tensor) -> None:
+    _check_lattices(lattices)
+    for name, values in (("kinds", kinds), ("choices", choices)):
+        if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+            raise ValueError(f"{name} must be whole numbers, got {values.dtype}")
+        if values.shape != lattices.shape[:1]:
+            raise ValueError(
+                f"{name} must have shape [{lattices.shape[0]}], one per lattice, "
+                f"got {list(values.shape)}"
+            )
+        _check_device(name, values, lattices)
+
+
 def _check_sweep(lattices: torch.Tensor, words: torch.Tensor) -> None:
     _check_lattices(lattices)
     if words.dtype != torch.int32:
@@ -713,5 +744,5 @@ def _check_sweep(lattices: torch.Tensor, words: torch.Tensor) -> None:
     _check_device("words", words, lattices)
 
 
-_compiled_propose = get_compiled(propose, dynamic=True, fullgraph=True)
+_compiled_proposal = make_cdt_propose_moves(get_compiled(dynamic=True, fullgraph=True))
 _compiled_sweep = make_cdt_sweep(get_compiled(dynamic=True, fullgraph=True))

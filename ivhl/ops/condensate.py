@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     Planes = tuple[torch.Tensor, torch.Tensor]
 
 MAX_AXES: Final = 3
+# A power of the density is a chain of products; much longer ones overflow, and do not compile.
+MAX_RANK: Final = 32
 
 # How many amplitudes a compiled stencil has. Each count is a graph of its own, so a sweep of time
 # steps must not meet many; a step that needs more than the last is taken by Fourier transform.
@@ -69,14 +71,14 @@ def compute_condensate_potential(
         phi: Condensate, one to three axes of any length, complex, any strides.
         mass_sq: Mass squared ``m2``, in inverse length squared.
         lambda_coupling: Strength ``lam`` of the interaction.
-        rank: Power of ``|phi|`` in the interaction, a whole number of at least 2.
+        rank: Power of ``|phi|`` in the interaction, a whole number from 2 to 32.
 
     Returns:
         Potential, without axes, the real dtype of ``phi``.
 
     Raises:
         ValueError: If ``phi`` is not complex or has no or more than three axes, ``rank`` is not a
-            whole number of at least 2, or another parameter is not finite.
+            whole number from 2 to 32, or another parameter is not finite.
 
     Source:
         Zynerji/iVHL, scripts/compiled_ops.py, ``compute_condensate_potential``.
@@ -275,14 +277,14 @@ def compute_condensate_energy(
         phi: Condensate, one to three axes of any length, complex, any strides.
         mass_sq: Coefficient ``m2`` of ``phi`` in the equation.
         lambda_coupling: Strength ``lam`` of the interaction.
-        rank: Power of ``|phi|``, a whole number of at least 2; 4 is Gross-Pitaevskii.
+        rank: Power of ``|phi|``, a whole number from 2 to 32; 4 is Gross-Pitaevskii.
 
     Returns:
         Energy, without axes, the real dtype of ``phi``.
 
     Raises:
         ValueError: If ``phi`` is not complex or has no or more than three axes, ``rank`` is not a
-            whole number of at least 2, or another parameter is not finite.
+            whole number from 2 to 32, or another parameter is not finite.
 
     Source:
         Bao, Jaksch and Markowich, J. Comput. Phys. 187, 318 (2003), eq. (2.5), on a grid.
@@ -386,14 +388,14 @@ def evolve_condensate_euler(
         dt: Time step.
         mass_sq: Coefficient ``m2`` of ``phi`` in the equation.
         lambda_coupling: Strength ``lam`` of the interaction.
-        rank: Power of ``|phi|`` in the energy, a whole number of at least 2.
+        rank: Power of ``|phi|`` in the energy, a whole number from 2 to 32.
 
     Returns:
         Condensate, shape and dtype of ``phi``, contiguous.
 
     Raises:
         ValueError: If ``phi`` is not complex or has no or more than three axes, ``rank`` is not a
-            whole number of at least 2, or another parameter is not finite.
+            whole number from 2 to 32, or another parameter is not finite.
 
     Source:
         Zynerji/iVHL, scripts/compiled_ops.py, ``evolve_condensate_gp``.
@@ -544,7 +546,7 @@ def evolve_condensate_gp(  # noqa: PLR0917  (the signature of the original, and 
         dt: Time step, of either sign.
         mass_sq: Coefficient ``m2`` of ``phi`` in the equation.
         lambda_coupling: Strength ``lam`` of the interaction.
-        rank: Power of ``|phi|`` in the energy, a whole number of at least 2; 4 is Gross-Pitaevskii.
+        rank: Power of ``|phi|`` in the energy, a whole number from 2 to 32; 4 is Gross-Pitaevskii.
         n_steps: Number of steps, at least 1.
 
     Returns:
@@ -552,7 +554,7 @@ def evolve_condensate_gp(  # noqa: PLR0917  (the signature of the original, and 
 
     Raises:
         ValueError: If ``phi`` is not complex or has no or more than three axes, ``rank`` is not a
-            whole number of at least 2, ``n_steps`` of at least 1, or another parameter not finite.
+            whole number from 2 to 32, ``n_steps`` of at least 1, or another parameter not finite.
 
     Source:
         Bao, Jaksch and Markowich, J. Comput. Phys. 187, 318 (2003), eq. (3.5); Strang, SIAM J.
@@ -904,6 +906,8 @@ def _check(phi: torch.Tensor, rank: int, **parameters: object) -> None:
     if not 1 <= phi.ndim <= MAX_AXES:
         raise ValueError(f"phi must have 1 to {MAX_AXES} axes, got shape {list(phi.shape)}")
     _check_whole("rank", rank, at_least=2)
+    if rank > MAX_RANK:
+        raise ValueError(f"rank must be at most {MAX_RANK}, got {rank}")
     for name, value in parameters.items():
         # A tensor would be a key of the caches below, which do not see it change.
         if not isinstance(value, (int, float)) or not math.isfinite(value):

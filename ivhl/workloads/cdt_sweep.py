@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ivhl.workload import Variant, Workload
+from ivhl.workload import Cost, Variant, Workload
 
 CALLS = "ivhl.workloads.cdt_sweep_calls"
 
@@ -22,6 +22,22 @@ class Size:
     def capacity(self) -> int:
         """Vertices that a lattice has room for: twice as many as it starts with."""
         return 2 * self.n_slices * self.slice_size
+
+
+def cost(size: Size) -> Cost:
+    """Count the bytes: lattices and words of int32 are read once; all numbers are whole.
+
+    What is returned are the vertices per slice and three counts, float64. Some ten copies of the
+    lattices are held, and as lists, for the reference, one lattice at a time.
+    """
+    lattices = 4.0 * 12 * size.capacity * size.n_lattices
+    words = 4.0 * 3 * size.n_moves * size.n_lattices
+    counted = 8.0 * (size.n_slices + 3) * size.n_lattices
+    return Cost(
+        flops=0.0,
+        bytes=lattices + words + counted,
+        memory=10.0 * (lattices + words + counted),
+    )
 
 
 WORKLOAD = Workload(
@@ -50,5 +66,6 @@ WORKLOAD = Workload(
         ),
         # There is no product to tune, and no CUDA graph of a function that changes its input.
     ),
+    cost=f"{__name__}:cost",
     source="Brunekreef, Gorlich and Loll, arXiv:2310.16744, section 2",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,7 +94,8 @@ def measure(workload: str, variant: str, folder: Path) -> dict[str, Any]:
         parent=0,
         skip_isa_check=False,
     )
-    Measurement(job, case, Journal(folder / "cold.jsonl")).run()
+    with closing(Journal(folder / "cold.jsonl")) as journal:
+        Measurement(job, case, journal).run()
     return read_journal(folder / "cold.jsonl")[1]
 
 

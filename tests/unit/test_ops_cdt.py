@@ -539,3 +539,11 @@ def test_lattices_that_cannot_be_are_refused(
 def test_a_profile_of_too_many_slices_is_refused() -> None:
     with pytest.raises(ValueError, match=r"n_slices must be between 2 and .* 8, got 3"):
         cdt_volume_profile(GOOD, n_slices=3)
+
+
+@pytest.mark.parametrize(
+    ("n_moves", "n_lattices", "name"), [(-1, 2, "n_moves"), (2, -1, "n_lattices")]
+)
+def test_a_negative_number_of_words_is_refused(n_moves: int, n_lattices: int, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be at least 0, got -1"):
+        draw_cdt_words(n_moves, n_lattices)

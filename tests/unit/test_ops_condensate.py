@@ -538,6 +538,7 @@ OPERATIONS: dict[str, Evolve] = {
         (FIELD[0, 0, 0], {}, r"phi must have 1 to 3 axes, got shape \[\]"),
         (FIELD[None], {}, r"phi must have 1 to 3 axes, got shape \[1, 4, 4, 4\]"),
         (FIELD, {"rank": 1}, r"rank must be a whole number of at least 2, got 1"),
+        (FIELD, {"rank": 33}, r"rank must be at most 32, got 33"),
         (FIELD, {"rank": 2.5}, r"rank must be a whole number of at least 2, got 2.5"),
         (FIELD, {"mass_sq": math.nan}, r"mass_sq must be a finite Python number, got nan"),
         (FIELD, {"mass_sq": torch.tensor(1.0)}, r"mass_sq must be .* number, got tensor\(1\.\)"),

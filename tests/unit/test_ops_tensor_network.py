@@ -23,6 +23,8 @@ from ivhl.ops.tensor_network import (
     plan_in_order,
     tensor_network,
 )
+from ivhl.workloads import tensor_network as workload
+from ivhl.workloads import tensor_network_calls as workload_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -302,3 +304,32 @@ def test_steps_that_are_products_of_matrices_are_done_as_such(
     tensors = [torch.randn(shape, dtype=torch.complex128, generator=generator) for shape in shapes]
     expected = torch.einsum(equation, *tensors)
     torch.testing.assert_close(contract(plan, tensors), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_products_that_the_workload_counts_are_those_of_the_best_path() -> None:
+    opt_einsum = importlib.import_module("opt_einsum")
+    for size in workload.WORKLOAD.sizes.values():
+        generator = torch.Generator().manual_seed(0)
+        tensors = workload_calls.make_inputs(size, generator)
+        names: dict[tuple[str, int, int], str] = {}
+
+        def name(
+            kind: str, row: int, column: int, names: dict[tuple[str, int, int], str] = names
+        ) -> str:
+            return names.setdefault((kind, row, column), index(len(names)))
+
+        last = size.n - 1
+        terms = [
+            name("down", row - 1, column) * (row > 0)
+            + name("right", row, column - 1) * (column > 0)
+            + name("right", row, column) * (column < last)
+            + name("down", row, column) * (row < last or column == last)
+            for row in range(size.n)
+            for column in range(size.n)
+        ]
+        equation = f"{','.join(terms)}->{name('down', last, last)}"
+        shapes = [tuple(t.shape) for t in tensors]
+        _, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="dp")
+        counted = workload.cost(size)
+        assert counted.flops == 4.0 * float(info.opt_cost)
+        assert counted.bytes == 8.0 * (sum(t.numel() for t in tensors) + size.bond)

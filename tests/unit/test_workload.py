@@ -45,6 +45,36 @@ def test_a_variant_runs_only_where_it_means_something() -> None:
     ]
 
 
+def test_a_mode_that_is_asked_for_is_in_the_name_of_every_variant_that_is_not_declared_so() -> (
+    None
+):
+    assert names(names=["ops.good"], mode="reduce-overhead") == [
+        "ops.good/medium/compiled-reduce-overhead"
+    ]
+    (case,) = select_cases(
+        BOTH,
+        names=["ops.good"],
+        variant="compiled-max-autotune",
+        device="cuda",
+        mode="max-autotune",
+    )
+    assert (case.mode, case.variant.mode, case.variant.call) == (
+        "max-autotune",
+        "max-autotune",
+        "m:f",
+    )
+    # TorchScript has no mode of torch.compile.
+    traced = Variant(name="traced", call="m:f", engine="torchscript")
+    both = [dataclasses.replace(GOOD, variants=(*GOOD.variants, traced))]
+    assert [case.variant.name for case in select_cases(both, mode="max-autotune")] == [
+        "compiled-max-autotune"
+    ]
+    # Declared in this mode already: "compiled" would be the same again.
+    assert names(names=["ops.good"], device="cuda", mode="reduce-overhead") == [
+        "ops.good/medium/graphs"
+    ]
+
+
 def test_a_mode_belongs_to_torch_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     variant = Variant(name="v", call="m:f", engine="torchscript", mode="max-autotune")
     wrong = (dataclasses.replace(GOOD, variants=(variant,)),)
