@@ -26,6 +26,7 @@ MAX_ATOMIC_NUMBER: Final = 100
 # Added under square roots: the norm of a zero vector, which symmetry forces on the carbon of CH4,
 # has no derivative, and the wrong choice of one breaks the symmetry of the forces.
 NORM_EPS: Final = 1e-8
+_SHORT: Final = (torch.float16, torch.bfloat16)
 
 
 def make_parameters(generator: torch.Generator) -> Parameters:
@@ -114,7 +115,7 @@ def energy(
             + torch.einsum("ijf,jf,ijc->icf", wr, xr, unit)
         )
         uv, vv = v @ p["mix_u"], v @ p["mix_v"]
-        norm = (vv.square().sum(dim=1) + NORM_EPS).sqrt()
+        norm = (_wide(vv).square().sum(dim=1) + NORM_EPS).sqrt().to(vv.dtype)
         h = silu(torch.cat((s, norm), dim=-1) @ p["update_w1"] + p["update_b1"])
         a_ss, a_sv, a_vv = (h @ p["update_w2"] + p["update_b2"]).chunk(3, dim=-1)
         s = s + a_ss + a_sv * torch.einsum("icf,icf->if", uv, vv)
@@ -239,7 +240,8 @@ def _energy_in_sums(
         else:
             v = v + ((wv * xv)[:, :, None, :] * v[None, :, :, :]).sum(dim=1) + along
         uv, vv = v @ p["mix_u"], v @ p["mix_v"]
-        norm = ((vv * vv).sum(dim=1) + NORM_EPS).sqrt()
+        wide = _wide(vv)
+        norm = ((wide * wide).sum(dim=1) + NORM_EPS).sqrt().to(vv.dtype)
         h = silu(torch.addmm(p["update_b1"], torch.cat((s, norm), dim=-1), p["update_w1"]))
         last = number == len(parameters["layers"]) - 1
         n_out = (2 if last else 3) * s.shape[1]
@@ -250,6 +252,15 @@ def _energy_in_sums(
             v = v + a_vv[0][:, None, :] * uv
     h = silu(torch.addmm(parameters["readout_b1"], s, parameters["readout_w1"]))
     return (h @ parameters["readout_w2"] + parameters["readout_b2"]).sum()
+
+
+def _wide(vectors: torch.Tensor) -> torch.Tensor:
+    """Return the vectors in float32 if their type is shorter.
+
+    In float16 ``NORM_EPS`` is zero, and so is the square of what is below 2e-4: the norm would have
+    no derivative there, and forces would be NaN.
+    """
+    return vectors.float() if vectors.dtype in _SHORT else vectors
 
 
 def _differentiated(

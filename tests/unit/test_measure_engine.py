@@ -102,7 +102,7 @@ def measure(workload: str, variant: str, folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("workload", "evaluations"), [("mlff.energy_forces", 1), ("mlff.trajectory", N_FRAMES)]
 )
-@pytest.mark.parametrize("variant", ["naive-compiled", "torchscript", "bf16-eager"])
+@pytest.mark.parametrize("variant", ["naive-compiled", "torchscript", "fp16-eager"])
 def test_every_timed_call_evaluates_the_model(
     counting: list[tuple[int, int]],
     tmp_path: Path,

@@ -15,6 +15,7 @@ import torch
 from ivhl.mlff.painn import (
     CUTOFF,
     energy_forces,
+    energy_forces_in_sums,
     energy_forces_one_graph,
     make_energy_forces,
     make_parameters,
@@ -37,8 +38,13 @@ TOLERANCE = 1e-12
 
 models = pytest.mark.parametrize(
     "model",
-    [energy_forces, make_energy_forces(lambda f: f), energy_forces_one_graph],
-    ids=["naive", "parts", "one-graph"],
+    [
+        energy_forces,
+        make_energy_forces(lambda f: f),
+        energy_forces_one_graph,
+        energy_forces_in_sums,
+    ],
+    ids=["naive", "parts", "one-graph", "in-sums"],
 )
 
 
@@ -195,3 +201,31 @@ def test_wrong_inputs_are_named(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         model(parameters(), torch.tensor(numbers), positions)
+
+
+@models
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["H2", "C6H6"])
+def test_a_short_vector_has_a_derivative_in_a_short_precision(
+    model: Model, dtype: torch.dtype, name: str
+) -> None:
+    # Vectors of H2 are so small that float16 has no number for their squares: forces were NaN.
+    numbers, positions = make_molecule(name, shake=0.05)
+    short = in_precision(parameters(), dtype)
+    for shift in torch.randn(
+        (4, *positions.shape), dtype=torch.float64, generator=torch.Generator().manual_seed(2)
+    ):
+        moved = positions + 0.05 * shift
+        energy, forces = energy_forces(parameters(), numbers, moved)
+        actual, actual_forces = model(short, numbers, moved.to(dtype))
+        assert actual.dtype == actual_forces.dtype == dtype
+        assert abs(float(actual - energy)) <= 0.1 * max(1.0, abs(float(energy)))
+        assert_near(actual_forces.double(), forces, 0.1 * float(forces.abs().max()))
+
+
+def in_precision(node: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401  (a nest of tensors)
+    if isinstance(node, torch.Tensor):
+        return node.to(dtype)
+    if isinstance(node, dict):
+        return {name: in_precision(child, dtype) for name, child in node.items()}
+    return [in_precision(child, dtype) for child in node]
