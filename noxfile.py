@@ -16,6 +16,8 @@ except IvhlError as error:
     sys.exit(f"error: {error}\nnext: {error.hint}")
 RELEASES = MATRIX.releases("default")
 OLDEST_PYTHON, NEWEST_PYTHON = MATRIX.pythons[0], MATRIX.pythons[-1]
+# What `tests` runs in a row, and .github/workflows/tests.yml side by side.
+CHECK = ["check"]
 
 nox.options.sessions = ["tests"]
 nox.options.error_on_missing_interpreters = True
@@ -57,31 +59,36 @@ def tests(session: nox.Session) -> None:
         session.notify(name)
 
 
-@nox.session(venv_backend="uv")
+@nox.session(venv_backend="uv", tags=CHECK)
 def lint(session: nox.Session) -> None:
-    """Check style, formatting and the import contracts."""
+    """Check style, formatting, the import contracts, the locks and the workflows."""
     session.install("--group", "lint", "-e", ".")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
     session.run("python", "-m", "ivhl", "matrix", "check")
+    # Without shellcheck and pyflakes, which it would run where they happen to be.
+    session.run("actionlint", "-shellcheck=", "-pyflakes=")
+    session.run("zizmor", "--offline", "--persona=pedantic", ".github/workflows")
+    workflows = sorted(map(str, Path(".github/workflows").glob("*.yml")))
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
 
 
-@nox.session(venv_backend="uv")
+@nox.session(venv_backend="uv", tags=CHECK)
 def types(session: nox.Session) -> None:
     """Check the types."""
     session.install("--group", "lint", "-e", ".")
     session.run("mypy")
 
 
-@nox.session(venv_backend="uv", python=NEWEST_PYTHON)
+@nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
 def unit(session: nox.Session) -> None:
     """Run the unit tests beside the newest PyTorch of the default tier."""
     install_cell(session, RELEASES[-1])
     session.run("pytest", "tests/unit", *session.posargs)
 
 
-@nox.session(venv_backend="uv", python=NEWEST_PYTHON)
+@nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
 def calculator(session: nox.Session) -> None:
     """Run the tests of the ASE calculator, with the extra that it needs and no cell has."""
     install_cell(session, RELEASES[-1])
@@ -90,7 +97,7 @@ def calculator(session: nox.Session) -> None:
     session.run("pytest", "tests/unit/test_mlff_calculator.py", *session.posargs)
 
 
-@nox.session(venv_backend="uv", python=OLDEST_PYTHON)
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK)
 @nox.parametrize("torch", RELEASES)
 def contract(session: nox.Session, torch: str) -> None:
     """Run the contracts of every workload, record and lock on each PyTorch of the default tier."""
@@ -98,14 +105,14 @@ def contract(session: nox.Session, torch: str) -> None:
     session.run("pytest", "tests/contract", *session.posargs)
 
 
-@nox.session(venv_backend="uv", python=OLDEST_PYTHON)
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK)
 def e2e(session: nox.Session) -> None:
     """Go the whole way on two real cells, and through every fault."""
     install_cell(session, RELEASES[0])
     session.run("pytest", "tests/e2e", *session.posargs)
 
 
-@nox.session(venv_backend="uv")
+@nox.session(venv_backend="uv", tags=CHECK)
 def browser(session: nox.Session) -> None:
     """Open the site in headless Chromium."""
     session.install("--group", "test", "-e", ".")
@@ -143,7 +150,7 @@ def founding(session: nox.Session, torch: str) -> None:
     session.run("python", "-m", "ivhl.founding", *session.posargs)
 
 
-@nox.session(name="founding-tests", venv_backend="uv", python=NEWEST_PYTHON)
+@nox.session(name="founding-tests", venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
 def founding_tests(session: nox.Session) -> None:
     """Run the tests that need ASE, beside the newest PyTorch of the default tier."""
     locks = install_founding(session, RELEASES[-1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app
+from ivhl.cli.markdown import code
 from ivhl.errors import IvhlError, ResultsError, UnknownNameError
 from ivhl.fleet.bring import bring
 from ivhl.fleet.sources import shown
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _PLACES_SHOWN = 3
 # GitHub takes comments of 65,536 characters.
 _ROWS_SHOWN = 50
-_LONGEST_SHOWN = 250
 
 
 class RefusedError(ResultsError):
@@ -196,7 +195,7 @@ def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
         for one in found[:_ROWS_SHOWN]:
             key = one.key
             place = f"{key.machine}, {key.device}"
-            cells = (_code(place), _code(key.cell), _code(key.case), _code(one.reason))
+            cells = (code(place), code(key.cell), code(key.case), code(one.reason))
             table.append(f"| {' | '.join(cells)} |")
         if len(found) > _ROWS_SHOWN:
             table += ["", f"And {len(found) - _ROWS_SHOWN} more."]
@@ -205,16 +204,8 @@ def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
             lines += ["", f"**{heading}**", "", *table]
         else:
             lines += ["", f"<details><summary>{heading}</summary>", "", *table, "", "</details>"]
-    lines += ["", *(f"- {_code(text)}" for text in _elsewhere(verdict))]
+    lines += ["", *(f"- {code(text)}" for text in _elsewhere(verdict))]
     return "\n".join(lines).rstrip()
-
-
-def _code(text: str) -> str:
-    """Return the text as code in a cell of a table, whatever it holds."""
-    plain = html.escape(shown(text[:_LONGEST_SHOWN]), quote=False)
-    for sign in "|`@#":
-        plain = plain.replace(sign, f"&#{ord(sign)};")
-    return f"<code>{plain}</code>"
 
 
 def _as_dict(brought: Brought) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shlex
 import sys
@@ -21,12 +22,14 @@ from ivhl.bench.work import (
     take_shard,
 )
 from ivhl.cli import app
+from ivhl.cli.markdown import code
 from ivhl.errors import InterpreterError, IvhlError, LockError, SpecError
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.diff import diff_cells
 from ivhl.matrix.interpreter import Interpreter, find_interpreter
 from ivhl.matrix.locks import lock_release, lock_state
 from ivhl.matrix.project import load, load_project
+from ivhl.matrix.releases import find_new_releases, support_of
 from ivhl.matrix.repository import commits_of_same_code, find_commit
 from ivhl.tracker.store import load_records
 from ivhl.workload import Case, load_workloads, select_cases
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.diff import CellDiff
     from ivhl.matrix.locks import LockState
+    from ivhl.matrix.releases import Support
     from ivhl.matrix.spec import CellSpec, Matrix
 
 matrix_app = typer.Typer(
@@ -436,6 +440,76 @@ def lock(
         raise kind("\n".join(f"{error} ({error.hint})" for error in failed))
     if not releases:
         console.print("every lock is there and fresh; --all makes them again")
+
+
+@matrix_app.command("new")
+def new_releases(
+    torch: Annotated[
+        list[str] | None,
+        typer.Option("--torch", help="Where this one can be installed, new or not; repeatable."),
+    ] = None,
+    form: Annotated[
+        Literal["text", "json", "github"],
+        typer.Option("--format", help="github: Markdown, for an issue."),
+    ] = "text",
+) -> None:
+    """List PyTorch releases that the registry has and the matrix lacks, and where they install.
+
+    Newer ones than the newest of the matrix, and newer patches of its minors. Nothing is written.
+    """
+    root, matrix = load()
+    today = dt.datetime.now(tz=dt.UTC).date()
+    named = tuple(dict.fromkeys(matrix.release(text) for text in torch or ()))
+    support = {
+        release: support_of(root, matrix, release, today)
+        for release in named or find_new_releases(root, matrix)
+    }
+    if form == "json":
+        _print_json(
+            {
+                release: {
+                    one.cell.python: {"lock": one.kind, "message": one.message} for one in row
+                }
+                for release, row in support.items()
+            }
+        )
+        return
+    console = _console()
+    for release, row in support.items():
+        if form == "github":
+            typer.echo(_release_markdown(release, row, today))
+            continue
+        for one in row:
+            colour = _COLOURS.get(one.kind, "red")
+            console.print(f"[{colour}]{one.kind}[/] {one.cell.id}:", end=" ")
+            reason = one.message or "everything that it asks for is there"
+            console.print(reason.partition("\n")[0], markup=False)
+    if not support and form == "text":
+        console.print(f"none newer than the matrix, {', '.join(matrix.releases('extended'))}")
+
+
+def _release_markdown(release: str, row: Sequence[Support], today: dt.date) -> str:
+    words = {"locked": "yes", "unavailable": "no", "undecided": "cannot be told"}
+    table = [f"| {one.cell.python} | {words[one.kind]} | {_why(one)} |" for one in row]
+    measure = (
+        f"set `exclude-newer` of `envs/matrix.toml` to {today.isoformat()}, add a `[[torch]]` row, "
+        f"run `nox -s lock`, commit, `nox -s bench-{row[-1].cell.python} -- --torch {release}`"
+    )
+    return "\n".join(
+        [
+            f"PyTorch {release}: what `ivhl matrix new` finds in the package registry.",
+            "",
+            "| Python | can be installed | why not |",
+            "|---|---|---|",
+            *table,
+            "",
+            f"Whether it compiles is a matter of measuring: {measure}.",
+        ]
+    )
+
+
+def _why(one: Support) -> str:
+    return code(one.message.partition("\n")[0]) if one.message else ""
 
 
 def _state(root: Path, matrix: Matrix, cell: CellSpec) -> dict[str, str]:

@@ -210,6 +210,28 @@ def lock_release(root: Path, matrix: Matrix, release: str) -> tuple[LockState, .
     return tuple(_write(root, cell, text) for cell, text in zip(cells, texts, strict=True))
 
 
+def resolve_cell(
+    root: Path, matrix: Matrix, cell: CellSpec, until: dt.date
+) -> tuple[Literal["locked", "unavailable"], str]:
+    """Say whether a cell could be locked, and why not; nothing is written.
+
+    Args:
+        root: Of the project.
+        matrix: What else is in the cell, and for which platform.
+        cell: Need not be in the matrix.
+        until: Day after which nothing was published, instead of the matrix's.
+
+    Raises:
+        UnknownNameError: If there is no such release; names the nearest.
+        SpecError: If the release is newer than that day.
+        LockError: If the registry cannot be asked, or what it says cannot be a lock.
+        InterpreterError: If a free-threaded Python is wanted and not there to be asked.
+    """
+    resolved = _resolve(root, matrix.model_copy(update={"exclude_newer": until}), cell, {})
+    lines = [line for line in resolved.text.splitlines() if not line.startswith("#")]
+    return resolved.kind, "\n".join(lines).strip() if resolved.kind == "unavailable" else ""
+
+
 def lock_mistakes(state: LockState, matrix: Matrix) -> list[str]:
     """Return what is wrong with a lock, one line each; empty when it is in order."""
     name = state.path.name

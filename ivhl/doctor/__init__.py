@@ -1,0 +1,53 @@
+"""Whether a machine is fit to measure on. It looks at everything and changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ivhl.doctor.card import look_at_cards
+from ivhl.doctor.finding import LEVELS, Finding, Level, System
+from ivhl.doctor.memory import look_at_memory
+from ivhl.doctor.processor import look_at_processor
+from ivhl.doctor.storage import look_at_storage
+from ivhl.doctor.tools import look_at_names, look_at_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ivhl.records import Machine
+    from ivhl.workload import Case
+
+__all__ = ["LEVELS", "Finding", "Level", "System", "examine"]
+
+
+def examine(
+    project: Path,
+    *,
+    pythons: Sequence[str],
+    cases: Sequence[Case],
+    results: Path,
+    machine: Machine,
+    device: str = "cpu",
+    system: System | None = None,
+) -> tuple[Finding, ...]:
+    """Look at a machine and say of each thing whether it is in order.
+
+    Args:
+        project: Root of the project.
+        pythons: Of the matrix.
+        cases: What a run would measure, for the memory that it needs.
+        results: Folder of the results.
+        machine: This one, under the name that it is to have.
+        device: ``cpu`` or ``cuda``: where a run is to take place.
+        system: Where ``/proc`` and ``/sys`` are.
+    """
+    system = system or System()
+    return (
+        *look_at_processor(system),
+        *look_at_memory(system, cases if device == "cpu" else ()),
+        *look_at_storage(project),
+        *look_at_tools(project, pythons),
+        *look_at_names(results, machine),
+        *look_at_cards(system, wanted=device == "cuda"),
+    )

@@ -1,0 +1,64 @@
+"""Disk: room for cells, and whether uv can share files with them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ivhl.doctor.finding import GB, Finding
+from ivhl.errors import LockError
+from ivhl.matrix.uv import run_uv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# What the README says of a cell, and of the three that a session makes.
+CELL_BYTES = 7 * GB
+SESSION_BYTES = 3 * CELL_BYTES
+
+
+def look_at_storage(root: Path) -> Iterator[Finding]:
+    """Yield what is to be said of the disk that holds the cells, and of uv's cache.
+
+    Args:
+        root: Of the project.
+    """
+    yield _disk(root)
+    yield _cache(root)
+
+
+def _disk(root: Path) -> Finding:
+    folder = existing(root / ".asv" / "env")
+    free = shutil.disk_usage(folder).free
+    seen = f"{free / GB:.0f} GB free where cells are made ({folder})"
+    if free >= SESSION_BYTES:
+        return Finding("disk", "ok", seen)
+    hint = "make room (rm -r .asv/env makes all cells anew, uv cache prune), or fewer --torch"
+    # Cells that are there already need no more.
+    made = any((root / ".asv" / "env").glob("*"))
+    return Finding("disk", "warning" if made or free >= CELL_BYTES else "wrong", seen, hint)
+
+
+def _cache(root: Path) -> Finding:
+    try:
+        said = run_uv(["cache", "dir"], cwd=root, timeout_s=60)
+    except LockError as error:
+        return Finding("uv cache", "wrong", str(error), error.hint)
+    if said.returncode or not said.stdout.strip():
+        told = (said.stderr.strip() or "nothing").splitlines()[0]
+        return Finding(
+            "uv cache", "wrong", f"uv does not say where it is: {told}", "see uv cache dir"
+        )
+    cache = Path(said.stdout.strip())
+    places = [existing(path) for path in (cache, root / ".asv" / "env")]
+    if places[0].stat().st_dev == places[1].stat().st_dev:
+        return Finding("uv cache", "ok", f"{cache}, on the file system of the cells")
+    hint = f"UV_CACHE_DIR={root / '.uv-cache'}, or any folder on that file system"
+    seen = f"{cache}, on another file system than the cells: each is copied, none share files"
+    return Finding("uv cache", "warning", seen, hint)
+
+
+def existing(path: Path) -> Path:
+    """Return the folder, or the nearest above it that is there."""
+    return next(folder for folder in (path, *path.parents) if folder.exists())

@@ -1,0 +1,322 @@
+"""What the workflows promise: pinned actions, least permissions, no fork on a machine of ours."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ivhl.matrix.project import find_root
+from tests.browser.project import git
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = find_root(Path(__file__))
+PATHS = sorted((HERE / ".github" / "workflows").glob("*.yml"))
+USES = re.compile(r"uses: (?P<action>[\w./-]+)@(?P<hash>\S+)(?P<comment>.*)")
+
+
+def load(path: Path) -> dict[Any, Any]:
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in PATHS:
+        for name, job in load(path)["jobs"].items():
+            yield f"{path.stem}/{name}", job
+
+
+def test_there_are_three() -> None:
+    assert [path.stem for path in PATHS] == ["bench", "nightly", "tests"]
+
+
+def test_every_action_is_pinned_and_everywhere_the_same() -> None:
+    pins: dict[str, set[str]] = {}
+    for path in PATHS:
+        for match in USES.finditer(path.read_text(encoding="utf-8")):
+            assert re.fullmatch(r"[0-9a-f]{40}", match["hash"]), match[0]
+            assert re.fullmatch(r" # v\d+\.\d+\.\d+", match["comment"]), match[0]
+            pins.setdefault(match["action"], set()).add(match["hash"] + match["comment"])
+    assert len(pins) >= 6
+    assert all(len(found) == 1 for found in pins.values()), pins
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_a_workflow_begins_with_no_permission_at_all(path: Path) -> None:
+    assert load(path)["permissions"] == {}
+
+
+def test_every_job_says_what_it_may_and_how_long() -> None:
+    for name, job in jobs():
+        assert isinstance(job["permissions"], dict), name
+        assert job["timeout-minutes"] <= 360, name
+
+
+def test_what_may_write_runs_nothing_of_the_commit() -> None:
+    writing = [(n, j) for n, j in jobs() if "write" in j["permissions"].values()]
+    assert [name for name, _ in writing] == [
+        "bench/comment",
+        "bench/keep",
+        "bench/pages",
+        "nightly/issue",
+    ]
+    for name, job in writing:
+        text = yaml.safe_dump(job["steps"])
+        assert not re.search(r"pip|ivhl (import|gate|publish|bench|matrix)|\.ci/|nox", text), name
+        checkout = [s for s in job["steps"] if "checkout" in s.get("uses", "")]
+        assert bool(checkout) == (name == "bench/keep"), name
+
+
+def test_no_expression_is_pasted_into_a_script() -> None:
+    for name, job in jobs():
+        for step in job["steps"]:
+            assert "${{" not in step.get("run", ""), name
+
+
+def test_a_fork_gets_no_machine_of_ours_unasked() -> None:
+    ours = [job for _, job in jobs() if "self-hosted" in job["runs-on"]]
+    assert len(ours) == 1
+    (job,) = ours
+    words = " ".join(job["if"].split())
+    assert words.endswith(
+        "&& (github.event_name != 'pull_request' "
+        "|| github.event.pull_request.head.repo.full_name == github.repository "
+        "|| vars.IVHL_MEASURE_FORKS == 'with-approval')"
+    )
+    assert " ".join(job["environment"].split()) == (
+        "${{ github.event_name == 'pull_request' "
+        "&& github.event.pull_request.head.repo.full_name != github.repository "
+        "&& 'gpu-forks' || 'gpu' }}"
+    )
+    # The other ways in are for those who can write to the repository. True is how YAML reads `on`.
+    (bench,) = [load(path) for path in PATHS if path.stem == "bench"]
+    assert set(bench[True]) == {"push", "pull_request", "workflow_dispatch"}
+
+
+def test_two_benchmarks_never_share_a_card() -> None:
+    job = dict(jobs())["bench/measure"]
+    (script,) = [s["run"] for s in job["steps"] if "nox" in s.get("run", "")]
+    assert script.index("flock") < script.index("ivhl doctor") < script.index("nox -s")
+    assert job["concurrency"]["queue"] == "max"
+
+
+def noxfile(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401  (a module)
+    monkeypatch.chdir(HERE)
+    spec = importlib.util.spec_from_file_location("noxfile_under_test", HERE / "noxfile.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_sessions_side_by_side_are_those_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    queued: list[str] = []
+
+    class Session:
+        def notify(self, name: str) -> None:
+            queued.append(name)
+
+    noxfile(monkeypatch).tests.func(Session())
+    command = [sys.executable, "-m", "nox", "--list", "--tags", "check", "--json"]
+    listed = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
+    assert sorted(one["session"] for one in json.loads(listed.stdout)) == sorted(queued)
+    script = yaml.safe_dump(load(HERE / ".github/workflows/tests.yml"))
+    assert "nox --list --tags check --json" in script
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """Return a repository: main with three commits, a branch with one from the second."""
+    root = tmp_path / "clone"
+    (root / ".ci").mkdir(parents=True)
+    shutil.copy(HERE / ".ci" / "base", root / ".ci" / "base")
+    git(root, "init", "--quiet", "--initial-branch=main")
+    for name in ("one", "two", "three"):
+        (root / name).write_text(name, encoding="utf-8")
+        git(root, "add", "-A")
+        git(root, "commit", "--quiet", "-m", name)
+    git(root, "checkout", "--quiet", "-b", "branch", "main~1")
+    (root / "four").write_text("four", encoding="utf-8")
+    git(root, "add", "-A")
+    git(root, "commit", "--quiet", "-m", "four")
+    return root
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell script")
+@pytest.mark.parametrize(
+    ("at", "event", "before", "expected"),
+    [
+        ("branch", "pull_request", "", "main~1"),
+        ("branch", "workflow_dispatch", "", "main~1"),
+        ("main", "workflow_dispatch", "", "main~1"),
+        ("main~2", "workflow_dispatch", "", ""),
+        ("main", "push", "main~2", "main~2"),
+        ("main", "push", "0" * 40, ""),
+        ("main", "push", "f" * 40, ""),
+    ],
+)
+def test_the_base_is_what_came_before(
+    clone: Path, at: str, event: str, before: str, expected: str
+) -> None:
+    def full(name: str) -> str:
+        done = subprocess.run(
+            ["git", "rev-parse", name], cwd=clone, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    git(clone, "checkout", "--quiet", "--detach", at)
+    given = full(before) if before.startswith("main") else before
+    done = subprocess.run(
+        [clone / ".ci/base", event, given, "main"],
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == (full(expected) if expected else "")
+
+
+# The scripts in the workflows, run with programs that write down what they are given.
+
+NEEDED = ("bash", "cat", "tee", "flock", "git", "hostname", "mkdir", "basename")
+
+
+@pytest.fixture
+def stubs(tmp_path: Path) -> Path:
+    """Return a folder with bash and little else, and ``nox`` and ``ivhl`` that only write down."""
+    folder = tmp_path / "stubs"
+    folder.mkdir()
+    for name in NEEDED:
+        found = shutil.which(name)
+        if found is None:
+            pytest.skip(f"no {name} on this machine")
+        (folder / name).symlink_to(found)
+    for name in ("nox", "ivhl"):
+        path = folder / name
+        path.write_text(
+            f"#!/bin/sh\n(printf '%s' {name}; printf ' <%s>' \"$@\"; echo) >> {tmp_path}/told\n"
+            f'[ -z "$SAYS" ] || echo "$SAYS"\nexit ${{STATUS_{name.upper()}:-0}}\n',
+            encoding="utf-8",
+        )
+        path.chmod(0o755)
+    return folder
+
+
+def run_step(
+    stubs: Path, job: str, part: str, environment: dict[str, str], *, status: int = 0
+) -> tuple[list[str], str]:
+    """Run the step of a job whose script holds ``part``; return what was called, and outputs."""
+    (step,) = [s for s in dict(jobs())[job]["steps"] if part in s.get("run", "")]
+    told, output = stubs.parent / "told", stubs.parent / "output"
+    told.write_text("", encoding="utf-8")
+    output.write_text("", encoding="utf-8")
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+        cwd=stubs.parent,
+        env={
+            "PATH": str(stubs),
+            "GITHUB_OUTPUT": str(output),
+            "GITHUB_STEP_SUMMARY": str(stubs.parent / "summary"),
+            "IVHL_GPU_LOCK": str(stubs.parent / "lock"),
+        }
+        | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    return told.read_text(encoding="utf-8").splitlines(), output.read_text(encoding="utf-8")
+
+
+INPUTS = {"TIER": "default", "TORCH": "", "WORKLOAD": "", "SIZE": "", "VARIANT": "", "FORCE": ""}
+
+
+def test_the_list_gets_what_was_asked_for(stubs: Path) -> None:
+    git(stubs.parent, "init", "--quiet")
+    git(stubs.parent, "commit", "--quiet", "--allow-empty", "-m", "one")
+    given = INPUTS | {"DEVICE": "cuda", "SAYS": '{"include":[]}'}
+    told, output = run_step(stubs, "bench/cells", "matrix list", given)
+    want = "<matrix> <list> <--tier> <default> <--device> <cuda> <--format> <github>"
+    assert told == [f"ivhl {want} <--stale>"]
+    assert re.fullmatch(r'matrix=\{"include":\[\]\}\ncommit=[0-9a-f]{40}\n', output)
+    given |= {"TORCH": "2.5.1 2.6.0", "WORKLOAD": "ops.x", "SIZE": "small", "FORCE": "true"}
+    told, _ = run_step(stubs, "bench/cells", "matrix list", given)
+    more = "<--torch> <2.5.1> <--torch> <2.6.0> <--workload> <ops.x> <--size> <small>"
+    assert told == [f"ivhl {want} {more}"]
+
+
+def test_a_matrix_that_cannot_be_listed_fails_the_job(stubs: Path) -> None:
+    given = INPUTS | {"DEVICE": "cpu", "STATUS_IVHL": "3"}
+    run_step(stubs, "bench/cells", "matrix list", given, status=3)
+
+
+MEASURE = {
+    "PYTHON": "3.12",
+    "ARGUMENTS": "--torch 2.6.0 --device cuda",
+    "DEVICE": "cuda",
+    "QUICK": "true",
+    "FORCE": "false",
+    "MORE": "--threads 4",
+    "MACHINE": "gpubox",
+}
+
+
+def test_a_machine_is_looked_at_and_then_measures(stubs: Path) -> None:
+    told, _ = run_step(stubs, "bench/measure", "nox", MEASURE)
+    folder = stubs.parent / "measured"
+    ours = f"<--machine> <gpubox> <--results> <{folder}> <--no-publish>"
+    given = "<--torch> <2.6.0> <--device> <cuda> <--threads> <4> <--quick>"
+    assert told == [
+        "ivhl <doctor> <--device> <cuda> <--machine> <gpubox>",
+        f"nox <-s> <bench-3.12> <--> {given} {ours}",
+    ]
+
+
+def test_a_machine_that_is_not_fit_measures_nothing(stubs: Path) -> None:
+    told, _ = run_step(stubs, "bench/measure", "nox", MEASURE | {"STATUS_IVHL": "1"}, status=1)
+    assert [line.split()[0] for line in told] == ["ivhl"]
+
+
+def test_a_card_that_is_taken_is_waited_for(stubs: Path) -> None:
+    lock = stubs.parent / "lock"
+    (step,) = [s for s in dict(jobs())["bench/measure"]["steps"] if "flock" in s.get("run", "")]
+    assert "--timeout 18000" in step["run"]
+    (stubs / "flock").unlink()
+    (stubs / "flock").write_text(
+        f"#!/bin/sh\nexec {shutil.which('flock')} --timeout 0.2 9\n", encoding="utf-8"
+    )
+    (stubs / "flock").chmod(0o755)
+    holder = subprocess.Popen([str(shutil.which("flock")), "--no-fork", str(lock), "sleep", "60"])
+    try:
+        taken = [str(shutil.which("flock")), "--nonblock", str(lock), "true"]
+        while subprocess.run(taken, check=False).returncode == 0:
+            time.sleep(0.01)
+        told, _ = run_step(stubs, "bench/measure", "nox", MEASURE, status=1)
+    finally:
+        holder.kill()
+        holder.wait()
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("imported", "gate", "status"),
+    [("0", "0", 0), ("6", "0", 6), ("0", "7", 7), ("6", "7", 7), ("0", "", 0)],
+)
+def test_what_was_refused_or_got_worse_fails_at_the_end(
+    stubs: Path, imported: str, gate: str, status: int
+) -> None:
+    given = {"IMPORTED": imported, "GATE": gate}
+    run_step(stubs, "bench/report", "ivhl gate: $GATE", given, status=status)
