@@ -107,6 +107,9 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
             wait_for(lambda: "idle" in asked("sinfo", "--noheader", "--format", "%T"), folder)
             yield folder
     finally:
+        # A test that failed may have left some.
+        subprocess.run([program("scancel"), f"--user={user}"], env=environment, check=False)
+        time.sleep(2)
         for process in reversed(begun):
             process.terminate()
             process.wait(30)
@@ -203,7 +206,7 @@ def test_a_job_that_is_cancelled_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_a_job_that_is_killed_is_told(tmp_path: Path, victim: str, told: str) -> None:
-    long_job(tmp_path, then=f"import os; os.kill(os.{victim}(), 9)")
+    long_job(tmp_path, then=f"import os, sys; os.kill(os.{victim}(), 9); sys.exit()")
     with pytest.raises(ResultsError, match=told):
         run_on_slurm(tmp_path, [], {}, print)
 
