@@ -51,11 +51,11 @@ def install_cell(session: nox.Session, release: str) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run every check there is: lint, types, unit, with ASE, contract, end to end, browser."""
+    """Run every check there is: lint, types, unit, with ASE, contract, e2e, Slurm, browser."""
     # Of a parametrised session, notify() takes only the one that is named.
     contracts = [f"contract(torch={release!r})" for release in RELEASES]
     with_ase = ("calculator", "founding-tests")
-    for name in ("lint", "types", "unit", *with_ase, *contracts, "e2e", "browser"):
+    for name in ("lint", "types", "unit", *with_ase, *contracts, "e2e", "slurm", "browser"):
         session.notify(name)
 
 
@@ -110,6 +110,13 @@ def e2e(session: nox.Session) -> None:
     """Go the whole way on two real cells, and through every fault."""
     install_cell(session, RELEASES[0])
     session.run("pytest", "tests/e2e", *session.posargs)
+
+
+@nox.session(venv_backend="uv", tags=CHECK)
+def slurm(session: nox.Session) -> None:
+    """Run on a Slurm of one node, begun for it; skipped where its programs are missing."""
+    session.install("--group", "test", "-e", ".[slurm]")
+    session.run("pytest", "tests/slurm", *session.posargs)
 
 
 @nox.session(venv_backend="uv", tags=CHECK)

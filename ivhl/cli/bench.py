@@ -9,9 +9,10 @@ import typer
 from rich.console import Console
 
 from ivhl.bench import Request, bench
+from ivhl.bench.slurm import parse_options, run_on_slurm
 from ivhl.bench.work import parse_shard
 from ivhl.cli import app
-from ivhl.errors import ResultsError
+from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import Tier
 from ivhl.measure.runner import DEADLINE_S
@@ -23,6 +24,7 @@ from ivhl.tracker.wording import counted
 
 @app.command("bench")
 def bench_command(
+    context: typer.Context,
     python: Annotated[str, typer.Option(help="Python of the matrix.")],
     torch: Annotated[
         list[str] | None, typer.Option(help="PyTorch release; repeatable (default: default tier).")
@@ -47,6 +49,13 @@ def bench_command(
     shard: Annotated[
         str | None, typer.Option(help="I/N: only the I-th of N shares, for a fleet.")
     ] = None,
+    executor: Annotated[
+        Literal["here", "slurm"], typer.Option(help="slurm: on a node of a cluster.")
+    ] = "here",
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE of the job, e.g. partition=gpu; repeatable."),
+    ] = None,
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Few samples; marked so.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is there.")] = False,
@@ -54,6 +63,13 @@ def bench_command(
 ) -> None:
     """Measure one Python's cells, publish the site and print the table."""
     root = find_root()
+    if executor == "slurm":
+        arguments = ["bench", *_given(context, without=("executor", "slurm"))]
+        options = parse_options(slurm or ())
+        code = run_on_slurm(root, arguments, options, lambda text: typer.echo(text, nl=False))
+        raise typer.Exit(code)
+    if slurm:
+        raise SpecError("--slurm: is for --executor slurm only", hint="add --executor slurm")
     console = Console()
     done = bench(
         Request(
@@ -114,3 +130,20 @@ def bench_command(
         )
     for problem in dict.fromkeys(problems):
         console.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _given(context: typer.Context, *, without: tuple[str, ...]) -> list[str]:
+    """Return the arguments of this command again, without those that have their default."""
+    words: list[str] = []
+    for option in context.command.params:
+        value = context.params.get(str(option.name))
+        if option.name in without or value in (None, [], ()) or value == option.default:
+            continue
+        if value is True:
+            words.append(option.opts[0])
+        else:
+            values = value if isinstance(value, list | tuple) else [value]
+            for one in values:
+                # A relative path is one from here, not from the root, where the job runs.
+                words += [option.opts[0], str(one.resolve() if isinstance(one, Path) else one)]
+    return words
