@@ -189,6 +189,7 @@ class Conditions(_Strict):
         load_average: One-minute load average before the run.
         instrument: Digest of the measuring code itself.
         packages: Every package of the environment as ``name==version``.
+        image: Digest of the image whose container it ran in, ``sha256:...``; ``None`` if in none.
     """
 
     device: str
@@ -200,6 +201,7 @@ class Conditions(_Strict):
     python_full: str
     torch_full: str | None
     packages: tuple[str, ...]
+    image: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -262,7 +264,10 @@ def to_json(record: RunRecord) -> str:
     Raises:
         ValueError: If a number in it is NaN or infinite.
     """
-    return json.dumps(asdict(record), allow_nan=False, sort_keys=True, separators=(",", ":"))
+    data = asdict(record)
+    if record.conditions.image is None:  # as it was written before there were images
+        del data["conditions"]["image"]
+    return json.dumps(data, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 def append_record(path: Path, record: RunRecord) -> None:
