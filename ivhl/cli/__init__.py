@@ -53,5 +53,6 @@ def main() -> None:
 # Each registers its commands on ``app``, which must exist before.
 from ivhl.cli import bench as _bench  # noqa: E402, F401
 from ivhl.cli import fleet as _fleet  # noqa: E402, F401
+from ivhl.cli import image as _image  # noqa: E402, F401
 from ivhl.cli import matrix as _matrix  # noqa: E402, F401
 from ivhl.cli import results as _results  # noqa: E402, F401

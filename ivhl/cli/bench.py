@@ -56,7 +56,6 @@ def bench_command(
         typer.Option("--docker", help="In a container of each cell's image (docs/docker.md)."),
     ] = False,
     cpus: Annotated[str, typer.Option(help="With --docker: CPUs to pin to, as 2-3.")] = "",
-    base: Annotated[str, typer.Option(help="With --docker: image to begin with.")] = "",
     no_publish: Annotated[bool, typer.Option("--no-publish", help="No site.")] = False,
 ) -> None:
     """Measure one Python's cells, publish the site and print the table."""
@@ -83,7 +82,7 @@ def bench_command(
             shard=None if shard is None else parse_shard(shard),
         ),
         console,
-        Engine(root, base=base, cpus=cpus) if in_docker else None,
+        Engine(root, cpus=cpus) if in_docker else None,
     )
     loaded = load_records(results or root / "results")
     # Of this very run: a newer commit's records are not what was asked for.

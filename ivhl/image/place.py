@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 import sys
 import threading
@@ -58,7 +59,6 @@ class Engine:
         certificates: See ``sources_here``.
         network: See ``sources_here``.
         cpus: See ``choose_cpus``.
-        gpus: Ids or numbers of the cards; empty means all.
 
     Raises:
         EngineError: If no engine answers.
@@ -72,14 +72,14 @@ class Engine:
         certificates: Path | None = None,
         network: str = "",
         cpus: str = "",
-        gpus: tuple[str, ...] = (),
     ) -> None:
         self.client = connect()
         self._root = root
         self._base = base
         self._sources = sources_here(certificates, network)
         self._cpus = cpus
-        self._gpus = gpus
+        cards = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        self._gpus = tuple(card.strip() for card in cards.split(",") if card.strip())
         # Two checkouts may use one engine.
         self._run = hashlib.sha256(str(root).encode()).hexdigest()[:16]
 
