@@ -207,7 +207,7 @@ def diff_command(
     for image in two:
         console.print(f"{image.short}  {image.cell}, built {image.created[:16]}")
     if not found:
-        counts = ", ".join(f"{len(names)} {kind}s" for kind, names in sorted(before.items()))
+        counts = ", ".join(counted(len(names), kind) for kind, names in sorted(before.items()))
         console.print(f"the same: {counts}")
         return
     table = Table("", "name", two[0].short, two[1].short, box=None, pad_edge=False)

@@ -32,7 +32,7 @@ from ivhl.image.recipe import choose_base, make_recipe, sources_here
 from ivhl.matrix.repository import find_commit
 from ivhl.measure.runner import failed_everywhere
 from ivhl.pages.publish import asv_folder
-from ivhl.records import Cell, append_record, record_file, to_json
+from ivhl.records import Cell, append_record, record_file
 from ivhl.tracker.store import load_records, parse_record
 
 if TYPE_CHECKING:
@@ -355,10 +355,9 @@ def records_of_image(path: Path, image: str) -> tuple[str, ...]:
             record = parse_record(line)
         except ValueError:
             continue  # named by whoever shows results; the case is measured again
-        case = (record.workload, record.size, record.variant, record.conditions.device)
+        case = (record.workload, str(record.workload_version), record.size, record.variant)
         mine = record.conditions.image == image
-        bare = replace(record, conditions=replace(record.conditions, image=None))
-        newest[case] = (to_json(bare) + "\n", mine)
+        newest[*case, record.conditions.device] = (line.decode() + "\n", mine)
     return tuple(line for line, mine in newest.values() if mine)
 
 

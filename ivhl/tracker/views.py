@@ -592,6 +592,8 @@ def _run(record: RunRecord) -> Iterable[Fact]:
     yield Fact("kind of run", "quick: few samples" if conditions.quick else "full")
     yield Fact("mode, dtype", f"{record.mode}, {record.dtype}")
     yield Fact("device", conditions.device)
+    if conditions.image is not None:
+        yield Fact("in a container of", conditions.image)
     yield Fact("instrument", conditions.instrument)
     yield Fact("threads, clock", f"{conditions.threads}, {conditions.clock}")
     if conditions.load_average is not None:
