@@ -49,11 +49,11 @@ def install_cell(session: nox.Session, release: str) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run every check there is: lint, types, unit, with ASE, contract, end to end, browser."""
+    """Run every check: lint, types, unit, with ASE, contract, end to end, images, browser."""
     # Of a parametrised session, notify() takes only the one that is named.
     contracts = [f"contract(torch={release!r})" for release in RELEASES]
     with_ase = ("calculator", "founding-tests")
-    for name in ("lint", "types", "unit", *with_ase, *contracts, "e2e", "browser"):
+    for name in ("lint", "types", "unit", *with_ase, *contracts, "e2e", "docker-tests", "browser"):
         session.notify(name)
 
 
@@ -103,6 +103,13 @@ def e2e(session: nox.Session) -> None:
     """Go the whole way on two real cells, and through every fault."""
     install_cell(session, RELEASES[0])
     session.run("pytest", "tests/e2e", *session.posargs)
+
+
+@nox.session(name="docker-tests", venv_backend="uv")
+def docker_tests(session: nox.Session) -> None:
+    """Build images of cells and measure in them, on an engine that is there or is started here."""
+    session.install("--group", "test", "-e", ".")
+    session.run("pytest", "tests/docker", *session.posargs)
 
 
 @nox.session(venv_backend="uv")

@@ -93,7 +93,6 @@ def bench_command(
         and record.machine.name == done.machine
         and record.conditions.device.split()[0] == device
         and record.conditions.threads == threads
-        and (record.conditions.image is not None) == in_docker
         and f"{record.workload}/{record.size}/{record.variant}" in done.cases
     ]
     if shard is not None and not done.cells:

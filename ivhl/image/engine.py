@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import docker
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, ContainerError, DockerException, ImageNotFound
 from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
 
 from ivhl.errors import IvhlError
 from ivhl.measure.runner import this_machine
@@ -22,7 +23,7 @@ Client: TypeAlias = Any  # docker has no types
 _AGAIN = "start it and run the same command again: it goes on where it stopped"
 _DEFAULT = "unix:///var/run/docker.sock"
 # What an engine that has gone away looks like from here.
-_LOST = (RequestException, DockerException, OSError)
+_LOST = (RequestException, HTTPError, DockerException, ConnectionError, TimeoutError)
 
 
 class EngineError(IvhlError):
@@ -41,7 +42,7 @@ def connect() -> Client:
     try:
         client = docker.from_env()
         client.ping()
-    except _LOST as error:
+    except (*_LOST, OSError) as error:
         raise EngineError(
             f"no Docker engine answers at {place}: {_told(error)}", hint=_what_to_do(error)
         ) from error
@@ -77,8 +78,17 @@ def told_plainly(doing: str) -> Iterator[None]:
         ) from error
     except APIError as error:
         raise EngineError(f"{doing}: {_told(error)}", hint=_hint_for(_told(error))) from error
+    except ContainerError as error:
+        raise EngineError(
+            f"{doing}: {_told(error)}",
+            hint="the image lacks what every cell has: build it again, or begin with another base",
+        ) from error
     except _LOST as error:
         raise EngineError(f"{doing}: the engine went away: {_told(error)}", hint=_AGAIN) from error
+    except OSError as error:
+        raise EngineError(
+            f"{doing}: {error}", hint="it is this machine that lacks room, a file or a permission"
+        ) from error
 
 
 def _told(error: BaseException) -> str:

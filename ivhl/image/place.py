@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ivhl.asv_plugins.machine import asv_machine
 from ivhl.bench.progress import Display
-from ivhl.errors import ResultsError, SpecError
+from ivhl.errors import IvhlError, ResultsError, SpecError
 from ivhl.fleet.asv_files import place_of, write_asv_results, write_machine
 from ivhl.image.build import build_image, list_images, present_image
 from ivhl.image.container import (
@@ -154,10 +154,12 @@ class Engine:
         except BaseException:
             with suppress(EngineError):
                 remove_leftovers(connect(), self._run)
+            with suppress(IvhlError):  # what went wrong first is what matters
+                self._tell_asv(settings, locks, commit)
             raise
         finally:
             signal.signal(signal.SIGTERM, before)
-            self._tell_asv(settings, locks, commit)
+        self._tell_asv(settings, locks, commit)
         return tuple(dict.fromkeys((*lost, *left)))
 
     def _order(self, settings: Settings, lock: LockState, commit: str) -> Order:

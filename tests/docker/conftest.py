@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import docker
 import pytest
 
-from tests.docker.engine import EngineError, find_python, make_base, socket_of, start, stop
+from tests.docker.engine import (
+    EngineError,
+    answers,
+    find_python,
+    make_base,
+    socket_of,
+    start,
+    stop,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +64,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         folder: Path | None = None
         try:
             interpreter = find_python(PYTHON)
-            if "DOCKER_HOST" not in os.environ:
+            if "DOCKER_HOST" not in os.environ and not answers(None):
                 folder = tmp_path_factory.mktemp("engine")
                 start(folder)
                 patch.setenv("DOCKER_HOST", socket_of(folder))
@@ -72,6 +80,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         try:
             yield Daemon(client, folder, base)
         finally:
+            if folder is None:
+                client.images.remove(base, force=True)
             client.close()
             if folder is not None:
                 stop(folder)

@@ -91,8 +91,10 @@ def start(folder: Path) -> int:
     raise EngineError(f"dockerd does not start here: {' | '.join(said[-3:])[-600:]}")
 
 
-def answers(folder: Path) -> bool:
-    """Say whether the engine of the folder answers."""
+def answers(folder: Path | None) -> bool:
+    """Say whether the engine of the folder answers, or the one that docker finds by itself."""
+    if shutil.which("docker") is None:
+        return False
     return docker(folder, "version", check=False).returncode == 0
 
 

@@ -11,11 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from docker.errors import APIError, ImageNotFound
+from docker.errors import APIError, ContainerError, ImageNotFound
 from hypothesis import given
 from hypothesis import strategies as st
 from requests.exceptions import ConnectionError as NoConnection
 from typer.testing import CliRunner
+from urllib3.exceptions import HTTPError
 
 from ivhl.cli import app
 from ivhl.errors import SpecError
@@ -219,7 +220,10 @@ def test_what_docker_raises_is_told_plainly() -> None:
     told = {
         "the image is not there": ImageNotFound("no such image"),
         "the engine went away": NoConnection("reset"),
+        "engine went away: cut off": HTTPError("cut off"),
         "no space left on device": APIError("write: no space left on device"),
+        "status 127": ContainerError("c", 127, "cat", "i", b"no cat"),
+        "No space left": OSError(28, "No space left on device"),
         "could not select device driver": APIError(
             'could not select device driver "" with capabilities: [[gpu]]'
         ),
@@ -230,8 +234,10 @@ def test_what_docker_raises_is_told_plainly() -> None:
             raise error
         assert str(caught.value).startswith("measuring x: ")
         hints.append(caught.value.hint)
-    assert "prune" in hints[2]
-    assert "NVIDIA container toolkit" in hints[3]
+    assert "prune" in hints[3]
+    assert "another base" in hints[4]
+    assert "this machine" in hints[5]
+    assert "NVIDIA container toolkit" in hints[6]
 
 
 def test_a_failed_build_says_what_to_do() -> None:
