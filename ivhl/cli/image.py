@@ -260,9 +260,8 @@ def compare_command(
     found_cases, left_out = judge_agreement(
         every_record(folder / "native"), every_record(folder / "docker")
     )
-    console.print(_agreement_table(found_cases))
-    for line in left_out:
-        console.print(line, markup=False)
+    for text in (*map(_told, found_cases), *left_out):
+        console.print(text, markup=False)
     apart = [one.case for one in found_cases if not one.agrees]
     if apart or not found_cases:
         raise DifferentError(
@@ -272,25 +271,13 @@ def compare_command(
         )
 
 
-def _agreement_table(found: tuple[Agreement, ...]) -> Table:
-    columns = ("case", "native", "container", "ratio", "floor", "eager", "compiled", "")
-    table = Table(*columns, box=None, pad_edge=False)
-    for one in found:
-        table.add_row(
-            one.case,
-            _speedups(one.native),
-            _speedups(one.docker),
-            f"{one.ratio:.2f}",
-            f"{one.floor:.2f}",
-            f"{one.eager_ratio:.2f}",
-            f"{one.compiled_ratio:.2f}",
-            "agrees" if one.agrees else "DIFFERS",
-        )
-    return table
-
-
-def _speedups(values: tuple[float, ...]) -> str:
-    return " ".join(f"{value:.2f}x" for value in values)
+def _told(one: Agreement) -> str:
+    sides = (("native", one.native), ("container", one.docker))
+    runs = ", ".join(f"{name} {' '.join(f'{x:.2f}x' for x in xs)}" for name, xs in sides)
+    times = f"seconds: eager {one.eager_ratio:.2f}, compiled {one.compiled_ratio:.2f}"
+    verdict = "agrees" if one.agrees else "DIFFERS"
+    told = f"ratio {one.ratio:.2f}, noise floor {one.floor:.2f}: {verdict} ({times})"
+    return f"{one.case}\n  {runs}\n  {told}"
 
 
 def _cell(name: str) -> tuple[Path, Matrix, CellSpec]:
