@@ -51,11 +51,12 @@ def install_cell(session: nox.Session, release: str) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run every check there is: lint, types, unit, with ASE, contract, e2e, Slurm, browser."""
+    """Run every check: lint, types, unit, with ASE, contract, e2e, clusters, images, browser."""
     # Of a parametrised session, notify() takes only the one that is named.
     contracts = [f"contract(torch={release!r})" for release in RELEASES]
     with_ase = ("calculator", "founding-tests")
-    for name in ("lint", "types", "unit", *with_ase, *contracts, "e2e", "slurm", "browser"):
+    machines = ("slurm", "docker-tests")
+    for name in ("lint", "types", "unit", *with_ase, *contracts, "e2e", *machines, "browser"):
         session.notify(name)
 
 
@@ -117,6 +118,13 @@ def slurm(session: nox.Session) -> None:
     """Run on a Slurm of one node, begun for it; skipped where its programs are missing."""
     session.install("--group", "test", "-e", ".[slurm]")
     session.run("pytest", "tests/slurm", *session.posargs)
+
+
+@nox.session(name="docker-tests", venv_backend="uv", tags=CHECK)
+def docker_tests(session: nox.Session) -> None:
+    """Build images of cells and measure in them, on an engine that is there or is started here."""
+    session.install("--group", "test", "-e", ".")
+    session.run("pytest", "tests/docker", *session.posargs)
 
 
 @nox.session(venv_backend="uv", tags=CHECK)

@@ -14,7 +14,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asv.machine import MachineCollection
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.project import Project
     from ivhl.matrix.spec import CellSpec, Matrix, Tier
+    from ivhl.records import Machine
     from ivhl.workload import Case
 
 # Enough for the records of a run; asked for before measuring, because afterwards it is too late.
@@ -103,8 +104,70 @@ class Done:
     seconds: float
 
 
-def bench(request: Request, console: Console) -> Done:
+class Place(Protocol):
+    """Where cells are made and measured: this machine itself, or an engine of containers."""
+
+    def machine(self, request: Request) -> Machine:
+        """Return the machine that the results are of."""
+
+    def check(self, settings: Settings, python: str) -> Settings:
+        """Refuse what cannot work there; return the settings with what only the place knows."""
+
+    def measure(
+        self,
+        settings: Settings,
+        locks: Sequence[LockState],
+        cases: Sequence[Case],
+        *,
+        commit: str,
+        console: Console,
+    ) -> tuple[str, ...]:
+        """Measure the cases in the cells; return what has no record, as ``cell: case``."""
+
+
+class Here:
+    """This machine itself, through asv."""
+
+    def machine(self, request: Request) -> Machine:
+        """Return this machine.
+
+        Raises:
+            SpecError: If its name cannot be that of a folder.
+        """
+        return this_machine(request.machine or os.uname().nodename)
+
+    def check(self, settings: Settings, python: str) -> Settings:
+        """Return the settings with the interpreter of the Python.
+
+        Raises:
+            InterpreterError: If it is not on this machine.
+            SpecError: If the device is not there.
+        """
+        interpreter = find_interpreter(Path(settings.root), python)
+        check_device(settings.device)
+        save_machine(settings)
+        return replace(settings, interpreters={python: str(interpreter.path)})
+
+    def measure(
+        self,
+        settings: Settings,
+        locks: Sequence[LockState],
+        cases: Sequence[Case],
+        *,
+        commit: str,
+        console: Console,
+    ) -> tuple[str, ...]:
+        """See ``run_asv``."""
+        return run_asv(settings, locks, cases, commit=commit, console=console)
+
+
+def bench(request: Request, console: Console, place: Place | None = None) -> Done:
     """Measure the cells of one Python at one commit.
+
+    Args:
+        request: What to measure.
+        console: Where it is told.
+        place: Where to measure; ``None`` means this machine itself.
 
     Raises:
         SpecError: If a name is unknown, a file is not valid, this is no git repository, or the
@@ -114,13 +177,14 @@ def bench(request: Request, console: Console) -> Done:
         ResultsError: If the results cannot be written; what was written before stays.
     """
     began = time.monotonic()
+    place = place or Here()
     root = request.root
     project = load_project(root)
     matrix = load_matrix(root / MATRIX)
     if request.python not in matrix.pythons:
         raise UnknownNameError("Python", request.python, matrix.pythons)
     results = (request.results or root / "results").resolve()
-    settings = make_settings(request, project, results)
+    settings = make_settings(request, project, results, place.machine(request))
     cases = settings.cases()
     commit = resolve_commit(root, request.commit, console)
     share = cases_of_cells(request, matrix, cases, commit)
@@ -130,14 +194,11 @@ def bench(request: Request, console: Console) -> Done:
     check_room(results)
     check_machine(settings)
     locks = [lock_of(root, matrix, spec, console) for spec in share]
-    interpreter = find_interpreter(root, request.python)
-    settings = replace(settings, interpreters={request.python: str(interpreter.path)})
-    check_device(request.device)
+    settings = place.check(settings, request.python)
     with only_run_here(root):
         shutil.rmtree(settings.scratch, ignore_errors=True)  # of runs that were killed
         for problem in set_aside_unreadable(results):
             console.print(f"warning: set aside: {problem}", markup=False, soft_wrap=True)
-        save_machine(settings)
         # asv measures the same cases in all cells that it is given.
         alike: dict[tuple[str, ...], list[LockState]] = {}
         for lock in locks:
@@ -153,7 +214,7 @@ def bench(request: Request, console: Console) -> Done:
         for names, locked in alike.items():
             part = replace(settings, names=names)
             mine = share[locked[0].cell]
-            missing += run_asv(part, locked, mine, commit=commit, console=console)
+            missing += place.measure(part, locked, mine, commit=commit, console=console)
     return Done(
         commit=commit,
         machine=settings.machine.name,
@@ -290,14 +351,16 @@ def check_room(results: Path) -> None:
         )
 
 
-def make_settings(request: Request, project: Project, results: Path) -> Settings:
-    """Return the settings that every cell of this run reads."""
+def make_settings(
+    request: Request, project: Project, results: Path, machine: Machine | None = None
+) -> Settings:
+    """Return the settings that every cell of this run reads; the machine is this one if none is."""
     home = request.root / ".asv"
     return Settings(
         root=str(request.root),
         project=project.name,
         workloads=project.workloads,
-        machine=this_machine(request.machine or os.uname().nodename),
+        machine=machine or this_machine(request.machine or os.uname().nodename),
         results=str(results),
         scratch=str(home / "scratch"),
         events=str(home / "events.jsonl"),

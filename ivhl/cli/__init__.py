@@ -54,5 +54,6 @@ def main() -> None:
 from ivhl.cli import bench as _bench  # noqa: E402, F401
 from ivhl.cli import doctor as _doctor  # noqa: E402, F401
 from ivhl.cli import fleet as _fleet  # noqa: E402, F401
+from ivhl.cli import image as _image  # noqa: E402, F401
 from ivhl.cli import matrix as _matrix  # noqa: E402, F401
 from ivhl.cli import results as _results  # noqa: E402, F401

@@ -13,6 +13,7 @@ from ivhl.bench.slurm import parse_options, run_on_slurm
 from ivhl.bench.work import parse_shard
 from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError
+from ivhl.image.place import Engine
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import Tier
 from ivhl.measure.runner import DEADLINE_S
@@ -59,6 +60,11 @@ def bench_command(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Few samples; marked so.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is there.")] = False,
+    in_docker: Annotated[
+        bool,
+        typer.Option("--docker", help="In a container of each cell's image (docs/docker.md)."),
+    ] = False,
+    cpus: Annotated[str, typer.Option(help="With --docker: CPUs to pin to, as 2-3.")] = "",
     no_publish: Annotated[bool, typer.Option("--no-publish", help="No site.")] = False,
 ) -> None:
     """Measure one Python's cells, publish the site and print the table."""
@@ -92,6 +98,7 @@ def bench_command(
             shard=None if shard is None else parse_shard(shard),
         ),
         console,
+        Engine(root, cpus=cpus) if in_docker else None,
     )
     loaded = load_records(results or root / "results")
     # Of this very run: a newer commit's records are not what was asked for.

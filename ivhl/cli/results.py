@@ -259,6 +259,8 @@ def _by_case(records: Iterable[RunRecord]) -> Iterator[RenderableType]:
                 result += " quick"
             if is_existing(record):
                 result += " existing environment"
+            if record.conditions.image is not None:
+                result += " in a container"
             table.add_row(
                 record.recorded_at[:10],
                 record.commit[:8],

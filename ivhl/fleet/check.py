@@ -29,6 +29,7 @@ _MACHINE = re.compile(r"\w[\w.-]*")
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+]*")
 _TEXT = re.compile(r".{1,100}")
 _DEVICE = re.compile(r"cpu|cuda( .{1,100})?")
+_IMAGE = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME = re.compile(r"[^\s/,]+")
 _LONGEST_NAME = 100
 # Far beyond any machine, and far from where floating point ends.
@@ -177,6 +178,9 @@ def _mistakes(record: RunRecord) -> Iterator[str]:
 def _case_mistakes(record: RunRecord) -> Iterator[str]:
     if record.cell.lock_sha256 is None and not record.conditions.packages:
         yield "conditions.packages: must say what is installed where no lock does (got none)"
+    image = record.conditions.image
+    if image is not None and not _IMAGE.fullmatch(image):
+        yield f"conditions.image: must be sha256: and 64 hex digits (got {_got(image)})"
     for field in ("workload", "size", "variant"):
         value = getattr(record, field)
         if not _NAME.fullmatch(value) or not value.isprintable() or len(value) > _LONGEST_NAME:

@@ -185,6 +185,7 @@ def _differences(base: RunRecord, head: RunRecord) -> list[str]:
         "instrument": (old.instrument, new.instrument),
         "threads": (old.threads, new.threads),
         "clock": (old.clock, new.clock),
+        "container": tuple("no" if c.image is None else "yes" for c in (old, new)),
     }
     found = [f"{name} {a} before, {b} now" for name, (a, b) in pairs.items() if a != b]
     if is_existing(base) and old.packages != new.packages:

@@ -605,6 +605,8 @@ def _run(record: RunRecord) -> Iterable[Fact]:
     yield Fact("run with", ENGINE_WORDS.get(record.engine, record.engine))
     yield Fact("mode, dtype", f"{record.mode}, {record.dtype}")
     yield Fact("device", conditions.device)
+    if conditions.image is not None:
+        yield Fact("in a container of", conditions.image)
     yield Fact("instrument", conditions.instrument)
     yield Fact("threads, clock", f"{conditions.threads}, {conditions.clock}")
     if conditions.load_average is not None:

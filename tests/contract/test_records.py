@@ -50,6 +50,16 @@ def test_a_record_of_before_there_were_engines_is_read() -> None:
     assert MEASURED.accuracy
 
 
+def test_the_image_of_a_container_survives_the_trip() -> None:
+    conditions = dataclasses.replace(MEASURED.conditions, image=f"sha256:{'a' * 64}")
+    record = dataclasses.replace(MEASURED, conditions=conditions)
+    assert READER.validate_json(to_json(record)) == record
+
+
+def test_without_a_container_a_record_is_written_as_before_there_were_images() -> None:
+    assert "image" not in json.loads(to_json(MEASURED))["conditions"]
+
+
 def test_an_unknown_field_is_refused() -> None:
     data = dataclasses.asdict(MEASURED) | {"surprise": 1}
     with pytest.raises(ValidationError, match="surprise"):

@@ -249,6 +249,7 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("machine.memory_bytes", 10**4000, "machine.memory_bytes: must be from 0 to 1e+18", "ivhl"),
     ("machine.n_cpus", -1, "machine.n_cpus: must be from 0", "ivhl"),
     ("conditions.device", "tpu", "conditions.device: must be cpu, or cuda and", "ivhl"),
+    ("conditions.image", "latest", "conditions.image: must be sha256: and 64 hex digits", "ivhl"),
     ("conditions.device", "cuda \x1b[2J", "conditions.device: must be cpu", "ivhl"),
     ("memory.compiled_peak", 10**400, "memory.compiled_peak: must be from 0", "ivhl"),
     ("compile.cold_s", -1.0, "compile.cold_s: must be from 0 to 1e+09", "ivhl"),

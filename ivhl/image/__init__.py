@@ -1,0 +1,1 @@
+"""Cells as Docker images: build them, measure in them, compare them. See docs/docker.md."""

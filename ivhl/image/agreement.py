@@ -1,0 +1,125 @@
+"""Whether a container measures what the machine itself does: records of both, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, log
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ivhl.tracker.gate import noise
+from ivhl.tracker.store import parse_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from ivhl.records import Arm, RunRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """One case, measured several times on the machine itself and in containers.
+
+    Attributes:
+        native: Speedups on the machine itself, one per run.
+        docker: Speedups in containers.
+        eager_ratio: Seconds of eager in a container over those outside, medians of the runs.
+        compiled_ratio: The same of compiled code.
+        floor: Factor that noise alone makes: see ``judge_agreement``.
+    """
+
+    case: str
+    native: tuple[float, ...]
+    docker: tuple[float, ...]
+    eager_ratio: float
+    compiled_ratio: float
+    floor: float
+
+    @property
+    def ratio(self) -> float:
+        """Speedup in containers over that outside, medians of the runs."""
+        return median(self.docker) / median(self.native)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the speedups differ by no more than noise makes."""
+        return abs(log(self.ratio)) <= log(self.floor)
+
+
+def judge_agreement(
+    native: Iterable[RunRecord], docker: Iterable[RunRecord]
+) -> tuple[tuple[Agreement, ...], tuple[str, ...]]:
+    """Return how the cases compare, and what cannot be compared.
+
+    The noise floor of a case is the larger of two factors: how far apart the runs on the machine
+    itself lie, the largest speedup over the smallest; and what noise made within a run, the farther
+    end of the A/A interval (``tracker.gate.noise``), that of the median run of each side, both
+    multiplied.
+
+    Args:
+        native: Records of the machine itself, all runs.
+        docker: Records of containers on it.
+
+    Returns:
+        The cases with a speedup in all of their runs, and a line for each of the others.
+    """
+    sides = [_by_case(native), _by_case(docker)]
+    found, left_out = [], []
+    for case in sorted(sides[0].keys() | sides[1].keys()):
+        runs = [side.get(case, []) for side in sides]
+        told = {_failure(record) for side in runs for record in side}
+        if not all(runs):
+            left_out.append(f"{case}: measured on one side only")
+        elif told == {""}:
+            found.append(_judge(case, *runs))
+        elif len({frozenset(map(_failure, side)) for side in runs}) == 1 and len(told) == 1:
+            left_out.append(f"{case}: {told.pop()} on both sides")
+        else:
+            left_out.append(f"{case}: fails in some runs: {', '.join(sorted(told - {''}))}")
+    return tuple(found), tuple(left_out)
+
+
+def _by_case(records: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        case = f"{record.workload}/{record.size}/{record.variant}"
+        groups.setdefault(case, []).append(record)
+    return groups
+
+
+def _failure(record: RunRecord) -> str:
+    return "" if record.failure is None else record.failure.failure_class
+
+
+def _judge(case: str, native: Sequence[RunRecord], docker: Sequence[RunRecord]) -> Agreement:
+    outside, within = (
+        tuple(record.speedup.value for record in side if record.speedup)
+        for side in (native, docker)
+    )
+    within_runs = exp(sum(median(log(noise(record)) for record in s) for s in (native, docker)))
+    return Agreement(
+        case=case,
+        native=outside,
+        docker=within,
+        eager_ratio=_seconds(r.eager for r in docker) / _seconds(r.eager for r in native),
+        compiled_ratio=_seconds(r.compiled for r in docker) / _seconds(r.compiled for r in native),
+        floor=max(max(outside) / min(outside), within_runs),
+    )
+
+
+def _seconds(arms: Iterable[Arm | None]) -> float:
+    return median(median(arm.samples_s) for arm in arms if arm is not None)
+
+
+def every_record(results: Path) -> tuple[RunRecord, ...]:
+    """Return all records below a folder, also those that a later one replaces.
+
+    Raises:
+        ValueError: If a line is no record.
+    """
+    return tuple(
+        parse_record(line)
+        for path in sorted(results.glob("*/records/*.jsonl"))
+        for line in path.read_bytes().splitlines()
+    )

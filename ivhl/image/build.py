@@ -1,0 +1,310 @@
+"""Build the image of a cell, and know which ones there are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ivhl.errors import SpecError, UnknownNameError
+from ivhl.image.engine import Client, EngineError, told_plainly
+from ivhl.image.recipe import BASE_LABEL, COMMIT_LABEL, LABEL, write_context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ivhl.image.recipe import Recipe, Sources
+
+# Stages of the Dockerfile.
+_INSTALLED, _WITHOUT_SETTINGS = "install", "without-settings"
+_SAID = 15
+
+
+class BuildError(EngineError):
+    """An image could not be built.
+
+    Attributes:
+        output: The end of what the build said.
+    """
+
+    def __init__(self, message: str, *, hint: str, output: str) -> None:
+        super().__init__(message, hint=hint)
+        self.output = output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """An image that was built here.
+
+    Attributes:
+        id: Digest, ``sha256:`` and 64 hex digits.
+        cell: Id of its cell.
+        lock: sha256 of the lock that it holds.
+        recipe: See ``Recipe.digest``.
+        base: Image that it begins with.
+        commit: See ``Recipe.commit``.
+        size_bytes: All layers, shared ones too.
+        created: UTC, as the engine writes it.
+        tags: Its names; none where another build took them over.
+    """
+
+    id: str
+    cell: str
+    lock: str
+    recipe: str
+    base: str
+    commit: str
+    size_bytes: int
+    created: str
+    tags: tuple[str, ...]
+
+    @property
+    def short(self) -> str:
+        """The first digits of its digest, by which docker knows it too."""
+        return self.id.removeprefix("sha256:")[:12]
+
+
+def list_images(client: Client, cell: str = "") -> tuple[Image, ...]:
+    """Return the images of cells that the engine has, newest first.
+
+    Args:
+        client: See ``connect``.
+        cell: Id of the only cell that is wanted; empty means all.
+
+    Raises:
+        EngineError: If the engine does not answer.
+    """
+    label = f"{LABEL}cell={cell}" if cell else f"{LABEL}cell"
+    with told_plainly("listing images"):
+        found = [one.attrs for one in client.images.list(filters={"label": label})]
+    images = [_image(attributes) for attributes in found]
+    return tuple(sorted(images, key=lambda image: (image.created, image.id), reverse=True))
+
+
+def find_image(client: Client, name: str) -> Image:
+    """Return an image that was built here, by tag, digest or the beginning of one.
+
+    Raises:
+        UnknownNameError: If the engine has none of this name.
+        SpecError: If it is no image of a cell.
+        EngineError: If the engine does not answer.
+    """
+    images = list_images(client)
+    for image in images:
+        if name in (image.id, *image.tags) or (name and image.short.startswith(name)):
+            return image
+    known = [tag for image in images for tag in (*image.tags, image.short)]
+    if not known:
+        raise SpecError(
+            f"there is no image {name!r}, and none of any cell",
+            hint="ivhl image build CELL makes one",
+        )
+    raise UnknownNameError("image", name, known)
+
+
+def present_image(client: Client, recipe: Recipe) -> Image | None:
+    """Return the newest image made by this recipe from this lock, if there is one.
+
+    Raises:
+        EngineError: If the engine does not answer.
+    """
+    for image in list_images(client, recipe.lock.cell.id):
+        if (image.lock, image.recipe) == (recipe.lock.sha256, recipe.digest):
+            return image
+    return None
+
+
+def build_image(
+    client: Client,
+    recipe: Recipe,
+    sources: Sources,
+    say: Callable[[str], None] = lambda _: None,
+) -> Image:
+    """Build the image of a cell, whether there is one or not.
+
+    Args:
+        client: See ``connect``.
+        recipe: What to build.
+        sources: Where packages come from.
+        say: Called with each line of the build.
+
+    Raises:
+        BuildError: If it fails, with its last lines; earlier images stay.
+        EngineError: If the engine goes away.
+        SpecError: If the certificates cannot be read.
+    """
+    said: list[str] = []
+
+    def hear(line: str) -> None:
+        said.append(line)
+        say(line)
+
+    with told_plainly(f"building {recipe.lock.cell.id}"):
+        if has_buildkit():
+            built = _build_with_buildkit(recipe, sources, hear)
+        else:
+            built = _build_classic(client, recipe, sources, hear)
+        if not built:
+            raise _failed(recipe, said)
+        made = client.images.get(recipe.tag).attrs
+    return _image(made)
+
+
+def has_buildkit() -> bool:
+    """Say whether this machine's docker command builds with BuildKit.
+
+    The SDK cannot: BuildKit wants a session that only the command has. ``DOCKER_BUILDKIT`` decides
+    where it is set, since older commands have BuildKit inside and no ``buildx`` to ask for.
+    """
+    wanted = os.environ.get("DOCKER_BUILDKIT")
+    if shutil.which("docker") is None or wanted == "0":
+        return False
+    if wanted == "1":
+        return True
+    return not subprocess.run(
+        ["docker", "buildx", "version"], capture_output=True, check=False
+    ).returncode
+
+
+def _build_classic(
+    client: Client,
+    recipe: Recipe,
+    sources: Sources,
+    hear: Callable[[str], None],
+) -> bool:
+    build = uuid.uuid4().hex
+    settings = sources.script()
+    try:
+        with tempfile.TemporaryFile() as context:
+            text = recipe.classic_dockerfile()
+            write_context(recipe, context, dockerfile=text, settings=settings)
+            context.seek(0)
+            lines = client.api.build(
+                fileobj=context,
+                custom_context=True,
+                tag=recipe.tag,
+                buildargs=_arguments(recipe) | {"UV_NO_CACHE": "1", "BUILD": build},
+                labels=recipe.labels,
+                target=_WITHOUT_SETTINGS if settings else _INSTALLED,
+                network_mode=sources.network or None,
+                rm=True,
+                forcerm=True,
+                decode=True,
+                timeout=None,  # it is silent while it installs
+            )
+            for line in lines:
+                hear(str(line.get("stream") or line.get("status") or "").strip())
+                if "error" in line:
+                    hear(str(line["error"]))
+                    return False
+        return True
+    finally:
+        # The builder keeps the stage as its cache, and the settings with it.
+        client.images.prune(filters={"dangling": True, "label": f"{LABEL}build={build}"})
+
+
+def _build_with_buildkit(
+    recipe: Recipe,
+    sources: Sources,
+    hear: Callable[[str], None],
+) -> bool:
+    with tempfile.TemporaryDirectory(prefix="ivhl-image-") as name:
+        context, secret = Path(name, "context.tar"), Path(name, "settings")
+        with context.open("wb") as file:
+            write_context(recipe, file, dockerfile=recipe.dockerfile, settings=b"")
+        secret.write_bytes(sources.script())
+        command = ["docker", "build", "--progress", "plain", "--tag", recipe.tag]
+        command += ["--target", _INSTALLED]
+        for argument, value in _arguments(recipe).items():
+            command += ["--build-arg", f"{argument}={value}"]
+        for label, value in recipe.labels.items():
+            command += ["--label", f"{label}={value}"]
+        command += ["--secret", f"id=settings,src={secret}"]
+        if sources.network:
+            command += ["--network", sources.network]
+        with context.open("rb") as file:
+            process = subprocess.Popen(
+                [*command, "-"],
+                env=os.environ | {"DOCKER_BUILDKIT": "1"},
+                stdin=file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+        assert process.stdout is not None  # noqa: S101  (for the type checker)
+        with process:
+            for line in process.stdout:
+                hear(line.strip())
+        return process.returncode == 0
+
+
+def _arguments(recipe: Recipe) -> dict[str, str]:
+    return {"BASE": recipe.base, "PYTHON": recipe.lock.cell.python}
+
+
+def _failed(recipe: Recipe, said: Iterable[str]) -> BuildError:
+    lines = [line for line in said if line]
+    output = "\n".join(lines[-_SAID:])
+    if "no space left" in output.lower():
+        hint = "make room: ivhl image prune, docker system df; then run the same command again"
+    elif recipe.base in output and "not found" in output.lower():
+        hint = "name a base image that the engine has or can pull: --base, or IVHL_IMAGE_BASE"
+    else:
+        hint = (
+            "where packages come from: UV_DEFAULT_INDEX, --certificates and --network "
+            "(docs/docker.md); then run the same command again"
+        )
+    reasons = [line for line in lines if "error" in line.lower()][-2:] or lines[-1:]
+    return BuildError(
+        f"the image of {recipe.lock.cell.id} cannot be built: {' | '.join(reasons)[-600:]}",
+        hint=hint,
+        output=output,
+    )
+
+
+def prune_images(
+    client: Client,
+    images: Iterable[Image],
+    say: Callable[[str], None] = lambda _: None,
+) -> int:
+    """Remove images, and return how many bytes they said they hold.
+
+    One that is in use is named and stays.
+
+    Raises:
+        EngineError: If the engine goes away.
+    """
+    freed = 0
+    for image in images:
+        try:
+            with told_plainly(f"removing {image.short}"):
+                client.images.remove(image.id, force=True)
+        except EngineError as error:
+            if "in use" not in str(error) and "being used" not in str(error):
+                raise
+            say(str(error))
+        else:
+            freed += image.size_bytes
+            say(f"removed {image.short} of {image.cell}")
+    return freed
+
+
+def _image(attributes: dict[str, Any]) -> Image:
+    labels = (attributes.get("Config") or {}).get("Labels") or {}
+    return Image(
+        id=attributes["Id"],
+        cell=labels.get(f"{LABEL}cell", ""),
+        lock=labels.get(f"{LABEL}lock", ""),
+        recipe=labels.get(f"{LABEL}recipe", ""),
+        base=labels.get(BASE_LABEL, ""),
+        commit=labels.get(COMMIT_LABEL, ""),
+        size_bytes=int(attributes.get("Size", 0)),
+        created=str(attributes.get("Created", "")),
+        tags=tuple(tag for tag in attributes.get("RepoTags") or () if tag != "<none>:<none>"),
+    )

@@ -1,0 +1,136 @@
+"""The Docker engine: find it, know what machine it is on, and say plainly when it is not there."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import docker
+from docker.errors import APIError, ContainerError, DockerException, ImageNotFound
+from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
+
+from ivhl.errors import IvhlError
+from ivhl.measure.runner import this_machine
+from ivhl.records import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Client: TypeAlias = Any  # docker has no types
+
+_AGAIN = "start it and run the same command again: it goes on where it stopped"
+_DEFAULT = "unix:///var/run/docker.sock"
+# What an engine that has gone away looks like from here.
+_LOST = (RequestException, HTTPError, DockerException, ConnectionError, TimeoutError)
+
+
+class EngineError(IvhlError):
+    """There is no Docker engine, it went away, or it refuses what it is asked."""
+
+    exit_code: ClassVar[int] = 9
+
+
+def connect() -> Client:
+    """Return a client of the engine that ``DOCKER_HOST`` names, or of this machine's socket.
+
+    Raises:
+        EngineError: If there is none, or it may not be used.
+    """
+    place = os.environ.get("DOCKER_HOST") or _DEFAULT
+    try:
+        client = docker.from_env()
+        client.ping()
+    except (*_LOST, OSError) as error:
+        raise EngineError(
+            f"no Docker engine answers at {place}: {_told(error)}", hint=_what_to_do(error)
+        ) from error
+    return client
+
+
+def _what_to_do(error: BaseException) -> str:
+    text = str(error)
+    if "Permission" in text:
+        return "join the group docker (usermod -aG docker $USER), and log in again"
+    return (
+        "start one (systemctl start docker), or name another with DOCKER_HOST; without one, "
+        "leave --docker away to measure on this machine itself"
+    )
+
+
+@contextmanager
+def told_plainly(doing: str) -> Iterator[None]:
+    """Turn what the engine or the way to it raises into an error of ours.
+
+    Args:
+        doing: What was being done, e.g. ``building py3.12-torch2.6.0``.
+
+    Raises:
+        EngineError: Instead of any error of docker's.
+    """
+    try:
+        yield
+    except ImageNotFound as error:
+        raise EngineError(
+            f"{doing}: the image is not there: {_told(error)}",
+            hint="run the same command again: it is built when it is missing",
+        ) from error
+    except APIError as error:
+        raise EngineError(f"{doing}: {_told(error)}", hint=_hint_for(_told(error))) from error
+    except ContainerError as error:
+        raise EngineError(
+            f"{doing}: {_told(error)}",
+            hint="the image lacks what every cell has: build it again, or begin with another base",
+        ) from error
+    except _LOST as error:
+        raise EngineError(f"{doing}: the engine went away: {_told(error)}", hint=_AGAIN) from error
+    except OSError as error:
+        raise EngineError(
+            f"{doing}: {error}", hint="it is this machine that lacks room, a file or a permission"
+        ) from error
+
+
+def _told(error: BaseException) -> str:
+    said = getattr(error, "explanation", None) or str(error)
+    return " ".join(str(said).split())[:500]
+
+
+def _hint_for(said: str) -> str:
+    """Return what to do about what an engine says when it refuses."""
+    if "no space left" in said:
+        return "make room: ivhl image prune, docker system df; then run the same command again"
+    if "capabilities: [[gpu]]" in said or "nvidia" in said:
+        return "the engine cannot reach a GPU: install the NVIDIA container toolkit on its machine"
+    return "the engine's own log says more (journalctl -u docker)"
+
+
+def machine_of(client: Client, image: str, name: str | None) -> Machine:
+    """Return the machine that the engine is on, as ``python -m ivhl.measure`` there would.
+
+    It is asked from within a container, since the engine may be elsewhere.
+
+    Args:
+        client: See ``connect``.
+        image: Any image of the engine that has a ``cat``.
+        name: What to call it; ``None`` means the engine's own name for it.
+
+    Raises:
+        EngineError: If no container can be run.
+        SpecError: If the name cannot be that of a folder.
+    """
+    with told_plainly("asking what machine the engine is on"):
+        info = client.info()
+        told = client.containers.run(
+            image, ["cat", "/proc/cpuinfo"], network_mode="none", remove=True, entrypoint=""
+        )
+    lines = told.decode(errors="replace").splitlines()
+    models = [x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")]
+    architecture = str(info["Architecture"])
+    return Machine(
+        name=this_machine(name or str(info["Name"])).name,
+        cpu=models[0] if models else architecture,
+        n_cpus=sum(x.startswith("processor") for x in lines) or int(info["NCPU"]),
+        memory_bytes=int(info["MemTotal"]),
+        system=f"Linux {architecture}",
+    )

@@ -1,0 +1,102 @@
+"""What runs in the container: install the project at its commit, measure, and say all of it.
+
+It is sent alone into the container, beside the instrument; the standard library and those two are
+all that it has. Everything goes out through standard output, a line of JSON each, so nothing has to
+be shared with the machine that listens, and what was said is safe whatever happens here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ivhl.workload import Case
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    """Do what ``order.json`` beside this file says."""
+    voice = os.dup(sys.stdout.fileno())
+    # What anything else prints is not ours to say.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def say(event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
+        line = json.dumps({"event": event, **details}).encode() + b"\n"
+        while line:
+            line = line[os.write(voice, line) :]
+
+    order = json.loads((HERE / "order.json").read_text(encoding="utf-8"))
+    say("cell-building")
+    project = HERE / "project"
+    if failed := install(HERE / "source", project):
+        say("cell-failed", **failed)
+        return 0
+    # As for an asv benchmark in a cell: this instrument first, then the commit that is measured.
+    os.environ["PYTHONPATH"] = str(project)
+    sys.path[:] = [str(HERE / "instrument"), *sys.path[1:], str(project)]
+    measure(order, say)
+    return 0
+
+
+def install(source: Path, target: Path) -> dict[str, str] | None:
+    """Build the project with the backend that is in the cell, and install it; say why not."""
+    cell = sys.prefix
+    wheels = HERE / "wheels"
+    steps = (
+        ("build", "--quiet", "--wheel", "--no-build-isolation", "--python", cell, "--out-dir",
+         str(wheels), str(source)),
+        ("pip", "install", "--quiet", "--python", cell, "--no-deps", "--target", str(target)),
+    )  # fmt: skip
+    for step in steps:
+        found = [str(path) for path in sorted(wheels.glob("*.whl"))] if step[0] == "pip" else []
+        done = subprocess.run(
+            ["uv", *step, *found, "--offline", "--no-cache", "--no-config"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode:
+            output = (done.stdout + done.stderr).strip()
+            return {"message": f"uv {step[0]} failed: {output}"[:1500], "output": output[-4000:]}
+    return None
+
+
+def measure(order: dict[str, Any], say: Any) -> None:  # noqa: ANN401  (a function)
+    """Run the cases; each record is said as soon as it is there."""
+    # Only now are the instrument and the project where Python looks.
+    from ivhl.errors import IvhlError  # noqa: PLC0415
+    from ivhl.measure.runner import Step, run_cases  # noqa: PLC0415
+    from ivhl.measure.settings import read_settings  # noqa: PLC0415
+    from ivhl.records import Cell, RunRecord, to_json  # noqa: PLC0415
+
+    settings = read_settings(HERE / "settings.json")
+    run = settings.run_in(Cell(**order["cell"]), order["commit"])
+    if order["records"]:
+        run.record_file.parent.mkdir(parents=True, exist_ok=True)
+        run.record_file.write_text("".join(order["records"]), encoding="utf-8")
+
+    def tell(step: Step, case: Case, record: RunRecord | None) -> None:
+        details: dict[str, Any] = {"case": case.name}
+        if record is not None:
+            details["record"] = to_json(record)
+        say(f"case-{step}", **details)
+
+    try:
+        cases = settings.cases()
+        say("cell-measuring", cases=[case.name for case in cases])
+        run_cases(run, cases, tell)
+    except IvhlError as error:
+        say("refused", message=str(error), hint=error.hint)
+    else:
+        say("cell-measured")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""What an image holds, and in what two images differ."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ivhl.image.engine import Client, EngineError, told_plainly
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Run by the cell's own Python. A RECORD lists the sha256 of every file of a package, in whatever
+# order; what was compiled from them is not in it.
+_ASK = """
+import hashlib, json, platform, subprocess
+from importlib.metadata import distributions
+packages = {}
+for one in distributions():
+    lines = sorted((one.read_text("RECORD") or "").splitlines())
+    digest = hashlib.sha256("\\n".join(lines).encode()).hexdigest()[:16]
+    packages[one.name.lower().replace("_", "-")] = f"{one.version} ({digest})"
+shape = "--showformat=${binary:Package} ${Version}\\n"
+asked = subprocess.run(["dpkg-query", "--show", shape], capture_output=True, text=True)
+system = dict(line.split(" ", 1) for line in asked.stdout.splitlines())
+print(json.dumps({"python": {"Python": platform.python_version()}, "package": packages,
+                  "system package": system}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing in which two images differ; ``None`` is what one does not have.
+
+    Attributes:
+        kind: ``python``, ``package`` of the cell, or ``system package`` of the base.
+        before: Version, and of a package also a digest of its list of files with their sha256.
+        after: The same in the other image.
+    """
+
+    kind: str
+    name: str
+    before: str | None
+    after: str | None
+
+
+def contents(client: Client, image: str) -> dict[str, dict[str, str]]:
+    """Return what is in an image: kind to name to version.
+
+    Args:
+        client: See ``connect``.
+        image: Digest of an image of a cell.
+
+    Raises:
+        EngineError: If it cannot be asked.
+    """
+    with told_plainly(f"looking into the image {image[:19]}"):
+        told = client.containers.run(
+            image, ["python", "-c", _ASK], network_mode="none", read_only=True, remove=True
+        )
+    try:
+        found: dict[str, dict[str, str]] = json.loads(told)
+    except ValueError as error:
+        raise EngineError(
+            f"the image {image[:19]} does not say what is in it: {told[-300:]!r}",
+            hint="build it again: ivhl image build CELL --fresh",
+        ) from error
+    return found
+
+
+def differences(
+    before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
+) -> tuple[Difference, ...]:
+    """Return in what two contents differ, by kind and name; nothing if they hold the same."""
+    return tuple(
+        Difference(kind, name, old.get(name), new.get(name))
+        for kind in sorted(before.keys() | after.keys())
+        for old, new in [(before.get(kind, {}), after.get(kind, {}))]
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    )

@@ -1,0 +1,387 @@
+"""The engine as a place where ``ivhl bench`` measures: an image and a container per cell."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ivhl.asv_plugins.machine import asv_machine
+from ivhl.bench.progress import Display
+from ivhl.errors import IvhlError, ResultsError, SpecError
+from ivhl.fleet.asv_files import place_of, write_asv_results, write_machine
+from ivhl.image.build import build_image, list_images, present_image
+from ivhl.image.container import (
+    Limits,
+    Order,
+    choose_cpus,
+    choose_memory,
+    measure_in_container,
+    remove_leftovers,
+)
+from ivhl.image.engine import Client, EngineError, connect, machine_of
+from ivhl.image.recipe import choose_base, make_recipe, sources_here
+from ivhl.matrix.repository import find_commit
+from ivhl.measure.runner import failed_everywhere
+from ivhl.pages.publish import asv_folder
+from ivhl.records import Cell, append_record, record_file
+from ivhl.tracker.store import load_records, parse_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.console import Console
+
+    from ivhl.bench import Request
+    from ivhl.image.build import Image
+    from ivhl.matrix.locks import LockState
+    from ivhl.measure.settings import Settings
+    from ivhl.records import Machine, RunRecord
+    from ivhl.workload import Case
+
+_LOOK_S = 0.2
+
+
+class Engine:
+    """A Docker engine; a place as ``ivhl.bench.Place`` says.
+
+    Args:
+        root: The project.
+        base: See ``make_recipe``.
+        certificates: See ``sources_here``.
+        network: See ``sources_here``.
+        cpus: See ``choose_cpus``.
+
+    Raises:
+        EngineError: If no engine answers.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        base: str = "",
+        certificates: Path | None = None,
+        network: str = "",
+        cpus: str = "",
+    ) -> None:
+        self.client = connect()
+        self._root = root
+        self._base = base
+        self._sources = sources_here(certificates, network)
+        self._cpus = cpus
+        cards = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        self._gpus = tuple(card.strip() for card in cards.split(",") if card.strip())
+        # Two checkouts may use one engine.
+        self._run = hashlib.sha256(str(root).encode()).hexdigest()[:16]
+
+    def machine(self, request: Request) -> Machine:
+        """Return the machine that the engine is on.
+
+        Raises:
+            EngineError: If no container can be run on it.
+            SpecError: If its name cannot be that of a folder, or ``bases.toml`` is not valid.
+        """
+        images = list_images(self.client)
+        image = images[0].id if images else choose_base(self._root, request.device, self._base)
+        try:
+            return machine_of(self.client, image, request.machine)
+        except EngineError as error:
+            raise EngineError(
+                str(error),
+                hint="name a base image that the engine has or can pull: --base, or IVHL_IMAGE_BASE",
+            ) from error
+
+    def check(self, settings: Settings, python: str) -> Settings:  # noqa: ARG002  (a place's method)
+        """Remove what a killed run left behind, and refuse CPUs that are not there.
+
+        Raises:
+            SpecError: If ``--cpus`` names CPUs that the machine does not have.
+            EngineError: If the engine does not answer.
+        """
+        choose_cpus(self._cpus, settings.machine, settings.threads)
+        remove_leftovers(self.client, self._run)
+        return settings
+
+    def measure(
+        self,
+        settings: Settings,
+        locks: Sequence[LockState],
+        cases: Sequence[Case],
+        *,
+        commit: str,
+        console: Console,
+    ) -> tuple[str, ...]:
+        """Measure the cases in the cells, one after the other; return what has no record.
+
+        An image that cannot be built, or a container that ends early, leaves the other cells alone.
+
+        Raises:
+            EngineError: If the engine goes away.
+            ResultsError: If a record cannot be written.
+        """
+        events = Path(settings.events)
+        events.parent.mkdir(parents=True, exist_ok=True)
+        events.write_text("", encoding="utf-8")
+        log = Path(settings.root) / ".asv" / "asv.log"
+        lost: list[str] = []
+        ids = [lock.cell.id for lock in locks]
+        # A supervisor ends a job with SIGTERM; it must not leave a container behind, measuring on.
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        try:
+            with Display(console, events, ids, cases) as display, log.open("a") as sink:
+                for lock in locks:
+                    order = self._order(settings, lock, commit)
+                    one = _Cell(self.client, order, cases, settings)
+                    try:
+                        _follow(display, partial(self._measure_cell, one, lock, sink))
+                    except EngineError as error:
+                        one.tell("cell-failed", seconds=one.seconds, message=str(error))
+                        display.update()
+                        hint = f"next: {error.hint}"
+                        console.print(hint, markup=False, highlight=False, soft_wrap=True)
+                        lost += [f"{lock.cell.id}: {name}" for name in one.left]
+                        connect()  # the others cannot go on without it
+                left = display.left()
+        except BaseException:
+            with suppress(EngineError):
+                remove_leftovers(connect(), self._run)
+            with suppress(IvhlError):  # what went wrong first is what matters
+                self._tell_asv(settings, locks, commit)
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        self._tell_asv(settings, locks, commit)
+        return tuple(dict.fromkeys((*lost, *left)))
+
+    def _order(self, settings: Settings, lock: LockState, commit: str) -> Order:
+        spec = lock.cell
+        return Order(
+            root=self._root,
+            image="",
+            settings=settings,
+            cell=Cell(id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=lock.sha256),
+            commit=commit,
+            records=(),
+            limits=Limits(
+                cpus=choose_cpus(self._cpus, settings.machine, settings.threads),
+                memory_bytes=choose_memory(settings.memory_limit, settings.machine),
+                gpus=self._gpus,
+            ),
+            run=self._run,
+        )
+
+    def _measure_cell(self, one: _Cell, lock: LockState, log: TextIO) -> None:
+        one.tell("cell-creating")
+        image = self.image(lock, one.order.settings.device, lambda line: print(line, file=log))
+        one.tell("cell-created", seconds=one.seconds, message="")
+        one.measure(image.id)
+
+    def image(
+        self,
+        lock: LockState,
+        device: str,
+        say: Callable[[str], None],
+        *,
+        fresh: bool = False,
+    ) -> Image:
+        """Return the image of a cell, and build it if there is none, or none of today's recipe.
+
+        Args:
+            lock: The cell's.
+            device: ``cpu`` or ``cuda``.
+            say: Called with each line of a build.
+            fresh: Whether to build in any case.
+
+        Raises:
+            BuildError: If it cannot be built.
+            EngineError: If the engine goes away.
+            SpecError: If what describes it cannot be read.
+        """
+        commit = find_commit(self._root, "HEAD")
+        recipe = make_recipe(self._root, lock, device=device, base=self._base, commit=commit)
+        there = None if fresh else present_image(self.client, recipe)
+        return there or build_image(self.client, recipe, self._sources, say)
+
+    def _tell_asv(self, settings: Settings, locks: Sequence[LockState], commit: str) -> None:
+        """Write asv's files for what was measured, as an import does."""
+        results = Path(settings.results)
+        ids = {lock.cell.id for lock in locks}
+        records = load_records(results).records
+        places = {
+            place_of(record)
+            for record in records
+            if (record.machine.name, record.commit) == (settings.machine.name, commit)
+            and record.cell.id in ids
+            and record.conditions.image is not None
+        }
+        if places:
+            write_machine(results, settings.machine.name, asv_machine(settings.machine))
+            write_asv_results(self._root, asv_folder(self._root), settings, records, places)
+
+
+class _Cell:
+    """One cell of a run: what was heard of it becomes events and records.
+
+    Args:
+        client: See ``connect``.
+        order: What to measure, but for the image.
+        cases: All that are wanted.
+        settings: Of the run.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        order: Order,
+        cases: Sequence[Case],
+        settings: Settings,
+    ) -> None:
+        self.order = order
+        self._client = client
+        self._cases = tuple(cases)
+        self._settings = settings
+        self._began = time.monotonic()
+        self._done: set[str] = set()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.monotonic() - self._began
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Names of the cases that have no record yet."""
+        return tuple(case.name for case in self._cases if case.name not in self._done)
+
+    def tell(self, event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
+        """Tell the display."""
+        self._settings.tell(event, cell=self.order.cell.id, **details)
+
+    def measure(self, image: str) -> None:
+        """Measure in a container of the image.
+
+        Raises:
+            EngineError: See ``measure_in_container``.
+            ResultsError: If a record cannot be written.
+            SpecError: If this commit lacks a workload, size or variant that was asked for.
+        """
+        kept = () if self._settings.force else records_of_image(self._file, image)
+        self.order = replace(self.order, image=image, records=kept)
+        measure_in_container(self._client, self.order, self._hear)
+
+    @property
+    def _file(self) -> Path:
+        order, settings = self.order, self._settings
+        return record_file(
+            Path(settings.results), settings.machine.name, order.commit, order.cell.id
+        )
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        event, details = message.pop("event"), message
+        match event:
+            case "case-finished":
+                record = self._keep(parse_record(details["record"].encode()))
+                self._done.add(details["case"])
+                failure = record.failure
+                details = {
+                    "case": details["case"],
+                    "seconds": record.duration_s,
+                    "speedup": record.speedup.value if record.speedup else None,
+                    "failure_class": failure.failure_class if failure else None,
+                }
+            case "case-kept":
+                self._done.add(details["case"])
+            case "cell-building":
+                details = {"commit": self.order.commit}
+            case "cell-failed":
+                self._keep_failed_build(details)
+                details = {"message": details["message"], "seconds": 0.0}
+            case "refused":
+                raise SpecError(details["message"], hint=details["hint"])
+        self.tell(event, **details)
+
+    def _keep(self, record: RunRecord) -> RunRecord:
+        """Write a record, with what only this side knows: the image, and how to run it again.
+
+        Raises:
+            ResultsError: If it cannot be written.
+        """
+        kept = replace(
+            record,
+            conditions=replace(record.conditions, image=self.order.image),
+            command=f"{record.command} --docker",
+        )
+        try:
+            append_record(self._file, kept)
+        except OSError as error:
+            raise ResultsError(
+                f"a record cannot be written: {self._file}: {error}",
+                hint="make room and run the same command again: it goes on where it stopped",
+            ) from error
+        return kept
+
+    def _keep_failed_build(self, details: dict[str, Any]) -> None:
+        run = self._settings.run_in(self.order.cell, self.order.commit)
+        for case in self._cases:
+            record = failed_everywhere(
+                run,
+                case,
+                phase="build",
+                failure_class="build",
+                message=details["message"],
+                output=details["output"],
+            )
+            self._keep(record)
+            self._done.add(case.name)
+
+
+def records_of_image(path: Path, image: str) -> tuple[str, ...]:
+    """Return the lines of a file of records that a container of this image need not make again.
+
+    Of each case only the newest record counts; if that one was made elsewhere, the case is measured.
+    """
+    newest: dict[tuple[str, ...], tuple[str, bool]] = {}
+    if not path.is_file():
+        return ()
+    for line in path.read_bytes().splitlines():
+        try:
+            record = parse_record(line)
+        except ValueError:
+            continue  # named by whoever shows results; the case is measured again
+        case = (record.workload, str(record.workload_version), record.size, record.variant)
+        mine = record.conditions.image == image
+        newest[*case, record.conditions.device] = (line.decode() + "\n", mine)
+    return tuple(line for line, mine in newest.values() if mine)
+
+
+def _follow(display: Display, work: Callable[[], None]) -> None:
+    """Do the work in a thread and show what happens meanwhile.
+
+    Raises:
+        Exception: What the work raised.
+    """
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001  (raised again below, in the main thread)
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        display.update()
+        thread.join(_LOOK_S)
+    display.update()
+    if raised:
+        raise raised[0]

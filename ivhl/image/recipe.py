@@ -1,0 +1,260 @@
+"""What an image is made from: base, lock, uv, and where packages come from on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import tarfile
+import tomllib
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from ivhl.errors import SpecError
+from ivhl.matrix.spec import explain
+from ivhl.matrix.uv import uv_bin
+
+if TYPE_CHECKING:
+    from ivhl.matrix.locks import LockState
+
+FOLDER = Path("envs", "docker")
+LABEL = "org.ivhl."
+BASE_LABEL = "org.opencontainers.image.base.name"
+COMMIT_LABEL = "org.opencontainers.image.revision"
+BASE_VARIABLE = "IVHL_IMAGE_BASE"
+NETWORK_VARIABLE = "IVHL_IMAGE_NETWORK"
+# What tells uv here where packages come from, it tells uv in the build as well. Proxies are not in
+# the list: the engine has a configuration for them (~/.docker/config.json).
+_PASSED_ON = (
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+    "UV_INSECURE_HOST",
+    "UV_HTTP_TIMEOUT",
+    "UV_PYTHON_INSTALL_MIRROR",
+    "UV_SYSTEM_CERTS",
+    "UV_NATIVE_TLS",
+)
+_MOUNT = re.compile(r"--mount=\S+\s+")
+_CERTIFICATES = "/tmp/ivhl-certificates.pem"  # noqa: S108  (of the build's own container)
+
+
+def _digest(text: str) -> str:
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", text):
+        raise ValueError("must be of the form sha256: and 64 hex digits")
+    return text
+
+
+class _Base(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    image: Annotated[str, Field(min_length=1)]
+    digest: Annotated[str, AfterValidator(_digest)]
+
+
+class _Bases(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    cpu: _Base
+    cuda: _Base
+
+
+def load_base(root: Path, device: str) -> str:
+    """Return the image that those for a device begin with, with its digest.
+
+    Args:
+        root: The project.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        SpecError: If ``envs/docker/bases.toml`` cannot be read or breaks rules.
+    """
+    path = root / FOLDER / "bases.toml"
+    try:
+        bases = _Bases.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read: {error}", hint=f"see {path}") from error
+    except ValidationError as error:
+        lines = [f"{path.name}: {mistake}" for mistake in explain(error, _Bases)]
+        raise SpecError("\n".join(lines), hint=f"correct {path}") from error
+    base: _Base = getattr(bases, device)
+    return f"{base.image}@{base.digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where packages come from on this machine; nothing of it is in an image.
+
+    Attributes:
+        variables: Of uv.
+        certificates: File of trusted certificates; ``None`` means those that uv brings.
+        network: Network of the build, as ``docker build --network`` takes it; empty means the
+            engine's own.
+    """
+
+    variables: dict[str, str] = field(default_factory=dict)
+    certificates: Path | None = None
+    network: str = ""
+
+    def script(self) -> bytes:
+        """Return what the build's shell reads before it installs.
+
+        Raises:
+            SpecError: If the certificates cannot be read.
+        """
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in self.variables.items()]
+        if self.certificates is not None:
+            try:
+                text = self.certificates.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise SpecError(
+                    f"certificates {self.certificates}: cannot be read: {error}",
+                    hint="name a PEM file with --certificates, or correct SSL_CERT_FILE",
+                ) from error
+            lines += [
+                f"cat > {_CERTIFICATES} <<'IVHL_END'",
+                text.rstrip("\n"),
+                "IVHL_END",
+                f"export SSL_CERT_FILE={_CERTIFICATES}",
+            ]
+        return "".join(f"{line}\n" for line in lines).encode()
+
+
+def sources_here(certificates: Path | None = None, network: str = "") -> Sources:
+    """Return where uv on this machine would get packages from.
+
+    Args:
+        certificates: Taken instead of ``SSL_CERT_FILE``.
+        network: Taken instead of ``IVHL_IMAGE_NETWORK``.
+    """
+    named = os.environ.get("SSL_CERT_FILE", "")
+    return Sources(
+        {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)},
+        certificates or (Path(named) if named else None),
+        network or os.environ.get(NETWORK_VARIABLE, ""),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What makes an image of a cell.
+
+    Attributes:
+        device: ``cpu`` or ``cuda``.
+        base: Image to begin with.
+        commit: What the project had checked out; it says where the recipe is from, since no code of
+            the project is in the image.
+        uv: Version of the uv that installs.
+        dockerfile: Its text, for BuildKit.
+    """
+
+    lock: LockState
+    device: str
+    base: str
+    commit: str
+    uv: str
+    dockerfile: str
+
+    @property
+    def tag(self) -> str:
+        """Name of the image."""
+        return f"ivhl:{self.lock.cell.id}" + ("" if self.device == "cpu" else f"-{self.device}")
+
+    @property
+    def digest(self) -> str:
+        """Digest of all that decides what is in the image, beside the lock."""
+        parts = (self.dockerfile, self.base, self.uv, self.lock.cell.python, self.device)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What the image says about itself."""
+        cell = self.lock.cell
+        return {
+            f"{LABEL}cell": cell.id,
+            f"{LABEL}lock": str(self.lock.sha256),
+            f"{LABEL}recipe": self.digest,
+            f"{LABEL}python": cell.python,
+            f"{LABEL}torch": cell.torch,
+            f"{LABEL}uv": self.uv,
+            BASE_LABEL: self.base,
+            COMMIT_LABEL: self.commit,
+        }
+
+    def classic_dockerfile(self) -> str:
+        """Return the Dockerfile for an engine without BuildKit."""
+        return _MOUNT.sub("", self.dockerfile)
+
+
+def choose_base(root: Path, device: str, named: str) -> str:
+    """Return the image to begin with: the one named, ``IVHL_IMAGE_BASE``, or the device's.
+
+    Raises:
+        SpecError: If it is neither named nor in a valid ``bases.toml``.
+    """
+    return named or os.environ.get(BASE_VARIABLE) or load_base(root, device)
+
+
+def make_recipe(root: Path, lock: LockState, *, device: str, base: str, commit: str) -> Recipe:
+    """Return the recipe of a cell.
+
+    Args:
+        root: The project.
+        lock: The cell's.
+        device: ``cpu`` or ``cuda``.
+        base: See ``choose_base``.
+        commit: See ``Recipe``.
+
+    Raises:
+        SpecError: If the Dockerfile or ``bases.toml`` cannot be read.
+    """
+    path = root / FOLDER / "Dockerfile"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read: {error}", hint=f"see {path}") from error
+    return Recipe(
+        lock=lock,
+        device=device,
+        base=choose_base(root, device, base),
+        commit=commit,
+        uv=version("uv"),
+        dockerfile=text,
+    )
+
+
+def write_context(recipe: Recipe, file: Any, *, dockerfile: str, settings: bytes) -> None:  # noqa: ANN401
+    """Write the context of a build as a tar archive.
+
+    Every time stamp in it is zero, so that equal contexts are equal for the builder's cache.
+
+    Args:
+        recipe: What to build.
+        file: Binary file to write to.
+        dockerfile: Its text.
+        settings: What the shell reads before it installs; empty where BuildKit brings it.
+    """
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        small = {
+            "Dockerfile": dockerfile.encode(),
+            "lock.txt": recipe.lock.path.read_bytes(),
+            "settings.sh": settings,
+        }
+        for name, data in small.items():
+            archive.addfile(_entry(name, len(data), 0o644), BytesIO(data))
+        uv = Path(uv_bin())
+        with uv.open("rb") as source:
+            archive.addfile(_entry("uv", uv.stat().st_size, 0o755), source)
+
+
+def _entry(name: str, size: int, mode: int) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = size, mode
+    return entry

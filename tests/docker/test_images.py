@@ -1,0 +1,503 @@
+"""Images and containers on a real engine: what they hold, what they may, and every fault.
+
+Most tests use the image of a cell without torch, which is built in seconds: each case then ends with
+the failure ``import``, which is a record like any other. The last test has a real cell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import ivhl.image.place
+from ivhl.bench import Request, make_settings
+from ivhl.cli import app
+from ivhl.errors import ResultsError
+from ivhl.image.build import BuildError, build_image, list_images, prune_images
+from ivhl.image.container import RUN_LABEL, measure_in_container
+from ivhl.image.engine import EngineError
+from ivhl.image.packages import contents, differences
+from ivhl.image.place import Engine
+from ivhl.image.recipe import Sources, make_recipe
+from ivhl.matrix.locks import LockState, lock_state
+from ivhl.matrix.project import load_project
+from ivhl.matrix.spec import CellSpec
+from ivhl.tracker.store import load_records
+from ivhl.workload import Case, load_workloads, select_cases
+from tests.docker.conftest import PYTHON, ROOT, Daemon
+from tests.docker.engine import docker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ivhl.image.build import Image
+    from ivhl.measure.settings import Settings
+    from ivhl.records import RunRecord
+
+REAL = CellSpec(PYTHON, "2.5.1")
+WORKLOAD = "ops.normalize_field"
+MIRROR = "mirror-that-nobody-may-know.example"
+MARK = "a certificate that nobody may see"
+
+
+def small_lock(folder: Path, cell: str = "0.0.0", *, broken: bool = False) -> LockState:
+    """Return a lock without torch, of a cell that is in no matrix."""
+    text = lock_state(ROOT, REAL).path.read_text(encoding="utf-8")
+    wanted = re.findall(r"^(?:asv-runner|flit-core|filelock)==.*(?:\n    .*)*", text, re.MULTILINE)
+    assert len(wanted) == 3
+    if broken:
+        wanted[0] = re.sub(r"sha256:[0-9a-f]{64}", f"sha256:{'0' * 64}", wanted[0])
+    spec = CellSpec(PYTHON, cell)
+    path = folder / f"{spec.id}.txt"
+    path.write_text("\n".join(wanted) + "\n", encoding="utf-8")
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return LockState(cell=spec, kind="locked", path=path, sha256=sha256)
+
+
+@pytest.fixture(scope="module")
+def engine(daemon: Daemon, clone: Path) -> Iterator[Engine]:
+    made = Engine(clone)
+    yield made
+    made.client.close()
+    for image in list_images(daemon.client):
+        if image.cell.endswith("0.0.0"):
+            prune_images(daemon.client, [image])
+
+
+@pytest.fixture(scope="module")
+def lock(tmp_path_factory: pytest.TempPathFactory) -> LockState:
+    return small_lock(tmp_path_factory.mktemp("lock"))
+
+
+@pytest.fixture(scope="module")
+def image(engine: Engine, lock: LockState) -> Image:
+    return engine.image(lock, "cpu", lambda _: None)
+
+
+class Bench:
+    """A run of some cases of one workload, without the cells of the matrix."""
+
+    def __init__(self, engine: Engine, clone: Path, results: Path, **changes: Any) -> None:  # noqa: ANN401
+        request = Request(root=clone, python=PYTHON, workloads=(WORKLOAD,), quick=True)
+        project = load_project(clone)
+        machine = engine.machine(request)
+        made = make_settings(request, project, results, machine)
+        self.settings: Settings = replace(made, **changes)
+        self.cases: tuple[Case, ...] = select_cases(
+            load_workloads(project.workloads), names=[WORKLOAD]
+        )
+        self.commit = subprocess.run(
+            ["git", "-C", str(clone), "rev-parse", "HEAD"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        self._engine = engine
+        self.said = StringIO()
+
+    def __call__(self, *locks: LockState) -> tuple[str, ...]:
+        """Measure in these cells; return what has no record."""
+        console = Console(file=self.said, width=200)
+        return self._engine.measure(
+            self.settings, locks, self.cases, commit=self.commit, console=console
+        )
+
+    @property
+    def records(self) -> tuple[RunRecord, ...]:
+        """What was written."""
+        return load_records(Path(self.settings.results)).records
+
+
+@pytest.fixture
+def bench(engine: Engine, clone: Path, tmp_path: Path) -> Bench:
+    return Bench(engine, clone, tmp_path / "results")
+
+
+@contextmanager
+def when_heard(
+    monkeypatch: pytest.MonkeyPatch, event: str, do: Callable[[Any], None]
+) -> Iterator[None]:
+    """Do something with the running container, in the midst of a run, when it says an event."""
+    real = measure_in_container
+    done: list[str] = []
+
+    def measure(client: Any, order: Any, hear: Any) -> None:  # noqa: ANN401
+        def listen(message: dict[str, Any]) -> None:
+            said = message["event"]
+            hear(message)
+            if said == event and not done:
+                done.append(said)
+                filters = {"label": f"{RUN_LABEL}={order.run}"}
+                (container,) = client.containers.list(filters=filters)
+                do(container)
+
+        real(client, order, listen)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ivhl.image.place, "measure_in_container", measure)
+        yield
+    assert done == [event]
+
+
+def no_containers(daemon: Daemon) -> bool:
+    return not daemon.client.containers.list(all=True, filters={"label": RUN_LABEL})
+
+
+def test_an_image_holds_its_lock_and_says_so(
+    daemon: Daemon, image: Image, lock: LockState
+) -> None:
+    held = contents(daemon.client, image.id)
+    assert set(held["package"]) == {"asv-runner", "flit-core", "filelock"}
+    assert "g++" in held["system package"]
+    assert (image.cell, image.lock, image.base) == (lock.cell.id, lock.sha256, daemon.base)
+    attributes = daemon.client.images.get(image.id).attrs
+    assert attributes["Config"]["User"] == "ivhl"
+
+
+def test_what_is_there_is_not_built_again_and_two_builds_hold_the_same(
+    engine: Engine, daemon: Daemon, image: Image, lock: LockState
+) -> None:
+    assert engine.image(lock, "cpu", lambda _: None).id == image.id
+    again = engine.image(lock, "cpu", lambda _: None, fresh=True)
+    assert again.id != image.id
+    held = [contents(daemon.client, one.id) for one in (image, again)]
+    assert held[0]["package"]
+    assert differences(*held) == ()
+    told = CliRunner().invoke(app, ["image", "diff", image.short, again.short])
+    assert told.exit_code == 0
+    assert "the same: 3 packages" in told.stdout
+
+
+def test_an_image_that_holds_something_else_is_told_from_it(
+    engine: Engine, daemon: Daemon, image: Image, tmp_path: Path
+) -> None:
+    other = small_lock(tmp_path, "1.0.0.0")
+    text = other.path.read_text(encoding="utf-8")
+    other.path.write_text(text[: text.index("filelock==")], encoding="utf-8")
+    made = engine.image(replace(other, sha256="0" * 64), "cpu", lambda _: None)
+    found = differences(contents(daemon.client, image.id), contents(daemon.client, made.id))
+    assert [(one.kind, one.name, one.after) for one in found] == [("package", "filelock", None)]
+    told = CliRunner().invoke(app, ["image", "diff", image.short, made.short])
+    assert told.exit_code != 0
+    assert "filelock" in told.stdout
+
+
+@pytest.mark.parametrize("buildkit", ["0", "1"])
+def test_mirrors_and_certificates_are_nowhere_in_an_image(
+    daemon: Daemon,
+    clone: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    buildkit: str,
+) -> None:
+    if buildkit == "1":
+        monkeypatch.setenv("PATH", path_with_buildkit())
+    monkeypatch.setenv("DOCKER_BUILDKIT", buildkit)
+    certificates = tmp_path / "ca.pem"
+    bundle = Path("/etc/ssl/certs/ca-certificates.crt").read_text(encoding="utf-8")
+    certificates.write_text(f"# {MARK}\n{bundle}", encoding="utf-8")
+    lock = small_lock(tmp_path, f"{buildkit}.0.0.0")
+    recipe = make_recipe(clone, lock, device="cpu", base="", commit="0" * 40)
+    sources = Sources({"UV_INSECURE_HOST": MIRROR}, certificates)
+    image = build_image(daemon.client, recipe, sources)
+    assert set(contents(daemon.client, image.id)["package"]) >= {"filelock"}
+    saved = b"".join(daemon.client.images.get(image.id).save(named=True))
+    held = [part for part in files_in(saved) if MIRROR.encode() in part or MARK.encode() in part]
+    assert held == []
+    # A search that finds nothing must be able to find something.
+    assert any(b"ivhl:x:10001" in part for part in files_in(saved))
+    left = daemon.client.images.list(filters={"dangling": True, "label": "org.ivhl.build"})
+    assert left == []
+
+
+def path_with_buildkit() -> str:
+    """Return a ``PATH`` whose docker command has BuildKit; skip where there is none."""
+    folders = os.environ["PATH"].split(os.pathsep)
+    for folder in folders:
+        path = os.pathsep.join([folder, *folders])
+        if (Path(folder) / "docker").is_file():
+            done = subprocess.run(
+                [str(Path(folder) / "docker"), "build", "--quiet", "-"],
+                input=b"FROM scratch\nLABEL a=b\n",
+                env=os.environ | {"DOCKER_BUILDKIT": "1", "PATH": path},
+                capture_output=True,
+                check=False,
+            )
+            if done.returncode == 0:
+                return path
+    pytest.skip("no docker command here builds with BuildKit")
+
+
+def files_in(saved: bytes) -> Iterator[bytes]:
+    """Yield every member of a saved image: its configuration, and the files of its layers."""
+    with tarfile.open(fileobj=BytesIO(saved)) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.isfile() else None
+            if file is not None and member.name.endswith(".tar"):
+                with tarfile.open(fileobj=file) as layer:
+                    for one in layer:
+                        part = layer.extractfile(one) if one.isfile() else None
+                        yield part.read() if part is not None else one.name.encode()
+            elif file is not None:
+                yield file.read()
+
+
+def test_a_build_that_fails_half_way_is_told_and_leaves_the_others(  # noqa: PLR0917  (fixtures)
+    engine: Engine, daemon: Daemon, image: Image, lock: LockState, tmp_path: Path, bench: Bench
+) -> None:
+    broken = small_lock(tmp_path, "9.0.0", broken=True)
+    with pytest.raises(BuildError, match=r"py3\.12-torch9\.0\.0 cannot be built") as caught:
+        engine.image(broken, "cpu", lambda _: None)
+    assert "ash mismatch" in caught.value.output
+    missing = bench(broken, lock)
+    assert missing == tuple(f"{broken.cell.id}: {case.name}" for case in bench.cases)
+    assert {record.cell.id for record in bench.records} == {lock.cell.id}
+    assert "FAILED" in bench.said.getvalue()
+    assert daemon.client.images.get(image.id)
+    assert no_containers(daemon)
+
+
+def test_records_say_where_they_are_from(lock: LockState, bench: Bench, engine: Engine) -> None:
+    assert bench(lock) == ()
+    image = engine.image(lock, "cpu", lambda _: None)
+    assert len(bench.records) == len(bench.cases)
+    for record in bench.records:
+        assert record.conditions.image == image.id
+        assert record.cell.lock_sha256 == lock.sha256
+        assert record.commit == bench.commit
+        assert record.machine == bench.settings.machine
+        assert record.failure is not None
+        assert record.failure.failure_class == "import"
+        assert {"flit-core", "ivhl"} <= {p.split("==")[0] for p in record.conditions.packages}
+        assert record.command.endswith("--docker")
+    assert (Path(bench.settings.results) / "benchmarks.json").is_file()
+
+
+def test_a_container_may_do_no_more_than_it_must(
+    lock: LockState, bench: Bench, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: dict[str, str] = {}
+
+    def look(container: Any) -> None:  # noqa: ANN401
+        tries = {
+            "user": "id -u",
+            "root": "touch /file 2>&1; touch /opt/ivhl/file 2>&1",
+            "network": "ls /sys/class/net",
+            "cpus": "nproc",
+            "scratch": "cd /scratch && cp /bin/true there && ./there && echo runs",
+            "capabilities": "grep CapEff /proc/self/status",
+        }
+        for name, command in tries.items():
+            found[name] = container.exec_run(["sh", "-c", command]).output.decode()
+        host = container.attrs["HostConfig"]
+        found["memory"] = f"{host['Memory']} {host['MemorySwap']}"
+
+    bench.settings = replace(bench.settings, memory_limit=1 << 30)
+    with when_heard(monkeypatch, "cell-measuring", look):
+        assert bench(lock) == ()
+    assert found["user"].strip() == "10001"
+    assert found["root"].count("Read-only file system") == 2
+    assert found["network"].split() == ["lo"]
+    assert int(found["cpus"]) == min(2, bench.settings.machine.n_cpus)
+    assert found["scratch"].strip() == "runs"
+    assert int(found["capabilities"].split()[1], 16) == 0
+    assert found["memory"] == " ".join([str(int((1 << 30) / 0.9))] * 2)
+    assert no_containers(daemon)
+
+
+def test_a_container_that_is_killed_loses_nothing(
+    lock: LockState, bench: Bench, daemon: Daemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    second = small_lock(tmp_path, "1.0.0")
+    with when_heard(monkeypatch, "case-finished", lambda container: container.kill()):
+        missing = bench(lock, second)
+    assert 0 < len(missing) < len(bench.cases)
+    assert all(line.startswith(lock.cell.id) for line in missing)
+    assert "ended before its work was done (exit status 137)" in bench.said.getvalue()
+    done = {(record.cell.id, record.variant) for record in bench.records}
+    assert len(done) == 2 * len(bench.cases) - len(missing)
+    # Only what is missing is measured then.
+    kept = bench.records
+    assert bench(lock, second) == ()
+    assert set(kept) < set(bench.records)
+    assert "has a record already" in bench.said.getvalue()
+    assert no_containers(daemon)
+
+
+def test_an_image_that_is_gone_is_told_and_the_rest_goes_on(  # noqa: PLR0917  (fixtures)
+    lock: LockState,
+    bench: Bench,
+    engine: Engine,
+    daemon: Daemon,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    second = small_lock(tmp_path, "2.0.0")
+    gone = engine.image(second, "cpu", lambda _: None)
+    real = engine.image
+
+    def image(lock: LockState, *arguments: Any, **options: Any) -> Image:  # noqa: ANN401
+        found = real(lock, *arguments, **options)
+        if found.id == gone.id:  # somebody removes it between the look and the run
+            prune_images(daemon.client, [found])
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "image", image)
+        missing = bench(second, lock)
+    assert {line.split(":")[0] for line in missing} == {second.cell.id}
+    assert "the image is not there" in bench.said.getvalue()
+    assert len(bench.records) == len(bench.cases)
+    assert bench(second, lock) == ()  # built again
+
+
+def test_a_commit_that_does_not_build_has_records_of_that(
+    lock: LockState, bench: Bench, clone: Path
+) -> None:
+    with in_commit(clone, "pyproject.toml", "[project]\nname = 5\n") as commit:
+        bench.commit = commit
+        assert bench(lock) == ()
+    classes = {r.failure.failure_class for r in bench.records if r.failure}
+    assert classes == {"build"}
+    assert len(bench.records) == len(bench.cases)
+    assert all(record.conditions.image for record in bench.records)
+
+
+@contextmanager
+def in_commit(clone: Path, name: str, text: str) -> Iterator[str]:
+    """Yield a commit that has another text in a file; the folder is as before."""
+
+    def git(*words: str) -> str:
+        identity = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")
+        command = ["git", "-C", str(clone), *identity, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    head = git("rev-parse", "HEAD")
+    (clone / name).write_text(text, encoding="utf-8")
+    git("commit", "--quiet", "-am", "another text")
+    commit = git("rev-parse", "HEAD")
+    git("reset", "--hard", "--quiet", head)
+    yield commit
+
+
+def test_a_card_that_is_not_there_is_told(lock: LockState, bench: Bench, engine: Engine) -> None:
+    if shutil.which("nvidia-smi"):
+        pytest.skip("this machine has a card")
+    image = engine.image(lock, "cpu", lambda _: None)
+    bench.settings = replace(bench.settings, device="cuda")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "image", lambda *_, **__: image)
+        assert len(bench(lock)) == len(bench.cases)
+    assert "NVIDIA container toolkit" in bench.said.getvalue()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+def test_a_full_disk_ends_the_run_and_the_container(
+    lock: LockState, bench: Bench, daemon: Daemon
+) -> None:
+    results = Path(bench.settings.results)
+    results.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4k", "none", str(results)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        with pytest.raises(ResultsError, match="No space left on device") as caught:
+            bench(lock)
+        assert "make room" in caught.value.hint
+    finally:
+        subprocess.run(["umount", str(results)], check=True)
+    assert no_containers(daemon)
+
+
+def test_what_a_killed_run_left_is_removed_before_the_next(
+    image: Image, bench: Bench, engine: Engine, daemon: Daemon
+) -> None:
+    daemon.client.containers.run(
+        image.id, ["sleep", "600"], detach=True, labels={RUN_LABEL: engine._run}
+    )
+    other = daemon.client.containers.run(
+        image.id, ["sleep", "600"], detach=True, labels={RUN_LABEL: "of another checkout"}
+    )
+    engine.check(bench.settings, PYTHON)
+    left = daemon.client.containers.list(filters={"label": RUN_LABEL})
+    assert [container.id for container in left] == [other.id]
+    other.remove(force=True)
+
+
+def test_an_engine_that_dies_loses_nothing(
+    lock: LockState, bench: Bench, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if daemon.folder is None:
+        pytest.skip("the engine of DOCKER_HOST is not ours to kill")
+    process = int((daemon.folder / "pid").read_text())
+
+    def kill(_: object) -> None:
+        os.kill(process, signal.SIGKILL)
+        time.sleep(0.5)
+
+    with (
+        when_heard(monkeypatch, "case-finished", kill),
+        pytest.raises(EngineError, match="no Docker engine answers"),
+    ):
+        bench(lock)
+    kept = bench.records
+    assert 0 < len(kept) < len(bench.cases)
+    assert all(record.conditions.image for record in kept)
+    os.waitpid(process, 0)
+    daemon.restart()
+    bench._engine.check(bench.settings, PYTHON)
+    assert bench(lock) == ()
+    assert set(kept) < set(bench.records)
+    assert len(bench.records) == len(bench.cases)
+    assert no_containers(daemon)
+
+
+def test_one_real_cell_is_built_measured_and_shown(daemon: Daemon, clone: Path) -> None:
+    """The whole way, as somebody goes it; by far the slowest test of these."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NOX")}
+    environment |= {"COLUMNS": "120", "PYTHONPATH": str(clone)}
+    command = [
+        *(sys.executable, "-m", "nox", "-s", f"bench-{PYTHON}", "--", "--docker", "--quick"),
+        *("--torch", REAL.torch, "--workload", WORKLOAD, "--variant", "real-compiled"),
+        *("--machine", "here"),
+    ]
+    done = subprocess.run(
+        command, cwd=clone, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = load_records(clone / "results").records
+    (image,) = list_images(daemon.client, REAL.id)
+    lock = lock_state(clone, REAL)
+    assert record.conditions.image == image.id
+    assert record.cell.lock_sha256 == lock.sha256 == image.lock
+    pins = {f"{name}=={version}" for name, version in lock.packages.items()}
+    assert set(record.conditions.packages) - pins == {"ivhl==0.1.0"}
+    assert pins <= set(record.conditions.packages)
+    assert record.failure is None
+    assert record.speedup is not None
+    assert record.compile is not None
+    assert record.compile.warm_s is not None
+    text = (clone / "site" / "compatibility.html").read_text(encoding="utf-8")
+    assert image.id in text
+    # asv has it as it has what was measured natively.
+    (path,) = (clone / "results" / "here").glob("*-locked-*.json")
+    assert "track_speedup" in json.dumps(json.loads(path.read_text(encoding="utf-8")))
+    assert docker(None, "image", "inspect", image.id).returncode == 0
+    prune_images(daemon.client, [image])

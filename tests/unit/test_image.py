@@ -1,0 +1,278 @@
+"""What can be known about images without an engine: recipes, limits, records, and plain errors."""
+
+from __future__ import annotations
+
+import gc
+import tarfile
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from docker.errors import APIError, ContainerError, ImageNotFound
+from hypothesis import given
+from hypothesis import strategies as st
+from requests.exceptions import ConnectionError as NoConnection
+from typer.testing import CliRunner
+from urllib3.exceptions import HTTPError
+
+from ivhl.cli import app
+from ivhl.errors import SpecError
+from ivhl.image.agreement import judge_agreement
+from ivhl.image.build import _failed, has_buildkit, list_images
+from ivhl.image.container import choose_cpus, choose_memory
+from ivhl.image.engine import EngineError, connect, told_plainly
+from ivhl.image.packages import Difference, differences
+from ivhl.image.place import records_of_image
+from ivhl.image.recipe import Recipe, Sources, load_base, make_recipe, sources_here, write_context
+from ivhl.matrix.locks import lock_state
+from ivhl.matrix.spec import CellSpec
+from ivhl.records import Interval, Machine, RunRecord, append_record
+from ivhl.tracker.gate import judge
+from tests.browser.synthetic import COMMIT, interval, make_failure, make_record
+
+ROOT = Path(__file__).parents[2]
+IMAGE, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+MACHINE = Machine(name="m", cpu="c", n_cpus=8, memory_bytes=16 << 30, system="Linux x86_64")
+
+
+def recipe(**changes: Any) -> Recipe:  # noqa: ANN401
+    lock = lock_state(ROOT, CellSpec("3.12", "2.6.0"))
+    made = make_recipe(ROOT, lock, device="cpu", base="base:1", commit=COMMIT)
+    return replace(made, **changes)
+
+
+def in_image(record: RunRecord, image: str | None) -> RunRecord:
+    return replace(record, conditions=replace(record.conditions, image=image))
+
+
+def test_both_bases_are_pinned_by_digest() -> None:
+    for device in ("cpu", "cuda"):
+        name, _, digest = load_base(ROOT, device).partition("@sha256:")
+        assert name
+        assert len(digest) == 64
+
+
+def test_a_base_without_a_digest_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "envs" / "docker"
+    folder.mkdir(parents=True)
+    text = (ROOT / "envs" / "docker" / "bases.toml").read_text(encoding="utf-8")
+    (folder / "bases.toml").write_text(text.replace("sha256:", "latest:"), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"cpu\.digest: must be of the form sha256"):
+        load_base(tmp_path, "cpu")
+
+
+def test_without_buildkit_no_mount_is_left_and_nothing_else_changes() -> None:
+    made = recipe()
+    text = made.classic_dockerfile()
+    assert "--mount=" in made.dockerfile
+    assert "--mount=" not in text
+    assert "RUN set -eu" in " ".join(text.replace("\\\n", " ").split())
+    assert len(text.splitlines()) >= len(made.dockerfile.splitlines()) - 1
+
+
+def test_the_recipe_changes_with_what_is_in_the_image_and_with_nothing_else() -> None:
+    made = recipe()
+    assert recipe(commit="f" * 40).digest == made.digest
+    for change in ({"base": "base:2"}, {"uv": "0"}, {"dockerfile": "FROM x"}, {"device": "cuda"}):
+        assert recipe(**change).digest != made.digest
+
+
+def test_labels_say_lock_commit_and_versions() -> None:
+    labels = recipe().labels
+    assert labels["org.ivhl.lock"] == lock_state(ROOT, CellSpec("3.12", "2.6.0")).sha256
+    assert labels["org.opencontainers.image.revision"] == COMMIT
+    assert (labels["org.ivhl.python"], labels["org.ivhl.torch"]) == ("3.12", "2.6.0")
+
+
+def test_equal_recipes_make_equal_contexts() -> None:
+    made = [BytesIO(), BytesIO()]
+    for file in made:
+        write_context(recipe(), file, dockerfile="FROM x", settings=b"")
+    assert made[0].getvalue() == made[1].getvalue()
+    with tarfile.open(fileobj=BytesIO(made[0].getvalue())) as archive:
+        assert set(archive.getnames()) == {"Dockerfile", "lock.txt", "settings.sh", "uv"}
+        assert archive.getmember("uv").mode & 0o111
+
+
+def test_the_settings_of_this_machine_are_read_by_the_shell_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates = tmp_path / "ca.pem"
+    certificates.write_text("-----BEGIN-----\n$(echo no)\n-----END-----\n", encoding="utf-8")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates))
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://u:p@mirror.example/it's $HOME")
+    script = sources_here().script().decode()
+    assert """UV_DEFAULT_INDEX='https://u:p@mirror.example/it'"'"'s $HOME'""" in script
+    assert "<<'IVHL_END'\n-----BEGIN-----\n$(echo no)\n-----END-----\nIVHL_END\n" in script
+
+
+def test_certificates_that_are_not_there_are_named() -> None:
+    with pytest.raises(SpecError, match=r"no/ca\.pem"):
+        Sources(certificates=Path("no/ca.pem")).script()
+
+
+@pytest.mark.parametrize(
+    ("text", "threads", "chosen"),
+    [("", 1, (6, 7)), ("", 20, tuple(range(8))), ("2-3,6", 1, (2, 3, 6)), ("0", 4, (0,))],
+)
+def test_cpus_are_those_named_or_the_last_ones(
+    text: str, threads: int, chosen: tuple[int, ...]
+) -> None:
+    assert choose_cpus(text, MACHINE, threads) == chosen
+
+
+@pytest.mark.parametrize("text", ["8", "1-9", "x", "-1", "3-2", ","])
+def test_cpus_that_are_not_there_are_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="from 0 to 7"):
+        choose_cpus(text, MACHINE, 1)
+
+
+@given(limit=st.integers(min_value=1 << 20, max_value=64 << 30))
+def test_a_case_meets_its_own_limit_before_the_containers(limit: int) -> None:
+    container = choose_memory(limit, MACHINE)
+    assert container <= MACHINE.memory_bytes
+    assert 0.9 * container <= limit
+    if limit <= 0.9 * MACHINE.memory_bytes:
+        assert container >= limit
+
+
+def test_records_of_another_image_or_of_none_are_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    mine = in_image(make_record(variant="a"), IMAGE)
+    for record in (
+        mine,
+        in_image(make_record(variant="b"), OTHER),
+        make_record(variant="c"),
+        in_image(make_record(variant="d"), IMAGE),
+        make_record(variant="d"),
+    ):
+        append_record(path, record)
+    with path.open("ab") as file:
+        file.write(b"half a li")
+    (kept,) = records_of_image(path, IMAGE)
+    assert '"variant":"a"' in kept
+    assert records_of_image(tmp_path / "none.jsonl", IMAGE) == ()
+
+
+def test_contents_differ_in_what_is_named() -> None:
+    before = {"package": {"a": "1", "b": "1"}, "python": {"Python": "3.12.1"}}
+    after = {"package": {"a": "2", "c": "1"}, "python": {"Python": "3.12.1"}}
+    assert differences(before, before) == ()
+    assert differences(before, after) == (
+        Difference("package", "a", "1", "2"),
+        Difference("package", "b", "1", None),
+        Difference("package", "c", None, "1"),
+    )
+
+
+def measured(speedup: float, *, noise: float = 1.1, **changes: Any) -> RunRecord:  # noqa: ANN401
+    aa = Interval(value=1.0, low=1 / noise, high=1.01, confidence=0.95, n=9)
+    return replace(make_record(**changes), speedup=interval(speedup), aa=aa)
+
+
+def test_sides_agree_within_what_noise_makes_and_no_further() -> None:
+    native = [measured(2.0), measured(2.0)]
+    (near,), _ = judge_agreement(native, [measured(2.4), measured(2.4)])
+    assert near.floor == pytest.approx(1.1 * 1.1)
+    assert near.agrees
+    (far,), _ = judge_agreement(native, [measured(2.5), measured(2.5)])
+    assert not far.agrees
+    (slow,), _ = judge_agreement(native, [measured(1.6)])
+    assert not slow.agrees
+
+
+def test_runs_that_lie_apart_by_themselves_raise_the_floor() -> None:
+    (one,), _ = judge_agreement([measured(2.0), measured(3.0)], [measured(1.8)])
+    assert one.floor == pytest.approx(1.5)
+    assert one.agrees
+
+
+def test_what_cannot_be_compared_is_named() -> None:
+    gate = make_failure("support_gate", variant="b")
+    found, left_out = judge_agreement(
+        [measured(2.0), gate, measured(1.0, variant="c"), measured(1.0, variant="d")],
+        [measured(2.0), gate, make_failure("crash", variant="c")],
+    )
+    assert [one.case for one in found] == ["ops.gp_evolve/small/naive-compiled"]
+    assert any("/b: support_gate on both sides" in line for line in left_out)
+    assert any("/c: fails in some runs: crash" in line for line in left_out)
+    assert any("/d: measured on one side only" in line for line in left_out)
+
+
+# docker leaves a socket open where nobody answers.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_without_an_engine_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/docker.sock")
+    with pytest.raises(EngineError, match=r"no Docker engine answers at unix:///no") as caught:
+        connect()
+    assert "DOCKER_HOST" in caught.value.hint
+    refused = CliRunner().invoke(app, ["image", "list"]).exception
+    assert isinstance(refused, EngineError)
+    assert refused.exit_code == 9
+    del caught, refused
+    gc.collect()
+
+
+def test_what_docker_raises_is_told_plainly() -> None:
+    told = {
+        "the image is not there": ImageNotFound("no such image"),
+        "the engine went away": NoConnection("reset"),
+        "engine went away: cut off": HTTPError("cut off"),
+        "no space left on device": APIError("write: no space left on device"),
+        "status 127": ContainerError("c", 127, "cat", "i", b"no cat"),
+        "No space left": OSError(28, "No space left on device"),
+        "could not select device driver": APIError(
+            'could not select device driver "" with capabilities: [[gpu]]'
+        ),
+    }
+    hints = []
+    for text, error in told.items():
+        with pytest.raises(EngineError, match=text) as caught, told_plainly("measuring x"):
+            raise error
+        assert str(caught.value).startswith("measuring x: ")
+        hints.append(caught.value.hint)
+    assert "prune" in hints[3]
+    assert "another base" in hints[4]
+    assert "this machine" in hints[5]
+    assert "NVIDIA container toolkit" in hints[6]
+
+
+def test_a_failed_build_says_what_to_do() -> None:
+    full = _failed(recipe(), ["unpacking", "", "error: No space left on device"])
+    assert "prune" in full.hint
+    assert "No space left" in str(full)
+    gone = _failed(recipe(), ["manifest for base:1 not found: manifest unknown"])
+    assert "IVHL_IMAGE_BASE" in gone.hint
+    assert "docs/docker.md" in _failed(recipe(), ["error: hash mismatch"]).hint
+
+
+def test_buildkit_is_used_only_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_BUILDKIT", "0")
+    assert not has_buildkit()
+    monkeypatch.setenv("DOCKER_BUILDKIT", "1")
+    monkeypatch.setenv("PATH", "")
+    assert not has_buildkit()
+
+
+def test_images_come_newest_first_with_what_their_labels_say() -> None:
+    def one(day: int, tags: list[str]) -> SimpleNamespace:
+        labels = {"org.ivhl.cell": "c", "org.ivhl.lock": f"lock{day}"}
+        about = {"Id": f"sha256:{day}", "Created": f"2026-11-0{day}", "Size": day}
+        return SimpleNamespace(attrs=about | {"Config": {"Labels": labels}, "RepoTags": tags})
+
+    there = [one(1, []), one(3, ["ivhl:c"]), one(2, ["<none>:<none>"])]
+    client = SimpleNamespace(images=SimpleNamespace(list=lambda **_: there))
+    found = list_images(client, "c")
+    assert [image.lock for image in found] == ["lock3", "lock2", "lock1"]
+    assert [image.tags for image in found] == [("ivhl:c",), (), ()]
+
+
+def test_what_was_measured_in_a_container_is_not_compared_with_what_was_not() -> None:
+    before, after = make_record(), in_image(replace(make_record(), commit="f" * 40), IMAGE)
+    verdict = judge([before, after], {before.commit}, {after.commit}, ())
+    assert [(one.kind, one.reason) for one in verdict.findings] == [
+        ("incomparable", "container no before, yes now")
+    ]
