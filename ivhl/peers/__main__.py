@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the argument parser."""
     p = argparse.ArgumentParser(prog="python -m ivhl.peers", description=__doc__)
     p.add_argument("suite", nargs="?", default="ops", help=f"one of: {', '.join(SUITES)}")
-    p.add_argument("--size", action="append", metavar="NAME", help="repeatable (default: medium)")
+    p.add_argument("--size", action="append", metavar="NAME", help="repeatable")
     p.add_argument("--operation", action="append", default=[], metavar="NAME", help="repeatable")
     p.add_argument("--export", metavar="FILE", help="write everything measured as JSON")
     p.add_argument("--quick", action="store_true", help="few samples, wide intervals")
@@ -80,11 +80,12 @@ def choose(arguments: argparse.Namespace) -> list[tuple[Comparison, str]]:
     """
     if arguments.suite not in SUITES:
         raise UnknownNameError("suite of peers", arguments.suite, SUITES)
-    comparisons = {c.workload.name: c for c in SUITES[arguments.suite]}
+    suite = SUITES[arguments.suite]
+    comparisons = {c.workload.name: c for c in suite.comparisons}
     workloads = [c.workload for c in comparisons.values()]
     names = [name for text in arguments.operation for name in named(text, workloads)]
     chosen = []
-    for size in dict.fromkeys(arguments.size or ["medium"]):
+    for size in dict.fromkeys(arguments.size or suite.sizes):
         cases = select_cases(workloads, names=names, size=size)
         check_memory(cases, memory_limit())
         chosen += [(comparisons[n], size) for n in dict.fromkeys(c.workload.name for c in cases)]

@@ -17,6 +17,7 @@ from ivhl.measure.__main__ import current_commit
 from ivhl.measure.runner import this_machine
 from ivhl.measure.timing import FULL, QUICK
 from ivhl.peers.compare import compare
+from ivhl.peers.suite import SUITES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,16 +81,23 @@ def print_head(about: dict[str, Any]) -> None:
     """Print what it runs on."""
     machine = about["machine"]
     print(f"machine  {machine['cpu']}, {about['threads']} thread of {machine['n_cpus']}")
-    print(
-        f"versions Python {about['python']}, PyTorch {about['torch']}, "
-        f"commit {about['commit'][:8]}; KeOps with {about['cxxflags'] or 'no flags'}"
-    )
+    versions = f"Python {about['python']}, PyTorch {about['torch']}, commit {about['commit'][:8]}"
+    if about["suite"] == "ops":
+        versions += f"; KeOps with {about['cxxflags'] or 'no flags'}"
+    print(f"versions {versions}")
     print(f"clock    CPU time of the process; load average before {about['load_average']:.2f}")
+    if SUITES[about["suite"]].note:
+        print(f"note     {SUITES[about['suite']].note}")
 
 
 def print_table(rows: Sequence[Row]) -> None:
     """Print a line per row, and what has to be known of it below."""
-    table = [("operation", "code", "time", "ivhl is ... as fast", "error", "")]
+    have_weights = any(row.n_weights is not None for row in rows)
+    table = [
+        ("operation", "code", "time", "ivhl is ... as fast", "error")
+        + (("weights",) if have_weights else ())
+        + ("",)
+    ]
     remarks: dict[str, int] = {}
     for row in rows:
         said = [text for text in (row.reason, row.note) if text]
@@ -105,8 +113,9 @@ def print_table(rows: Sequence[Row]) -> None:
                 time_of(row),
                 speedup,
                 "" if row.error is None else f"{row.error:.0e}",
-                " ".join(marks),
             )
+            + ((f"{row.n_weights:,}" if row.n_weights else "",) if have_weights else ())
+            + (" ".join(marks),)
         )
     widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
     last = ""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ivhl.workloads import (
     cdt_sweep,
+    energy_forces,
     field_superposition,
     gp_evolve,
     rnn_gru,
@@ -34,7 +35,8 @@ class Peer:
         make: ``"module:function"`` from the workload's inputs to a call without arguments. The call
             returns what the reference returns, as tensors, NumPy arrays or lists, and leaves the
             inputs alone. What a user does once (conversions, plans, contraction paths) is done in
-            ``make`` or at the first call, and is not timed.
+            ``make`` or at the first call, and is not timed. Of a model that is judged by itself:
+            see ``ivhl.peers.potentials.Potential``.
         arguments: More arguments of ``make``, by name.
         packages: Distributions whose versions belong in the table.
         note: What one has to know to read the row.
@@ -52,14 +54,32 @@ class Comparison:
     """One operation: a workload for inputs, reference and naive code, ours, and the others.
 
     Attributes:
-        workload: Its ``eager`` is the naive row.
+        workload: Its ``eager`` is the naive row, where all are judged by its reference.
         ours: The public function, as a user calls it.
         peers: In the order of the table.
+        judged: By the workload's ``reference``, or each by ``itself``, where no two compute the
+            same.
     """
 
     workload: Workload
     ours: Peer
     peers: tuple[Peer, ...]
+    judged: Literal["reference", "itself"] = "reference"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suite:
+    """Comparisons that share an environment, ``envs/peers/NAME.txt``.
+
+    Attributes:
+        comparisons: Each of another workload.
+        sizes: Those that are run when none is asked for.
+        note: What one has to know of all rows.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    sizes: tuple[str, ...] = ("medium",)
+    note: str = ""
 
 
 _KEOPS_PRODUCT = "KeOps has no product over j: sum of logarithms and of angles"
@@ -206,4 +226,118 @@ OPERATIONS: Final[tuple[Comparison, ...]] = (
     ),
 )
 
-SUITES: Final[dict[str, tuple[Comparison, ...]]] = {"ops": OPERATIONS}
+_PAIRS_GIVEN = "all pairs of atoms given, as a list that holds for every geometry"
+_COMPILED = "its energy by torch.compile; the derivative by autograd, from outside"
+_THROUGH_ASE = "called through ASE, with new positions in the Atoms at each call"
+
+
+def _torchmdnet_peer(name: str, model: str) -> Peer:
+    return Peer(
+        name=f"TorchMD-NET {name}",
+        make=f"{HERE}.torchmdnet_models:make_model",
+        arguments={"model": model},
+        packages=("torchmd-net",),
+        note="finds its neighbours in each call",
+    )
+
+
+MODELS: Final = (
+    Comparison(
+        workload=replace(
+            energy_forces.WORKLOAD,
+            name="mlff.models",
+            title="Energy and forces of one molecule, each model with weights of its own",
+            sizes={name: energy_forces.Size(name) for name in energy_forces.N_ATOMS},
+            default_size="CH4",
+        ),
+        ours=Peer(
+            name="ivhl PaiNN, compiled",
+            make=f"{HERE}.our_potentials:make_painn",
+            arguments={"compiled": True},
+            note="energy_forces_one_graph, for fixed shapes",
+        ),
+        peers=(
+            Peer(name="ivhl PaiNN, eager", make=f"{HERE}.our_potentials:make_painn"),
+            Peer(
+                name="ivhl PaiNNCalculator",
+                make=f"{HERE}.our_potentials:make_calculator",
+                arguments={"compiled": True},
+                packages=("ase",),
+                note=_THROUGH_ASE,
+            ),
+            Peer(
+                name="SchNetPack PaiNN",
+                make=f"{HERE}.schnetpack_painn:make_painn",
+                packages=("schnetpack",),
+                note=_PAIRS_GIVEN,
+            ),
+            Peer(
+                name="SchNetPack PaiNN, compiled",
+                make=f"{HERE}.schnetpack_painn:make_painn",
+                arguments={"compiled": True},
+                packages=("schnetpack",),
+                note=f"{_PAIRS_GIVEN}; {_COMPILED}",
+            ),
+            Peer(
+                name="SchNetPack SpkCalculator",
+                make=f"{HERE}.schnetpack_painn:make_calculator",
+                packages=("schnetpack", "ase", "vesin"),
+                note=f"{_THROUGH_ASE}; its own list of neighbours, by vesin",
+            ),
+            Peer(
+                name="TorchANI ANI-2x, x1",
+                make=f"{HERE}.torchani_2x:make_ani",
+                packages=("torchani",),
+                note="one network per element; weights of all seven elements counted",
+            ),
+            Peer(
+                name="TorchANI ANI-2x, x1, compiled",
+                make=f"{HERE}.torchani_2x:make_ani",
+                arguments={"compiled": True},
+                packages=("torchani",),
+                note=_COMPILED,
+            ),
+            Peer(
+                name="TorchANI ANI-2x, x8",
+                make=f"{HERE}.torchani_2x:make_ani",
+                arguments={"n_members": 8},
+                packages=("torchani",),
+                note="the mean of eight, by to_infer_model()",
+            ),
+            Peer(
+                name="MACE 128x0e",
+                make=f"{HERE}.mace_model:make_mace",
+                arguments={"irreps": "128x0e"},
+                packages=("mace-torch",),
+                note=_PAIRS_GIVEN,
+            ),
+            Peer(
+                name="MACE 128x0e + 128x1o",
+                make=f"{HERE}.mace_model:make_mace",
+                arguments={"irreps": "128x0e + 128x1o"},
+                packages=("mace-torch",),
+                note=_PAIRS_GIVEN,
+            ),
+            _torchmdnet_peer("ET", "equivariant-transformer"),
+            _torchmdnet_peer("TensorNet", "tensornet"),
+            Peer(
+                name="seed student, eager",
+                make=f"{HERE}.our_potentials:make_student",
+                note="not rotation invariant, and with jumps: docs/founding.md",
+            ),
+        ),
+        judged="itself",
+    ),
+)
+
+SUITES: Final[dict[str, Suite]] = {
+    "ops": Suite(comparisons=OPERATIONS),
+    "mlff": Suite(
+        comparisons=MODELS,
+        sizes=tuple(energy_forces.N_ATOMS),
+        note=(
+            "all weights are random; architectures differ, so errors are of float32 against the "
+            "same model in float64"
+        ),
+    ),
+}

@@ -20,7 +20,8 @@ from ivhl.measure.case import cast
 from ivhl.measure.timing import Effort
 from ivhl.peers import fourier, long_step, sweep_numpy, sweep_python
 from ivhl.peers.__main__ import choose, main, parser
-from ivhl.peers.compare import NAIVE, Row, compare
+from ivhl.peers.compare import Row, compare
+from ivhl.peers.judging import NAIVE
 from ivhl.peers.networks import grid_equation, make_torch
 from ivhl.peers.recurrent import make_cell, make_sequence
 from ivhl.peers.report import export, print_table
@@ -177,12 +178,18 @@ def test_sizes_and_operations_are_chosen_by_name() -> None:
         ("ops.vortex_field", "large"),
     ]
     assert len(choose(parser().parse_args([]))) == len(OPERATIONS)
+    everything = choose(parser().parse_args(["mlff"]))
+    assert [(c.workload.name, size) for c, size in everything] == [
+        ("mlff.models", "H2O"),
+        ("mlff.models", "CH4"),
+        ("mlff.models", "C6H6"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["mlf"], "error: unknown suite of peers 'mlf'\nnext: known: ops"),
+        (["mlf"], "error: unknown suite of peers 'mlf'\nnext: did you mean"),
         (["--operation", "vortx"], "error: unknown operation 'vortx'\nnext: did you mean"),
         (["--size", "huge"], "error: unknown size 'huge'"),
     ],
@@ -209,7 +216,7 @@ def test_the_lock_of_a_suite_is_hashed_and_has_the_torch_of_the_newest_cell(suit
     newest = lock_state(root, cell)
     for name in newest.closure("torch"):
         assert pins[name].version == newest.packages[name]
-    asked = {name for c in SUITES[suite] for peer in c.peers for name in peer.packages}
+    asked = {n for c in SUITES[suite].comparisons for peer in c.peers for n in peer.packages}
     assert {canonicalize_name(name) for name in asked} <= set(pins)
 
 
