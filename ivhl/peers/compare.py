@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Literal
 
-from ivhl.compile import measuring
+from ivhl.compile import CompileFallbackWarning, measuring
 from ivhl.measure.case import SEED
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import choose_clock
@@ -94,8 +95,11 @@ def compare(comparison: Comparison, size: str, *, effort: Effort) -> list[Row]:
             for c in contestants
         ]
 
-    # What a library prints while it compiles is not part of the table.
-    with measuring(), contextlib.redirect_stdout(sys.stderr):
+    # What a library prints while it compiles is not part of the table. What it warns of, hundreds of
+    # times, would hide it; that something of ours runs eagerly has to be seen.
+    with measuring(), contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("default", CompileFallbackWarning)
         for contestant in contestants:
             _start(contestant, judge)
             _judge(contestant, judge)

@@ -241,13 +241,14 @@ def _torchmdnet_peer(name: str, model: str) -> Peer:
     )
 
 
+MOLECULES: Final = ("H2O", "CH4", "C6H6")
 MODELS: Final = (
     Comparison(
         workload=replace(
             energy_forces.WORKLOAD,
             name="mlff.models",
             title="Energy and forces of one molecule, each model with weights of its own",
-            sizes={name: energy_forces.Size(name) for name in energy_forces.N_ATOMS},
+            sizes={name: energy_forces.Size(name) for name in MOLECULES},
             default_size="CH4",
         ),
         ours=Peer(
@@ -334,7 +335,7 @@ SUITES: Final[dict[str, Suite]] = {
     "ops": Suite(comparisons=OPERATIONS),
     "mlff": Suite(
         comparisons=MODELS,
-        sizes=tuple(energy_forces.N_ATOMS),
+        sizes=MOLECULES,
         note=(
             "all weights are random; architectures differ, so errors are of float32 against the "
             "same model in float64"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from ivhl.compile import CompileFallbackWarning
 from ivhl.measure.timing import Effort
 from ivhl.peers import potentials
 from ivhl.peers.compare import Row, compare
@@ -105,6 +107,12 @@ def make_array(_: torch.Tensor, __: torch.dtype) -> Potential:
     return Potential(evaluate=evaluate, n_weights=0)
 
 
+def make_loud(numbers: torch.Tensor, dtype: torch.dtype) -> Potential:
+    warnings.warn("this library is old", UserWarning, stacklevel=1)
+    warnings.warn("ivhl: runs eagerly", CompileFallbackWarning, stacklevel=1)
+    return make_springs(numbers, dtype)
+
+
 def named(make: str, **about: Any) -> Peer:  # noqa: ANN401
     return Peer(name=make, make=f"{__name__}:make_{make}", **about)
 
@@ -142,6 +150,15 @@ def test_a_model_that_does_not_is_wrong(make: str, reason: str) -> None:
     assert row.status == "wrong"
     assert row.reason.startswith(reason)
     assert (row.arm, row.speedup) == (None, None)
+
+
+def test_warnings_of_libraries_are_not_shown_and_those_of_a_fallback_are(
+    recwarn: pytest.WarningsRecorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert row_of(named("loud")).status == "ok"
+    shown = capsys.readouterr().err + "".join(str(w.message) for w in recwarn)
+    assert "this library is old" not in shown
+    assert "ivhl: runs eagerly" in shown
 
 
 @pytest.mark.parametrize(
