@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Pickle, copy, and deepcopy support:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Skipping serialization of skipfiles:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*torch.jit.*deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*torch.jit.*deprecated:FutureWarning"),
 ]
