@@ -68,7 +68,7 @@ def count_flops(n_atoms: int) -> float:
         n_atoms: Of the molecule, without padding. As in ``ivhl.workloads.energy_forces.cost``.
     """
     f = painn.N_FEATURES
-    return 9.0 * (30.0 * n_atoms * f**2 + 120.0 * n_atoms**2 * f)
+    return 6.0 * (30.0 * n_atoms * f**2 + 120.0 * n_atoms**2 * f)
 
 
 def make_arms(

@@ -10,10 +10,12 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from ivhl.mlff import painn, throughput
 from ivhl.mlff.parameters import cast_parameters
 from ivhl.workloads.energy_forces import N_ATOMS, Size, cost
+from ivhl.workloads.energy_forces_calls import make_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +55,16 @@ def test_molecules_are_mixed_and_their_atoms_see_each_other() -> None:
 @pytest.mark.parametrize("molecule", N_ATOMS)
 def test_operations_are_counted_as_in_the_workload(molecule: str) -> None:
     assert throughput.count_flops(N_ATOMS[molecule]) == cost(Size(molecule)).flops
+
+
+@pytest.mark.parametrize("molecule", N_ATOMS)
+def test_operations_are_about_as_many_as_pytorch_counts(molecule: str) -> None:
+    """A little less: the first layer's scalars do not depend on the positions."""
+    size = Size(molecule)
+    parameters, numbers, positions = make_inputs(size, torch.Generator().manual_seed(0))
+    with FlopCounterMode(display=False) as counter:
+        painn.energy_forces_one_graph(parameters, numbers, positions)
+    assert 0.85 < counter.get_total_flops() / cost(size).flops < 1.0
 
 
 def test_every_arm_is_timed_in_every_round() -> None:
