@@ -100,9 +100,7 @@ def cast(node: Any, *, double: bool) -> Any:  # noqa: ANN401  (a nest of tensors
     return node
 
 
-def inputs_of(  # noqa: ANN401  (a nest of tensors)
-    workload: Workload, seed: int = 0, size_name: str | None = None
-) -> Any:
+def inputs_of(workload: Workload, seed: int = 0, size_name: str | None = None) -> Any:  # noqa: ANN401  (a nest of tensors)
     torch = pytest.importorskip("torch", reason="torch is only in the cells")
     size = workload.sizes[size_name or next(iter(workload.sizes))]
     return resolve(workload.make_inputs)(size, torch.Generator().manual_seed(seed))
