@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,11 @@ ROOT = Path(__file__).parents[2]
 PYTHON = "3.12"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let docker's SDK leave its sockets to the collector, as it does with streams it has read."""
+    config.addinivalue_line("filterwarnings", "ignore:unclosed:ResourceWarning")
+
+
 @dataclass
 class Daemon:
     """An engine for the tests.
@@ -36,16 +42,40 @@ class Daemon:
     Attributes:
         folder: Where it keeps everything; ``None`` if it was there before.
         base: Name of the base image.
+        process: The engine itself, if it was started here.
     """
 
     client: Any
     folder: Path | None
     base: str
+    process: subprocess.Popen[bytes] | None
+
+    def die(self) -> None:
+        """Be killed."""
+        assert self.process is not None
+        assert self.folder is not None
+        # Its containerd dies with it, a moment later; nobody may find it half dead.
+        name = self.folder / "exec-root" / "containerd" / "containerd.pid"
+        status = Path("/proc", name.read_text(), "status")
+        self.process.kill()
+        self.process.wait()
+        while status.exists() and "State:\tZ" not in status.read_text():
+            time.sleep(0.05)
 
     def restart(self) -> None:
-        """Start it again after it died."""
+        """Start again."""
         assert self.folder is not None
-        start(self.folder)
+        self.process = start(self.folder)
+
+    def end(self) -> None:
+        """End it, if it was started here, and remove everything that it kept."""
+        if self.process is None or self.folder is None:
+            self.client.images.remove(self.base, force=True)
+        self.client.close()
+        if self.process is not None and self.folder is not None:
+            stop(self.folder)
+            self.process.wait()
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _no_engine(reason: str) -> None:
@@ -62,30 +92,27 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         for name in [n for n in os.environ if n.startswith("UV_")] + ["SSL_CERT_FILE"]:
             patch.delenv(name, raising=False)
         folder: Path | None = None
+        process: subprocess.Popen[bytes] | None = None
         try:
             interpreter = find_python(PYTHON)
             if "DOCKER_HOST" not in os.environ and not answers(None):
                 folder = tmp_path_factory.mktemp("engine")
-                start(folder)
+                process = start(folder)
                 patch.setenv("DOCKER_HOST", socket_of(folder))
             base = make_base(None, PYTHON, interpreter)
         except EngineError as error:
-            if folder is not None:
+            if process is not None and folder is not None:
                 stop(folder)
+                process.wait()
             _no_engine(str(error))
             return
         patch.setenv("IVHL_IMAGE_BASE", base)
         patch.setenv("DOCKER_BUILDKIT", "0")
-        client = docker.from_env()
+        found = Daemon(docker.from_env(), folder, base, process)
         try:
-            yield Daemon(client, folder, base)
+            yield found
         finally:
-            if folder is None:
-                client.images.remove(base, force=True)
-            client.close()
-            if folder is not None:
-                stop(folder)
-                shutil.rmtree(folder, ignore_errors=True)
+            found.end()
 
 
 @pytest.fixture(scope="session")

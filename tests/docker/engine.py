@@ -60,7 +60,7 @@ def socket_of(folder: Path) -> str:
     return f"unix://{folder.resolve() / 'docker.sock'}"
 
 
-def start(folder: Path) -> int:
+def start(folder: Path) -> subprocess.Popen[bytes]:
     """Start dockerd with all that it keeps below the folder; return its process.
 
     Raises:
@@ -84,9 +84,10 @@ def start(folder: Path) -> int:
     ends = time.monotonic() + PATIENCE_S
     while time.monotonic() < ends and process.poll() is None:
         if answers(folder):
-            return process.pid
+            return process
         time.sleep(0.2)
     stop(folder)
+    process.wait()
     said = log.read_text(errors="replace").strip().splitlines()
     raise EngineError(f"dockerd does not start here: {' | '.join(said[-3:])[-600:]}")
 
@@ -104,9 +105,7 @@ def stop(folder: Path) -> None:
         process = int((folder / "pid").read_text())
         os.kill(process, signal.SIGTERM)
         ends = time.monotonic() + PATIENCE_S
-        while time.monotonic() < ends and Path(f"/proc/{process}").exists():
-            with suppress(ChildProcessError):
-                os.waitpid(process, os.WNOHANG)
+        while time.monotonic() < ends and (folder / "pid").exists():
             time.sleep(0.1)
 
 
