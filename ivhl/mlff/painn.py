@@ -99,8 +99,8 @@ def energy(
         Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150, eqs. (7)-(10) and fig. 2; the cutoff
         multiplies the filter, its bias included, so that the energy is smooth there.
     """
-    _check(atomic_numbers, positions)
-    unit, radial, cut = _pairs(positions)
+    check_molecule(atomic_numbers, positions)
+    unit, radial, cut = pairs_of(positions)
     s = parameters["embedding"][atomic_numbers]
     v = s.new_zeros(s.shape[0], 3, s.shape[1])
     for p in parameters["layers"]:
@@ -115,7 +115,7 @@ def energy(
             + torch.einsum("ijf,jf,ijc->icf", wr, xr, unit)
         )
         uv, vv = v @ p["mix_u"], v @ p["mix_v"]
-        norm = (_wide(vv).square().sum(dim=1) + NORM_EPS).sqrt().to(vv.dtype)
+        norm = (wide_of(vv).square().sum(dim=1) + NORM_EPS).sqrt().to(vv.dtype)
         h = silu(torch.cat((s, norm), dim=-1) @ p["update_w1"] + p["update_b1"])
         a_ss, a_sv, a_vv = (h @ p["update_w2"] + p["update_b2"]).chunk(3, dim=-1)
         s = s + a_ss + a_sv * torch.einsum("icf,icf->if", uv, vv)
@@ -184,7 +184,7 @@ def energy_forces_one_graph(
     Raises:
         ValueError: If a shape or a dtype is wrong.
     """
-    _check(atomic_numbers, positions)
+    check_molecule(atomic_numbers, positions)
 
     def of_positions(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         e = _energy_in_sums(parameters, atomic_numbers, x)
@@ -220,7 +220,7 @@ def _energy_in_sums(
     parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
     """Return ``energy``, without what the first layer finds zero and the last one throws away."""
-    unit, radial, cut = _pairs(positions)
+    unit, radial, cut = pairs_of(positions)
     n_atoms = positions.shape[0]
     # The bias is the weight of one more radial function, 1; the cutoff then multiplies 21 numbers
     # per pair instead of 384.
@@ -240,7 +240,7 @@ def _energy_in_sums(
         else:
             v = v + ((wv * xv)[:, :, None, :] * v[None, :, :, :]).sum(dim=1) + along
         uv, vv = v @ p["mix_u"], v @ p["mix_v"]
-        wide = _wide(vv)
+        wide = wide_of(vv)
         norm = ((wide * wide).sum(dim=1) + NORM_EPS).sqrt().to(vv.dtype)
         h = silu(torch.addmm(p["update_b1"], torch.cat((s, norm), dim=-1), p["update_w1"]))
         last = number == len(parameters["layers"]) - 1
@@ -254,7 +254,7 @@ def _energy_in_sums(
     return (h @ parameters["readout_w2"] + parameters["readout_b2"]).sum()
 
 
-def _wide(vectors: torch.Tensor) -> torch.Tensor:
+def wide_of(vectors: torch.Tensor) -> torch.Tensor:
     """Return the vectors in float32 if their type is shorter.
 
     In float16 ``NORM_EPS`` is zero, and so is the square of what is below 2e-4: the norm would have
@@ -269,7 +269,7 @@ def _differentiated(
     atomic_numbers: torch.Tensor,
     positions: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(atomic_numbers, positions)
+    check_molecule(atomic_numbers, positions)
     with torch.enable_grad():
         x = positions.detach().requires_grad_()
         e = energy_of(parameters, atomic_numbers, x)
@@ -277,7 +277,7 @@ def _differentiated(
     return e.detach(), -gradient
 
 
-def _pairs(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def pairs_of(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return unit vectors ``[i, j, 3]``, radial functions ``[i, j, 20]`` and cutoff ``[i, j]``.
 
     The diagonal gets the distance 1 and the cutoff 0, so that no atom sends to itself and nothing
@@ -294,7 +294,12 @@ def _pairs(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.T
     return difference / d[..., None], radial, cut
 
 
-def _check(atomic_numbers: torch.Tensor, positions: torch.Tensor) -> None:
+def check_molecule(atomic_numbers: torch.Tensor, positions: torch.Tensor) -> None:
+    """Refuse what is no molecule.
+
+    Raises:
+        ValueError: If a shape or a dtype is wrong.
+    """
     if not positions.dtype.is_floating_point:
         raise ValueError(f"positions must be real floating point, got {positions.dtype}")
     if positions.ndim != 2 or positions.shape[1] != 3:  # noqa: PLR2004  (axes, and x, y, z)

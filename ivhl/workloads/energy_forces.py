@@ -39,8 +39,8 @@ def configurations(calls: str, *, eager: str) -> tuple[Variant, ...]:
     """Return every way in which the model is run, at a fixed geometry or along a trajectory.
 
     Args:
-        calls: Module with ``make_naive``, ``make_one_graph``, ``make_bound`` and ``make_recorded``,
-            each from a compiler to a function with the workload's inputs.
+        calls: Module with ``make_naive``, ``make_one_graph``, ``make_packed``, ``make_bound`` and
+            ``make_recorded``, each from a compiler to a function with the workload's inputs.
         eager: The workload's own function, for its precisions.
     """
     naive, one_graph = f"{calls}:make_naive", f"{calls}:make_one_graph"
@@ -48,6 +48,13 @@ def configurations(calls: str, *, eager: str) -> tuple[Variant, ...]:
     return (
         Variant(name="naive-compiled", call=naive, compiles="parts"),
         Variant(name="one-graph-compiled", call=one_graph, compiles="parts", fullgraph=True),
+        Variant(
+            name="packed-compiled",
+            call=f"{calls}:make_packed",
+            compiles="parts",
+            fullgraph=True,
+            prepare=f"{CALLS}:pack",
+        ),
         *cuda_variants("one-graph", call=one_graph, compiles="parts", fullgraph=True),
         Variant(
             name="one-graph-cuda-graph",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from ivhl.mlff.packed import pack_parameters, packed_energy_forces
 from ivhl.mlff.painn import (
     energy_forces_in_sums,
     energy_forces_one_graph,
@@ -18,6 +19,7 @@ from ivhl.mlff.painn import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ivhl.mlff.packed import Packed
     from ivhl.mlff.painn import Parameters
     from ivhl.workloads.energy_forces import Size
 
@@ -91,6 +93,17 @@ def make_inputs(
 def make_one_graph(compiler: Compiler) -> Evaluate:
     """Return the one-graph form, compiled; weights are inputs."""
     return compiler(energy_forces_one_graph)
+
+
+def pack(parameters: Parameters, *others: Any) -> tuple[Any, ...]:  # noqa: ANN401  (of any kind)
+    """Return the inputs with the weights arranged, as who runs one model arranges them once."""
+    packed: Packed = pack_parameters(parameters)
+    return (packed, *others)
+
+
+def make_packed(compiler: Compiler) -> Evaluate:
+    """Return the one-graph form of arranged weights, compiled; weights are inputs."""
+    return compiler(packed_energy_forces)
 
 
 def make_bound(compiler: Compiler) -> Evaluate:

@@ -83,6 +83,11 @@ def make_one_graph(compiler: Compiler) -> Follow:
     return follow(energy_forces_calls.make_one_graph(compiler))
 
 
+def make_packed(compiler: Compiler) -> Follow:
+    """Return the loop around the one-graph form of arranged weights."""
+    return follow(energy_forces_calls.make_packed(compiler))
+
+
 def make_bound(compiler: Compiler) -> Follow:
     """Return the loop around the one-graph form that holds its weights."""
     return follow(energy_forces_calls.make_bound(compiler))

@@ -64,7 +64,7 @@ LIBRARY.impl("counted", torch.empty_like, "Meta")
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Count evaluations of the model; return, for each timed block, its calls and evaluations."""
-    pairs, time_block = painn._pairs, timing.time_block
+    pairs, time_block = painn.pairs_of, timing.time_block
     blocks: list[tuple[int, int]] = []
 
     def counting_pairs(positions: Any) -> Any:  # noqa: ANN401  (tensors)
@@ -76,7 +76,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         blocks.append((calls, EVALUATIONS[0] - before))
         return seconds
 
-    monkeypatch.setattr(painn, "_pairs", counting_pairs)
+    monkeypatch.setattr(painn, "pairs_of", counting_pairs)
     monkeypatch.setattr(timing, "time_block", counting_block)
     return blocks
 
