@@ -116,8 +116,11 @@ class Anchor:
 
 
 def anchor_of(workload: Workload, variant: Variant | None = None) -> Anchor:
-    """Return the anchor at the smallest size; two atoms say nothing about a short precision."""
-    return make_anchor(workload.name, "small" if variant and variant.dtype else None)
+    """Return the anchor at the smallest size; in a short precision at the default one.
+
+    Small molecules have small forces, from which bfloat16 is too far (docs/adr/0016).
+    """
+    return make_anchor(workload.name, workload.default_size if variant and variant.dtype else None)
 
 
 @cache
