@@ -54,13 +54,15 @@ class Daemon:
         """Be killed."""
         assert self.process is not None
         assert self.folder is not None
-        # Its containerd dies with it, a moment later; nobody may find it half dead.
+        # Its containerd dies with it, a moment later. An engine that finds the number of a dead one
+        # that nobody has buried yet would wait for it.
         name = self.folder / "exec-root" / "containerd" / "containerd.pid"
         status = Path("/proc", name.read_text(), "status")
         self.process.kill()
         self.process.wait()
         while status.exists() and "State:\tZ" not in status.read_text():
             time.sleep(0.05)
+        name.unlink()
 
     def restart(self) -> None:
         """Start again."""
