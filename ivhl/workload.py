@@ -282,10 +282,10 @@ def _variants_in(workload: Workload, device: str, mode: Mode | None) -> list[Var
     if mode is None:
         return here
     here = [v for v in here if v.engine in DYNAMO_ENGINES]
-    declared = [v for v in here if v.mode == mode]
-    taken = {_without_mode(v) for v in declared}
-    others = {_without_mode(v): v for v in here if _without_mode(v) not in taken}
-    return declared + [replace(v, name=f"{v.name}-{mode}", mode=mode) for v in others.values()]
+    chosen = {_without_mode(v): v for v in here if v.mode == mode}
+    for v in here:
+        chosen.setdefault(_without_mode(v), replace(v, name=f"{v.name}-{mode}", mode=mode))
+    return list(chosen.values())
 
 
 def _without_mode(variant: Variant) -> Variant:

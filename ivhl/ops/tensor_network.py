@@ -333,12 +333,13 @@ def _find_path(
     terms: Sequence[str], output: str, sizes: Mapping[str, int]
 ) -> Sequence[tuple[int, ...]]:
     opt_einsum = _import_opt_einsum()
-    # Costs are compared by their logarithm, so an empty axis counts as one element.
-    shapes = [tuple(max(1, sizes[index]) for index in term) for term in terms]
-    symbols = {ord(index): opt_einsum.get_symbol(n) for n, index in enumerate(sizes)}
-    equation = ",".join(term.translate(symbols) for term in terms)
-    equation += "->" + output.translate(symbols)
-    path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto-hq")
+    # Sets of numbers have the same order in every process; those of letters do not, and then paths
+    # differ. Costs are compared by their logarithm, so an empty axis counts as one element.
+    numbers = {index: number for number, index in enumerate(sizes)}
+    inputs = [frozenset(numbers[index] for index in term) for term in terms]
+    extents = {numbers[index]: max(1, size) for index, size in sizes.items()}
+    find = opt_einsum.paths.get_path_fn("auto-hq")
+    path = find(inputs, frozenset(numbers[index] for index in output), extents, None)
     found: Sequence[tuple[int, ...]] = path
     return found
 

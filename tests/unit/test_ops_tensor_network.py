@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import random
 import string
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -333,3 +336,25 @@ def test_the_products_that_the_workload_counts_are_those_of_the_best_path() -> N
         counted = workload.cost(size)
         assert counted.flops == 4.0 * float(info.opt_cost)
         assert counted.bytes == 8.0 * (sum(t.numel() for t in tensors) + size.bond)
+
+
+def test_every_process_finds_the_same_path() -> None:
+    # Sets of strings are ordered by PYTHONHASHSEED; 25 tensors are past the optimal path.
+    equation, shapes = grid_of(5, 4)
+    code = (
+        "from ivhl.ops.tensor_network import plan_contraction\n"
+        f"print(hash('a'), plan_contraction({equation!r}, {shapes!r}).steps)"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"},
+            check=True,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+        ).stdout.split(maxsplit=1)
+        for seed in ("0", "1", "2")
+    ]
+    assert len({of_letter for of_letter, _ in said}) == len(said)
+    assert len({steps for _, steps in said}) == 1
