@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.docker.engine import (
     answers,
     find_python,
     make_base,
+    remove,
     socket_of,
     start,
     stop,
@@ -77,7 +79,7 @@ class Daemon:
         if self.process is not None and self.folder is not None:
             stop(self.folder)
             self.process.wait()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove(self.folder)
 
 
 def _no_engine(reason: str) -> None:
@@ -87,7 +89,7 @@ def _no_engine(reason: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+def daemon() -> Iterator[Daemon]:
     """Yield an engine that has a base image; what was started here ends with the tests."""
     with pytest.MonkeyPatch.context() as patch:
         # The base holds this machine's certificates; tests of the settings bring their own.
@@ -98,14 +100,17 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         try:
             interpreter = find_python(PYTHON)
             if "DOCKER_HOST" not in os.environ and not answers(None):
-                folder = tmp_path_factory.mktemp("engine")
+                # Not among pytest's folders: the next runs of it would remove what is still mounted.
+                folder = Path(tempfile.mkdtemp(prefix="ivhl-engine-"))
                 process = start(folder)
                 patch.setenv("DOCKER_HOST", socket_of(folder))
             base = make_base(None, PYTHON, interpreter)
         except EngineError as error:
-            if process is not None and folder is not None:
+            if folder is not None:
                 stop(folder)
-                process.wait()
+                if process is not None:
+                    process.wait()
+                remove(folder)
             _no_engine(str(error))
             return
         patch.setenv("IVHL_IMAGE_BASE", base)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PATIENCE_S = 60
+_MOUNTS = 100  # more than an engine has; one that cannot be unmounted is not tried for ever
 _LEFT_OUT = ("/usr/share/doc/", "/usr/share/man/", "/usr/share/locale/", "/usr/share/info/")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # A shell with the usual tools, g++ for Inductor, and what a CPython compiled on a Debian links to.
@@ -107,6 +108,18 @@ def stop(folder: Path) -> None:
         ends = time.monotonic() + PATIENCE_S
         while time.monotonic() < ends and (folder / "pid").exists():
             time.sleep(0.1)
+
+
+def remove(folder: Path) -> None:
+    """Remove all that the ended engine of a folder has left, mounts of one that was killed too."""
+    for _ in range(_MOUNTS):
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+        mounts = [line.split()[4] for line in lines]
+        below = [m for m in mounts if Path(m).is_relative_to(folder.resolve())]
+        if not below:
+            break
+        subprocess.run(["umount", "--lazy", max(below, key=len)], check=False, capture_output=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def docker(
