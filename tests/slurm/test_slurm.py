@@ -220,8 +220,13 @@ def test_an_interrupt_cancels_the_job(tmp_path: Path) -> None:
             wait_for((tmp_path / "begun").exists, tmp_path)
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
-        run_on_slurm(tmp_path, [], {}, interrupt)
+    # What a shell starts in the background ignores interrupts, and so would this test.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_on_slurm(tmp_path, [], {}, interrupt)
+    finally:
+        signal.signal(signal.SIGINT, before)
     wait_for(lambda: not jobs(), tmp_path)
 
 
