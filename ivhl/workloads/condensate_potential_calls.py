@@ -46,7 +46,7 @@ def make_planes_potential(compiler: Callable[..., Any]) -> Callable[[torch.Tenso
     total = make_condensate_potential_planes(compiler, rank=RANK)
 
     def per_point(planes: torch.Tensor) -> torch.Tensor:
-        return total(planes, MASS_SQ, LAMBDA_COUPLING) / planes[0].numel()
+        return total(planes, MASS_SQ, LAMBDA_COUPLING, scale=2.0 / planes.numel())
 
     return per_point
 

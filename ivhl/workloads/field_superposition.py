@@ -62,6 +62,14 @@ WORKLOAD = Workload(
             dynamic=True,
             fullgraph=True,
         ),
+        # Coordinates in rows and the field in planes: what a simulation keeps from step to step.
+        Variant(
+            name="rows-compiled",
+            call="ivhl.ops.field:field_planes_of_rows",
+            fullgraph=True,
+            prepare=f"{CALLS}:in_rows",
+            finish=f"{CALLS}:as_complex",
+        ),
         *cuda_variants(
             "real",
             call="ivhl.ops.field:make_field_superposition",

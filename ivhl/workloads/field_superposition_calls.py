@@ -37,3 +37,15 @@ def make_inputs(size: Size, generator: torch.Generator) -> tuple[torch.Tensor, .
         uniform(0.0, 2.0 * math.pi),
         torch.tensor(0.7, dtype=torch.float64),
     )
+
+
+def in_rows(
+    grid_points: torch.Tensor, sources: torch.Tensor, *others: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Return the inputs with points ``[3, n_points]`` and sources ``[3, n_sources]``."""
+    return grid_points.t().contiguous(), sources.t().contiguous(), *others
+
+
+def as_complex(planes: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Return the field of both planes."""
+    return torch.complex(*planes)

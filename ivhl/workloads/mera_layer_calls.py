@@ -40,8 +40,21 @@ def layer(
 def prepare_map(
     tensors: torch.Tensor, disentanglers: torch.Tensor, isometries: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """Return the tensors, and the two planes of the one map that both maps are."""
-    return tensors, *pack_mera_map(make_mera_map(disentanglers, isometries))
+    """Return the tensors, and the planes of the one map that both maps are."""
+    return tensors, pack_mera_map(make_mera_map(disentanglers, isometries))
+
+
+def prepare_pairs(
+    tensors: torch.Tensor, disentanglers: torch.Tensor, isometries: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Return the same with tensors in pairs of real numbers, shape ``[n_sites, d, d, 2]``."""
+    tensors, packed_map = prepare_map(tensors, disentanglers, isometries)
+    return torch.view_as_real(tensors), packed_map
+
+
+def as_complex(planes: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Return the coarse tensors of both planes."""
+    return torch.complex(*planes)
 
 
 def make_apply_map(compiler: Callable[..., Any]) -> Callable[..., torch.Tensor]:

@@ -678,9 +678,11 @@ def test_planes_have_the_potential_of_the_condensate(
     shape: tuple[int, int, int], rank: int, seed: int
 ) -> None:
     phi = make_noise(*shape, seed=seed)
-    found = make_condensate_potential_planes(as_is, rank=rank)(as_stack(phi), M2, LAM)
+    potential = make_condensate_potential_planes(as_is, rank=rank)
     naive = condensate_potential(phi, mass_sq=M2, lambda_coupling=LAM, rank=rank)
-    assert math.isclose(found, naive, rel_tol=1e-12, abs_tol=1e-12)
+    assert math.isclose(potential(as_stack(phi), M2, LAM), naive, rel_tol=1e-12, abs_tol=1e-12)
+    a_third = potential(as_stack(phi), M2, LAM, scale=1.0 / 3.0)
+    assert math.isclose(a_third, naive / 3.0, rel_tol=1e-12, abs_tol=1e-12)
 
 
 @given(shape=cubes, rank=ranks, n_steps=st.integers(1, 3), seed=st.integers(0, 1000))

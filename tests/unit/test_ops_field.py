@@ -16,6 +16,7 @@ from ivhl.measure.memory import peak_bytes
 from ivhl.ops.field import (
     compute_field_superposition,
     field_planes,
+    field_planes_of_rows,
     field_superposition,
     make_field_superposition,
 )
@@ -168,6 +169,14 @@ def test_both_forms_agree() -> None:
     assert_same(
         call(make_field_superposition(lambda f: f), scene), call(field_superposition, scene)
     )
+
+
+def test_points_in_rows_have_the_same_planes() -> None:
+    scene = list(make_scene().values())
+    assert [x.shape[-1] for x in scene[:2]] == [3, 3]
+    in_rows = field_planes_of_rows(scene[0].t(), scene[1].t(), *scene[2:], regularization="shift")
+    for plane, same in zip(in_rows, field_planes(*scene, regularization="shift"), strict=True):
+        assert_same(plane, same)
 
 
 def test_planes_in_float32_stay_exact_far_from_the_origin() -> None:
