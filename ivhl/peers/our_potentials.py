@@ -9,6 +9,7 @@ import torch
 from ivhl.compile import get_compiled
 from ivhl.measure.case import SEED
 from ivhl.mlff import painn, student_seed
+from ivhl.mlff.packed import pack_parameters, packed_energy_forces
 from ivhl.mlff.parameters import cast_parameters
 from ivhl.peers.potentials import Potential
 
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
 
 
 def make_painn(numbers: torch.Tensor, dtype: torch.dtype, *, compiled: bool = False) -> Potential:
-    """Return ``ivhl.mlff.energy_forces``, or its form for compiling, compiled for fixed shapes."""
+    """Return ``ivhl.mlff.energy_forces``, or its packed form, compiled for fixed shapes."""
     parameters = _random(painn.make_parameters, dtype)
     run: Callable[..., tuple[torch.Tensor, torch.Tensor]] = painn.energy_forces
+    weights: Any = parameters
     if compiled:
-        run = get_compiled(painn.energy_forces_one_graph, dynamic=False, fullgraph=True)
+        run = get_compiled(packed_energy_forces, dynamic=False, fullgraph=True)
+        weights = pack_parameters(parameters)
     return Potential(
-        evaluate=lambda positions: run(parameters, numbers, positions),
+        evaluate=lambda positions: run(weights, numbers, positions),
         n_weights=_count(parameters),
     )
 

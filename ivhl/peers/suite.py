@@ -255,7 +255,7 @@ MODELS: Final = (
             name="ivhl PaiNN, compiled",
             make=f"{HERE}.our_potentials:make_painn",
             arguments={"compiled": True},
-            note="energy_forces_one_graph, for fixed shapes",
+            note="packed_energy_forces, for fixed shapes",
         ),
         peers=(
             Peer(name="ivhl PaiNN, eager", make=f"{HERE}.our_potentials:make_painn"),
