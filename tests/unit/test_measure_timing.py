@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from ivhl.measure import timing
 from ivhl.measure.job import choose_clock
 from ivhl.measure.memory import peak_bytes
 from ivhl.measure.timing import Effort, block_length, time_arms
@@ -102,6 +103,41 @@ def test_a_call_that_only_waits_ends_the_search(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_slow_call_makes_blocks_of_one() -> None:
     assert block_length(partial(sum, range(200_000)), "wall", 1e-6) == 1
+
+
+def test_on_a_gpu_each_call_is_alone_between_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    milliseconds = iter((1.0, 2.0, 6.0))
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            log.append("event")
+
+        def elapsed_time(self, end: Event) -> float:
+            assert isinstance(end, Event)
+            assert log[-1] == "synchronize"
+            return next(milliseconds)
+
+    # Only what this machine lacks is made up: the order in which a GPU is given its work.
+    gpu = SimpleNamespace(Event=Event, synchronize=lambda: log.append("synchronize"))
+    buffer = SimpleNamespace(zero_=lambda: log.append("flush"))
+    monkeypatch.setattr(
+        timing,
+        "torch",
+        SimpleNamespace(cuda=gpu, int8=torch.int8, empty=lambda *_, **__: buffer),
+    )
+    seconds = timing.time_block(lambda: log.append("call"), 3, "cuda_event")
+    assert seconds == pytest.approx(3e-3)
+    assert log == ["flush", "event", "call", "event"] * 3 + ["synchronize"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_a_gpu_tells_a_time() -> None:
+    x = torch.rand(64, 64, device="cuda")
+    assert timing.time_block(partial(torch.mm, x, x), 5, "cuda_event") > 0.0
 
 
 @pytest.mark.parametrize(
