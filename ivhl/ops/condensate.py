@@ -222,7 +222,8 @@ def _slopes_of_planes(planes: torch.Tensor, axis: int) -> torch.Tensor:
     before = list(ends)
     ends[axis], before[axis] = slice(1, None, n - 2), slice(0, n - 1, n - 2)
     slope = planes[tuple(ends)] - planes[tuple(before)]
-    return 0.25 * _total_by_rows(over_two * over_two) + _total_by_rows(slope * slope)
+    # Of few points, so one loop with a shuffle at its end beats two without.
+    return 0.25 * _total_by_rows(over_two * over_two) + (slope * slope).sum()
 
 
 def _total_by_rows(x: torch.Tensor) -> torch.Tensor:
