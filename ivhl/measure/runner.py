@@ -26,6 +26,7 @@ from ivhl.errors import SpecError
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import Job, choose_clock
 from ivhl.measure.process import Ending, Nursery, NurseryError, memory_limit, run_group, tail
+from ivhl.measure.stability import observe
 from ivhl.records import (
     SCHEMA,
     Arm,
@@ -37,6 +38,7 @@ from ivhl.records import (
     FailureClass,
     Machine,
     Memory,
+    Observation,
     OutputError,
     Phase,
     RunRecord,
@@ -139,13 +141,17 @@ def run_cases(
         closing(Launcher(run, Path(folder))) as launcher,
     ):
         seed: Seed | None = None
+        stability: tuple[Observation, ...] = ()
         for case in cases:
             if is_answered(run, case, newest):
                 on_step("kept", case, None)
                 continue
             on_step("started", case, None)
-            seed = seed or make_seed(run, case, Path(folder), launcher)
-            record = measure_case(run, case, seed, launcher)
+            if seed is None:
+                # Only now is the machine as it was found: what follows is load of our own.
+                stability = observe(run.device)
+                seed = make_seed(run, case, Path(folder), launcher)
+            record = measure_case(run, case, seed, launcher, stability)
             append_record(run.record_file, record)
             on_step("finished", case, record)
 
@@ -311,7 +317,9 @@ def make_seed(run: Run, case: Case, folder: Path, launcher: Launcher) -> Seed:
     return Seed(cache=folder / "inductor", skip_isa_check=same)
 
 
-def measure_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> RunRecord:
+def measure_case(
+    run: Run, case: Case, seed: Seed, launcher: Launcher, stability: tuple[Observation, ...]
+) -> RunRecord:
     """Measure one case in processes of its own and return its record, measured or failed.
 
     Args:
@@ -319,6 +327,7 @@ def measure_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> RunRec
         case: What to measure.
         seed: What to start from; it is not changed.
         launcher: What starts the processes.
+        stability: What was seen of the machine before the first case.
     """
     began = time.monotonic()
     load = os.getloadavg()[0]
@@ -338,7 +347,13 @@ def measure_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> RunRec
                     {"text": f"ivhl: the second, warm-cache compile failed: {reason}", "count": 1}
                 )
     return make_record(
-        run, case, findings, failure, duration_s=time.monotonic() - began, load=load
+        run,
+        case,
+        findings,
+        failure,
+        duration_s=time.monotonic() - began,
+        load=load,
+        stability=stability,
     )
 
 
@@ -451,6 +466,7 @@ def make_record(
     *,
     duration_s: float,
     load: float | None,
+    stability: tuple[Observation, ...] | None = None,
     in_cell: bool = True,
 ) -> RunRecord:
     """Return the record of a case from what was found and why it ended.
@@ -487,6 +503,7 @@ def make_record(
             python_full=sys.version.split()[0] if in_cell else run.cell.python,
             torch_full=findings.get("torch_full"),
             packages=installed_packages() if in_cell else (),
+            stability=stability,
         ),
         workload=case.workload.name,
         workload_version=case.workload.version,
