@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 Step = Literal["kept", "started", "finished"]
 
-# Workload, version, size, variant and device; commit, cell, lock, threads, quick and instrument.
+# Workload, version, size, variant and device; commit, cell, lock, threads, quick, instrument, image.
 CaseKey = tuple[str, int, str, str, str]
-RunKey = tuple[str, str, str | None, int, bool, str]
+RunKey = tuple[str, str, str | None, int, bool, str, str | None]
 
 # What runs in a cell beside the project, and must be the same for every commit under test.
 INSTRUMENT = ("__init__.py", "errors.py", "records.py", "workload.py", "measure")
@@ -96,6 +96,7 @@ class Run:
         force: Measure again what already has a record of the same making.
         deadline_s: Wall seconds that one process of a case may take.
         memory_limit: Bytes; ``None`` means 90 % of the machine's.
+        image: Digest of the image in whose container this is; ``None`` if it is in none.
     """
 
     project: str
@@ -112,6 +113,7 @@ class Run:
     force: bool = False
     deadline_s: float = DEADLINE_S
     memory_limit: int | None = None
+    image: str | None = None
 
     @property
     def record_file(self) -> Path:
@@ -165,10 +167,10 @@ def is_answered(run: Run, case: Case, newest: dict[CaseKey, RunKey]) -> bool:
     found = newest.get(
         (case.workload.name, case.workload.version, case.size, case.variant.name, run.device)
     )
-    ways = {run.quick, False}
+    cell = run.cell
     return found in {
-        (run.commit, run.cell.id, run.cell.lock_sha256, run.threads, quick, instrument())
-        for quick in ways
+        (run.commit, cell.id, cell.lock_sha256, run.threads, quick, instrument(), run.image)
+        for quick in (run.quick, False)
     }
 
 
@@ -201,6 +203,7 @@ def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
                 conditions["threads"],
                 conditions["quick"],
                 conditions["instrument"],
+                conditions.get("image"),  # not there outside of containers
             )
             found.pop(case, None)
             if is_final(data["failure"]):
@@ -503,6 +506,7 @@ def make_record(
             python_full=sys.version.split()[0] if in_cell else run.cell.python,
             torch_full=findings.get("torch_full"),
             packages=installed_packages() if in_cell else (),
+            image=run.image,
             stability=stability,
         ),
         workload=case.workload.name,

@@ -1,4 +1,4 @@
-"""A run looks at its machine once, before it makes any load of its own."""
+"""A run looks at its machine once, and measures what no record made in the same way answers."""
 
 from __future__ import annotations
 
@@ -85,6 +85,31 @@ def test_every_record_of_a_run_says_how_steady_its_machine_was(
     records = records_of(make_run(tmp_path))
     assert [record.conditions.stability for record in records] == [SEEN, SEEN]
     assert done == ["look at cpu", "seed", "a", "b"]
+
+
+IMAGE, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+
+
+@pytest.mark.usefixtures("done")
+@pytest.mark.parametrize("made", [None, IMAGE])
+@pytest.mark.parametrize("asked", [None, IMAGE, OTHER])
+def test_a_record_answers_only_for_a_run_of_the_same_image(
+    tmp_path: Path, made: str | None, asked: str | None
+) -> None:
+    run = make_run(tmp_path, image=made)
+    first = records_of(run)
+    assert [record.conditions.image for record in first] == [made, made]
+    again = records_of(replace(run, image=asked))
+    assert len(again) == (0 if asked == made else 2)
+    # The newest is the one that is shown, so an older one answers for nothing.
+    assert len(records_of(run)) == len(again)
+
+
+@pytest.mark.usefixtures("done")
+def test_a_quick_run_is_answered_by_a_full_one_of_the_same_image_only(tmp_path: Path) -> None:
+    records_of(make_run(tmp_path, image=IMAGE))
+    assert records_of(make_run(tmp_path, image=IMAGE, quick=True)) == []
+    assert len(records_of(make_run(tmp_path, image=OTHER, quick=True))) == 2
 
 
 def test_a_run_that_has_nothing_to_do_does_not_look(tmp_path: Path, done: list[str]) -> None:
