@@ -52,6 +52,8 @@ Phase = Literal[
     "memory",
 ]
 
+Level = Literal["ok", "warning", "wrong"]
+
 
 class _Strict:
     __slots__ = ()
@@ -185,6 +187,21 @@ class Machine(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Observation(_Strict):
+    """What was seen of one thing that decides how steady a machine is, as ``ivhl doctor`` says it.
+
+    Attributes:
+        check: What was looked at, e.g. ``governor``.
+        level: ``warning`` is what makes numbers noisier, ``wrong`` what makes them mean nothing.
+        seen: What was seen: a short text without paths and names of hosts.
+    """
+
+    check: str
+    level: Level
+    seen: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Conditions(_Strict):
     """How it ran.
 
@@ -192,10 +209,12 @@ class Conditions(_Strict):
         device: ``cpu``, or ``cuda`` with the name of the card.
         clock: ``cpu`` is CPU time of the process, used with one thread on the CPU because other
             load does not count in it; ``wall`` is elapsed time; ``cuda_event`` is the device's.
-        load_average: One-minute load average before the run.
+        load_average: One-minute load average before the case.
         instrument: Digest of the measuring code itself.
         packages: Every package of the environment as ``name==version``.
         image: Digest of the image whose container it ran in, ``sha256:...``; ``None`` if in none.
+        stability: What was seen of the machine before the first case that the run measured in this
+            cell; ``None`` where nobody looked, as in older records.
     """
 
     device: str
@@ -208,6 +227,7 @@ class Conditions(_Strict):
     torch_full: str | None
     packages: tuple[str, ...]
     image: str | None = None
+    stability: tuple[Observation, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -275,8 +295,9 @@ def to_json(record: RunRecord) -> str:
         ValueError: If a number in it is NaN or infinite.
     """
     data = asdict(record)
-    if record.conditions.image is None:  # as it was written before there were images
-        del data["conditions"]["image"]
+    for name in ("image", "stability"):  # as it was written before there were any
+        if data["conditions"][name] is None:
+            del data["conditions"][name]
     return json.dumps(data, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 

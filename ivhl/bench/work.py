@@ -170,8 +170,8 @@ def leave_out_measured(
     """Return what is stale: the cases without a final record as things are now.
 
     A record answers for a case if it is of one of the commits, of the cell's lock and the
-    workload's version as they are now, and final (``runner.is_final``), and no newer record of the
-    same on its machine is not final.
+    workload's version as they are now, final (``runner.is_final``) and made in no container, and no
+    newer record of the same on its machine is otherwise.
 
     Args:
         work: What is wanted.
@@ -197,7 +197,8 @@ def leave_out_measured(
     answered = {
         key[:3]
         for key, record in newest.items()
-        if is_final(None if record.failure is None else asdict(record.failure))
+        if record.conditions.image is None
+        and is_final(None if record.failure is None else asdict(record.failure))
     }
     left = []
     for one in work:

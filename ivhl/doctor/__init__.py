@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ivhl.doctor.card import look_at_cards
-from ivhl.doctor.finding import LEVELS, Finding, Level, System
 from ivhl.doctor.memory import look_at_memory
 from ivhl.doctor.processor import look_at_processor
 from ivhl.doctor.storage import look_at_storage
 from ivhl.doctor.tools import look_at_names, look_at_tools
+from ivhl.measure.finding import LEVELS, Finding, System
+from ivhl.records import Level
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

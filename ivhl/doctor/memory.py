@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ivhl.doctor.finding import GIB, Finding
+from ivhl.measure.finding import GIB, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ivhl.doctor.finding import System
+    from ivhl.measure.finding import System
     from ivhl.workload import Case
 
 # What a case holds besides its data. A process that has compiled something with torch 2.15.0 held

@@ -2,101 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
-from ivhl.doctor.finding import Finding, numbers_of, ranges_of
+from ivhl.measure.finding import CPUS, Finding, numbers_of, ranges_of
+from ivhl.measure.stability import allowed_cpus, look_at_pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ivhl.doctor.finding import System
-
-_CPUS = "sys/devices/system/cpu"
-# Half a processor, or a twentieth of a large machine.
-_BUSY, _BUSY_SHARE = 0.5, 0.05
+    from ivhl.measure.finding import System
 
 
 def look_at_processor(system: System) -> Iterator[Finding]:
     """Yield what is to be said of load, clock, cores, limits and hardware threads."""
     cpus = allowed_cpus(system)
-    yield _load(system, len(cpus) or 1)
-    yield _governor(system)
-    yield _turbo(system)
+    yield from look_at_pace(system)
     yield _cores(system, cpus)
     yield _quota(system, len(cpus) or 1)
     yield _threads(system, cpus)
 
 
-def allowed_cpus(system: System) -> tuple[int, ...]:
-    """Return the processors that this process may run on; none where Linux does not tell."""
-    allowed = numbers_of(system.table("proc/self/status").get("Cpus_allowed_list"))
-    online = numbers_of(system.text(f"{_CPUS}/online"))
-    return tuple(cpu for cpu in allowed if cpu in online) if online else allowed
-
-
-def _load(system: System, n_cpus: int) -> Finding:
-    words = (system.text("proc/loadavg") or "").split()
-    try:
-        load = float(words[0])
-    except (IndexError, ValueError):
-        return Finding("load", "warning", "not told: /proc/loadavg cannot be read")
-    seen = f"{load:.2f} in the last minute, {n_cpus} CPU{'s' * (n_cpus > 1)} allowed"
-    if load < max(_BUSY, _BUSY_SHARE * n_cpus):
-        return Finding("load", "ok", seen)
-    hint = "see what runs (top), end it or wait; it takes turns, caches and memory bandwidth"
-    return Finding("load", "warning", seen, hint)
-
-
-def _governor(system: System) -> Finding:
-    folder = system.root / _CPUS
-    names = sorted(
-        path.relative_to(system.root).as_posix()
-        for path in folder.glob("cpu[0-9]*/cpufreq/scaling_governor")
-    )
-    governors = Counter(text for name in names if (text := system.text(name)))
-    if not governors:
-        return Finding(
-            "governor",
-            "warning",
-            f"no cpufreq: {_whose(system)}",
-            "compare only with runs of this machine",
-        )
-    seen = ", ".join(f"{name} on {count}" for name, count in governors.most_common())
-    if set(governors) == {"performance"}:
-        return Finding("governor", "ok", seen)
-    hint = "sudo cpupower frequency-set --governor performance"
-    return Finding("governor", "warning", seen, hint)
-
-
-def _turbo(system: System) -> Finding:
-    off = system.number(f"{_CPUS}/intel_pstate/no_turbo")
-    boost = system.number(f"{_CPUS}/cpufreq/boost")
-    if off is None and boost is None:
-        return Finding(
-            "turbo",
-            "warning",
-            f"cannot be seen: {_whose(system)}",
-            "compare only with runs of this machine",
-        )
-    if off == 1 or (off is None and boost == 0):
-        return Finding("turbo", "ok", "off")
-    if off is not None:
-        command = f"echo 1 | sudo tee /{_CPUS}/intel_pstate/no_turbo"
-    else:
-        command = f"echo 0 | sudo tee /{_CPUS}/cpufreq/boost"
-    hint = f"{command}: with it, the clock follows temperature and neighbours"
-    return Finding("turbo", "warning", "on", hint)
-
-
-def _whose(system: System) -> str:
-    virtual = "hypervisor" in system.table("proc/cpuinfo").get("flags", "").split()
-    return "a virtual machine, its host decides" if virtual else "the kernel does not tell"
-
-
 def _cores(system: System, cpus: tuple[int, ...]) -> Finding:
-    online = numbers_of(system.text(f"{_CPUS}/online"))
-    isolated = numbers_of(system.text(f"{_CPUS}/isolated"))
+    online = numbers_of(system.text(f"{CPUS}/online"))
+    isolated = numbers_of(system.text(f"{CPUS}/isolated"))
     if not cpus:
         return Finding("cores", "warning", "not told: /proc/self/status cannot be read")
     seen = f"may run on {ranges_of(cpus)} of {ranges_of(online) or 'unknown'}"
@@ -135,11 +63,11 @@ def _quota(system: System, n_cpus: int) -> Finding:
 
 def _threads(system: System, cpus: tuple[int, ...]) -> Finding:
     siblings = {
-        cpu: numbers_of(system.text(f"{_CPUS}/cpu{cpu}/topology/thread_siblings_list"))
+        cpu: numbers_of(system.text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list"))
         for cpu in cpus
     }
     # One that is switched off cannot disturb; the kernel may list it all the same.
-    online = set(numbers_of(system.text(f"{_CPUS}/online"))) or set(cpus)
+    online = set(numbers_of(system.text(f"{CPUS}/online"))) or set(cpus)
     shared = {
         group: tuple(c for c in group if c in online)
         for group in siblings.values()
@@ -152,7 +80,7 @@ def _threads(system: System, cpus: tuple[int, ...]) -> Finding:
     pairs = [ranges_of(group) for group in shared.values()]
     told = " ".join(pairs[:4]) + (f" and {len(pairs) - 4} more" if len(pairs) > 4 else "")  # noqa: PLR2004
     hint = (
-        f"echo off | sudo tee /{_CPUS}/smt/control, or keep the siblings idle: "
+        f"echo off | sudo tee /{CPUS}/smt/control, or keep the siblings idle: "
         "two threads of a core slow each other"
     )
     return Finding("SMT", "warning", f"hardware threads share cores: {told}", hint)

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ivhl.doctor.finding import GB, Finding
 from ivhl.errors import LockError
 from ivhl.matrix.uv import run_uv
+from ivhl.measure.finding import GB, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

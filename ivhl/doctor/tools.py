@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ivhl.asv_plugins.machine import known_machine, machine_differences
-from ivhl.doctor.finding import Finding
 from ivhl.errors import InterpreterError, LockError
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.uv import run_uv
+from ivhl.measure.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

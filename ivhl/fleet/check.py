@@ -35,6 +35,7 @@ _LONGEST_NAME = 100
 # Far beyond any machine, and far from where floating point ends.
 _LONGEST_S = 1e9
 _MOST_CPUS = 2**20
+_MOST_OBSERVATIONS = 200
 _MOST_BYTES = 2**60
 _MOST_TIMES = 1e9
 _DAMAGED = "copy the file again from the machine that wrote it"
@@ -162,7 +163,7 @@ def _mistakes(record: RunRecord) -> Iterator[str]:
         )
     texts = (("cpu", machine.cpu, _TEXT), ("system", machine.system, _TEXT))
     for field, value, pattern in (*texts, ("device", record.conditions.device, _DEVICE)):
-        if not pattern.fullmatch(value) or not value.isprintable() or not value.strip():
+        if not _is_plain(value, pattern):
             place = "conditions" if field == "device" else "machine"
             rule = "cpu, or cuda and the name of the card" if field == "device" else "a short text"
             yield f"{place}.{field}: must be {rule} (got {_got(value)})"
@@ -181,6 +182,7 @@ def _case_mistakes(record: RunRecord) -> Iterator[str]:
     image = record.conditions.image
     if image is not None and not _IMAGE.fullmatch(image):
         yield f"conditions.image: must be sha256: and 64 hex digits (got {_got(image)})"
+    yield from _stability_mistakes(record)
     for field in ("workload", "size", "variant"):
         value = getattr(record, field)
         if not _NAME.fullmatch(value) or not value.isprintable() or len(value) > _LONGEST_NAME:
@@ -192,6 +194,17 @@ def _case_mistakes(record: RunRecord) -> Iterator[str]:
             "recorded_at: must be UTC to the second, as 2026-11-20T15:03:52+00:00 "
             f"(got {_got(record.recorded_at)})"
         )
+
+
+def _stability_mistakes(record: RunRecord) -> Iterator[str]:
+    seen = record.conditions.stability or ()
+    if len(seen) > _MOST_OBSERVATIONS:
+        yield f"conditions.stability: must be at most {_MOST_OBSERVATIONS} (got {len(seen)})"
+    for one in seen:
+        for field, value in (("check", one.check), ("seen", one.seen)):
+            if not _is_plain(value, _TEXT):
+                place = f"conditions.stability.{field}"
+                yield f"{place}: must be a short text (got {_got(value)})"
 
 
 def _number_mistakes(record: RunRecord) -> Iterator[str]:
@@ -268,6 +281,10 @@ def _unknown(record: RunRecord, known: Known) -> Iterator[tuple[str, str]]:
     if different:
         rule = f"machine {machine.name!r} here is another machine: " + "; ".join(different)
         yield rule, "measure there under a name of its own: --machine NAME"
+
+
+def _is_plain(value: str, pattern: re.Pattern[str]) -> bool:
+    return bool(pattern.fullmatch(value) and value.isprintable() and value.strip())
 
 
 def _is_utc(text: str) -> bool:

@@ -239,7 +239,12 @@ def _payload(order: Order) -> bytes:
         order.settings, root=HOME, results=f"{SCRATCH}/results", scratch=f"{SCRATCH}/cases",
         events="", interpreters={},
     )  # fmt: skip
-    about = {"cell": asdict(order.cell), "commit": order.commit, "records": order.records}
+    about = {
+        "cell": asdict(order.cell),
+        "commit": order.commit,
+        "image": order.image,
+        "records": order.records,
+    }
     source = subprocess.run(
         ["git", "archive", "--format=tar", "--prefix=source/", order.commit],
         cwd=order.root,

@@ -77,7 +77,7 @@ def measure(order: dict[str, Any], say: Any) -> None:  # noqa: ANN401  (a functi
     from ivhl.records import Cell, RunRecord, to_json  # noqa: PLC0415
 
     settings = read_settings(HERE / "settings.json")
-    run = settings.run_in(Cell(**order["cell"]), order["commit"])
+    run = settings.run_in(Cell(**order["cell"]), order["commit"], image=order["image"])
     if order["records"]:
         run.record_file.parent.mkdir(parents=True, exist_ok=True)
         run.record_file.write_text("".join(order["records"]), encoding="utf-8")

@@ -26,6 +26,7 @@ from ivhl.errors import SpecError
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import Job, choose_clock
 from ivhl.measure.process import Ending, Nursery, NurseryError, memory_limit, run_group, tail
+from ivhl.measure.stability import observe
 from ivhl.records import (
     SCHEMA,
     Arm,
@@ -37,6 +38,7 @@ from ivhl.records import (
     FailureClass,
     Machine,
     Memory,
+    Observation,
     OutputError,
     Phase,
     RunRecord,
@@ -52,9 +54,9 @@ if TYPE_CHECKING:
 
 Step = Literal["kept", "started", "finished"]
 
-# Workload, version, size, variant and device; commit, cell, lock, threads, quick and instrument.
+# Workload, version, size, variant and device; commit, cell, lock, threads, quick, instrument, image.
 CaseKey = tuple[str, int, str, str, str]
-RunKey = tuple[str, str, str | None, int, bool, str]
+RunKey = tuple[str, str, str | None, int, bool, str, str | None]
 
 # What runs in a cell beside the project, and must be the same for every commit under test.
 INSTRUMENT = ("__init__.py", "errors.py", "records.py", "workload.py", "measure")
@@ -94,6 +96,7 @@ class Run:
         force: Measure again what already has a record of the same making.
         deadline_s: Wall seconds that one process of a case may take.
         memory_limit: Bytes; ``None`` means 90 % of the machine's.
+        image: Digest of the image in whose container this is; ``None`` if it is in none.
     """
 
     project: str
@@ -110,6 +113,7 @@ class Run:
     force: bool = False
     deadline_s: float = DEADLINE_S
     memory_limit: int | None = None
+    image: str | None = None
 
     @property
     def record_file(self) -> Path:
@@ -139,13 +143,17 @@ def run_cases(
         closing(Launcher(run, Path(folder))) as launcher,
     ):
         seed: Seed | None = None
+        stability: tuple[Observation, ...] = ()
         for case in cases:
             if is_answered(run, case, newest):
                 on_step("kept", case, None)
                 continue
             on_step("started", case, None)
-            seed = seed or make_seed(run, case, Path(folder), launcher)
-            record = measure_case(run, case, seed, launcher)
+            if seed is None:
+                # Only now is the machine as it was found: what follows is load of our own.
+                stability = observe(run.device)
+                seed = make_seed(run, case, Path(folder), launcher)
+            record = measure_case(run, case, seed, launcher, stability)
             append_record(run.record_file, record)
             on_step("finished", case, record)
 
@@ -159,10 +167,10 @@ def is_answered(run: Run, case: Case, newest: dict[CaseKey, RunKey]) -> bool:
     found = newest.get(
         (case.workload.name, case.workload.version, case.size, case.variant.name, run.device)
     )
-    ways = {run.quick, False}
+    cell = run.cell
     return found in {
-        (run.commit, run.cell.id, run.cell.lock_sha256, run.threads, quick, instrument())
-        for quick in ways
+        (run.commit, cell.id, cell.lock_sha256, run.threads, quick, instrument(), run.image)
+        for quick in (run.quick, False)
     }
 
 
@@ -195,6 +203,7 @@ def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
                 conditions["threads"],
                 conditions["quick"],
                 conditions["instrument"],
+                conditions.get("image"),  # not there outside of containers
             )
             found.pop(case, None)
             if is_final(data["failure"]):
@@ -311,7 +320,9 @@ def make_seed(run: Run, case: Case, folder: Path, launcher: Launcher) -> Seed:
     return Seed(cache=folder / "inductor", skip_isa_check=same)
 
 
-def measure_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> RunRecord:
+def measure_case(
+    run: Run, case: Case, seed: Seed, launcher: Launcher, stability: tuple[Observation, ...]
+) -> RunRecord:
     """Measure one case in processes of its own and return its record, measured or failed.
 
     Args:
@@ -319,6 +330,7 @@ def measure_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> RunRec
         case: What to measure.
         seed: What to start from; it is not changed.
         launcher: What starts the processes.
+        stability: What was seen of the machine before the first case.
     """
     began = time.monotonic()
     load = os.getloadavg()[0]
@@ -338,7 +350,13 @@ def measure_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> RunRec
                     {"text": f"ivhl: the second, warm-cache compile failed: {reason}", "count": 1}
                 )
     return make_record(
-        run, case, findings, failure, duration_s=time.monotonic() - began, load=load
+        run,
+        case,
+        findings,
+        failure,
+        duration_s=time.monotonic() - began,
+        load=load,
+        stability=stability,
     )
 
 
@@ -451,6 +469,7 @@ def make_record(
     *,
     duration_s: float,
     load: float | None,
+    stability: tuple[Observation, ...] | None = None,
     in_cell: bool = True,
 ) -> RunRecord:
     """Return the record of a case from what was found and why it ended.
@@ -487,6 +506,8 @@ def make_record(
             python_full=sys.version.split()[0] if in_cell else run.cell.python,
             torch_full=findings.get("torch_full"),
             packages=installed_packages() if in_cell else (),
+            image=run.image,
+            stability=stability,
         ),
         workload=case.workload.name,
         workload_version=case.workload.version,

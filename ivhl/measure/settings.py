@@ -48,8 +48,8 @@ class Settings:
     deadline_s: float = DEADLINE_S
     memory_limit: int | None = None
 
-    def run_in(self, cell: Cell, commit: str) -> Run:
-        """Return the run of one cell at one commit."""
+    def run_in(self, cell: Cell, commit: str, *, image: str | None = None) -> Run:
+        """Return the run of one cell at one commit, in a container of the image if there is one."""
         return Run(
             project=self.project,
             commit=commit,
@@ -65,6 +65,7 @@ class Settings:
             force=self.force,
             deadline_s=self.deadline_s,
             memory_limit=self.memory_limit,
+            image=image,
         )
 
     def cases(self) -> tuple[Case, ...]:

@@ -610,7 +610,10 @@ def _run(record: RunRecord) -> Iterable[Fact]:
     yield Fact("instrument", conditions.instrument)
     yield Fact("threads, clock", f"{conditions.threads}, {conditions.clock}")
     if conditions.load_average is not None:
-        yield Fact("load before the run", f"{conditions.load_average:.2f}")
+        yield Fact("load before the case", f"{conditions.load_average:.2f}")
+    for one in conditions.stability or ():
+        mark = "" if one.level == "ok" else f" ({one.level})"
+        yield Fact(f"{one.check} before the run", f"{one.seen}{mark}")
     yield Fact("machine", f"{machine.name}: {machine.cpu}, {machine.n_cpus} CPUs")
     yield Fact("memory, system", f"{memory(machine.memory_bytes)}, {machine.system}")
     yield Fact("Python", conditions.python_full)

@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from ivhl.records import Counted, Failure, Interval, RunRecord, append_record, to_json
+from ivhl.records import (
+    Counted,
+    Failure,
+    Interval,
+    Observation,
+    RunRecord,
+    append_record,
+    to_json,
+)
 from tests.browser.synthetic import make_record
 
 READER = TypeAdapter(RunRecord)
@@ -58,6 +66,21 @@ def test_the_image_of_a_container_survives_the_trip() -> None:
 
 def test_without_a_container_a_record_is_written_as_before_there_were_images() -> None:
     assert "image" not in json.loads(to_json(MEASURED))["conditions"]
+
+
+def test_what_was_seen_of_the_machine_survives_the_trip() -> None:
+    seen = (Observation(check="turbo", level="warning", seen="on"),)
+    conditions = dataclasses.replace(MEASURED.conditions, stability=seen)
+    record = dataclasses.replace(MEASURED, conditions=conditions)
+    assert READER.validate_json(to_json(record)) == record
+    data = json.loads(to_json(record))
+    data["conditions"]["stability"][0]["level"] = "fine"
+    with pytest.raises(ValidationError, match="'ok', 'warning' or 'wrong'"):
+        READER.validate_json(json.dumps(data))
+
+
+def test_where_nobody_looked_a_record_is_written_as_before() -> None:
+    assert "stability" not in json.loads(to_json(MEASURED))["conditions"]
 
 
 def test_an_unknown_field_is_refused() -> None:

@@ -18,13 +18,14 @@ from ivhl.asv_plugins.machine import asv_machine
 from ivhl.cli import app
 from ivhl.doctor import LEVELS, Finding, System
 from ivhl.doctor.card import look_at_cards
-from ivhl.doctor.finding import numbers_of, ranges_of
 from ivhl.doctor.memory import look_at_memory
 from ivhl.doctor.processor import look_at_processor
 from ivhl.doctor.storage import CELL_BYTES, SESSION_BYTES, look_at_storage
 from ivhl.doctor.tools import look_at_names, look_at_tools
 from ivhl.matrix.project import find_root
+from ivhl.measure.finding import numbers_of, ranges_of
 from ivhl.measure.runner import this_machine
+from ivhl.measure.stability import observe
 from ivhl.workload import Case, Cost, Variant
 from tests.browser.synthetic import EMPTY_WORKLOAD
 
@@ -361,8 +362,8 @@ def test_every_card_and_every_process_is_told(tmp_path: Path, programs: Path) ->
     findings = tuple(look_at_cards(System(tmp_path), wanted=True))
     assert {"GPU 0", "GPU 1"} <= {one.check for one in findings}
     found = only(findings, "GPU processes")
-    assert found.level == "warning"
-    assert found.seen == "/usr/bin/python (4711, 812 MiB), unknown (12, ? MiB)"
+    assert (found.level, found.seen) == ("warning", "2 that can be seen")
+    assert found.hint.endswith(": /usr/bin/python (4711, 812 MiB), unknown (12, ? MiB)")
 
 
 @pytest.mark.parametrize(("wanted", "level"), [(True, "wrong"), (False, "ok")])
@@ -402,10 +403,74 @@ def test_a_driver_that_fails_is_told_in_its_words(
 def test_a_card_that_hangs_is_given_up(
     tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ivhl.doctor.card._PATIENCE_S", 0.2)
+    monkeypatch.setattr("ivhl.measure.card._PATIENCE_S", 0.2)
     script(programs / "nvidia-smi", "exec sleep 60")
     found = only(look_at_cards(System(tmp_path), wanted=True), "GPU")
     assert (found.level, "does not end" in found.seen) == ("wrong", True)
+
+
+# What records keep of it.
+
+
+def test_a_record_keeps_what_changes_the_pace_of_the_processor(tmp_path: Path) -> None:
+    system = make_system(tmp_path, {f"{CPU}/intel_pstate/no_turbo": "0"})
+    assert [(one.check, one.level, one.seen) for one in observe("cpu", system)] == [
+        ("load", "ok", "0.05 in the last minute, 4 CPUs allowed"),
+        ("governor", "ok", "performance on 4"),
+        ("turbo", "warning", "on"),
+    ]
+
+
+def test_a_record_keeps_how_steady_cards_are_and_no_path(tmp_path: Path, programs: Path) -> None:
+    busy = HEALTHY.replace(" 31,", " 71,").replace(" 0, 0x", " 37, 0x")
+    fake_smi(programs, busy, "4711, /home/me/bin/python, 812")
+    system = make_system(tmp_path, {})
+    assert len(observe("cpu", system)) == 3
+    assert [(one.check, one.level, one.seen) for one in observe("cuda", system)[3:]] == [
+        ("GPU 0 temperature", "warning", "71 °C"),
+        ("GPU 0 clocks", "ok", "345 MHz now, 1980 MHz at most"),
+        ("GPU 0 throttling", "ok", "none"),
+        ("GPU 0 load", "warning", "37 % busy with somebody's work"),
+        ("GPU processes", "warning", "1 that can be seen"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "echo No such file: /home/me/nvml.so; exit 9",
+        f'case "$1" in --query-gpu=*) echo "{HEALTHY}" ;; *) echo /home/me; exit 9 ;; esac',
+    ],
+)
+def test_a_record_does_not_repeat_the_words_of_a_driver_that_fails(
+    tmp_path: Path, programs: Path, text: str
+) -> None:
+    script(programs / "nvidia-smi", text)
+    seen = observe("cuda", make_system(tmp_path, {}))
+    assert "not told" in seen[-1].seen
+    assert not [one for one in seen if "/" in one.seen]
+
+
+@pytest.mark.usefixtures("empty_path")
+def test_a_machine_without_the_program_of_its_card_is_measured(tmp_path: Path) -> None:
+    *_, last = observe("cuda", make_system(tmp_path, {}))
+    assert (last.check, last.level) == ("GPU", "warning")
+
+
+def test_a_look_that_fails_keeps_what_was_seen_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(_: System) -> Finding:
+        raise RuntimeError
+
+    monkeypatch.setattr("ivhl.measure.stability._turbo", break_down)
+    found = observe("cpu", make_system(tmp_path, {}))
+    assert [one.check for one in found] == ["load", "governor"]
+
+
+def test_a_long_text_of_the_kernel_is_cut_for_records(tmp_path: Path) -> None:
+    names = {f"{CPU}/cpu{n}/cpufreq/scaling_governor": f"{n}" * 60 for n in range(4)}
+    assert len(observe("cpu", make_system(tmp_path, names))[1].seen) == 100
 
 
 # Disk, programs, names.

@@ -26,7 +26,7 @@ from ivhl.cli.fleet import RefusedError
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import Brought, bring
 from ivhl.fleet.merge import merge_records, write_whole
-from ivhl.records import append_record, record_file, to_json
+from ivhl.records import Observation, append_record, record_file, to_json
 from ivhl.tracker.store import load_records
 from tests.browser.project import git
 from tests.browser.synthetic import make_failure, make_record
@@ -224,6 +224,10 @@ def changed(record: RunRecord, place: str, value: Any) -> RunRecord:  # noqa: AN
     return replace(record, **changes)
 
 
+def told(check: str = "load", seen: str = "0.10 in the last minute") -> Observation:
+    return Observation(check=check, level="ok", seen=seen)
+
+
 # Field, value, what is told, and what to do about it.
 WRONG: list[tuple[str, Any, str, str]] = [
     ("commit", "f" * 40, "commit: must be one of this repository", "git fetch"),
@@ -250,6 +254,10 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("machine.n_cpus", -1, "machine.n_cpus: must be from 0", "ivhl"),
     ("conditions.device", "tpu", "conditions.device: must be cpu, or cuda and", "ivhl"),
     ("conditions.image", "latest", "conditions.image: must be sha256: and 64 hex digits", "ivhl"),
+    ("conditions.stability", (told(seen="x" * 101),), "stability.seen: must be a short", "ivhl"),
+    ("conditions.stability", (told(seen="\x1b[2J"),), "stability.seen: must be a short", "ivhl"),
+    ("conditions.stability", (told(), told(check=" ")), "stability.check: must be a", "ivhl"),
+    ("conditions.stability", (told(),) * 201, "must be at most 200 (got 201)", "ivhl"),
     ("conditions.device", "cuda \x1b[2J", "conditions.device: must be cpu", "ivhl"),
     ("memory.compiled_peak", 10**400, "memory.compiled_peak: must be from 0", "ivhl"),
     ("compile.cold_s", -1.0, "compile.cold_s: must be from 0 to 1e+09", "ivhl"),
@@ -288,6 +296,17 @@ def test_each_record_is_judged_alone_and_the_rest_is_taken(root: Path) -> None:
     assert {path.name for path in root.parent.iterdir()} == {"project", "offered.jsonl"}
     assert {path.name for path in (root / "results").iterdir()} == {"benchmarks.json", "box"}
     assert len(load_records(root / "results").records) == 2
+
+
+def test_a_record_of_a_container_that_says_how_steady_its_machine_was_is_taken(root: Path) -> None:
+    here = a_record(root)
+    image = f"sha256:{'a' * 64}"
+    record = replace(
+        here, conditions=replace(here.conditions, image=image, stability=(told(),) * 200)
+    )
+    done = take(root, record)
+    assert (done.new.total(), done.refused) == (1, ())
+    assert load_records(root / "results").records == (record,)
 
 
 def test_a_record_of_a_newer_version_says_so(root: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import tarfile
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from docker.errors import APIError, ContainerError, ImageNotFound
@@ -20,18 +21,24 @@ from urllib3.exceptions import HTTPError
 
 from ivhl.cli import app
 from ivhl.errors import SpecError
+from ivhl.image import inside
 from ivhl.image.agreement import judge_agreement
 from ivhl.image.build import _failed, has_buildkit, list_images
-from ivhl.image.container import choose_cpus, choose_memory
+from ivhl.image.container import Limits, Order, _payload, choose_cpus, choose_memory
 from ivhl.image.engine import EngineError, connect, told_plainly
 from ivhl.image.packages import Difference, differences
 from ivhl.image.place import records_of_image
 from ivhl.image.recipe import Recipe, Sources, load_base, make_recipe, sources_here, write_context
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec
+from ivhl.measure.settings import Settings
 from ivhl.records import Interval, Machine, RunRecord, append_record
 from ivhl.tracker.gate import judge
+from tests.browser.project import git
 from tests.browser.synthetic import COMMIT, interval, make_failure, make_record
+
+if TYPE_CHECKING:
+    from ivhl.measure.runner import Run
 
 ROOT = Path(__file__).parents[2]
 IMAGE, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
@@ -155,6 +162,28 @@ def test_records_of_another_image_or_of_none_are_made_again(tmp_path: Path) -> N
     (kept,) = records_of_image(path, IMAGE)
     assert '"variant":"a"' in kept
     assert records_of_image(tmp_path / "none.jsonl", IMAGE) == ()
+
+
+def test_a_container_is_told_its_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "nothing")
+    settings = Settings(
+        root="", project="ivhl", workloads="ivhl.workloads:WORKLOADS", machine=MACHINE,
+        results="", scratch="", events="", interpreters={}, names=("ops.normalize_field",),
+    )  # fmt: skip
+    order = Order(
+        root=tmp_path, image=IMAGE, settings=settings, cell=make_record().cell,
+        commit=git(tmp_path, "rev-parse", "HEAD"), records=(), run="r",
+        limits=Limits(cpus=(0,), memory_bytes=1 << 30),
+    )  # fmt: skip
+    with tarfile.open(fileobj=BytesIO(_payload(order))) as payload:
+        payload.extractall(tmp_path, filter="data")
+    runs: list[Run] = []
+    monkeypatch.setattr("ivhl.measure.runner.run_cases", lambda run, *_: runs.append(run))
+    monkeypatch.setattr("ivhl.image.inside.HERE", tmp_path)
+    told = json.loads((tmp_path / "order.json").read_text(encoding="utf-8"))
+    inside.measure(told, lambda *_, **__: None)
+    assert [run.image for run in runs] == [IMAGE]
 
 
 def test_contents_differ_in_what_is_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ivhl.matrix.spec import CellSpec
 from ivhl.pages.render import compatibility_html, compatibility_json, speedup_html
-from ivhl.records import Counted, RunRecord
+from ivhl.records import Counted, Observation, RunRecord
 from ivhl.tracker.project import State
 from ivhl.tracker.views import compatibility_view, page_view, rows_of, slug, speedup_view
 from tests.browser.demo import history
@@ -123,6 +123,24 @@ def test_a_cell_without_a_lock_has_its_reason_without_any_record() -> None:
     assert "no wheel for cp314" in compatibility
     (row,) = [row for row in rows_of(state) if row.python == "3.14"]
     assert json.loads(compatibility_json([row]))[0]["message"] == "no wheel for cp314"
+
+
+def test_what_was_seen_of_the_machine_is_shown_beside_its_load() -> None:
+    record = make_record()
+    seen = (
+        Observation(check="governor", level="ok", seen="performance on 8"),
+        Observation(check="turbo", level="warning", seen="on <b>"),
+    )
+    conditions = replace(record.conditions, stability=seen)
+    page, _ = pages_of(make_state(replace(record, conditions=conditions)))
+    facts = re.findall(r"<dt>([^<]*)</dt>\s*<dd>([^<]*)</dd>", page)
+    at = facts.index(("load before the case", "0.30"))
+    assert facts[at + 1 : at + 3] == [
+        ("governor before the run", "performance on 8"),
+        ("turbo before the run", "on &lt;b&gt; (warning)"),
+    ]
+    without, _ = pages_of(make_state(record))
+    assert "before the run" not in without
 
 
 def test_an_existing_environment_is_shown_as_one_with_its_packages() -> None:

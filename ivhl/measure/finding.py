@@ -1,28 +1,30 @@
-"""What the doctor says of one thing, and how it reads the system."""
+"""What is said of one thing of a machine, and how the system is read."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, get_args
 
-Level = Literal["ok", "warning", "wrong"]
-LEVELS: Final[tuple[Level, ...]] = ("ok", "warning", "wrong")
+from ivhl.records import Level
 
+LEVELS: Final[tuple[Level, ...]] = get_args(Level)
+
+CPUS = "sys/devices/system/cpu"
 GIB = 2**30
 GB = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the examination.
+    """One line of an examination.
 
     Attributes:
         check: What was looked at, e.g. ``governor``.
         level: ``warning`` is what makes numbers noisier or a run slower, ``wrong`` what makes it
             fail or its numbers mean nothing.
-        seen: What was seen.
+        seen: What was seen. That of stability goes into records: no path, no name of a host.
         hint: What to do next; empty where all is well.
     """
 
