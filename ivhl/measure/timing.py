@@ -79,7 +79,7 @@ def _time_on_gpu(call: Callable[[], Any], calls: int) -> float:
         end.record()
         windows.append((start, end))
     torch.cuda.synchronize()
-    return sum(start.elapsed_time(end) for start, end in windows) / 1e3 / calls
+    return float(sum(start.elapsed_time(end) for start, end in windows)) / 1e3 / calls
 
 
 def block_length(call: Callable[[], Any], clock: Clock, block_s: float) -> int:
