@@ -183,8 +183,8 @@ def make_condensate_potential_planes(
 
     Returns:
         A function of real and imaginary part, shape ``[2, a, b, c]``, ``mass_sq``,
-        ``lambda_coupling`` and ``scale``, by which the potential is multiplied: 1 over the number
-        of points for that per point, which after compiled code would be a tenth of its time.
+        ``lambda_coupling`` and ``scale``, by which the potential is multiplied within compiled code:
+        1 over the number of points for that per point.
     """
     power = power_of_density(rank)
 
