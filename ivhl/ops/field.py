@@ -178,39 +178,6 @@ def field_planes(  # noqa: PLR0917  (inputs of a workload come in order)
     return (weight * cos).sum(dim=1), (weight * sin).sum(dim=1)
 
 
-def field_planes_of_rows(  # noqa: PLR0917  (inputs of a workload come in order)
-    points: torch.Tensor,
-    sources: torch.Tensor,
-    frequencies: torch.Tensor,
-    amplitudes: torch.Tensor,
-    phases: torch.Tensor,
-    t: torch.Tensor,
-    k: float | torch.Tensor = 1.0,
-    *,
-    regularization: Regularization = "clamp",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ``field_planes`` of points that are kept as a simulation should keep them.
-
-    Args:
-        points: Points, shape ``[3, n_points]``: coordinates in rows, so that loads are contiguous.
-        sources: Positions of the sources, shape ``[3, n_sources]``.
-        frequencies: As in ``field_planes``, as are the other arguments.
-        amplitudes: Amplitudes, shape ``[n_sources]``.
-        phases: Phases, shape ``[n_sources]``, in radians.
-        t: Time, a tensor without axes.
-        k: Wave number, in radians per length.
-        regularization: What happens near a source.
-
-    Returns:
-        Two planes, each of shape ``[n_points]`` and the dtype of ``points``.
-
-    Raises:
-        ValueError: If a shape or a dtype is wrong.
-    """
-    inputs = (points.t(), sources.t(), frequencies, amplitudes, phases, t, k)
-    return field_planes(*inputs, regularization=regularization)
-
-
 def make_field_superposition(
     compiler: Callable[..., Callable[..., tuple[torch.Tensor, torch.Tensor]]],
 ) -> Callable[..., torch.Tensor]:

@@ -65,7 +65,7 @@ WORKLOAD = Workload(
         # Coordinates in rows and the field in planes: what a simulation keeps from step to step.
         Variant(
             name="rows-compiled",
-            call="ivhl.ops.field:field_planes_of_rows",
+            call=f"{CALLS}:planes_of_rows",
             fullgraph=True,
             prepare=f"{CALLS}:in_rows",
             finish=f"{CALLS}:as_complex",

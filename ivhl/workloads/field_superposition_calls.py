@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ivhl.ops.field import field_planes
+
 if TYPE_CHECKING:
     from ivhl.workloads.field_superposition import Size
 
@@ -44,6 +46,13 @@ def in_rows(
 ) -> tuple[torch.Tensor, ...]:
     """Return the inputs with points ``[3, n_points]`` and sources ``[3, n_sources]``."""
     return grid_points.t().contiguous(), sources.t().contiguous(), *others
+
+
+def planes_of_rows(
+    points: torch.Tensor, sources: torch.Tensor, *waves: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the planes of the field, from coordinates whose loads are contiguous."""
+    return field_planes(points.t(), sources.t(), *waves)
 
 
 def as_complex(planes: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:

@@ -16,12 +16,11 @@ from ivhl.measure.memory import peak_bytes
 from ivhl.ops.field import (
     compute_field_superposition,
     field_planes,
-    field_planes_of_rows,
     field_superposition,
     make_field_superposition,
 )
 from ivhl.workloads.field_superposition import WORKLOAD
-from ivhl.workloads.field_superposition_calls import make_inputs
+from ivhl.workloads.field_superposition_calls import in_rows, make_inputs, planes_of_rows
 from ivhl.workloads.field_superposition_reference import reference
 
 if TYPE_CHECKING:
@@ -172,10 +171,10 @@ def test_both_forms_agree() -> None:
 
 
 def test_points_in_rows_have_the_same_planes() -> None:
-    scene = list(make_scene().values())
-    assert [x.shape[-1] for x in scene[:2]] == [3, 3]
-    in_rows = field_planes_of_rows(scene[0].t(), scene[1].t(), *scene[2:], regularization="shift")
-    for plane, same in zip(in_rows, field_planes(*scene, regularization="shift"), strict=True):
+    scene = tuple(make_scene().values())
+    rows = in_rows(*scene)
+    assert [list(x.shape) for x in rows[:2]] == [[3, N_POINTS], [3, N_SOURCES]]
+    for plane, same in zip(planes_of_rows(*rows), field_planes(*scene), strict=True):
         assert_same(plane, same)
 
 
