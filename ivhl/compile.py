@@ -185,7 +185,8 @@ def measuring() -> Iterator[None]:
             _process.measurements -= 1
 
 
-def _is_measuring() -> bool:
+def is_measuring() -> bool:
+    """Tell whether failures of the compiler are to be raised here and now, see ``measuring``."""
     return _process.measurements > 0 or os.environ.get(MEASURING_VARIABLE, "0") not in {"", "0"}
 
 
@@ -380,7 +381,7 @@ class _Function(Generic[P, R]):
             entry = self.entries.get(mode)
             if entry is None:
                 entry = self.entries[mode] = self._make_entry(mode)
-            if self.fallback_on_error and not _is_measuring():
+            if self.fallback_on_error and not is_measuring():
                 entry.cause = entry.cause or _process.refusal
                 if entry.cause:
                     return self.eager
@@ -390,7 +391,7 @@ class _Function(Generic[P, R]):
 
     def may_fall_back(self, entry: _Entry[P, R], error: Exception) -> bool:
         """Tell whether to answer an exception by running eagerly; take note if it is too late."""
-        if not self.fallback_on_error or _is_measuring() or not is_compiler_failure(error):
+        if not self.fallback_on_error or is_measuring() or not is_compiler_failure(error):
             return False
         if getattr(_local, "started", None) == (entry, True):
             self._note(entry, error)
@@ -761,7 +762,7 @@ def choose_cache_folder() -> None:
     # PyTorch itself sets the variable to its default, and processes inherit what we have set.
     if current and Path(current) != default and not Path(current).is_relative_to(ours):
         return
-    folder = str(ours / _environment_key() / f"threads{torch.get_num_threads()}")
+    folder = str(ours / environment_key() / f"threads{torch.get_num_threads()}")
     if current != folder:
         os.environ[CACHE_VARIABLE] = folder
         if current:
@@ -769,7 +770,7 @@ def choose_cache_folder() -> None:
 
 
 @functools.cache
-def _environment_key() -> str:
+def environment_key() -> str:
     """Return PyTorch, Python and a digest of the processor: what kernels are compiled for."""
     processor = [platform.machine(), platform.processor()]
     with contextlib.suppress(OSError):  # Linux only
@@ -801,5 +802,5 @@ def clear_compile_cache(*, disk: bool = False) -> None:
         from torch._inductor.runtime.runtime_utils import default_cache_dir  # noqa: PLC0415
         from torch._inductor.utils import clear_inductor_caches  # noqa: PLC0415
 
-        shutil.rmtree(Path(default_cache_dir()) / "ivhl" / _environment_key(), ignore_errors=True)
+        shutil.rmtree(Path(default_cache_dir()) / "ivhl" / environment_key(), ignore_errors=True)
         clear_inductor_caches()

@@ -6,8 +6,10 @@ This module alone of ``ivhl.mlff`` needs ase and vesin: ``pip install 'ivhl[ase]
 from __future__ import annotations
 
 import functools
+import math
 import warnings
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import torch
 from ase.calculators.calculator import Calculator, all_changes
@@ -15,14 +17,21 @@ from ase.cell import Cell
 from ase.data import chemical_symbols
 from vesin import NeighborList
 
-from ivhl.compile import MODES, CompileFallbackWarning, compile_report, get_compiled
+from ivhl.compile import (
+    MODES,
+    CompileFallbackWarning,
+    compile_report,
+    describe,
+    get_compiled,
+    is_measuring,
+)
 from ivhl.device import get_device
+from ivhl.mlff.ahead import compile_ahead
 from ivhl.mlff.batch import (
     BUCKETS,
     batch_energies_forces,
     batch_energies_forces_one_graph,
     bucket_of,
-    pad_molecules,
 )
 from ivhl.mlff.edges import edge_energies_forces, edge_energies_forces_one_graph, stress_of
 from ivhl.mlff.painn import CUTOFF, Parameters
@@ -31,6 +40,7 @@ from ivhl.mlff.parameters import (
     add_reference_energies,
     cast_parameters,
     check_parameters,
+    join_parameters,
     list_known_elements,
 )
 from ivhl.mlff.weights import load_painn
@@ -44,6 +54,7 @@ if TYPE_CHECKING:
 
     Results = dict[str, Any]
 
+AHEAD: Final = "aotinductor"
 MIN_DISTANCE: Final = 1e-3  # Å; nearer atoms are one atom that was entered twice
 # PyTorch 2.5.1 and 2.6.0 compile lists of edges to wrong energies, 2.15.0 to right ones; what is
 # between was not tried.
@@ -68,7 +79,9 @@ class PaiNNCalculator(Calculator):
         parameters: Weights, as ``painn.make_parameters`` makes them; default: the trained ones.
         compile: ``False`` runs eagerly: the first answer is there at once. ``True`` compiles, at
             the first call for each bucket, in the mode for the device; or the name of a mode of
-            ``ivhl.compile.MODES``.
+            ``ivhl.compile.MODES``. ``"aotinductor"`` has molecules compiled ahead of time
+            (``ivhl.mlff.ahead``), which is fastest to call, and is found again by later processes;
+            lists of edges then run as with ``True``.
         device: Where to compute; default: ``ivhl.device.get_device()``.
         dtype: Precision of the network. Reference energies are added in float64.
 
@@ -86,13 +99,14 @@ class PaiNNCalculator(Calculator):
         self,
         parameters: Parameters | None = None,
         *,
-        compile: bool | Mode = False,  # noqa: A002  (the name that issue and users know)
+        compile: bool | Mode | Literal["aotinductor"] = False,  # noqa: A002  (the name that issue and users know)
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        if not isinstance(compile, bool) and compile not in MODES:
+        names = (*MODES, AHEAD)
+        if not isinstance(compile, bool) and compile not in names:
             raise ValueError(
-                f"compile must be True, False or one of {', '.join(MODES)}, got {compile!r}"
+                f"compile must be True, False or one of {', '.join(names)}, got {compile!r}"
             )
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise ValueError(f"dtype must be real floating point, got {dtype}")
@@ -113,8 +127,11 @@ class PaiNNCalculator(Calculator):
             name: cast.pop(name).cpu() for name in (REFERENCE_ENERGIES,) if name in cast
         }
         self._network: Parameters = cast
+        self._joined = join_parameters(cast) if compile == AHEAD else None
         self._neighbours = NeighborList(cutoff=CUTOFF, full_list=True, sorted=True)
         self._graphs: set[str] = set()
+        self._ahead: set[int] = set()
+        self._molecule: _Molecule | None = None
 
     def set(self, **changes: object) -> dict[str, object]:
         """Refuse: ASE would keep what was changed without its having any effect.
@@ -136,7 +153,28 @@ class PaiNNCalculator(Calculator):
         At most one per bucket and, for lists of edges, one and those of single atoms: calculators
         of the same dtype, device and mode share them.
         """
-        return sum(f.frames for f in compile_report().functions if f.name in self._graphs)
+        frames = (f.frames for f in compile_report().functions if f.name in self._graphs)
+        return len(self._ahead) + sum(frames)
+
+    def check_state(self, atoms: Atoms, tol: float = 1e-15) -> list[str]:  # noqa: ARG002  (ASE's)
+        """Return what has changed since the last calculation, by exact comparison.
+
+        ASE's own compares within a tolerance of 1e-15, which takes far longer.
+
+        Args:
+            atoms: To be compared with those of the last calculation.
+            tol: Not read.
+        """
+        if self.atoms is None:
+            return list(all_changes)
+        before, now = self.atoms, atoms
+        same = {
+            "positions": _are_equal(before.positions, now.positions),
+            "numbers": _are_equal(before.numbers, now.numbers),
+            "cell": _are_equal(before.cell.array, now.cell.array),
+            "pbc": _are_equal(before.pbc, now.pbc),
+        }
+        return [name for name, is_same in same.items() if not is_same]
 
     def calculate(
         self,
@@ -158,30 +196,37 @@ class PaiNNCalculator(Calculator):
         super().calculate(atoms, properties, system_changes)
         if self.atoms is None:
             raise ValueError("atoms must be given to the first calculation, got none")
-        self._check_atoms(self.atoms)
+        molecule = self._molecule_of(self.atoms)
         with torch.no_grad():
             if len(self.atoms) <= BUCKETS[-1] and not self.atoms.pbc.any():
-                self.results = self._calculate_dense(self.atoms)
+                self.results = self._calculate_dense(self.atoms, molecule)
             else:
-                self.results = self._calculate_edges(self.atoms)
+                self.results = self._calculate_edges(self.atoms, molecule)
 
-    def _calculate_dense(self, atoms: Atoms) -> Results:
-        numbers, positions = _tensors(atoms, atoms.get_positions())
+    def _calculate_dense(self, atoms: Atoms, molecule: _Molecule) -> Results:
+        positions = _positions(atoms.positions)
         _check_distances(positions)
-        if self.compile:
-            length = bucket_of(len(atoms))
-            run = self._compiled(_compile_dense, length)
-        else:
-            length = len(atoms)
-            run = batch_energies_forces
-        padded = pad_molecules([(numbers, positions.to(self.dtype))], n_atoms=length)
-        energies, forces = run(self._network, *(x.to(self.device) for x in padded))
-        return self._as_results(numbers, energies[0], forces[0, : len(atoms)])
+        run, weights = self._dense_function(molecule.length)
+        padded = torch.zeros(1, molecule.length, 3, dtype=self.dtype)
+        padded[0, : len(atoms)] = positions
+        energies, forces = run(weights, molecule.padded, padded.to(self.device))
+        return self._as_results(molecule, energies[0], forces[0, : len(atoms)])
 
-    def _calculate_edges(self, atoms: Atoms) -> Results:
+    def _dense_function(self, length: int) -> tuple[Callable[..., Any], Any]:
+        """Return what computes a molecule of this length, and the weights in the form it takes."""
+        if self._joined is not None:
+            ahead = _compile_ahead(length, self.dtype, self.device, torch.get_num_threads())
+            if ahead is not None:
+                self._ahead.add(length)
+                return ahead, self._joined
+        elif self.compile:
+            return self._compiled(_compile_dense, length), self._network
+        return batch_energies_forces, self._network
+
+    def _calculate_edges(self, atoms: Atoms, molecule: _Molecule) -> Results:
         cell = _checked_cell(atoms)
         where = atoms.get_positions(wrap=True) if atoms.pbc.any() else atoms.get_positions()
-        numbers, positions = _tensors(atoms, where)
+        positions = _positions(where)
         pairs, offsets, distances = self._neighbours.compute(
             points=where, box=cell, periodic=atoms.pbc, quantities="PSd"
         )
@@ -191,19 +236,19 @@ class PaiNNCalculator(Calculator):
         run = self._edges_function()
         inputs = [
             x.to(self.device)
-            for x in (numbers, positions.to(self.dtype), edges, shifts.to(self.dtype))
+            for x in (molecule.numbers, positions.to(self.dtype), edges, shifts.to(self.dtype))
         ]
         energies, forces, virials = run(self._network, *inputs)
-        results = self._as_results(numbers, energies[0], forces)
+        results = self._as_results(molecule, energies[0], forces)
         if atoms.pbc.any() and atoms.cell.rank == 3:  # noqa: PLR2004  (it has a volume)
             stress = stress_of(virials[0].double().cpu(), torch.tensor(atoms.get_volume()))
             results["stress"] = stress.numpy()
         return results
 
     def _as_results(
-        self, numbers: torch.Tensor, energy: torch.Tensor, forces: torch.Tensor
+        self, molecule: _Molecule, energy: torch.Tensor, forces: torch.Tensor
     ) -> Results:
-        whole = float(add_reference_energies(self._references, numbers, energy.cpu()))
+        whole = float(energy) + molecule.reference_energy
         # There is no electronic temperature; optimisers of ASE ask for the free energy.
         return {"energy": whole, "free_energy": whole, "forces": forces.double().cpu().numpy()}
 
@@ -222,14 +267,34 @@ class PaiNNCalculator(Calculator):
     def _compiled(
         self, make: Callable[..., tuple[str, Callable[..., Any]]], *which: int
     ) -> Callable[..., Any]:
-        mode = None if self.compile is True else self.compile
+        mode = None if self.compile in {True, AHEAD} else self.compile
         name, function = make(*which, mode, self.dtype, self.device)
         self._graphs.add(name)
         return function
 
-    def _check_atoms(self, atoms: Atoms) -> None:
-        if len(atoms) == 0:
-            raise ValueError("atoms must hold at least one atom, got none")
+    def _molecule_of(self, atoms: Atoms) -> _Molecule:
+        """Return what is the same at each step: computed when the elements change."""
+        _check_positions(atoms)
+        key = atoms.numbers.tobytes()
+        if self._molecule is None or self._molecule.key != key:
+            self._check_elements(atoms)
+            numbers = torch.from_numpy(atoms.numbers.astype("int64"))
+            length = len(atoms)
+            if self.compile and length <= BUCKETS[-1]:
+                length = bucket_of(length)
+            padded = torch.zeros(1, length, dtype=torch.int64)
+            padded[0, : len(atoms)] = numbers
+            zero = torch.zeros((), dtype=torch.float64)
+            self._molecule = _Molecule(
+                key=key,
+                numbers=numbers,
+                length=length,
+                padded=padded.to(self.device),
+                reference_energy=float(add_reference_energies(self._references, numbers, zero)),
+            )
+        return self._molecule
+
+    def _check_elements(self, atoms: Atoms) -> None:
         for place, number in enumerate(atoms.numbers.tolist()):
             if number not in self._known:
                 known = ", ".join(chemical_symbols[z] for z in sorted(self._known))
@@ -237,13 +302,49 @@ class PaiNNCalculator(Calculator):
                     f"atoms[{place}] must be an element that the weights know, {known}; "
                     f"got {_symbol(number)}. Use weights that were trained with it"
                 )
-        finite = torch.from_numpy(atoms.positions).isfinite().all(dim=1)
-        if not bool(finite.all()):
-            place = int(finite.logical_not().nonzero()[0, 0])
-            raise ValueError(
-                f"atoms[{place}] must have a finite position, got "
-                f"{atoms.positions[place].tolist()}: see the step that moved it"
-            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Molecule:
+    """What follows from the elements alone.
+
+    Attributes:
+        key: The atomic numbers as bytes.
+        numbers: Atomic numbers, int64, on the CPU.
+        length: Number of atoms, or the bucket that they are padded to.
+        padded: Atomic numbers, shape ``[1, length]``, on the device.
+        reference_energy: In eV, of the separate atoms.
+    """
+
+    key: bytes
+    numbers: torch.Tensor
+    length: int
+    padded: torch.Tensor
+    reference_energy: float
+
+
+@functools.cache
+def _compile_ahead(
+    length: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    n_threads: int,  # compiled in
+) -> Callable[..., Any] | None:
+    """Return the function of a bucket, or ``None`` and a warning if there can be none here."""
+    try:
+        return compile_ahead(length, dtype=dtype, device=device)
+    except MemoryError:
+        raise
+    except Exception as error:
+        if is_measuring():
+            raise
+        warnings.warn(
+            f"ivhl: molecules of up to {length} atoms run eagerly from now on, since they could not "
+            f"be compiled ahead of time ({n_threads} threads): {describe(error)}",
+            CompileFallbackWarning,
+            stacklevel=5,
+        )
+        return None
 
 
 @functools.cache
@@ -253,7 +354,9 @@ def _compile_dense(
     """Return name and function of a bucket: each has a recompile limit of its own."""
 
     def dense(*inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-        return batch_energies_forces_one_graph(*inputs)
+        if torch.compiler.is_dynamo_compiling():
+            return batch_energies_forces_one_graph(*inputs)
+        return batch_energies_forces(*inputs)  # where compiling failed: faster, when run eagerly
 
     dense.__qualname__ = f"dense[{length}, {_describe(mode, dtype, device)}]"
     function = get_compiled(dense, mode=mode, dynamic=False, fullgraph=True)
@@ -293,10 +396,28 @@ def _describe(mode: Mode | None, dtype: torch.dtype, device: torch.device) -> st
     return f"{str(dtype).removeprefix('torch.')}, {device}" + (f", {mode}" if mode else "")
 
 
-def _tensors(atoms: Atoms, positions: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    """Return numbers and positions about their mean: float32 has few digits far from the origin."""
-    numbers = torch.from_numpy(atoms.numbers.astype("int64"))
-    return numbers, torch.from_numpy(positions - positions.mean(axis=0))
+def _positions(positions: Any) -> torch.Tensor:  # noqa: ANN401  (an array of NumPy)
+    """Return positions about their mean: float32 has few digits far from the origin."""
+    return torch.from_numpy(positions - positions.mean(axis=0))
+
+
+def _are_equal(one: Any, other: Any) -> bool:  # noqa: ANN401  (arrays of NumPy)
+    return one.shape == other.shape and bool((one == other).all())
+
+
+def _check_positions(atoms: Atoms) -> None:
+    if len(atoms) == 0:
+        raise ValueError("atoms must hold at least one atom, got none")
+    # A sum is quick, and finite unless a number is not, or is beyond all measure
+    if math.isfinite(atoms.positions.sum()):
+        return
+    finite = torch.from_numpy(atoms.positions).isfinite().all(dim=1)
+    if not bool(finite.all()):
+        place = int(finite.logical_not().nonzero()[0, 0])
+        raise ValueError(
+            f"atoms[{place}] must have a finite position, got "
+            f"{atoms.positions[place].tolist()}: see the step that moved it"
+        )
 
 
 def _symbol(number: int) -> str:

@@ -8,9 +8,11 @@ moves the atoms.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.nn.functional import pad
 
 from ivhl.mlff.painn import MAX_ATOMIC_NUMBER, N_FEATURES, N_INTERACTIONS, N_RADIAL, Parameters
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REFERENCE_ENERGIES: Final = "reference_energies"
+
+_ALIGNED: Final = 16  # numbers; 64 bytes in float32, a line of the cache
 
 _F: Final = N_FEATURES
 _LAYER: Final[dict[str, tuple[int, ...]]] = {
@@ -102,6 +106,41 @@ def cast_parameters(
 
     cast_all: Parameters = cast(parameters, "")
     return cast_all
+
+
+def join_parameters(parameters: Parameters) -> torch.Tensor:
+    """Return all weights in one tensor: one input of compiled code instead of forty.
+
+    Args:
+        parameters: Weights, as ``painn.make_parameters`` makes them. Reference energies are left
+            out.
+
+    Returns:
+        One axis, in the dtype of the weights; each weight begins at a multiple of 64 bytes or more.
+    """
+    weights = [parameters[name] for name in _OUTSIDE]
+    weights += [layer[name] for layer in parameters["layers"] for name in _LAYER]
+    return torch.cat(
+        [pad(weight.reshape(-1), (0, -weight.numel() % _ALIGNED)) for weight in weights]
+    )
+
+
+def separate_parameters(joined: torch.Tensor) -> Parameters:
+    """Return the weights that ``join_parameters`` has joined, as views.
+
+    Args:
+        joined: From ``join_parameters``.
+    """
+    separate: Parameters = {"layers": [{} for _ in range(N_INTERACTIONS)]}
+    places = [(separate, name, shape) for name, shape in _OUTSIDE.items()]
+    for layer in separate["layers"]:
+        places += [(layer, name, shape) for name, shape in _LAYER.items()]
+    start = 0
+    for place, name, shape in places:
+        size = math.prod(shape)
+        place[name] = joined[start : start + size].view(shape)
+        start += size + -size % _ALIGNED
+    return separate
 
 
 def add_reference_energies(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from ivhl.compile import get_compiled
 from ivhl.measure.case import SEED
 from ivhl.mlff import painn, student_seed
+from ivhl.mlff.ahead import compile_ahead
 from ivhl.mlff.packed import pack_parameters, packed_energy_forces
-from ivhl.mlff.parameters import cast_parameters
+from ivhl.mlff.parameters import cast_parameters, join_parameters
 from ivhl.peers.potentials import Potential
 
 if TYPE_CHECKING:
@@ -18,15 +19,29 @@ if TYPE_CHECKING:
 
     from ase import Atoms
 
+    Ahead = Literal["aotinductor"]
 
-def make_painn(numbers: torch.Tensor, dtype: torch.dtype, *, compiled: bool = False) -> Potential:
-    """Return ``ivhl.mlff.energy_forces``, or its packed form, compiled for fixed shapes."""
+
+def make_painn(
+    numbers: torch.Tensor, dtype: torch.dtype, *, compiled: bool | Ahead = False
+) -> Potential:
+    """Return ``ivhl.mlff.energy_forces``, or its fastest form, compiled for fixed shapes."""
     parameters = _random(painn.make_parameters, dtype)
-    run: Callable[..., tuple[torch.Tensor, torch.Tensor]] = painn.energy_forces
     weights: Any = parameters
-    if compiled:
-        run = get_compiled(packed_energy_forces, dynamic=False, fullgraph=True)
+    run: Callable[..., tuple[torch.Tensor, torch.Tensor]] = painn.energy_forces
+    if compiled == "aotinductor":
+        weights = join_parameters(parameters)
+        ahead = compile_ahead(len(numbers), dtype=dtype)
+
+        def run(
+            joined: torch.Tensor, numbers: torch.Tensor, positions: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            energies, forces = ahead(joined, numbers[None], positions[None])
+            return energies[0], forces[0]
+
+    elif compiled:
         weights = pack_parameters(parameters)
+        run = get_compiled(packed_energy_forces, dynamic=False, fullgraph=True)
     return Potential(
         evaluate=lambda positions: run(weights, numbers, positions),
         n_weights=_count(parameters),
@@ -34,7 +49,7 @@ def make_painn(numbers: torch.Tensor, dtype: torch.dtype, *, compiled: bool = Fa
 
 
 def make_calculator(
-    numbers: torch.Tensor, dtype: torch.dtype, *, compiled: bool = False
+    numbers: torch.Tensor, dtype: torch.dtype, *, compiled: bool | Ahead = False
 ) -> Potential:
     """Return ``ivhl.mlff.PaiNNCalculator`` on atoms whose positions are set at each call."""
     from ase import Atoms  # noqa: PLC0415  (the others run where it is not installed)

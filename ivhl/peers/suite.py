@@ -252,15 +252,28 @@ MODELS: Final = (
             default_size="CH4",
         ),
         ours=Peer(
-            name="ivhl PaiNN, compiled",
+            name="ivhl PaiNN, ahead of time",
             make=f"{HERE}.our_potentials:make_painn",
-            arguments={"compiled": True},
-            note="packed_energy_forces, for fixed shapes",
+            arguments={"compiled": "aotinductor"},
+            note="compile_ahead: AOTInductor, weights as one input",
         ),
         peers=(
+            Peer(
+                name="ivhl PaiNN, compiled",
+                make=f"{HERE}.our_potentials:make_painn",
+                arguments={"compiled": True},
+                note="packed_energy_forces by torch.compile, for fixed shapes",
+            ),
             Peer(name="ivhl PaiNN, eager", make=f"{HERE}.our_potentials:make_painn"),
             Peer(
-                name="ivhl PaiNNCalculator",
+                name="ivhl PaiNNCalculator, ahead of time",
+                make=f"{HERE}.our_potentials:make_calculator",
+                arguments={"compiled": "aotinductor"},
+                packages=("ase",),
+                note=_THROUGH_ASE,
+            ),
+            Peer(
+                name="ivhl PaiNNCalculator, compiled",
                 make=f"{HERE}.our_potentials:make_calculator",
                 arguments={"compiled": True},
                 packages=("ase",),

@@ -22,7 +22,8 @@ from ase.calculators.calculator import PropertyNotImplementedError
 from ase.md.verlet import VelocityVerlet
 from ase.optimize import BFGS
 
-from ivhl.mlff import PaiNNCalculator, painn
+from ivhl.compile import CompileFallbackWarning, measuring
+from ivhl.mlff import PaiNNCalculator, calculator, painn
 from ivhl.mlff.calculator import COMPILES_EDGES
 
 if TYPE_CHECKING:
@@ -379,6 +380,55 @@ def test_a_molecule_that_changes_within_a_bucket_is_not_compiled_again() -> None
     other.calculate(make_molecule("CO2"))
     assert other.n_compiled_graphs == 1
     assert plain.n_compiled_graphs == 0
+
+
+def test_ahead_of_time_a_bucket_is_one_graph_for_all_molecules_and_weights() -> None:
+    plain = make_calculator()
+
+    def make(given: dict[str, Any]) -> PaiNNCalculator:
+        return PaiNNCalculator(given, compile="aotinductor", device="cpu")
+
+    first = make(weights())
+    assert first.n_compiled_graphs == 0
+    for atoms in (make_molecule("H2"), make_molecule("CO"), Atoms("H")):
+        atoms.calc = plain
+        energy, forces = energy_forces(atoms)
+        for one in (first, make(weights())):
+            atoms.calc = one
+            assert atoms.get_potential_energy() == pytest.approx(energy, abs=1e-5)
+            assert np.abs(atoms.get_forces() - forces).max() < 1e-5
+            assert one.n_compiled_graphs == 1
+    shifted = make({**weights(), "readout_b2": weights()["readout_b2"] + 1.0})
+    atoms = make_molecule("H2")
+    atoms.calc = plain
+    energy = atoms.get_potential_energy() + 2.0  # 1 eV for each atom
+    atoms.calc = shifted
+    assert atoms.get_potential_energy() == pytest.approx(energy, abs=1e-5)
+    assert shifted.todict()["compile"] == "aotinductor"
+
+
+def test_what_cannot_be_compiled_ahead_runs_eagerly_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise NotImplementedError("no such thing here")
+
+    monkeypatch.setattr(calculator, "compile_ahead", refuse)
+    calculator._compile_ahead.cache_clear()
+    atoms = make_molecule("H2O")
+    atoms.calc = make_calculator()
+    energy = atoms.get_potential_energy()
+    atoms.calc = make_calculator(compile="aotinductor")
+    with measuring(), pytest.raises(NotImplementedError, match="no such thing here"):
+        atoms.get_potential_energy()
+    with pytest.warns(CompileFallbackWarning, match="4 atoms run eagerly.*no such thing here"):
+        assert atoms.get_potential_energy() == pytest.approx(energy, abs=TOLERANCE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileFallbackWarning)
+        atoms.rattle(0.01)
+        atoms.get_forces()
+    assert atoms.calc.n_compiled_graphs == 0
+    calculator._compile_ahead.cache_clear()
 
 
 @pytest.mark.skipif(not COMPILES_EDGES, reason="edges are compiled from PyTorch 2.15 on")

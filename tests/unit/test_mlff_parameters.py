@@ -14,7 +14,9 @@ from ivhl.mlff.parameters import (
     add_reference_energies,
     cast_parameters,
     check_parameters,
+    join_parameters,
     list_known_elements,
+    separate_parameters,
 )
 
 if TYPE_CHECKING:
@@ -133,3 +135,21 @@ def test_known_elements_are_those_with_a_reference_energy() -> None:
     assert list_known_elements(weights) == [1, 6]
     del weights["reference_energies"]
     assert list_known_elements(weights) == list(range(1, 101))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_joined_weights_are_the_same_weights(dtype: torch.dtype) -> None:
+    weights = cast_parameters(make_weights(), dtype=dtype, device="cpu")
+    joined = join_parameters(weights)
+    assert joined.ndim == 1
+    assert joined.dtype == dtype
+    separate = separate_parameters(joined)
+    del weights["reference_energies"]
+    check_parameters(separate)  # every field is there, in its shape
+    for name, tensor in weights.items():
+        if name != "layers":
+            assert torch.equal(separate[name], tensor)
+    for layer, one in zip(weights["layers"], separate["layers"], strict=True):
+        assert layer.keys() == one.keys()
+        assert all(torch.equal(one[name], layer[name]) for name in layer)
+        assert all(one[name].storage_offset() % 16 == 0 for name in layer)

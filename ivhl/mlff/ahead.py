@@ -1,0 +1,142 @@
+"""The dense form compiled ahead of time by AOTInductor: a call goes straight into compiled code.
+
+There is no Dynamo on the way: no guards to check at each call, and nothing that refuses a Python, so
+that it works with PyTorch 2.5.1 on Python 3.13. Weights are an input, joined into one tensor, so
+what was compiled serves all weights; it is kept on disk, and later processes only load it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import os
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from ivhl.compile import CACHE_VARIABLE, choose_cache_folder, environment_key
+from ivhl.device import compute_capability
+from ivhl.mlff import batch, painn, parameters
+from ivhl.mlff.batch import batch_energies_forces
+from ivhl.mlff.parameters import join_parameters, separate_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Run = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
+_compiling = threading.Lock()
+
+
+def compile_ahead(
+    n_atoms: int, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> Run:
+    """Return energy and forces of one molecule as code that was compiled ahead of time.
+
+    The first call for a length compiles, which takes a minute or so; what comes out is kept in
+    Inductor's cache folder, and found again by later calls and processes of the same PyTorch,
+    Python, processor and number of threads.
+
+    Args:
+        n_atoms: Length for which it is compiled; shorter molecules are padded with atoms of
+            number 0.
+        dtype: Of weights and positions, real floating point.
+        device: Of all inputs.
+
+    Returns:
+        A function of weights as ``parameters.join_parameters`` joins them, atomic numbers, shape
+        ``[1, n_atoms]``, int64, and positions in Å, shape ``[1, n_atoms, 3]``. It returns an energy
+        in eV, shape ``[1]``, and forces in eV/Å, shape ``[1, n_atoms, 3]``, as
+        ``batch.batch_energies_forces``. It checks neither shapes nor dtypes.
+
+    Raises:
+        ValueError: If ``n_atoms`` is less than 1 or ``dtype`` is not real floating point.
+        NotImplementedError: If this PyTorch cannot load what AOTInductor makes (before 2.5).
+        Exception: What the compiler raises.
+    """
+    if n_atoms < 1:
+        raise ValueError(f"n_atoms must be at least 1, got {n_atoms}")
+    if not dtype.is_floating_point:
+        raise ValueError(f"dtype must be real floating point, got {dtype}")
+    with _compiling:
+        return _compile(n_atoms, dtype, torch.device(device), torch.get_num_threads())
+
+
+@functools.cache
+def _compile(n_atoms: int, dtype: torch.dtype, device: torch.device, n_threads: int) -> Run:
+    path = _place(n_atoms, dtype, device, n_threads)
+    if path.is_file():
+        # What cannot be loaded, a file cut short say, is made anew
+        with contextlib.suppress(Exception):
+            return _load(path, device)
+    _export(path, n_atoms, dtype, device)
+    return _load(path, device)
+
+
+def _place(n_atoms: int, dtype: torch.dtype, device: torch.device, n_threads: int) -> Path:
+    """Return where this is kept: the name has all that the code depends on."""
+    choose_cache_folder()
+    sources = "".join(inspect.getsource(module) for module in (painn, batch, parameters))
+    capability = compute_capability(device)
+    parts = (environment_key(), n_threads, n_atoms, dtype, device, capability, sources)
+    digest = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
+    suffix = "pt2" if _has_packages() else "so"
+    return Path(os.environ[CACHE_VARIABLE], "ahead", f"painn-{n_atoms}-{digest}.{suffix}")
+
+
+def _export(path: Path, n_atoms: int, dtype: torch.dtype, device: torch.device) -> None:
+    import torch._inductor as inductor  # noqa: PLC0415  (seconds, and only to compile)
+
+    if not (_has_packages() or hasattr(torch._export, "aot_load")):  # noqa: SLF001
+        raise NotImplementedError(
+            f"PyTorch {torch.__version__} cannot load from Python what AOTInductor makes"
+        )
+    weights = join_parameters(painn.make_parameters(torch.Generator().manual_seed(0)))
+    inputs = (
+        weights.to(dtype=dtype, device=device),
+        torch.ones(1, n_atoms, dtype=torch.int64, device=device),
+        torch.randn(1, n_atoms, 3, generator=torch.Generator().manual_seed(0)).to(device, dtype),
+    )
+
+    # torch.export does not follow torch.autograd.grad, so what autograd does is recorded first
+    def evaluate(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return batch_energies_forces(separate_parameters(given[0]), *given[1:])
+
+    recorded = make_fx(evaluate)(*inputs)
+    with torch.no_grad():
+        program = torch.export.export(recorded.eval(), inputs, strict=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = str(Path(folder, path.name))
+        if _has_packages():
+            inductor.aoti_compile_and_package(program, package_path=made)
+        else:
+            made = inductor.aot_compile(program.module(), inputs)
+        Path(made).replace(path)  # at once: another process may be looking for it
+
+
+def _load(path: Path, device: torch.device) -> Run:
+    if not _has_packages():
+        return torch._export.aot_load(str(path), device.type)  # type: ignore[no-any-return]  # noqa: SLF001
+    import torch._inductor as inductor  # noqa: PLC0415  (seconds)
+
+    package = inductor.aoti_load_package(str(path))
+    # package() itself reads how its inputs are nested, from JSON, at each call; ours are not
+    run = package.loader.run
+
+    def call(*inputs: torch.Tensor) -> Any:  # noqa: ANN401  (a list of two tensors)
+        return run(list(inputs))
+
+    return call
+
+
+def _has_packages() -> bool:
+    import torch._inductor as inductor  # noqa: PLC0415  (seconds)
+
+    return hasattr(inductor, "aoti_load_package")
