@@ -7,18 +7,17 @@ what was compiled serves all weights; it is kept on disk, and later processes on
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import inspect
 import os
+import shutil
 import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from ivhl.compile import CACHE_VARIABLE, choose_cache_folder, environment_key
 from ivhl.device import compute_capability
@@ -57,7 +56,7 @@ def compile_ahead(
 
     Raises:
         ValueError: If ``n_atoms`` is less than 1 or ``dtype`` is not real floating point.
-        NotImplementedError: If this PyTorch cannot load what AOTInductor makes (before 2.5).
+        NotImplementedError: If this PyTorch cannot load from Python what AOTInductor makes.
         Exception: What the compiler raises.
     """
     if n_atoms < 1:
@@ -70,28 +69,39 @@ def compile_ahead(
 
 @functools.cache
 def _compile(n_atoms: int, dtype: torch.dtype, device: torch.device, n_threads: int) -> Run:
-    path = _place(n_atoms, dtype, device, n_threads)
-    if path.is_file():
-        # What cannot be loaded, a file cut short say, is made anew
-        with contextlib.suppress(Exception):
-            return _load(path, device)
-    _export(path, n_atoms, dtype, device)
+    choose_cache_folder()
+    folder = Path(os.environ[CACHE_VARIABLE], "ahead")
+    key = _key(n_atoms, dtype, device, n_threads)
+    path = _find(folder, key) or _export(folder, key, n_atoms, dtype, device)
     return _load(path, device)
 
 
-def _place(n_atoms: int, dtype: torch.dtype, device: torch.device, n_threads: int) -> Path:
-    """Return where this is kept: the name has all that the code depends on."""
-    choose_cache_folder()
+def _key(n_atoms: int, dtype: torch.dtype, device: torch.device, n_threads: int) -> str:
+    """Return a name of all that the code depends on."""
     sources = "".join(inspect.getsource(module) for module in (painn, batch, parameters))
     capability = compute_capability(device)
     parts = (environment_key(), n_threads, n_atoms, dtype, device, capability, sources)
-    digest = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
-    suffix = "pt2" if _has_packages() else "so"
-    return Path(os.environ[CACHE_VARIABLE], "ahead", f"painn-{n_atoms}-{digest}.{suffix}")
+    return f"painn-{n_atoms}-{_digest(repr(parts).encode())}"
 
 
-def _export(path: Path, n_atoms: int, dtype: torch.dtype, device: torch.device) -> None:
+def _find(folder: Path, key: str) -> Path | None:
+    """Return the file of this name that is whole: loading half a library ends the process."""
+    for path in sorted(folder.glob(f"{key}-*")):
+        if path.stem == f"{key}-{_digest(path.read_bytes())}":
+            return path
+    return None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _export(
+    folder: Path, key: str, n_atoms: int, dtype: torch.dtype, device: torch.device
+) -> Path:
+    """Compile, and return the file, whose name has its own digest behind the key."""
     import torch._inductor as inductor  # noqa: PLC0415  (seconds, and only to compile)
+    from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415
 
     if not (_has_packages() or hasattr(torch._export, "aot_load")):  # noqa: SLF001
         raise NotImplementedError(
@@ -111,14 +121,16 @@ def _export(path: Path, n_atoms: int, dtype: torch.dtype, device: torch.device) 
     recorded = make_fx(evaluate)(*inputs)
     with torch.no_grad():
         program = torch.export.export(recorded.eval(), inputs, strict=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = str(Path(folder, path.name))
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as within:
         if _has_packages():
-            inductor.aoti_compile_and_package(program, package_path=made)
+            made = Path(within, "model.pt2")
+            inductor.aoti_compile_and_package(program, package_path=str(made))
         else:
-            made = inductor.aot_compile(program.module(), inputs)
-        Path(made).replace(path)  # at once: another process may be looking for it
+            made = Path(inductor.aot_compile(program.module(), inputs))
+        path = folder / f"{key}-{_digest(made.read_bytes())}{made.suffix}"
+        shutil.move(made, path)
+    return path
 
 
 def _load(path: Path, device: torch.device) -> Run:
