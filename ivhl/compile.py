@@ -462,6 +462,7 @@ class _Function(Generic[P, R]):
 
 _functions: weakref.WeakValueDictionary[int, _Function[..., Any]] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
+_forgetting: list[Callable[[], object]] = []
 
 
 def _with_sign(one: object) -> object:
@@ -782,6 +783,11 @@ def environment_key() -> str:
     return f"torch{torch.__version__}-{sys.implementation.cache_tag}-{digest}"
 
 
+def when_cleared(forget: Callable[[], object]) -> None:
+    """Have ``clear_compile_cache`` call a function: for what keeps compiled code by itself."""
+    _forgetting.append(forget)
+
+
 def clear_compile_cache(*, disk: bool = False) -> None:
     """Forget everything compiled in this process, and all fallbacks and reports.
 
@@ -796,6 +802,8 @@ def clear_compile_cache(*, disk: bool = False) -> None:
         torch._dynamo.reset()  # noqa: SLF001  (torch.compiler.reset refuses where Dynamo does)
     for function in list(_functions.values()):
         function.forget()
+    for forget in _forgetting:
+        forget()
     with _lock:
         _process.refusal = ""
     if disk:

@@ -12,14 +12,15 @@ import hashlib
 import inspect
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from ivhl.compile import CACHE_VARIABLE, choose_cache_folder, environment_key
+from ivhl.compile import CACHE_VARIABLE, choose_cache_folder, environment_key, when_cleared
 from ivhl.device import compute_capability
 from ivhl.mlff import batch, painn, parameters
 from ivhl.mlff.batch import batch_energies_forces
@@ -52,7 +53,8 @@ def compile_ahead(
         A function of weights as ``parameters.join_parameters`` joins them, atomic numbers, shape
         ``[1, n_atoms]``, int64, and positions in Å, shape ``[1, n_atoms, 3]``. It returns an energy
         in eV, shape ``[1]``, and forces in eV/Å, shape ``[1, n_atoms, 3]``, as
-        ``batch.batch_energies_forces``. It checks neither shapes nor dtypes.
+        ``batch.batch_energies_forces``, without a gradient. It raises a ``ValueError`` for a shape,
+        a dtype or a device for which it was not compiled.
 
     Raises:
         ValueError: If ``n_atoms`` is less than 1 or ``dtype`` is not real floating point.
@@ -69,16 +71,54 @@ def compile_ahead(
 
 @functools.cache
 def _compile(n_atoms: int, dtype: torch.dtype, device: torch.device, n_threads: int) -> Run:
-    choose_cache_folder()
-    folder = Path(os.environ[CACHE_VARIABLE], "ahead")
-    key = _key(n_atoms, dtype, device, n_threads)
-    path = _find(folder, key) or _export(folder, key, n_atoms, dtype, device)
-    return _load(path, device)
+    with (
+        # What holds around the first call must not be in code that all later ones find
+        torch.inference_mode(mode=False),
+        torch.autocast(device.type, enabled=False),
+        torch.device("cpu"),
+        torch.no_grad(),
+    ):
+        choose_cache_folder()
+        folder = Path(os.environ[CACHE_VARIABLE], "ahead")
+        key = _key(n_atoms, dtype, device, n_threads)
+        inputs = _make_inputs(n_atoms, dtype, device)
+        run = _load(_find(folder, key) or _export(folder, key, inputs), device)
+    expected = [_describe(x) for x in inputs]
+
+    def call(
+        weights: torch.Tensor, numbers: torch.Tensor, positions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        given = (weights, numbers, positions)
+        # Compiled code would read whatever is in memory
+        if [_describe(x) for x in given] != expected:
+            _refuse(given, expected)
+        energies, forces = run([x.contiguous() for x in given])
+        return energies, forces
+
+    return call
+
+
+when_cleared(_compile.cache_clear)
+
+
+def _describe(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.device
+
+
+def _refuse(given: tuple[torch.Tensor, ...], expected: list[tuple[Any, ...]]) -> NoReturn:
+    names = ("weights", "atomic_numbers", "positions")
+    which = [_describe(x) != right for x, right in zip(given, expected, strict=True)].index(True)
+    x, (shape, dtype, device) = given[which], expected[which]
+    raise ValueError(
+        f"{names[which]} must have shape {list(shape)} and be {dtype} on {device}, for which this "
+        f"was compiled; got {list(x.shape)} of {x.dtype} on {x.device}"
+    )
 
 
 def _key(n_atoms: int, dtype: torch.dtype, device: torch.device, n_threads: int) -> str:
     """Return a name of all that the code depends on."""
-    sources = "".join(inspect.getsource(module) for module in (painn, batch, parameters))
+    modules = (sys.modules[__name__], painn, batch, parameters)
+    sources = [inspect.getsource(module) for module in modules]
     capability = compute_capability(device)
     parts = (environment_key(), n_threads, n_atoms, dtype, device, capability, sources)
     return f"painn-{n_atoms}-{_digest(repr(parts).encode())}"
@@ -96,9 +136,17 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _export(
-    folder: Path, key: str, n_atoms: int, dtype: torch.dtype, device: torch.device
-) -> Path:
+def _make_inputs(
+    n_atoms: int, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    weights = join_parameters(painn.make_parameters(generator))
+    numbers = torch.ones(1, n_atoms, dtype=torch.int64)
+    positions = torch.randn(1, n_atoms, 3, generator=generator)
+    return weights.to(device, dtype), numbers.to(device), positions.to(device, dtype)
+
+
+def _export(folder: Path, key: str, inputs: tuple[torch.Tensor, ...]) -> Path:
     """Compile, and return the file, whose name has its own digest behind the key."""
     import torch._inductor as inductor  # noqa: PLC0415  (seconds, and only to compile)
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415
@@ -107,20 +155,12 @@ def _export(
         raise NotImplementedError(
             f"PyTorch {torch.__version__} cannot load from Python what AOTInductor makes"
         )
-    weights = join_parameters(painn.make_parameters(torch.Generator().manual_seed(0)))
-    inputs = (
-        weights.to(dtype=dtype, device=device),
-        torch.ones(1, n_atoms, dtype=torch.int64, device=device),
-        torch.randn(1, n_atoms, 3, generator=torch.Generator().manual_seed(0)).to(device, dtype),
-    )
 
     # torch.export does not follow torch.autograd.grad, so what autograd does is recorded first
     def evaluate(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return batch_energies_forces(separate_parameters(given[0]), *given[1:])
 
-    recorded = make_fx(evaluate)(*inputs)
-    with torch.no_grad():
-        program = torch.export.export(recorded.eval(), inputs, strict=False)
+    program = torch.export.export(make_fx(evaluate)(*inputs).eval(), inputs, strict=False)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as within:
         if _has_packages():
@@ -133,19 +173,14 @@ def _export(
     return path
 
 
-def _load(path: Path, device: torch.device) -> Run:
+def _load(path: Path, device: torch.device) -> Callable[[list[torch.Tensor]], Any]:
     if not _has_packages():
-        return torch._export.aot_load(str(path), device.type)  # type: ignore[no-any-return]  # noqa: SLF001
+        loaded = torch._export.aot_load(str(path), device.type)  # noqa: SLF001
+        return lambda inputs: loaded(*inputs)
     import torch._inductor as inductor  # noqa: PLC0415  (seconds)
 
-    package = inductor.aoti_load_package(str(path))
-    # package() itself reads how its inputs are nested, from JSON, at each call; ours are not
-    run = package.loader.run
-
-    def call(*inputs: torch.Tensor) -> Any:  # noqa: ANN401  (a list of two tensors)
-        return run(list(inputs))
-
-    return call
+    # The package itself reads how its inputs are nested, from JSON, at each call; ours are not
+    return inductor.aoti_load_package(str(path)).loader.run  # type: ignore[no-any-return]
 
 
 def _has_packages() -> bool:

@@ -22,8 +22,10 @@ from ivhl.compile import (
     CompileFallbackWarning,
     compile_report,
     describe,
+    get_compile_mode,
     get_compiled,
     is_measuring,
+    when_cleared,
 )
 from ivhl.device import get_device
 from ivhl.mlff.ahead import compile_ahead
@@ -207,7 +209,7 @@ class PaiNNCalculator(Calculator):
         positions = _positions(atoms.positions)
         _check_distances(positions)
         run, weights = self._dense_function(molecule.length)
-        padded = torch.zeros(1, molecule.length, 3, dtype=self.dtype)
+        padded = torch.zeros(1, molecule.length, 3, dtype=self.dtype, device="cpu")
         padded[0, : len(atoms)] = positions
         energies, forces = run(weights, molecule.padded, padded.to(self.device))
         return self._as_results(molecule, energies[0], forces[0, : len(atoms)])
@@ -215,7 +217,7 @@ class PaiNNCalculator(Calculator):
     def _dense_function(self, length: int) -> tuple[Callable[..., Any], Any]:
         """Return what computes a molecule of this length, and the weights in the form it takes."""
         if self._joined is not None:
-            ahead = _compile_ahead(length, self.dtype, self.device, torch.get_num_threads())
+            ahead = _compile_ahead(length, self.dtype, self.device)
             if ahead is not None:
                 self._ahead.add(length)
                 return ahead, self._joined
@@ -241,7 +243,8 @@ class PaiNNCalculator(Calculator):
         energies, forces, virials = run(self._network, *inputs)
         results = self._as_results(molecule, energies[0], forces)
         if atoms.pbc.any() and atoms.cell.rank == 3:  # noqa: PLR2004  (it has a volume)
-            stress = stress_of(virials[0].double().cpu(), torch.tensor(atoms.get_volume()))
+            volume = torch.tensor(atoms.get_volume(), device="cpu")
+            stress = stress_of(virials[0].double().cpu(), volume)
             results["stress"] = stress.numpy()
         return results
 
@@ -275,16 +278,17 @@ class PaiNNCalculator(Calculator):
     def _molecule_of(self, atoms: Atoms) -> _Molecule:
         """Return what is the same at each step: computed when the elements change."""
         _check_positions(atoms)
-        key = atoms.numbers.tobytes()
+        array = atoms.numbers.astype("int64")
+        key = array.tobytes()
         if self._molecule is None or self._molecule.key != key:
             self._check_elements(atoms)
-            numbers = torch.from_numpy(atoms.numbers.astype("int64"))
+            numbers = torch.from_numpy(array)
             length = len(atoms)
             if self.compile and length <= BUCKETS[-1]:
                 length = bucket_of(length)
-            padded = torch.zeros(1, length, dtype=torch.int64)
+            padded = torch.zeros(1, length, dtype=torch.int64, device="cpu")
             padded[0, : len(atoms)] = numbers
-            zero = torch.zeros((), dtype=torch.float64)
+            zero = torch.zeros((), dtype=torch.float64, device="cpu")
             self._molecule = _Molecule(
                 key=key,
                 numbers=numbers,
@@ -323,14 +327,20 @@ class _Molecule:
     reference_energy: float
 
 
-@functools.cache
+# Buckets that could not be compiled ahead of time: it is tried, and said, once
+_failed: set[tuple[object, ...]] = set()
+when_cleared(_failed.clear)
+
+
 def _compile_ahead(
-    length: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    n_threads: int,  # compiled in
+    length: int, dtype: torch.dtype, device: torch.device
 ) -> Callable[..., Any] | None:
-    """Return the function of a bucket, or ``None`` and a warning if there can be none here."""
+    """Return the function of a bucket, or ``None`` if there can be none here, and a warning."""
+    if get_compile_mode(device) is None:
+        return None  # everything is to run eagerly
+    key = (length, dtype, device, torch.get_num_threads())
+    if key in _failed and not is_measuring():
+        return None
     try:
         return compile_ahead(length, dtype=dtype, device=device)
     except MemoryError:
@@ -338,9 +348,10 @@ def _compile_ahead(
     except Exception as error:
         if is_measuring():
             raise
+        _failed.add(key)
         warnings.warn(
             f"ivhl: molecules of up to {length} atoms run eagerly from now on, since they could not "
-            f"be compiled ahead of time ({n_threads} threads): {describe(error)}",
+            f"be compiled ahead of time: {describe(error)}",
             CompileFallbackWarning,
             stacklevel=5,
         )

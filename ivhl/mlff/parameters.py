@@ -86,7 +86,7 @@ def check_parameters(parameters: object) -> None:
 def cast_parameters(
     parameters: Parameters, *, dtype: torch.dtype, device: torch.device | str
 ) -> Parameters:
-    """Return weights in another precision or on another device, without gradient.
+    """Return a copy of weights in another precision or on another device, without gradient.
 
     Reference energies stay float64, as energies of molecules do.
 
@@ -102,7 +102,7 @@ def cast_parameters(
         if isinstance(node, list):
             return [cast(child, name) for child in node]
         kept = torch.float64 if name == REFERENCE_ENERGIES else dtype
-        return node.detach().to(device=device, dtype=kept)
+        return node.detach().to(device=device, dtype=kept, copy=True)
 
     cast_all: Parameters = cast(parameters, "")
     return cast_all

@@ -11,7 +11,7 @@ from ivhl.compile import CACHE_VARIABLE
 from ivhl.mlff import ahead
 from ivhl.mlff.batch import batch_energies_forces
 from ivhl.mlff.painn import make_parameters
-from ivhl.mlff.parameters import join_parameters
+from ivhl.mlff.parameters import join_parameters, separate_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,21 +37,50 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ahead._compile.cache_clear()
 
 
-def check(run: ahead.Run) -> None:
-    for seed, numbers in enumerate((WATER, AMMONIUM, WATER)):
-        weights = make_parameters(torch.Generator().manual_seed(seed))
-        random = torch.Generator().manual_seed(seed)
-        positions = torch.randn(1, LENGTH, 3, dtype=torch.float64, generator=random)
-        energy, forces = run(join_parameters(weights), numbers, positions)
-        expected = batch_energies_forces(weights, numbers, positions)
-        assert energy.shape == (1,)
-        assert abs(float(energy - expected[0])) <= 1e-12 * max(1.0, abs(float(expected[0])))
-        error = (forces - expected[1]).abs().max()
-        assert float(error) <= 1e-12 * float(expected[1].abs().max())
+def make_inputs(seed: int, numbers: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    random = torch.Generator().manual_seed(seed)
+    weights = make_parameters(random)
+    positions = torch.randn(1, LENGTH, 3, dtype=torch.float64, generator=random)
+    return join_parameters(weights).float(), numbers, positions.float()
+
+
+def check(run: ahead.Run, inputs: tuple[torch.Tensor, ...]) -> None:
+    weights, numbers, positions = inputs
+    energy, forces = run(weights, numbers, positions)
+    exact = separate_parameters(weights.double())
+    expected = batch_energies_forces(exact, numbers, positions.double())
+    assert energy.shape == (1,)
+    assert abs(float(energy - expected[0])) <= 1e-5 * max(1.0, abs(float(expected[0])))
+    error = (forces - expected[1]).abs().max()
+    assert float(error) <= 2e-5 * float(expected[1].abs().max())
 
 
 def test_it_is_the_model_and_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(ahead.compile_ahead(LENGTH, dtype=torch.float64))
+    cases = [make_inputs(seed, n) for seed, n in enumerate((WATER, AMMONIUM, WATER))]
+    # What holds around the call that compiles stays out of what is compiled
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        torch.inference_mode(),
+        torch.device("meta"),
+    ):
+        run = ahead.compile_ahead(LENGTH, device="cpu")
+    for inputs in cases:
+        check(run, inputs)
+    # Views whose numbers are not side by side
+    weights, numbers, positions = cases[0]
+    strided = numbers.repeat_interleave(2, dim=1)[:, ::2]
+    turned = positions.transpose(1, 2).contiguous().transpose(1, 2)
+    assert not strided.is_contiguous()
+    assert not turned.is_contiguous()
+    check(run, (weights, strided, turned))
+    for wrong, message in (
+        ((weights.double(), numbers, positions), r"weights must .*float32 on cpu, .*float64"),
+        ((weights, numbers.int(), positions), r"atomic_numbers must .*int64 on cpu, .*int32"),
+        ((weights, numbers, positions[0]), r"positions must have shape \[1, 4, 3\].*\[4, 3\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(*wrong)
+
     (made,) = (folder / "ahead").iterdir()
     whole = made.read_bytes()
     exports = []
@@ -64,13 +93,13 @@ def test_it_is_the_model_and_is_found_again(folder: Path, monkeypatch: pytest.Mo
     # Another process: nothing in memory, and no compiler called
     monkeypatch.setattr(ahead, "_export", export)
     ahead._compile.cache_clear()
-    check(ahead.compile_ahead(LENGTH, dtype=torch.float64))
+    check(ahead.compile_ahead(LENGTH), cases[0])
     assert exports == []
     # A file that was cut short is not loaded, which would end the process, but made anew
     made.unlink()  # not written over: this process has it loaded
     made.write_bytes(whole[:-1])
     ahead._compile.cache_clear()
-    check(ahead.compile_ahead(LENGTH, dtype=torch.float64))
+    check(ahead.compile_ahead(LENGTH), cases[0])
     assert exports == [made.name]
 
 

@@ -22,7 +22,12 @@ from ase.calculators.calculator import PropertyNotImplementedError
 from ase.md.verlet import VelocityVerlet
 from ase.optimize import BFGS
 
-from ivhl.compile import CompileFallbackWarning, measuring
+from ivhl.compile import (
+    CompileFallbackWarning,
+    clear_compile_cache,
+    compile_mode,
+    measuring,
+)
 from ivhl.mlff import PaiNNCalculator, calculator, painn
 from ivhl.mlff.calculator import COMPILES_EDGES
 
@@ -414,7 +419,7 @@ def test_what_cannot_be_compiled_ahead_runs_eagerly_and_says_so_once(
         raise NotImplementedError("no such thing here")
 
     monkeypatch.setattr(calculator, "compile_ahead", refuse)
-    calculator._compile_ahead.cache_clear()
+    clear_compile_cache()
     atoms = make_molecule("H2O")
     atoms.calc = make_calculator()
     energy = atoms.get_potential_energy()
@@ -428,7 +433,45 @@ def test_what_cannot_be_compiled_ahead_runs_eagerly_and_says_so_once(
         atoms.rattle(0.01)
         atoms.get_forces()
     assert atoms.calc.n_compiled_graphs == 0
-    calculator._compile_ahead.cache_clear()
+    atoms.rattle(0.01)
+    with measuring(), pytest.raises(NotImplementedError, match="no such thing here"):
+        atoms.get_potential_energy()
+    clear_compile_cache()  # forgets that it failed
+    with pytest.warns(CompileFallbackWarning, match="no such thing here"):
+        atoms.get_potential_energy()
+    clear_compile_cache()
+
+
+def test_where_all_is_to_run_eagerly_nothing_is_compiled_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calculator, "compile_ahead", pytest.fail)
+    atoms = make_molecule("H2")
+    atoms.calc = make_calculator()
+    energy = atoms.get_potential_energy()
+    atoms.calc = make_calculator(compile="aotinductor")
+    with compile_mode(None):
+        assert atoms.get_potential_energy() == pytest.approx(energy, abs=TOLERANCE)
+
+
+@systems
+def test_another_default_device_changes_nothing(make: Callable[[], Atoms]) -> None:
+    atoms = make()
+    atoms.calc = make_calculator()
+    energy = atoms.get_potential_energy()
+    with torch.device("meta"):
+        atoms.calc = make_calculator()
+        assert atoms.get_potential_energy() == pytest.approx(energy, abs=TOLERANCE)
+
+
+def test_weights_that_change_afterwards_change_nothing() -> None:
+    given = {**weights(), "readout_b2": weights()["readout_b2"].clone()}
+    atoms = make_molecule("H2")
+    atoms.calc = PaiNNCalculator(given, device="cpu", dtype=torch.float64)
+    energy = atoms.get_potential_energy()
+    given["readout_b2"] += 1.0
+    atoms.rattle(1e-9)
+    assert atoms.get_potential_energy() == pytest.approx(energy, abs=1e-6)
 
 
 @pytest.mark.skipif(not COMPILES_EDGES, reason="edges are compiled from PyTorch 2.15 on")
