@@ -165,14 +165,14 @@ def compat_rows(
 
     On each machine and device that ran anything, every cell is asked for every case that was run
     there in some cell, and for the ``cases`` that apply to the device. But a workload that only
-    other machines ran is not asked for, nor one of the other releases that only others ran: several
-    machines share results, and few of them run everything. A cell that has records but is no
-    longer in the matrix stays.
+    other machines ran is not asked for: several machines share results, and few of them run
+    everything. Nor is one of the other releases, except for what was run with it there, the
+    workload at that size. A cell that has records but is no longer in the matrix stays.
 
     Args:
         records: Records of any commits.
         cells: Cells of the matrix.
-        releases: PyTorch releases for which every machine is asked; ``None`` means all.
+        releases: PyTorch releases for which everything is asked; ``None`` means all.
         unavailable: Cell id to why there is nothing to install; a record counts for more.
         cases: Cases that should have been run.
         workloads: What the project asks now; ``retired`` records of it have no row.
@@ -199,16 +199,17 @@ def compat_rows(
             (machine, device, case.workload.name) in ran or case.workload.name not in ran_anywhere
         )
     }
-    tried = {(r.machine.name, device_type(r), r.cell.torch) for r in newest}
+    tried = {(r.machine.name, device_type(r), r.workload, r.size, r.cell.torch) for r in newest}
     locked = {cell.id for cell in cells} | {r.cell.id for r in newest if not is_existing(r)}
     found_in = {(r.machine.name, device_type(r), r.cell.id) for r in newest}
     rows = []
     for series in wanted:
         for cell_id, (python, torch) in names.items():
-            here = (series.machine, series.device, torch)
-            if releases is not None and torch not in releases and here not in tried:
+            here = (series.machine, series.device)
+            what = (*here, series.workload, series.size, torch)
+            if releases is not None and torch not in releases and what not in tried:
                 continue
-            if cell_id not in locked and (*here[:2], cell_id) not in found_in:
+            if cell_id not in locked and (*here, cell_id) not in found_in:
                 continue
             known = found.get((cell_id, series))
             rows.append(

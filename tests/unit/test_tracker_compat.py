@@ -151,8 +151,22 @@ def test_a_machine_is_not_asked_for_what_only_another_one_ran() -> None:
         ("first", "ops.nobody", "2.6.0", "not_run"),
         ("second", "ops.mine", "2.4.1", "works"),
         ("second", "ops.mine", "2.6.0", "works"),
-        ("second", "ops.nobody", "2.4.1", "not_run"),
         ("second", "ops.nobody", "2.6.0", "not_run"),
+    }
+
+
+def test_a_release_of_the_other_tier_is_asked_only_for_what_was_run_with_it() -> None:
+    records = [
+        make_record(size=size, variant=variant)
+        for size in ("small", "large")
+        for variant in ("naive-compiled", "one-graph")
+    ]
+    records.append(make_record(size="small", torch="2.4.1"))
+    cells = [FakeCell("3.12", "2.4.1"), FakeCell("3.12", "2.6.0")]
+    rows = compat_rows(records, cells=cells, releases=["2.6.0"])
+    assert {(r.size, r.variant, r.status) for r in rows if r.torch == "2.4.1"} == {
+        ("small", "naive-compiled", "works"),
+        ("small", "one-graph", "not_run"),
     }
 
 
