@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -16,13 +17,14 @@ from ivhl.image.engine import Client, EngineError, told_plainly
 from ivhl.image.recipe import BASE_LABEL, COMMIT_LABEL, LABEL, write_context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from ivhl.image.recipe import Recipe, Sources
 
 # Stages of the Dockerfile.
 _INSTALLED, _WITHOUT_SETTINGS = "install", "without-settings"
 _SAID = 15
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class BuildError(EngineError):
@@ -197,15 +199,32 @@ def _build_classic(
                 decode=True,
                 timeout=None,  # it is silent while it installs
             )
-            for line in lines:
-                hear(str(line.get("stream") or line.get("status") or "").strip())
-                if "error" in line:
-                    hear(str(line["error"]))
-                    return False
-        return True
+            failures: list[str] = []
+            for line in _whole_lines(_pieces(lines, failures)):
+                hear(line.strip())
+        return not failures
     finally:
         # The builder keeps the stage as its cache, and the settings with it.
         client.images.prune(filters={"dangling": True, "label": f"{LABEL}build={build}"})
+
+
+def _pieces(said: Iterable[dict[str, Any]], failures: list[str]) -> Iterator[str]:
+    """Yield what a build prints, up to its failure, which is taken note of."""
+    for one in said:
+        yield str(one["stream"]) if "stream" in one else f"{one.get('status', '')}\n"
+        if "error" in one:
+            failures.append(str(one["error"]))
+            yield f"\n{failures[-1]}\n"
+            return
+
+
+def _whole_lines(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield lines of what comes in pieces that end anywhere, those of stderr each in red."""
+    rest = ""
+    for piece in pieces:
+        *lines, rest = (rest + _COLOUR.sub("", piece)).split("\n")
+        yield from lines
+    yield rest
 
 
 def _build_with_buildkit(

@@ -23,7 +23,7 @@ from ivhl.cli import app
 from ivhl.errors import SpecError
 from ivhl.image import inside
 from ivhl.image.agreement import judge_agreement
-from ivhl.image.build import _failed, has_buildkit, list_images
+from ivhl.image.build import _failed, _pieces, _whole_lines, has_buildkit, list_images
 from ivhl.image.container import Limits, Order, _payload, choose_cpus, choose_memory
 from ivhl.image.engine import EngineError, connect, told_plainly
 from ivhl.image.packages import Difference, differences
@@ -267,6 +267,21 @@ def test_what_docker_raises_is_told_plainly() -> None:
     assert "another base" in hints[4]
     assert "this machine" in hints[5]
     assert "NVIDIA container toolkit" in hints[6]
+
+
+@given(pieces=st.lists(st.text(alphabet="ab\n", max_size=8)), red=st.lists(st.booleans()))
+def test_what_a_build_says_in_pieces_is_read_in_whole_lines(
+    pieces: list[str], red: list[bool]
+) -> None:
+    failures: list[str] = []
+    coloured = [
+        {"stream": f"\x1b[91m{piece}\x1b[0m" if is_red else piece}
+        for piece, is_red in zip(pieces, [*red, *[True] * len(pieces)], strict=False)
+    ]
+    said = _pieces([*coloured, {"error": "no"}, {"stream": "never"}], failures)
+    lines = [line for line in _whole_lines(said) if line]
+    assert lines == [line for line in [*"".join(pieces).split("\n"), "no"] if line]
+    assert failures == ["no"]
 
 
 def test_a_failed_build_says_what_to_do() -> None:
