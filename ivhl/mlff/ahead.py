@@ -65,13 +65,14 @@ def compile_ahead(
         raise ValueError(f"n_atoms must be at least 1, got {n_atoms}")
     if not dtype.is_floating_point:
         raise ValueError(f"dtype must be real floating point, got {dtype}")
-    with _compiling:
-        return _compile(n_atoms, dtype, torch.device(device), torch.get_num_threads())
+    return _compile(n_atoms, dtype, torch.device(device), torch.get_num_threads())
 
 
 @functools.cache
 def _compile(n_atoms: int, dtype: torch.dtype, device: torch.device, n_threads: int) -> Run:
     with (
+        # Not around the cache: who has a function does not wait for another length
+        _compiling,
         # What holds around the first call must not be in code that all later ones find
         torch.inference_mode(mode=False),
         torch.autocast(device.type, enabled=False),

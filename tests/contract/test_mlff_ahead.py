@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,6 +67,12 @@ def test_it_is_the_model_and_is_found_again(folder: Path, monkeypatch: pytest.Mo
         run = ahead.compile_ahead(LENGTH, device="cpu")
     for inputs in cases:
         check(run, inputs)
+    # Who has a function does not wait while another thread compiles
+    with ahead._compiling:
+        having = threading.Thread(target=ahead.compile_ahead, args=(LENGTH,), daemon=True)
+        having.start()
+        having.join(timeout=30.0)
+        assert not having.is_alive()
     # Views whose numbers are not side by side
     weights, numbers, positions = cases[0]
     strided = numbers.repeat_interleave(2, dim=1)[:, ::2]
