@@ -20,7 +20,7 @@ from asv.machine import MachineCollection
 
 from ivhl.asv_plugins.machine import asv_machine, known_machine, machine_differences
 from ivhl.bench.progress import Display
-from ivhl.bench.work import list_work, records_at, take_shard
+from ivhl.bench.work import choose_cases, list_work, records_at, take_shard
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, lock_state
@@ -31,7 +31,7 @@ from ivhl.measure.runner import DEADLINE_S, failed_everywhere, this_machine
 from ivhl.measure.settings import VARIABLE, Settings, write_settings
 from ivhl.pages.publish import set_aside_unreadable
 from ivhl.records import Cell, append_record
-from ivhl.workload import check_memory
+from ivhl.workload import check_memory, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,6 +58,7 @@ class Request:
     Attributes:
         python: One Python of the matrix.
         releases: PyTorch releases; empty means those of the tier.
+        workloads: Names of workloads; empty means all. So are ``variants``.
         commit: What to measure; anything that git resolves to a commit.
         machine: Name of this machine in the results; ``None`` means its host name.
         results: Folder of the results.
@@ -70,7 +71,7 @@ class Request:
     tier: Tier = "default"
     workloads: tuple[str, ...] = ()
     size: str | None = None
-    variant: str | None = None
+    variants: tuple[str, ...] = ()
     commit: str = "HEAD"
     machine: str | None = None
     results: Path | None = None
@@ -185,7 +186,13 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
         raise UnknownNameError("Python", request.python, matrix.pythons)
     results = (request.results or root / "results").resolve()
     settings = make_settings(request, project, results, place.machine(request))
-    cases = settings.cases()
+    cases = choose_cases(
+        load_workloads(project.workloads),
+        names=request.workloads,
+        size=request.size,
+        variants=request.variants,
+        device=request.device,
+    )
     commit = resolve_commit(root, request.commit, console)
     share = cases_of_cells(request, matrix, cases, commit)
     cases = tuple(case for case in cases if any(case in mine for mine in share.values()))
@@ -199,21 +206,24 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
         shutil.rmtree(settings.scratch, ignore_errors=True)  # of runs that were killed
         for problem in set_aside_unreadable(results):
             console.print(f"warning: set aside: {problem}", markup=False, soft_wrap=True)
-        # asv measures the same cases in all cells that it is given.
-        alike: dict[tuple[str, ...], list[LockState]] = {}
+        # asv measures the same cases in all cells that it is given, of one variant or of all.
+        alike: dict[tuple[str | None, tuple[str, ...]], list[LockState]] = {}
         for lock in locks:
             mine = share[lock.cell]
             if lock.kind == "locked":
-                names = tuple(dict.fromkeys(case.workload.name for case in mine))
-                alike.setdefault(names, []).append(lock)
+                for variant in dict.fromkeys(request.variants) or (None,):
+                    workloads = [case.workload.name for case in of_variant(variant, mine)]
+                    if workloads:
+                        key = variant, tuple(dict.fromkeys(workloads))
+                        alike.setdefault(key, []).append(lock)
             else:
                 record_unavailable(settings, lock, mine, commit)
         missing: tuple[str, ...] = ()
         log = root / ".asv" / "asv.log"
         log.unlink(missing_ok=True)
-        for names, locked in alike.items():
-            part = replace(settings, names=names)
-            mine = share[locked[0].cell]
+        for (variant, names), locked in alike.items():
+            part = replace(settings, names=names, variant=variant)
+            mine = of_variant(variant, share[locked[0].cell])
             missing += place.measure(part, locked, mine, commit=commit, console=console)
     return Done(
         commit=commit,
@@ -224,6 +234,11 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
         log=log,
         seconds=time.monotonic() - began,
     )
+
+
+def of_variant(variant: str | None, cases: tuple[Case, ...]) -> tuple[Case, ...]:
+    """Return those of the variant; all if it is ``None``."""
+    return tuple(case for case in cases if variant in (None, case.variant.name))
 
 
 def cases_of_cells(
@@ -367,7 +382,6 @@ def make_settings(
         interpreters={},
         names=request.workloads,
         size=request.size,
-        variant=request.variant,
         device=request.device,
         threads=request.threads,
         quick=request.quick,

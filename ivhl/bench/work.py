@@ -11,6 +11,7 @@ from ivhl.errors import SpecError
 from ivhl.matrix.repository import files_at
 from ivhl.measure.runner import is_final
 from ivhl.tracker.store import device_type, parse_record
+from ivhl.workload import select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import CellSpec
     from ivhl.records import RunRecord
-    from ivhl.workload import Case
+    from ivhl.workload import Case, Workload
 
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
@@ -49,6 +50,25 @@ class Work:
     def total_s(self) -> float:
         """How long all of it is expected to take."""
         return sum(self.seconds)
+
+
+def choose_cases(
+    workloads: Sequence[Workload],
+    *,
+    names: Sequence[str] = (),
+    size: str | None = None,
+    variants: Sequence[str] = (),
+    device: str = "cpu",
+) -> tuple[Case, ...]:
+    """Return the cases to run, of several variants if several are named; see ``select_cases``.
+
+    Raises:
+        UnknownNameError: If a name is in no workload; lists the nearest.
+    """
+    every = select_cases(workloads, names=names, size=size, device=device)
+    for variant in variants:  # refuses what is unknown
+        select_cases(workloads, names=names, size=size, variant=variant, device=device)
+    return tuple(case for case in every if not variants or case.variant.name in variants)
 
 
 def parse_shard(text: str) -> Shard:

@@ -46,7 +46,9 @@ WorkloadOption = Annotated[
 ]
 CpusOption = Annotated[str, typer.Option(help="CPUs to pin to, as 2-3.")]
 SizeOption = Annotated[str | None, typer.Option(help="(default: each workload's own)")]
-VariantOption = Annotated[str | None, typer.Option(help="Only this one.")]
+VariantOption = Annotated[
+    list[str] | None, typer.Option("--variant", help="Only this one; repeatable.")
+]
 
 _GIB = 2**30
 
@@ -253,7 +255,7 @@ def compare_command(
                 releases=(found.torch,),
                 workloads=tuple(workload or ()),
                 size=size,
-                variant=variant,
+                variants=tuple(variant or ()),
                 results=folder / side,
                 quick=quick,
                 force=True,

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from ivhl.bench.work import (
     Shard,
+    choose_cases,
     leave_out_measured,
     list_work,
     parse_shard,
@@ -32,7 +33,7 @@ from ivhl.matrix.project import load, load_project
 from ivhl.matrix.releases import find_new_releases, support_of
 from ivhl.matrix.repository import commits_of_same_code, find_commit
 from ivhl.tracker.store import load_records
-from ivhl.workload import Case, load_workloads, select_cases
+from ivhl.workload import Case, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,7 +78,9 @@ def list_cells(
         list[str] | None, typer.Option("--workload", help="Only its work; repeatable.")
     ] = None,
     size: Annotated[str | None, typer.Option(help="(default: each workload's own)")] = None,
-    variant: Annotated[str | None, typer.Option(help="Only this one.")] = None,
+    variant: Annotated[
+        list[str] | None, typer.Option("--variant", help="Only this one; repeatable.")
+    ] = None,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it would run.")] = "cpu",
     shard: Annotated[str | None, typer.Option(help="I/N: only the I-th of N shares.")] = None,
     commit: Annotated[str, typer.Option(help="What would be measured.")] = "HEAD",
@@ -107,7 +110,7 @@ def list_cells(
     every: tuple[Case, ...] = ()
     work: dict[str, tuple[Case, ...]] | None = None
     if shard is not None or stale or form == "github":
-        every = _cases(root, workload or (), size, variant, device)
+        every = _cases(root, workload or (), size, variant or (), device)
         work = _work(
             root,
             cells,
@@ -123,7 +126,8 @@ def list_cells(
     if form == "github":
         # Where there is nothing to install, there is nothing to measure either.
         there = [cell for cell in known if _state(root, matrix, cell)["lock"] != "unavailable"]
-        options = {"--size": size, "--variant": variant, "--device": device, "--commit": commit}
+        options = [("--size", size), *(("--variant", name) for name in variant or ())]
+        options += [("--device", device), ("--commit", commit)]
         typer.echo(_github(there, work or {}, every, options))
         return
     rows = _rows(root, matrix, known, work)
@@ -134,7 +138,7 @@ def list_cells(
 
 
 def _cases(
-    root: Path, workloads: Sequence[str], size: str | None, variant: str | None, device: str
+    root: Path, workloads: Sequence[str], size: str | None, variants: Sequence[str], device: str
 ) -> tuple[Case, ...]:
     """Return the cases that ``ivhl bench`` with the same arguments would measure in a cell.
 
@@ -142,7 +146,7 @@ def _cases(
         UnknownNameError: If there is no such workload, size or variant.
     """
     declared = load_workloads(load_project(root).workloads)
-    return select_cases(declared, names=workloads, size=size, variant=variant, device=device)
+    return choose_cases(declared, names=workloads, size=size, variants=variants, device=device)
 
 
 def _work(
@@ -181,7 +185,7 @@ def _github(
     cells: Sequence[CellSpec],
     work: Mapping[str, Sequence[Case]],
     every: Sequence[Case],
-    options: Mapping[str, str | None],
+    options: Sequence[tuple[str, str | None]],
 ) -> str:
     """Return the matrix of a job: a line of JSON with a job per cell.
 
@@ -195,7 +199,7 @@ def _github(
         )
     given = [
         word
-        for name, value in options.items()
+        for name, value in options
         if value not in (None, "cpu", "HEAD")
         for word in (name, str(value))
     ]

@@ -30,7 +30,7 @@ from ivhl.bench.work import (
     take_shard,
 )
 from ivhl.cli import app
-from ivhl.errors import SpecError
+from ivhl.errors import SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state, matrix_digest
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
@@ -222,9 +222,9 @@ def test_the_split_is_that_of_the_commit_whatever_was_measured_since(root: Path)
     ]
 
 
-def test_bench_measures_its_share_and_nothing_else(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What bench gives asv to measure, by cell and case; nothing is measured."""
     asked: list[tuple[str, str]] = []
 
     def run_asv(
@@ -238,6 +238,12 @@ def test_bench_measures_its_share_and_nothing_else(
     monkeypatch.setattr(ivhl.bench, "run_asv", run_asv)
     monkeypatch.setattr(ivhl.bench, "save_machine", lambda _: None)
     monkeypatch.setattr(ivhl.bench, "find_interpreter", lambda *_: SimpleNamespace(path="python"))
+    return asked
+
+
+def test_bench_measures_its_share_and_nothing_else(
+    root: Path, asked: list[tuple[str, str]]
+) -> None:
     times = zip(CELLS, (5.0, 5.0, 500.0, 5.0), strict=True)
     records = [
         a_record(root, python=python, torch=torch, workload="ops.two", duration_s=seconds)
@@ -257,6 +263,43 @@ def test_bench_measures_its_share_and_nothing_else(
     for python in ("3.12", "3.13"):
         bench(Request(root=root, python=python, machine="m"), Console(file=StringIO()))
     assert sorted(asked) == every
+
+
+@pytest.mark.parametrize(
+    ("workloads", "variants", "names"),
+    [
+        ((), ("b", "a"), ["one/b", "one/a", "two/a", "three/a"]),
+        ((), ("b", "b"), ["one/b"]),
+        (("ops.two", "ops.one"), ("a", "b"), ["two/a", "one/a", "one/b"]),
+    ],
+)
+def test_bench_measures_the_variants_that_are_named(
+    root: Path,
+    asked: list[tuple[str, str]],
+    workloads: tuple[str, ...],
+    variants: tuple[str, ...],
+    names: list[str],
+) -> None:
+    request = Request(
+        root=root, python="3.12", workloads=workloads, variants=variants, machine="m"
+    )
+    done = bench(request, Console(file=StringIO()))
+    cases = [f"ops.{name.replace('/', '/small/')}" for name in names]
+    cells = [cell.id for cell in SPECS if cell.python == "3.12"]
+    assert sorted(asked) == sorted(product(cells, cases))
+    assert sorted(done.cases) == sorted(cases)
+    options = [word for name in workloads for word in ("--workload", name)]
+    options += [word for name in variants for word in ("--variant", name)]
+    rows = json.loads(
+        invoke(root, CliRunner(), "matrix", "list", "--json", "--shard=1/1", *options)
+    )
+    assert [sorted(row["cases"]) for row in rows] == [sorted(cases)] * len(CELLS)
+
+
+def test_a_variant_that_no_workload_has_is_refused_among_others(root: Path) -> None:
+    request = Request(root=root, python="3.12", variants=("a", "bb"), machine="m")
+    with pytest.raises(UnknownNameError, match="unknown variant 'bb'"):
+        bench(request, Console(file=StringIO()))
 
 
 def test_on_a_card_asv_keeps_results_of_their_own(root: Path) -> None:
@@ -357,6 +400,8 @@ def test_a_job_per_stale_cell_for_github(root: Path) -> None:
     ]
     (only,) = json.loads(invoke(root, runner, *github, "--python", "3.12"))["include"]
     assert only["cell"] == "py3.12-torch2.6.0"
+    two = invoke(root, runner, *github, "--python=3.13", "--variant=a", "--variant=b")
+    assert json.loads(two)["include"][0]["arguments"] == "--torch 2.5.1 --variant a --variant b"
     (root / "code.py").write_text("new")
     commit(root, "code")
     assert len(json.loads(invoke(root, runner, *github))["include"]) == len(CELLS)

@@ -253,8 +253,10 @@ def test_the_list_gets_what_was_asked_for(stubs: Path) -> None:
     assert told == [f"ivhl {want} <--stale>"]
     assert re.fullmatch(r'matrix=\{"include":\[\]\}\ncommit=[0-9a-f]{40}\n', output)
     given |= {"TORCH": "2.5.1 2.6.0", "WORKLOAD": "ops.x", "SIZE": "small", "FORCE": "true"}
+    given["VARIANT"] = "a b"
     told, _ = run_step(stubs, "bench/cells", "matrix list", given)
     more = "<--torch> <2.5.1> <--torch> <2.6.0> <--workload> <ops.x> <--size> <small>"
+    more += " <--variant> <a> <--variant> <b>"
     assert told == [f"ivhl {want} {more}"]
 
 
