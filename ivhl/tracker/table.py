@@ -103,7 +103,7 @@ def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> Rendera
             label = Text(f"  {one.size} {one.variant}")
             table.add_row(
                 label,
-                *(entries[one, cell] for cell in columns[start : start + fitting]),
+                *(entries.get((one, cell), "") for cell in columns[start : start + fitting]),
             )
         tables.append(table)
     return Group(*(part for table in tables for part in (table, Text())))

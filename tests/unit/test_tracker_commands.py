@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +16,6 @@ from ivhl.tracker.project import load_state
 from tests.browser.project import make_project
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from typer.testing import Result
 
 
@@ -57,6 +56,18 @@ def test_a_release_of_the_matrix_without_records_is_not_unknown(command: str) ->
     with pytest.raises(UnknownNameError, match=r"unknown PyTorch release '2\.10\.1'") as unknown:
         run(command, "--torch", "2.10.1")
     assert "2.10.0" in unknown.value.hint
+
+
+@pytest.mark.parametrize("command", ["compat", "results"])
+def test_the_records_of_this_repository_can_be_shown(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    text = run(command).stdout
+    assert "support_gate" in text
+    # Of the extended tier there is one workload, so a table with holes.
+    assert "py3.12-torch2.2.2" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_compat_for_people_fits_and_explains() -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from ivhl.tracker.table import render_results
+from ivhl.tracker.compat import compat_rows
+from ivhl.tracker.table import ResultsTable, render_results
 from ivhl.tracker.wording import short_message
 from tests.browser.synthetic import FakeCell, make_failure, make_record
 
@@ -59,6 +60,19 @@ def test_a_wide_terminal_has_all_cells_side_by_side() -> None:
 
 def test_cells_that_were_not_asked_for_are_left_out() -> None:
     assert "ops.elsewhere" not in printed()
+
+
+def test_what_was_not_asked_for_stays_empty() -> None:
+    records = [make_record(workload="ops.one"), make_record(workload="ops.two")]
+    records.append(make_record(workload="ops.one", torch="2.4.1"))
+    cells = [FakeCell("3.12", "2.4.1"), FakeCell("3.12", "2.6.0")]
+    console = Console(file=io.StringIO(), width=200)
+    console.print(ResultsTable(compat_rows(records, cells=cells, releases=["2.6.0"])))
+    assert isinstance(console.file, io.StringIO)
+    one, two = (line for line in console.file.getvalue().splitlines() if " small " in line)
+    assert one.count("x [") == 2
+    assert two.count("x [") == 1
+    assert "not run" not in one + two
 
 
 def test_no_records_is_said() -> None:
