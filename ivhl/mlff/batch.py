@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch.nn.functional import silu
 
-from ivhl.mlff.painn import CUTOFF, MAX_ATOMIC_NUMBER, N_RADIAL, NORM_EPS, Parameters
+from ivhl.mlff.atoms import check_molecules
+from ivhl.mlff.painn import CUTOFF, N_RADIAL, NORM_EPS, Parameters, wide_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,7 +64,8 @@ def batch_energies(
             along = v + ((wv * xv)[..., None, :] * v[:, None]).sum(dim=2) + along
         v = along
         uv, vv = v @ p["mix_u"], v @ p["mix_v"]
-        norm = ((vv * vv).sum(dim=2) + NORM_EPS).sqrt()
+        wide = wide_of(vv)
+        norm = ((wide * wide).sum(dim=2) + NORM_EPS).sqrt().to(vv.dtype)
         h = silu(torch.cat((s, norm), dim=-1) @ p["update_w1"] + p["update_b1"])
         # The last layer's vectors are read by nobody.
         last = number == len(parameters["layers"]) - 1
@@ -191,13 +193,10 @@ def pad_molecules(
         where there is no atom.
 
     Raises:
-        ValueError: If there is no molecule, or one has no atom, an unknown element, a wrong shape
-            or dtype, or too many atoms.
+        ValueError: If there is no molecule, or one has no atom, an unknown element, a wrong shape or
+            dtype, a position that is not finite, two atoms in one place, or too many atoms.
     """
-    if not molecules:
-        raise ValueError("molecules must hold at least one, got none")
-    for place, (numbers, positions) in enumerate(molecules):
-        _check_molecule(place, numbers, positions)
+    check_molecules(molecules)
     longest = max(len(numbers) for numbers, _ in molecules)
     length = bucket_of(longest) if n_atoms is None else n_atoms
     if length < longest:
@@ -206,11 +205,6 @@ def pad_molecules(
     all_numbers = first_numbers.new_zeros(len(molecules), length)
     all_positions = first_positions.new_zeros(len(molecules), length, 3)
     for place, (numbers, positions) in enumerate(molecules):
-        if positions.dtype != first_positions.dtype:
-            raise ValueError(
-                f"molecules[{place}]: positions must be {first_positions.dtype} as the first, "
-                f"got {positions.dtype}"
-            )
         all_numbers[place, : len(numbers)] = numbers
         all_positions[place, : len(numbers)] = positions
     return all_numbers, all_positions
@@ -250,27 +244,4 @@ def _check(atomic_numbers: torch.Tensor, positions: torch.Tensor) -> None:
         raise ValueError(
             f"atomic_numbers must have shape {list(positions.shape[:2])}, one per position, "
             f"got {list(atomic_numbers.shape)}"
-        )
-
-
-def _check_molecule(place: int, numbers: torch.Tensor, positions: torch.Tensor) -> None:
-    where = f"molecules[{place}]"
-    if numbers.dtype != torch.int64 or numbers.ndim != 1:
-        raise ValueError(
-            f"{where}: atomic numbers must have shape [n] and be int64, "
-            f"got {list(numbers.shape)} of {numbers.dtype}"
-        )
-    if len(numbers) == 0:
-        raise ValueError(f"{where}: must have at least one atom, got none")
-    if not positions.dtype.is_floating_point or positions.shape != (len(numbers), 3):
-        raise ValueError(
-            f"{where}: positions must have shape [{len(numbers)}, 3] and be real floating point, "
-            f"got {list(positions.shape)} of {positions.dtype}"
-        )
-    wrong = ((numbers < 1) | (numbers > MAX_ATOMIC_NUMBER)).nonzero()
-    if len(wrong):
-        atom = int(wrong[0, 0])
-        raise ValueError(
-            f"{where}: atomic number of atom {atom} must lie in [1, {MAX_ATOMIC_NUMBER}], "
-            f"got {int(numbers[atom])}"
         )

@@ -29,6 +29,7 @@ from ivhl.compile import (
 )
 from ivhl.device import get_device
 from ivhl.mlff.ahead import compile_ahead
+from ivhl.mlff.atoms import MIN_DISTANCE, check_distances, refuse_overlap
 from ivhl.mlff.batch import (
     BUCKETS,
     batch_energies_forces,
@@ -57,11 +58,10 @@ if TYPE_CHECKING:
     Results = dict[str, Any]
 
 AHEAD: Final = "aotinductor"
-MIN_DISTANCE: Final = 1e-3  # Å; nearer atoms are one atom that was entered twice
 # PyTorch 2.5.1 and 2.6.0 compile lists of edges to wrong energies, 2.15.0 to right ones; what is
 # between was not tried.
 COMPILES_EDGES: Final = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)
-MIN_SKEWNESS: Final = 1e-6  # volume of the cell over that of a box with the same edges
+MIN_SKEWNESS: Final = 1e-6  # volume or area of a cell over that of a box with the same edges
 
 
 class PaiNNCalculator(Calculator):
@@ -207,7 +207,7 @@ class PaiNNCalculator(Calculator):
 
     def _calculate_dense(self, atoms: Atoms, molecule: _Molecule) -> Results:
         positions = _positions(atoms.positions)
-        _check_distances(positions)
+        check_distances(positions)
         run, weights = self._dense_function(molecule.length)
         padded = torch.zeros(1, molecule.length, 3, dtype=self.dtype, device="cpu")
         padded[0, : len(atoms)] = positions
@@ -437,27 +437,11 @@ def _symbol(number: int) -> str:
     return f"{chemical_symbols[number]} ({number})"
 
 
-def _check_distances(positions: torch.Tensor) -> None:
-    distances = torch.nn.functional.pdist(positions)
-    if distances.numel() == 0 or float(distances.min()) >= MIN_DISTANCE:
-        return
-    first, second = torch.triu_indices(len(positions), len(positions), offset=1)
-    place = int(distances.argmin())
-    _refuse_overlap(int(first[place]), int(second[place]), float(distances[place]))
-
-
 def _check_edges(pairs: Any, distances: Any) -> None:  # noqa: ANN401  (arrays of NumPy)
     if len(distances) == 0 or distances.min() >= MIN_DISTANCE:
         return
     place = int(distances.argmin())
-    _refuse_overlap(int(pairs[place, 0]), int(pairs[place, 1]), float(distances[place]))
-
-
-def _refuse_overlap(first: int, second: int, distance: float) -> None:
-    raise ValueError(
-        f"atoms[{first}] and atoms[{second}] must be at least {MIN_DISTANCE} Å apart, "
-        f"got {distance:.3g} Å: is an atom entered twice?"
-    )
+    refuse_overlap(int(pairs[place, 0]), int(pairs[place, 1]), float(distances[place]))
 
 
 def _checked_cell(atoms: Atoms) -> Any:  # noqa: ANN401  (an array of NumPy)
@@ -473,11 +457,11 @@ def _checked_cell(atoms: Atoms) -> Any:  # noqa: ANN401  (an array of NumPy)
                 f"cell vector {axis} must be at least {MIN_DISTANCE} Å long where pbc is set, "
                 f"got {atoms.cell[axis].tolist()}: set the cell, or pbc=False"
             )
-    cell = atoms.cell.complete()
-    edges = cell.lengths()
-    if cell.volume < MIN_SKEWNESS * edges[0] * edges[1] * edges[2]:
+    # Of the vectors that are there: ASE makes up the others from them
+    directions = torch.from_numpy(atoms.cell.array[lengths > 0.0] / lengths[lengths > 0.0, None])
+    if float(torch.linalg.det(directions @ directions.T)) < MIN_SKEWNESS**2:
         raise ValueError(
             f"cell must have a volume where pbc is set, got vectors in one plane, "
             f"{atoms.cell.tolist()}: set the cell, or pbc=False"
         )
-    return cell.array
+    return atoms.cell.complete().array

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.functional import silu
 
-from ivhl.mlff.painn import CUTOFF, N_RADIAL, NORM_EPS, Parameters
+from ivhl.mlff.atoms import check_molecules
+from ivhl.mlff.painn import (
+    CUTOFF,
+    N_RADIAL,
+    NORM_EPS,
+    Parameters,
+    check_molecule,
+    wide_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,7 +176,12 @@ def stress_of(virials: torch.Tensor, volumes: torch.Tensor) -> torch.Tensor:
 
     Returns:
         Shape ``[..., 6]``, in eV/Å³.
+
+    Raises:
+        ValueError: If a volume is not positive, unless this is compiled: a value is not known then.
     """
+    if not torch.compiler.is_compiling() and not bool((volumes > 0.0).all()):
+        raise ValueError(f"volumes must be positive, got {volumes.tolist()}")
     symmetric = (virials + virials.transpose(-1, -2)) / (2.0 * volumes[..., None, None])
     return torch.stack(
         [symmetric[..., i, j] for i, j in ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1))],
@@ -184,8 +197,8 @@ def join_molecules(
     Edges are found by comparing all pairs of a molecule: for molecules, not for large systems.
 
     Args:
-        molecules: For each, atomic numbers, shape ``[n]``, int64, and positions in Å, shape
-            ``[n, 3]``; all of one dtype, on one device.
+        molecules: For each, atomic numbers, shape ``[n]``, int64, in ``[1, 100]``, and positions in
+            Å, shape ``[n, 3]``; all of one dtype, on one device.
 
     Returns:
         Atomic numbers ``[n_atoms]``, positions ``[n_atoms, 3]``, edges ``[2, n_edges]``, shifts
@@ -193,10 +206,10 @@ def join_molecules(
         them.
 
     Raises:
-        ValueError: If there is no molecule.
+        ValueError: If there is no molecule, or one has no atom, an unknown element, a wrong shape or
+            dtype, a position that is not finite, or two atoms in one place.
     """
-    if not molecules:
-        raise ValueError("molecules must hold at least one, got none")
+    check_molecules(molecules)
     edges, owners, first = [], [], 0
     for place, (numbers, positions) in enumerate(molecules):
         squared = (positions[:, None, :] - positions[None, :, :]).square().sum(dim=-1)
@@ -277,7 +290,7 @@ def _energies(
             along = along + xv[:, None, :] * v.index_select(0, sent_by)
         v = v.index_add(0, to, along)
         uv, vv = v @ p["mix_u"], v @ p["mix_v"]
-        norm = (vv.square().sum(dim=1) + NORM_EPS).sqrt()
+        norm = (wide_of(vv).square().sum(dim=1) + NORM_EPS).sqrt().to(vv.dtype)
         h = silu(torch.cat((s, norm), dim=-1) @ p["update_w1"] + p["update_b1"])
         a_ss, a_sv, a_vv = (h @ p["update_w2"] + p["update_b2"]).chunk(3, dim=-1)
         s = s + a_ss + a_sv * (uv * vv).sum(dim=1)
@@ -333,21 +346,14 @@ def _check(
     shifts: torch.Tensor,
     molecule_of_atom: torch.Tensor,
 ) -> None:
-    if not positions.dtype.is_floating_point:
-        raise ValueError(f"positions must be real floating point, got {positions.dtype}")
-    if positions.ndim != 2 or positions.shape[1] != 3:  # noqa: PLR2004  (axes, and x, y, z)
-        raise ValueError(f"positions must have shape [n_atoms, 3], got {list(positions.shape)}")
-    for name, tensor in (
-        ("atomic_numbers", atomic_numbers),
-        ("molecule_of_atom", molecule_of_atom),
-    ):
-        if tensor.dtype != torch.int64:
-            raise ValueError(f"{name} must be int64, got {tensor.dtype}")
-        if tensor.ndim != 1 or tensor.shape[0] != positions.shape[0]:
-            raise ValueError(
-                f"{name} must have shape [{positions.shape[0]}], one per position, "
-                f"got {list(tensor.shape)}"
-            )
+    check_molecule(atomic_numbers, positions)
+    if molecule_of_atom.dtype != torch.int64:
+        raise ValueError(f"molecule_of_atom must be int64, got {molecule_of_atom.dtype}")
+    if molecule_of_atom.shape != atomic_numbers.shape:
+        raise ValueError(
+            f"molecule_of_atom must have shape {list(atomic_numbers.shape)}, one per position, "
+            f"got {list(molecule_of_atom.shape)}"
+        )
     if edges.dtype != torch.int64:
         raise ValueError(f"edges must be int64, got {edges.dtype}")
     if edges.ndim != 2 or edges.shape[0] != 2:  # noqa: PLR2004  (receiver and sender)

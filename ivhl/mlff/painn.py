@@ -298,12 +298,14 @@ def check_molecule(atomic_numbers: torch.Tensor, positions: torch.Tensor) -> Non
     """Refuse what is no molecule.
 
     Raises:
-        ValueError: If a shape or a dtype is wrong.
+        ValueError: If a shape or a dtype is wrong, or there is no atom.
     """
     if not positions.dtype.is_floating_point:
         raise ValueError(f"positions must be real floating point, got {positions.dtype}")
     if positions.ndim != 2 or positions.shape[1] != 3:  # noqa: PLR2004  (axes, and x, y, z)
         raise ValueError(f"positions must have shape [n_atoms, 3], got {list(positions.shape)}")
+    if positions.shape[0] == 0:
+        raise ValueError("positions must hold at least one atom, got none")
     if atomic_numbers.dtype != torch.int64:
         raise ValueError(f"atomic_numbers must be int64, got {atomic_numbers.dtype}")
     if atomic_numbers.ndim != 1 or atomic_numbers.shape[0] != positions.shape[0]:

@@ -22,6 +22,7 @@ from ivhl.mlff.batch import (
     group_by_bucket,
     pad_molecules,
 )
+from ivhl.mlff.parameters import cast_parameters
 from ivhl.workloads.energy_forces_calls import MOLECULES
 
 if TYPE_CHECKING:
@@ -82,6 +83,24 @@ def test_a_batch_is_its_molecules_one_by_one(model: Model) -> None:
         assert_near(energies[place], energy, TOLERANCE)
         assert_near(forces[place, : len(one_numbers)], one_forces, TOLERANCE)
         assert bool((forces[place, len(one_numbers) :] == 0.0).all())
+
+
+@models
+@pytest.mark.parametrize(
+    ("dtype", "roundoff"), [(torch.float16, 2.0**-11), (torch.bfloat16, 2.0**-8)]
+)
+def test_a_short_precision_is_short_and_finite_among_pads(
+    model: Model, dtype: torch.dtype, roundoff: float
+) -> None:
+    # A pad has no vectors at all: the derivative of their norm was 0/0 in float16.
+    _, numbers, positions = mixed_batch()
+    energies, forces = model(parameters(), numbers, positions)
+    short = cast_parameters(parameters(), dtype=dtype, device="cpu")
+    actual, actual_forces = model(short, numbers, positions.to(dtype))
+    assert actual.dtype == actual_forces.dtype == dtype
+    for energy, expected in zip(actual.double(), energies, strict=True):
+        assert abs(float(energy - expected)) <= 64 * roundoff * max(1.0, abs(float(expected)))
+    assert_near(actual_forces.double(), forces, 64 * roundoff * float(forces.abs().max()))
 
 
 @models
@@ -254,23 +273,23 @@ def test_every_molecule_is_in_one_group(counts: list[int]) -> None:
                     (torch.tensor([1, 101]), torch.zeros(2, 3)),
                 ]
             ),
-            r"molecules\[1\]: atomic number of atom 1 must lie in \[1, 100\], got 101",
+            r"molecules\[1\]\.atoms\[1\]: atomic number must be in \[1, 100\], got 101",
         ),
         (
             lambda: pad_molecules([(torch.tensor([0]), torch.zeros(1, 3))]),
-            r"molecules\[0\]: atomic number of atom 0 must lie in \[1, 100\], got 0",
+            r"molecules\[0\]\.atoms\[0\]: atomic number must be in \[1, 100\], got 0",
         ),
         (
             lambda: pad_molecules([(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 3))]),
-            r"molecules\[0\]: must have at least one atom, got none",
+            r"molecules\[0\]: positions must hold at least one atom, got none",
         ),
         (
             lambda: pad_molecules([(torch.tensor([1.0]), torch.zeros(1, 3))]),
-            r"molecules\[0\]: atomic numbers .* got \[1\] of torch.float32",
+            r"molecules\[0\]: atomic_numbers must be int64, got torch.float32",
         ),
         (
             lambda: pad_molecules([(torch.tensor([1]), torch.zeros(2, 3))]),
-            r"molecules\[0\]: positions must have shape \[1, 3\] .* got \[2, 3\]",
+            r"molecules\[0\]: atomic_numbers must have shape \[2\], one per position, got \[1\]",
         ),
         (
             lambda: pad_molecules(

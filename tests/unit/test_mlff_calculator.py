@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -330,6 +331,10 @@ BAD: dict[str, tuple[Callable[[], Atoms], str]] = {
         lambda: Atoms("H", cell=[[4, 0, 0], [0, 4, 0], [4, 4, 0]], pbc=True),
         "cell must have a volume where pbc is set, got vectors in one plane",
     ),
+    "flat slab": (
+        lambda: Atoms("H", cell=[[4, 0, 0], [8, 0, 0], [0, 0, 0]], pbc=[True, True, False]),
+        "cell must have a volume where pbc is set, got vectors in one plane",
+    ),
     "NaN cell": (
         lambda: Atoms("H", cell=[4, np.nan, 4], pbc=True),
         "cell vector 1 must be finite, got",
@@ -365,6 +370,41 @@ def test_what_ase_writes_beside_results_is_plain() -> None:
     assert written == {"compile": True, "device": "cpu", "dtype": "float64"}
 
 
+@pytest.fixture
+def _dynamo() -> None:
+    try:
+        torch._dynamo.eval_frame.check_if_dynamo_supported()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.skipif(
+    sys.version_info < (3, 13) or torch.__version__ >= "2.6", reason="torch.compile is there"
+)
+def test_where_torch_compile_refuses_python_a_molecule_runs_eagerly_and_says_so() -> None:
+    atoms = make_molecule("H2O")
+    atoms.calc = make_calculator()
+    energy, forces = energy_forces(atoms)
+    clear_compile_cache()
+    atoms.calc = make_calculator(compile=True)
+    with pytest.warns(CompileFallbackWarning, match="Dynamo is not supported on Python 3.13"):
+        assert atoms.get_potential_energy() == pytest.approx(energy, abs=TOLERANCE)
+    assert np.abs(atoms.get_forces() - forces).max() < TOLERANCE
+    assert atoms.calc.n_compiled_graphs == 0
+
+
+@pytest.mark.parametrize("name", ["H2O", "CO2"])
+def test_float16_gives_finite_forces_in_a_bucket_with_pads(name: str) -> None:
+    atoms = make_molecule(name)
+    atoms.calc = make_calculator()
+    _, expected = energy_forces(atoms)
+    atoms.calc = make_calculator(compile=True, dtype=torch.float16)
+    with compile_mode(None):  # padded, and not compiled, which takes a minute
+        forces = atoms.get_forces()
+    assert np.abs(forces - expected).max() < 64 * 2.0**-11  # of 1 eV/Å
+
+
+@pytest.mark.usefixtures("_dynamo")
 def test_a_molecule_that_changes_within_a_bucket_is_not_compiled_again() -> None:
     torch.compiler.reset()
     calculator = make_calculator(compile=True, dtype=torch.float32)

@@ -23,6 +23,7 @@ from ivhl.mlff.edges import (
     stress_of,
 )
 from ivhl.mlff.painn import CUTOFF
+from ivhl.mlff.parameters import cast_parameters
 from ivhl.workloads.energy_forces_calls import MOLECULES
 
 if TYPE_CHECKING:
@@ -336,6 +337,27 @@ def test_the_one_graph_form_compiles_whole(n_molecules: int) -> None:
         assert_near(result, wanted, 10.0 * TOLERANCE)
 
 
+@models
+def test_float16_has_a_derivative_where_symmetry_makes_vectors_vanish(model: Model) -> None:
+    # On the carbon of CO2; the derivative of their norm was 0/0.
+    numbers, positions = torch.tensor([6, 8, 8]), torch.zeros(3, 3, dtype=torch.float64)
+    positions[1, 0], positions[2, 0] = 1.25, -1.25
+    short = cast_parameters(parameters(), dtype=torch.float16, device="cpu")
+    energies, forces, virials = model(short, *join_molecules([(numbers, positions.half())])[:4])
+    expected = model(parameters(), *join_molecules([(numbers, positions)])[:4])
+    assert abs(float(energies - expected[0])) <= 0.03 * float(expected[0].abs())
+    for actual, exact in zip((forces, virials), expected[1:], strict=True):
+        assert actual.dtype == torch.float16
+        assert_near(actual.double(), exact, 0.03 * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize("volume", [0.0, -1.0, float("nan")])
+def test_a_stress_needs_a_volume(volume: float) -> None:
+    virials = torch.eye(3).expand(2, 3, 3)
+    with pytest.raises(ValueError, match=r"volumes must be positive, got \[1.0, "):
+        stress_of(virials, torch.tensor([1.0, volume]))
+
+
 NUMBERS = torch.ones(2, dtype=torch.int64)
 POSITIONS = torch.zeros(2, 3)
 EDGES = torch.tensor([[0, 1], [1, 0]])
@@ -345,6 +367,7 @@ EDGES = torch.tensor([[0, 1], [1, 0]])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ((NUMBERS[:0], POSITIONS[:0], EDGES, POSITIONS), "must hold at least one atom, got none"),
         ((NUMBERS, POSITIONS[0], EDGES, POSITIONS), r"positions must .* got \[3\]"),
         ((NUMBERS, POSITIONS.long(), EDGES, POSITIONS), "positions .* got torch.int64"),
         ((NUMBERS.float(), POSITIONS, EDGES, POSITIONS), "atomic_numbers .* got torch.float32"),

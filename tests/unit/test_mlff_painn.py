@@ -192,6 +192,7 @@ def test_forms_agree(model: Model) -> None:
         ([6], torch.zeros(1, 2), r"positions must have shape \[n_atoms, 3\], got \[1, 2\]"),
         ([6], torch.zeros(3), r"positions must have shape \[n_atoms, 3\], got \[3\]"),
         ([6, 1], torch.zeros(1, 3), r"atomic_numbers .* \[1\], one per position, got \[2\]"),
+        ([], torch.zeros(0, 3), "positions must hold at least one atom, got none"),
         ([6.0], torch.zeros(1, 3), r"atomic_numbers must be int64, got torch.float32"),
         ([6], torch.zeros(1, 3, dtype=torch.int64), r"positions .* got torch.int64"),
     ],
