@@ -18,6 +18,8 @@ RELEASES = MATRIX.releases("default")
 OLDEST_PYTHON, NEWEST_PYTHON = MATRIX.pythons[0], MATRIX.pythons[-1]
 # What `tests` runs in a row, and .github/workflows/tests.yml side by side.
 CHECK = ["check"]
+# Most of a contract is compiling, each on one core; more processes would want more memory.
+SIDE_BY_SIDE = ("--numprocesses", "logical", "--maxprocesses", "4", "--dist", "worksteal")
 
 nox.options.sessions = ["tests"]
 nox.options.error_on_missing_interpreters = True
@@ -54,7 +56,8 @@ def tests(session: nox.Session) -> None:
     """Run every check: lint, types, unit, with ASE, contract, e2e, clusters, images, browser."""
     # Of a parametrised session, notify() takes only the one that is named.
     contracts = [f"contract(torch={release!r})" for release in RELEASES]
-    with_ase = ("calculator", "founding-tests")
+    calculators = [f"calculator(torch={release!r})" for release in (RELEASES[0], RELEASES[-1])]
+    with_ase = (*calculators, "founding-tests")
     machines = ("slurm", "docker-tests")
     for name in ("lint", "types", "unit", *with_ase, *contracts, "e2e", *machines, "browser"):
         session.notify(name)
@@ -90,10 +93,11 @@ def unit(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
-def calculator(session: nox.Session) -> None:
+@nox.parametrize("torch", (RELEASES[0], RELEASES[-1]))
+def calculator(session: nox.Session, torch: str) -> None:
     """Run the tests of the ASE calculator, with the extra that it needs and no cell has."""
-    install_cell(session, RELEASES[-1])
-    lock = f"envs/locks/py{session.python}-torch{RELEASES[-1]}.txt"
+    install_cell(session, torch)
+    lock = f"envs/locks/py{session.python}-torch{torch}.txt"
     session.install("--constraint", lock, "-e", ".[ase]")
     session.run("pytest", "tests/unit/test_mlff_calculator.py", *session.posargs)
 
@@ -103,7 +107,7 @@ def calculator(session: nox.Session) -> None:
 def contract(session: nox.Session, torch: str) -> None:
     """Run the contracts of every workload, record and lock on each PyTorch of the default tier."""
     install_cell(session, torch)
-    session.run("pytest", "tests/contract", *session.posargs)
+    session.run("pytest", "tests/contract", *SIDE_BY_SIDE, *session.posargs)
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK)
