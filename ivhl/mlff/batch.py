@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 # Each at most twice the one before from 4 on, and 12 for benzene: pairs cost quadratically.
 BUCKETS: Final = (2, 4, 8, 12, 16, 24, 32, 48, 64)
+# Compiled for one CPU thread, 2.5.1 and 2.6.0 lose additions in the gradient of a lookup of rows
+# (docs/findings.md): that of the embedding was wrong by its own size. 2.15.0 is right; what is
+# between was not tried.
+_LOSES_ADDITIONS: Final = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15)
 
 
 def batch_energies(
@@ -50,7 +54,7 @@ def batch_energies(
     real = atomic_numbers != 0
     unit, radial = _pairs(real, positions)
     n_molecules, n_atoms, _, _ = unit.shape
-    s = parameters["embedding"][atomic_numbers].masked_fill(~real[..., None], 0.0)
+    s = _embed(parameters["embedding"], atomic_numbers).masked_fill(~real[..., None], 0.0)
     v: torch.Tensor | None = None
     for number, p in enumerate(parameters["layers"]):
         w = radial @ torch.cat((p["filter_w"], p["filter_b"][None, :]), dim=0)
@@ -208,6 +212,14 @@ def pad_molecules(
         all_numbers[place, : len(numbers)] = numbers
         all_positions[place, : len(numbers)] = positions
     return all_numbers, all_positions
+
+
+def _embed(embedding: torch.Tensor, atomic_numbers: torch.Tensor) -> torch.Tensor:
+    """Return the rows of the elements, in a form whose gradient is right when compiled."""
+    if embedding.requires_grad and _LOSES_ADDITIONS and torch.compiler.is_compiling():
+        elements = torch.arange(embedding.shape[0], device=embedding.device)
+        return (atomic_numbers[..., None] == elements).to(embedding.dtype) @ embedding
+    return embedding[atomic_numbers]
 
 
 def _pairs(real: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
