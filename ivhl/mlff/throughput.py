@@ -82,7 +82,11 @@ def make_arms(
         compiled: Whether to compile what is dense; joined edges are always eager.
     """
     batched = _compiled_batch if compiled else batch_energies_forces
-    alone = [pad_molecules([m], n_atoms=bucket_of(len(m[0]))) for m in molecules]
+    # The form of the batches, so that what they gain is what they share; padded where lengths count
+    alone = [
+        pad_molecules([m], n_atoms=bucket_of(len(m[0])) if compiled else len(m[0]))
+        for m in molecules
+    ]
     padded = pad_molecules(molecules)
     groups = [
         pad_molecules([molecules[place] for place in places], n_atoms=bucket)
@@ -91,9 +95,7 @@ def make_arms(
     *joined, owners = join_molecules(molecules)
 
     def one_by_one() -> list[torch.Tensor]:
-        if compiled:
-            return [batched(parameters, *one)[0] for one in alone]
-        return [painn.energy_forces(parameters, *one)[0] for one in molecules]
+        return [batched(parameters, *one)[0] for one in alone]
 
     def one_batch() -> list[torch.Tensor]:
         return [batched(parameters, *padded)[0]]
