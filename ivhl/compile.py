@@ -766,8 +766,9 @@ def choose_cache_folder() -> None:
     folder = str(ours / environment_key() / f"threads{torch.get_num_threads()}")
     if current != folder:
         os.environ[CACHE_VARIABLE] = folder
-        if current:
-            clear_inductor_caches()  # they hold paths in the folder before
+        # They hold paths in the folder before, be it one that the environment no longer names; what
+        # includes a file there would be kept here, and fail when that folder is gone.
+        clear_inductor_caches()
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch._inductor.utils import clear_inductor_caches
 
 from ivhl.compile import CACHE_VARIABLE
 from ivhl.mlff import ahead
@@ -34,8 +35,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         own = tmp_path_factory.mktemp("inductor")
         patch.setenv(CACHE_VARIABLE, str(own))
         ahead._compile.cache_clear()
+        clear_inductor_caches()
         yield own
         ahead._compile.cache_clear()
+        clear_inductor_caches()  # what is compiled elsewhere must not include files of this folder
 
 
 def make_inputs(seed: int, numbers: torch.Tensor) -> tuple[torch.Tensor, ...]:

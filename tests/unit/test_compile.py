@@ -22,6 +22,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 import torch._dynamo
+from torch._inductor.utils import clear_inductor_caches
 from torch.fx.experimental import _config as shapes
 
 from ivhl import compile as module
@@ -94,6 +95,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     yield
     set_compile_mode("auto")
     clear_compile_cache()
+    clear_inductor_caches()  # what is compiled elsewhere must not include files of a test's folder
 
 
 @pytest.fixture
@@ -686,6 +688,18 @@ def test_a_folder_that_the_user_chose_is_left_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(CACHE_VARIABLE, "/somewhere")
     module.choose_cache_folder()
     assert os.environ[CACHE_VARIABLE] == "/somewhere"
+
+
+def test_nothing_is_remembered_of_a_folder_that_the_environment_no_longer_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cleared = []
+    monkeypatch.setattr("torch._inductor.utils.clear_inductor_caches", lambda: cleared.append(1))
+    monkeypatch.delenv(CACHE_VARIABLE)
+    module.choose_cache_folder()
+    assert len(cleared) == 1
+    module.choose_cache_folder()
+    assert len(cleared) == 1
 
 
 @pytest.mark.parametrize("inherited", ["", "pytorch's", "ours"])
