@@ -39,8 +39,8 @@ DIGESTS: Final = MappingProxyType(
         # No commit: a working tree of 2026-11-20, 17:17 to 18:30 UTC, between 1c58db1a and
         # 578bb7c1. It had GLIBC_TUNABLES, which were there from 16:50 on.
         "7698f116d9cd54c7": 3,
-        # 10684723 and later, until the nursery. Beside the costs of workloads, which refuse a case before
-        # it is measured, nothing since 578bb7c1.
+        # 10684723 and later, until the nursery. Since 578bb7c1 nothing but the costs of workloads,
+        # which refuse a case before it is measured.
         "83fd1d09eeab54e2": 3,
         # f9a9cc4c and later: the nursery.
         "071e20c884bab1e2": 4,
