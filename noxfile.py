@@ -207,6 +207,12 @@ def lock(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def instrument(session: nox.Session) -> None:
+    """Say why a change of the measuring code changes numbers: ``-- --raise``, or ``--unchanged``."""
+    session.run(sys.executable, "-m", "tests.contract.instrument", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def publish(session: nox.Session) -> None:
     """Build the site from the results that are there."""
     session.run(sys.executable, "-m", "ivhl", "publish", *session.posargs)

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA = "ivhl.run/1"
+SCHEMA = "ivhl.run/2"
+# Those that are read, oldest first. What a newer one added is optional: one reader does for all.
+SCHEMAS = ("ivhl.run/1", SCHEMA)
 
 FailureClass = Literal[
     "support_gate",  # Dynamo or torch.compile says that it does not support this Python
@@ -226,7 +228,8 @@ class Conditions(_Strict):
         clock: ``cpu`` is CPU time of the process, used with one thread on the CPU because other
             load does not count in it; ``wall`` is elapsed time; ``cuda_event`` is the device's.
         load_average: One-minute load average before the case.
-        instrument: Digest of the measuring code itself.
+        instrument: Version of the way of measuring, ``"4"``; in ``ivhl.run/1`` a digest of the
+            measuring code. ``ivhl.instrument.version_of`` makes the two comparable.
         packages: Every package of the environment as ``name==version``.
         image: Digest of the image whose container it ran in, ``sha256:...``; ``None`` if in none.
         stability: What was seen of the machine before the first case that the run measured in this
@@ -271,7 +274,7 @@ class RunRecord(_Strict):
         phase_s: Seconds of all processes of the case by phase.
     """
 
-    schema: Literal["ivhl.run/1"] = "ivhl.run/1"
+    schema: Literal["ivhl.run/1", "ivhl.run/2"] = "ivhl.run/2"
     recorded_at: str
     duration_s: float
     project: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -23,7 +24,7 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.matrix.uv import run_uv
-from ivhl.measure.runner import INSTRUMENT, failed_everywhere, instrument, this_machine
+from ivhl.measure.runner import MEASURING_CODE, failed_everywhere, this_machine
 from ivhl.measure.settings import (
     CELL_VARIABLE,
     COMMIT_VARIABLE,
@@ -262,13 +263,23 @@ def settings_of(conf: Any, root: Path) -> Settings:  # noqa: ANN401
 def copy_instrument(env_dir: Path) -> Path:
     """Return a folder that holds the measuring half of this checkout, and nothing else of it."""
     source = Path(ivhl.__file__).parent
-    target = env_dir.resolve() / f"instrument-{instrument()}"
+    target = env_dir.resolve() / f"instrument-{_bytes_digest(source)}"
     if not (target / "ivhl").is_dir():
         fresh = target.with_name(f"{target.name}.{os.getpid()}")
         (fresh / "ivhl").mkdir(parents=True)
-        for name in INSTRUMENT:
+        for name in MEASURING_CODE:
             copy = shutil.copytree if (source / name).is_dir() else shutil.copy
             copy(source / name, fresh / "ivhl" / name)
         with suppress(OSError):  # another process was faster
             fresh.rename(target)
     return target
+
+
+def _bytes_digest(source: Path) -> str:
+    """Return a name for exactly this measuring code: unlike its version, a comment changes it."""
+    digest = hashlib.sha256()
+    for name in MEASURING_CODE:
+        place = source / name
+        for path in sorted(place.glob("*.py")) if place.is_dir() else [place]:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING
 from ivhl.asv_plugins.machine import asv_machine, known_machine, machine_differences
 from ivhl.fleet.sources import Refused, shown
 from ivhl.matrix.repository import commits_there, lock_digests
-from ivhl.records import SCHEMA
-from ivhl.tracker.store import parse_record
+from ivhl.tracker.store import NewerSchemaError, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +28,7 @@ _VERSION = re.compile(r"[0-9][0-9A-Za-z.+]*")
 _TEXT = re.compile(r".{1,100}")
 _DEVICE = re.compile(r"cpu|cuda( .{1,100})?")
 _IMAGE = re.compile(r"sha256:[0-9a-f]{64}")
+_INSTRUMENT = re.compile(r"[0-9a-f]{1,64}")
 _NAME = re.compile(r"[^\s/,]+")
 _LONGEST_NAME = 100
 # Far beyond any machine, and far from where floating point ends.
@@ -75,14 +74,9 @@ def read_line(line: Line) -> Offered | Refused:
     """Return the record of a line, or why it is none that this ivhl reads."""
     try:
         return Offered(line.place, parse_record(line.data))
+    except NewerSchemaError as error:
+        return Refused(line.place, error.rule, f"{error.hint}, and import it again")
     except ValueError as error:
-        schema = _schema(line.data)
-        if _number(schema) > _number(SCHEMA):
-            return Refused(
-                line.place,
-                f"schema: must be {SCHEMA!r} or older (got {shown(schema)!r})",
-                "it was written by a newer ivhl: update this one, and import it again",
-            )
         return Refused(line.place, shown(str(error)), _DAMAGED)
 
 
@@ -182,6 +176,9 @@ def _case_mistakes(record: RunRecord) -> Iterator[str]:
     image = record.conditions.image
     if image is not None and not _IMAGE.fullmatch(image):
         yield f"conditions.image: must be sha256: and 64 hex digits (got {_got(image)})"
+    instrument = record.conditions.instrument
+    if not _INSTRUMENT.fullmatch(instrument):
+        yield f"conditions.instrument: must be a version or a digest (got {_got(instrument)})"
     yield from _stability_mistakes(record)
     for field in ("workload", "size", "variant"):
         value = getattr(record, field)
@@ -300,15 +297,3 @@ def _is_utc(text: str) -> bool:
 def _got(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
-
-
-def _schema(line: bytes) -> str:
-    with suppress(ValueError, RecursionError, TypeError, KeyError):
-        return str(json.loads(line)["schema"])
-    return ""
-
-
-def _number(schema: str) -> int:
-    """Return the version of a schema of ours, 0 for anything else."""
-    match = re.fullmatch(r"ivhl\.run/(\d{1,9})", schema)
-    return int(match[1]) if match else 0

@@ -20,7 +20,7 @@ import ivhl
 from ivhl.errors import SpecError
 from ivhl.image import inside
 from ivhl.image.engine import Client, EngineError, told_plainly
-from ivhl.measure.runner import INSTRUMENT
+from ivhl.measure.runner import MEASURING_CODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -266,7 +266,7 @@ def _payload(order: Order) -> bytes:
             archive.addfile(_owned(entry) or entry, BytesIO(data))
         archive.add(str(inside.__file__), "inside.py", filter=_owned)
         package = Path(ivhl.__file__).parent
-        for part in INSTRUMENT:
+        for part in MEASURING_CODE:
             archive.add(package / part, f"instrument/ivhl/{part}", filter=_owned)
         with tarfile.open(fileobj=BytesIO(source.stdout)) as files:
             for entry in files:

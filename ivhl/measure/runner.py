@@ -5,7 +5,6 @@ Torch is never imported here, so nothing that torch does can end the run.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import queue
@@ -29,12 +28,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ivhl.errors import SpecError
+from ivhl.instrument import INSTRUMENT, version_of
 from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import Job, choose_clock
 from ivhl.measure.process import Ending, Nursery, NurseryError, memory_limit, run_group, tail
 from ivhl.measure.stability import observe
 from ivhl.records import (
-    SCHEMA,
+    SCHEMAS,
     Arm,
     Cell,
     CompileFacts,
@@ -65,7 +65,14 @@ CaseKey = tuple[str, int, str, str, str]
 RunKey = tuple[str, str, str | None, int, bool, str, str | None]
 
 # What runs in a cell beside the project, and must be the same for every commit under test.
-INSTRUMENT = ("__init__.py", "errors.py", "records.py", "workload.py", "measure")
+MEASURING_CODE = (
+    "__init__.py",
+    "errors.py",
+    "instrument.py",
+    "records.py",
+    "workload.py",
+    "measure",
+)
 
 # glibc gives large blocks back to the kernel or keeps them by a threshold that moves with what the
 # process freed before; the same eager code then takes 0.5 or 2 ms. This is where it moves to.
@@ -198,7 +205,7 @@ def is_answered(run: Run, case: Case, newest: dict[CaseKey, RunKey]) -> bool:
     )
     cell = run.cell
     return found in {
-        (run.commit, cell.id, cell.lock_sha256, run.threads, quick, instrument(), run.image)
+        (run.commit, cell.id, cell.lock_sha256, run.threads, quick, str(INSTRUMENT), run.image)
         for quick in (run.quick, False)
     }
 
@@ -215,7 +222,7 @@ def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError, TypeError, KeyError, IndexError, AttributeError):
             data = json.loads(line)
-            if data["schema"] != SCHEMA:
+            if data["schema"] not in SCHEMAS:
                 continue
             cell, conditions = data["cell"], data["conditions"]
             case = (
@@ -231,7 +238,7 @@ def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
                 cell["lock_sha256"],
                 conditions["threads"],
                 conditions["quick"],
-                conditions["instrument"],
+                version_of(conditions["instrument"]),
                 conditions.get("image"),  # not there outside of containers
             )
             found.pop(case, None)
@@ -713,7 +720,7 @@ def make_record(
             clock=clock,
             quick=run.quick,
             load_average=load,
-            instrument=instrument(),
+            instrument=str(INSTRUMENT),
             python_full=sys.version.split()[0] if in_cell else run.cell.python,
             torch_full=findings.get("torch_full"),
             packages=installed_packages() if in_cell else (),
@@ -808,17 +815,6 @@ def repeat_command(run: Run, case: Case) -> str:
     if run.memory_limit is not None:
         words.append(f"--memory-limit {run.memory_limit / 2**30:g}")
     return " ".join([*words, "--force"])
-
-
-def instrument() -> str:
-    """Return a digest of the measuring code, so that a change of method is not taken for news."""
-    home = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for name in INSTRUMENT:
-        place = home / name
-        for path in sorted(place.glob("*.py")) if place.is_dir() else [place]:
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def installed_packages() -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.runner import Step, run_cases
 from ivhl.measure.settings import CELL_VARIABLE, COMMIT_VARIABLE, read_settings
-from ivhl.records import SCHEMA, Cell, RunRecord
+from ivhl.records import SCHEMAS, Cell, RunRecord
 from ivhl.workload import Case, load_workloads, select_cases
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def values_in(path: Path, cell: Cell, device: str) -> Values:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError, TypeError, KeyError, AttributeError):
             record = json.loads(line)
-            if record["schema"] != SCHEMA:
+            if record["schema"] not in SCHEMAS:
                 continue
             if record["cell"]["lock_sha256"] != cell.lock_sha256:
                 continue

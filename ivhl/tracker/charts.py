@@ -8,6 +8,7 @@ from math import log2
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ivhl.instrument import version_of
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.wording import STATUS_WORDS
 
@@ -226,7 +227,7 @@ def _changes(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _instrument(row: Row) -> str:
-    return row.record.conditions.instrument if row.record else ""
+    return version_of(row.record.conditions.instrument) if row.record else ""
 
 
 def _seconds(row: Row, side: str) -> float:

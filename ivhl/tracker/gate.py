@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+from ivhl.instrument import told_instrument
 from ivhl.tracker.compat import format_speedup, python_key, release_key, retired
 from ivhl.tracker.store import is_existing
 from ivhl.tracker.wording import seconds, short_message
@@ -182,7 +183,7 @@ def _differences(base: RunRecord, head: RunRecord) -> list[str]:
     old, new = base.conditions, head.conditions
     pairs = {
         "lock": (_short(base.cell.lock_sha256), _short(head.cell.lock_sha256)),
-        "instrument": (old.instrument, new.instrument),
+        "instrument": (told_instrument(old.instrument), told_instrument(new.instrument)),
         "threads": (old.threads, new.threads),
         "clock": (old.clock, new.clock),
         "container": tuple("no" if c.image is None else "yes" for c in (old, new)),

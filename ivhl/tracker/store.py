@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from ivhl.records import RunRecord, to_json
+from ivhl.records import SCHEMA, RunRecord, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,6 +20,20 @@ if TYPE_CHECKING:
 _ADAPTER = TypeAdapter(RunRecord)
 _SHOWN_MISTAKES = 3
 _SHOWN_VALUE = 60
+
+
+class NewerSchemaError(ValueError):
+    """A record of a schema that this ivhl does not know yet.
+
+    Attributes:
+        rule: The rule that it breaks, with the value seen.
+        hint: What to do next.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self.rule = f"schema: must be {SCHEMA!r} or older (got {schema!r})"
+        self.hint = "it was written by a newer ivhl: update this one"
+        super().__init__(f"{self.rule}; {self.hint}")
 
 
 class Key(NamedTuple):
@@ -145,11 +162,15 @@ def parse_record(line: bytes) -> RunRecord:
     """Return the record that a line of JSON holds.
 
     Raises:
+        NewerSchemaError: If a newer ivhl wrote it.
         ValueError: If it is no record that this ivhl reads; names the field, the rule and the value.
     """
     try:
         record = _ADAPTER.validate_json(line)
     except ValidationError as error:
+        schema = _schema(line)
+        if _number(schema) > _number(SCHEMA):
+            raise NewerSchemaError(schema) from None
         raise ValueError(_mistakes(error)) from None
     to_json(record)  # pydantic accepts NaN and Infinity; a record may hold neither
     return record
@@ -167,6 +188,18 @@ def _mistakes(error: ValidationError) -> str:
     if len(found) > _SHOWN_MISTAKES:
         texts.append(f"and {len(found) - _SHOWN_MISTAKES} more")
     return "; ".join(texts)
+
+
+def _schema(line: bytes) -> str:
+    with suppress(ValueError, RecursionError, TypeError, KeyError):
+        return str(json.loads(line)["schema"])
+    return ""
+
+
+def _number(schema: str) -> int:
+    """Return the version of a schema of ours, 0 for anything else."""
+    match = re.fullmatch(r"ivhl\.run/([0-9]{1,9})", schema)
+    return int(match[1]) if match else 0
 
 
 def _short(text: str) -> str:

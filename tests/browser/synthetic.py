@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ivhl.instrument import INSTRUMENT
 from ivhl.records import (
     Arm,
     Cell,
@@ -102,7 +103,7 @@ def make_record(
             clock="cpu",
             quick=False,
             load_average=0.3,
-            instrument="cd" * 8,
+            instrument=str(INSTRUMENT),
             python_full=f"{python}.1",
             torch_full=f"{torch}+cpu",
             packages=("numpy==2.1.0", f"torch=={torch}", "triton==3.1.0"),

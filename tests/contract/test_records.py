@@ -97,8 +97,8 @@ def test_an_unknown_field_in_a_part_is_refused() -> None:
 
 
 def test_a_newer_schema_is_refused() -> None:
-    data = dataclasses.asdict(MEASURED) | {"schema": "ivhl.run/2"}
-    with pytest.raises(ValidationError, match=r"ivhl\.run/1"):
+    data = dataclasses.asdict(MEASURED) | {"schema": "ivhl.run/3"}
+    with pytest.raises(ValidationError, match=r"ivhl\.run/2"):
         READER.validate_json(json.dumps(data))
 
 

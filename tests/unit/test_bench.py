@@ -249,7 +249,7 @@ def test_a_record_of_another_schema_answers_nothing(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     record = make_record()
     append_record(path, record)
-    newer = path.read_text(encoding="utf-8").replace("ivhl.run/1", "ivhl.run/2")
+    newer = path.read_text(encoding="utf-8").replace("ivhl.run/2", "ivhl.run/3")
     path.write_text(newer, encoding="utf-8")
     assert newest_keys(path) == {}
     assert values_in(path, record.cell, "cpu") == {}

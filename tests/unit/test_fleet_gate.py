@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.cli.fleet import GapsError, WorseError
 from ivhl.errors import IvhlError, SpecError, UnknownNameError
+from ivhl.instrument import INSTRUMENT
 from ivhl.records import Interval
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge, noise
 from tests.browser.project import git
@@ -111,7 +112,13 @@ def test_a_regression_tells_which_side_moved() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("instrument", "other", "instrument cdcdcdcdcdcdcdcd before, other now"),
+        ("instrument", "3", f"instrument version {INSTRUMENT} before, version 3 now"),
+        ("instrument", "cdcd", f"instrument version {INSTRUMENT} before, unknown (cdcd) now"),
+        (
+            "instrument",
+            "9b1ab22935497857",
+            f"instrument version {INSTRUMENT} before, version 2 now",
+        ),
         ("threads", 2, "threads 1 before, 2 now"),
         ("clock", "wall", "clock cpu before, wall now"),
     ],

@@ -254,6 +254,7 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("machine.n_cpus", -1, "machine.n_cpus: must be from 0", "ivhl"),
     ("conditions.device", "tpu", "conditions.device: must be cpu, or cuda and", "ivhl"),
     ("conditions.image", "latest", "conditions.image: must be sha256: and 64 hex digits", "ivhl"),
+    ("conditions.instrument", "the new one", "must be a version or a digest", "ivhl"),
     ("conditions.stability", (told(seen="x" * 101),), "stability.seen: must be a short", "ivhl"),
     ("conditions.stability", (told(seen="\x1b[2J"),), "stability.seen: must be a short", "ivhl"),
     ("conditions.stability", (told(), told(check=" ")), "stability.check: must be a", "ivhl"),
@@ -310,13 +311,13 @@ def test_a_record_of_a_container_that_says_how_steady_its_machine_was_is_taken(r
 
 
 def test_a_record_of_a_newer_version_says_so(root: Path) -> None:
-    newer = to_json(a_record(root)).replace("ivhl.run/1", "ivhl.run/12")
+    newer = to_json(a_record(root)).replace("ivhl.run/2", "ivhl.run/12")
     path = offer(root, a_record(root))
     path.write_text(path.read_text() + newer + "\n" + '{"schema": "\x1b[31m"}\n{"cut\n[[[\n')
     done = bring(root, [path], root / "results")
     assert done.new.total() == 1
     first, *others = done.refused
-    assert first.rule == "schema: must be 'ivhl.run/1' or older (got 'ivhl.run/12')"
+    assert first.rule == "schema: must be 'ivhl.run/2' or older (got 'ivhl.run/12')"
     assert "update this one" in first.hint
     assert all("copy the file again" in one.hint and one.rule.isprintable() for one in others)
     assert len(others) == 3

@@ -14,6 +14,7 @@ import pytest
 from ivhl.bench import Request, cases_of_cells, make_settings
 from ivhl.bench.work import Shard
 from ivhl.fleet.bring import bring
+from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import load_matrix
@@ -74,7 +75,7 @@ class Meter:
             speedup=1.0 + len(self.measured),
         )
         # A record of this very code answers for its case when the machine goes on.
-        conditions = replace(record.conditions, instrument=runner.instrument())
+        conditions = replace(record.conditions, instrument=str(INSTRUMENT))
         return replace(record, commit=run.commit, cell=run.cell, conditions=conditions)
 
 

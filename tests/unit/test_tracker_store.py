@@ -92,7 +92,10 @@ def test_an_unreadable_line_is_named_and_the_others_load(tmp_path: Path) -> None
     assert texts[0].startswith(f"{path}:2: Invalid JSON")
     assert "not JSON compliant" in texts[2]
     assert "cell.python: Input should be a valid string (got 3.12)" in texts[3]
-    assert "schema: Input should be 'ivhl.run/1' (got 'ivhl.run/9')" in texts[4]
+    assert texts[4] == (
+        f"{path}:6: schema: must be 'ivhl.run/2' or older (got 'ivhl.run/9'); "
+        "it was written by a newer ivhl: update this one"
+    )
     assert "a record has either a speedup or a failure" in texts[5]
 
 

@@ -1,0 +1,161 @@
+"""What of the measuring code can change a number, and what was said about its changes.
+
+Run as ``nox -s instrument``; ``instrument.json`` holds what it writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ivhl.instrument import INSTRUMENT
+from ivhl.measure.runner import MEASURING_CODE
+from ivhl.measure.syntax import syntax_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGE: Final = ROOT / "ivhl"
+STORED: Final = Path(__file__).with_name("instrument.json")
+VERSIONS: Final = PACKAGE / "instrument.py"
+
+# Everything that a cell gets as measuring code counts, but for these files and names in files.
+LEFT_OUT: Final = {
+    "errors.py": "exceptions and their texts",
+    "instrument.py": "the version itself",
+    "measure/__main__.py": "reads arguments; those that matter are in the record",
+    "measure/card.py": "looks at GPUs before the first child starts, and only describes them",
+    "measure/failures.py": "gives a failure its class, and never decides whether there is one",
+    "measure/finding.py": "describes the machine",
+    "measure/runner.py:CaseKey": "a type",
+    "measure/runner.py:MEASURING_CODE": "which files are copied into a cell",
+    "measure/runner.py:RunKey": "a type",
+    "measure/runner.py:Step": "a type",
+    "measure/runner.py:failed_everywhere": "makes records without numbers",
+    "measure/runner.py:installed_packages": "says what is installed",
+    "measure/runner.py:is_answered": "decides whether to measure, not how",
+    "measure/runner.py:is_final": "decides whether to measure, not how",
+    "measure/runner.py:newest_keys": "decides whether to measure, not how",
+    "measure/runner.py:repeat_command": "a text",
+    "measure/runner.py:this_cell": "says where it ran",
+    "measure/runner.py:this_machine": "says where it ran",
+    "measure/settings.py": "hands on what was asked for, which is in the record",
+    "measure/stability.py": "looks at the machine before the first child starts",
+    "measure/suite.py": "hands numbers of finished records to asv",
+    "measure/syntax.py": "tells sources apart, after a case has run",
+    "records.py:Cell": "says where it ran",
+    "records.py:Conditions": "says how it ran",
+    "records.py:FAILURE_CLASSES": "words",
+    "records.py:Failure": "says why there is no number",
+    "records.py:FailureClass": "words",
+    "records.py:Level": "words",
+    "records.py:Machine": "says where it ran",
+    "records.py:Observation": "describes the machine",
+    "records.py:Phase": "words",
+    "records.py:SCHEMA": "a name",
+    "records.py:SCHEMAS": "names",
+    "records.py:record_file": "where a record goes",
+    "workload.py:Cost": "refuses a case before it is measured",
+    "workload.py:_mistakes": "refuses a declaration",
+    "workload.py:check_memory": "refuses a case before it is measured",
+    "workload.py:load_workloads": "refuses a declaration",
+}
+
+
+def digests(package: Path = PACKAGE) -> dict[str, str]:
+    """Return a digest for each file of measuring code, of what in it can change a number."""
+    found = {}
+    for part in MEASURING_CODE:
+        place = package / part
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            name = path.relative_to(package).as_posix()
+            if name not in LEFT_OUT:
+                parts = (entry.partition(":") for entry in LEFT_OUT)
+                without = {inside for file, _, inside in parts if file == name}
+                source = path.read_bytes()
+                found[name] = syntax_digest(source, annotations=False, without=without)[:16]
+    return found
+
+
+def load() -> dict[str, Any]:
+    """Return what was said last: version, digest of each file, reasons."""
+    data: dict[str, Any] = json.loads(STORED.read_text(encoding="utf-8"))
+    return data
+
+
+def changed(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return the files of which the digest is another one, or that are new or gone."""
+    return sorted(name for name in {*was, *now} if was.get(name) != now.get(name))
+
+
+def complaint(files: Sequence[str]) -> str:
+    """Return what to do about changed files."""
+    return (
+        f"{', '.join(f'ivhl/{name}' for name in files)}: this may change numbers: raise the version "
+        "in ivhl/instrument.py, or say why not\n"
+        'next: nox -s instrument -- --raise "What comes out differently, and why."\n'
+        '  or: nox -s instrument -- --unchanged "Why no number changes."'
+    )
+
+
+def raise_version(source: str, line: str) -> str:
+    """Return ``ivhl/instrument.py`` with the next version and its line in the history."""
+    before, number, after = source.partition(f"\nINSTRUMENT: Final = {INSTRUMENT}\n")
+    history, closing, rest = after.partition("\n    }\n)\n")
+    if not (number and closing):
+        raise SystemExit(f"{VERSIONS}: INSTRUMENT or the end of HISTORY was not found; edit it")
+    texts = [json.dumps(part, ensure_ascii=False) for part in _wrapped(line)]
+    entry = f"\n        {INSTRUMENT + 1}: " + "\n        ".join(texts) + ","
+    return "".join(
+        (before, f"\nINSTRUMENT: Final = {INSTRUMENT + 1}\n", history, entry, closing, rest)
+    )
+
+
+def _wrapped(line: str) -> list[str]:
+    parts = textwrap.wrap(line, 78)
+    return [f"{part} " for part in parts[:-1]] + parts[-1:]
+
+
+def write(version: int, files: Mapping[str, str], reasons: Sequence[Mapping[str, Any]]) -> None:
+    """Write what the contract test compares with."""
+    data = {"version": version, "files": dict(sorted(files.items())), "unchanged": reasons}
+    STORED.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Say what changed, or take down what a person says about it."""
+    parser = argparse.ArgumentParser(prog="nox -s instrument --", description=main.__doc__)
+    said = parser.add_mutually_exclusive_group()
+    said.add_argument("--raise", dest="line", metavar="LINE", help="numbers may change: how, why")
+    said.add_argument("--unchanged", metavar="REASON", help="no number changes: why")
+    arguments = parser.parse_args(argv)
+    stored, now = load(), digests()
+    files = changed(stored["files"], now)
+    reasons = stored["unchanged"]
+    if arguments.line:
+        source = VERSIONS.read_text(encoding="utf-8")
+        VERSIONS.write_text(raise_version(source, arguments.line), encoding="utf-8")
+        write(INSTRUMENT + 1, now, reasons)
+        print(f"version {INSTRUMENT + 1}: commit {VERSIONS.name} and {STORED.name}")
+    elif stored["version"] != INSTRUMENT:  # somebody wrote it by hand
+        write(INSTRUMENT, now, reasons)
+        print(f"version {INSTRUMENT}: commit {STORED.name}")
+    elif not files:
+        print(f"version {INSTRUMENT}: nothing that can change a number has changed")
+    elif arguments.unchanged:
+        reason = {"version": INSTRUMENT, "files": files, "reason": arguments.unchanged}
+        write(INSTRUMENT, now, [*reasons, reason])
+        print(f"version {INSTRUMENT} still: commit {STORED.name}")
+    else:
+        print(complaint(files), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

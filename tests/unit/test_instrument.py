@@ -1,0 +1,57 @@
+"""Versions of the way of measuring, and what they say about records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ivhl.instrument import DIGESTS, HISTORY, INSTRUMENT, told_instrument, version_of
+from ivhl.measure.runner import newest_keys
+from ivhl.records import append_record
+from tests.browser.synthetic import make_record
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def test_every_version_has_a_line_and_the_newest_is_the_one_in_use() -> None:
+    assert list(HISTORY) == list(range(1, INSTRUMENT + 1))
+    assert all(line.endswith(".") and "\n" not in line for line in HISTORY.values())
+
+
+def test_every_digest_stands_for_a_version_there_was() -> None:
+    assert set(DIGESTS.values()) <= set(HISTORY)
+
+
+def test_every_committed_record_has_a_version() -> None:
+    seen = set()
+    for path in RESULTS.glob("*/records/*.jsonl"):
+        with path.open(encoding="utf-8") as file:
+            seen |= {json.loads(line)["conditions"]["instrument"] for line in file}
+    assert {text for text in seen if version_of(text) not in map(str, HISTORY)} == set()
+
+
+@pytest.mark.parametrize(
+    ("instrument", "version", "told"),
+    [
+        (str(INSTRUMENT), str(INSTRUMENT), f"version {INSTRUMENT}"),
+        ("8e72ef3d5de31187", "1", "version 1"),
+        ("0123456789abcdef", "0123456789abcdef", "unknown (0123456789abcdef)"),
+        (str(INSTRUMENT + 1), str(INSTRUMENT + 1), f"unknown ({INSTRUMENT + 1})"),
+        ("0123456789012345", "0123456789012345", "unknown (0123456789012345)"),
+    ],
+)
+def test_an_unknown_instrument_stands_for_itself(instrument: str, version: str, told: str) -> None:
+    assert (version_of(instrument), told_instrument(instrument)) == (version, told)
+
+
+def test_a_digest_answers_as_its_version_does(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    record = make_record()
+    for n, text in enumerate(("2123dbd60a6f4e52", "0123456789abcdef", str(INSTRUMENT))):
+        conditions = replace(record.conditions, instrument=text)
+        append_record(path, replace(record, size=f"size-{n}", conditions=conditions))
+    made = {key[2]: way[5] for key, way in newest_keys(path).items()}
+    assert made == {"size-0": "4", "size-1": "0123456789abcdef", "size-2": str(INSTRUMENT)}
