@@ -214,19 +214,20 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
         for problem in set_aside_unreadable(results):
             console.print(f"warning: set aside: {problem}", markup=False, soft_wrap=True)
         # asv measures the same cases in all cells that it is given.
-        alike: dict[tuple[Case, ...], list[LockState]] = {}
+        alike: dict[tuple[str, ...], list[LockState]] = {}
         for lock in locks:
             mine = share[lock.cell]
             if lock.kind == "locked":
                 for part in first_look(mine):
-                    alike.setdefault(part, []).append(lock)
+                    alike.setdefault(tuple(case.name for case in part), []).append(lock)
             else:
                 record_unavailable(settings, lock, mine, commit)
         missing: tuple[str, ...] = ()
         log = root / ".asv" / "asv.log"
         log.unlink(missing_ok=True)
-        for part, locked in alike.items():
-            wanted = replace(settings, names=tuple(case.name for case in part))
+        for names, locked in alike.items():
+            part = [case for case in cases if case.name in names]
+            wanted = replace(settings, names=names)
             missing += place.measure(wanted, locked, part, commit=commit, console=console)
     return Done(
         commit=commit,
