@@ -204,6 +204,24 @@ class Observation(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Wheel(_Strict):
+    """What tells an installed package from others of the same version.
+
+    Attributes:
+        build: Build tag of the wheel; ``None`` where it has none.
+        tags: Pythons and platforms that it is for, e.g. ``cp312-cp312-manylinux_2_28_x86_64``.
+        record_sha256: Hash of the names and hashes of the files in it; ``None`` where the
+            installation does not list them.
+    """
+
+    name: str
+    version: str
+    build: str | None
+    tags: tuple[str, ...]
+    record_sha256: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Conditions(_Strict):
     """How it ran.
 
@@ -218,6 +236,9 @@ class Conditions(_Strict):
         image: Digest of the image whose container it ran in, ``sha256:...``; ``None`` if in none.
         stability: What was seen of the machine before the first case that the run measured in this
             cell; ``None`` where nobody looked, as in older records.
+        wheels: What is installed of PyTorch and Triton; ``None`` where nobody looked.
+        gil: Whether the global interpreter lock was on after torch was imported, in a Python that
+            can do without it; ``None`` in any other.
     """
 
     device: str
@@ -231,6 +252,8 @@ class Conditions(_Strict):
     packages: tuple[str, ...]
     image: str | None = None
     stability: tuple[Observation, ...] | None = None
+    wheels: tuple[Wheel, ...] | None = None
+    gil: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,6 +272,8 @@ class RunRecord(_Strict):
         compiled: The variant, whatever its engine.
         dtype: That of the variant; ``eager`` runs in the workload's.
         engine: ``ivhl.workload.Engine``; records made before 2026-11-21 hold none.
+        sources: Hash of the project's code and data that the case reaches, and of its declaration
+            (``ivhl.measure.sources``); ``None`` where nobody looked.
         command: Repeats this record.
     """
 
@@ -280,6 +305,7 @@ class RunRecord(_Strict):
     warnings: tuple[Counted, ...]
     command: str
     engine: str = "compile"
+    sources: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a record that claims both, or neither.
@@ -298,9 +324,12 @@ def to_json(record: RunRecord) -> str:
         ValueError: If a number in it is NaN or infinite.
     """
     data = asdict(record)
-    for name in ("image", "stability"):  # as it was written before there were any
+    # What may be missing is left out, as it was before there were such fields.
+    for name in ("image", "stability", "wheels", "gil"):
         if data["conditions"][name] is None:
             del data["conditions"][name]
+    if data["sources"] is None:
+        del data["sources"]
     return json.dumps(data, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 

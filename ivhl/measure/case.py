@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import sysconfig
 import time
 import warnings
 from collections import Counter
@@ -151,7 +152,7 @@ class Measurement:
         device_name = "cpu"
         if self.device.type == "cuda":
             device_name = f"cuda {torch.cuda.get_device_name(self.device)}"
-        self.journal.note(device=device_name, torch_full=torch.__version__)
+        self.journal.note(device=device_name, torch_full=torch.__version__, gil=gil_is_on())
 
     def _import_workload(self) -> None:
         workload, variant = self.case.workload, self.case.variant
@@ -421,6 +422,16 @@ def picked_instructions() -> str | None:
     except ImportError:
         return None
     return str(pick_vec_isa())
+
+
+def gil_is_on() -> bool | None:
+    """Say whether the interpreter has its lock; ``None`` where it always has.
+
+    An extension that does not say that it can do without switches it on when it is imported.
+    """
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None
+    return bool(getattr(sys, "_is_gil_enabled")())  # noqa: B009  (since Python 3.13)
 
 
 def die_with(parent: int) -> None:
