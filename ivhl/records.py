@@ -33,7 +33,10 @@ FailureClass = Literal[
     "backend_compile",  # Inductor, Triton or the C++ compiler failed
     "compile",  # anything else raised while compiling or at a compiled call
     "recompile_limit",  # Dynamo gave up recompiling
+    "recompiles",  # Dynamo went on compiling while the variant was timed
     "not_compiled",  # Dynamo skipped the code and ran it eagerly, silently
+    "side_effect",  # changes its inputs, or the process under which the other arms are measured
+    "remembers",  # gives back what it kept from an earlier call
     "wrong",  # compiled output is outside the error budget
     "timeout",
     "crash",  # ended by a signal, or exited without a word
@@ -78,12 +81,16 @@ class Arm(_Strict):
     """Raw samples of one arm of the comparison; sample *i* of every arm is of the same round.
 
     Attributes:
-        calls: Calls per sample (block length).
-        samples_s: Seconds **per call**, one entry per round.
+        calls: Calls per sample (block length), in the first process.
+        samples_s: Seconds **per call**, one entry per round, by the clock of the record.
+        wall_s: The same as elapsed time; ``None`` in records of ``ivhl.run/1``.
+        cpu_s: The same as CPU time of the process and its descendants.
     """
 
     calls: int
     samples_s: tuple[float, ...]
+    wall_s: tuple[float, ...] | None = None
+    cpu_s: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,16 +107,20 @@ class CompileFacts(_Strict):
 
     Attributes:
         cold_s: First call with an empty private cache, after a throwaway compile; with one run, and
-            for TorchScript with the runs that its profiling executor learns from.
-        warm_s: First call of a second process that finds the first one's cache on disk; ``None``
-            where there is no such cache.
+            for TorchScript with the runs that its profiling executor learns from. ``None`` where it was
+            never measured.
+        warm_s: First call of a second process that finds the first one's cache on disk, the median
+            of several processes; ``None`` where there is no such cache.
+        cold_cpu_s: CPU seconds of the same as ``cold_s``, with all processes that compile.
+        warm_cpu_s: CPU seconds of the same as ``warm_s``.
+        cold_at: When ``cold_s`` was measured, if a cache that an earlier run left was used.
         frames_total: Frames that Dynamo looked at.
         frames_ok: Frames that it compiled.
         graphs: Graphs handed to the backend.
         calls_captured: Operations in these graphs.
     """
 
-    cold_s: float
+    cold_s: float | None
     warm_s: float | None
     frames_total: int | None
     frames_ok: int | None
@@ -117,6 +128,9 @@ class CompileFacts(_Strict):
     calls_captured: int | None
     graph_breaks: tuple[Counted, ...]
     recompiles: tuple[Counted, ...]
+    cold_cpu_s: float | None = None
+    warm_cpu_s: float | None = None
+    cold_at: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,6 +140,7 @@ class OutputError(_Strict):
     Attributes:
         scale: Largest absolute value of the reference.
         limit_rmse: RMSE that the compiled output may have by the fp64-anchored rule.
+        limit_max: Error that its worst element may have; ``None`` in records of ``ivhl.run/1``.
         anchor_rmse: RMSE of the variant's own source run eagerly in the variant's dtype; ``None``
             where that is the workload's, and eager is the anchor.
     """
@@ -139,6 +154,7 @@ class OutputError(_Strict):
     limit_rmse: float | None
     passed: bool | None
     anchor_rmse: float | None = None
+    limit_max: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -275,6 +291,12 @@ class RunRecord(_Strict):
         sources: Hash of the project's code and data that the case reaches, and of its declaration
             (``ivhl.measure.sources``); ``None`` where nobody looked.
         command: Repeats this record.
+        rounds: Rounds in each process; samples of all processes follow one another. Empty in records
+            of ``ivhl.run/1``, where all rounds are of one process.
+        draws: How many draws of the inputs were gone through.
+        prepare_s: Seconds of ``Variant.prepare``, which are in no time.
+        finish_s: Seconds of ``Variant.finish``, likewise.
+        phase_s: Seconds of all processes of the case by phase.
     """
 
     schema: Literal["ivhl.run/1", "ivhl.run/2"] = "ivhl.run/2"
@@ -306,6 +328,11 @@ class RunRecord(_Strict):
     command: str
     engine: str = "compile"
     sources: str | None = None
+    rounds: tuple[int, ...] = ()
+    draws: int | None = None
+    prepare_s: float | None = None
+    finish_s: float | None = None
+    phase_s: dict[str, float] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a record that claims both, or neither.
@@ -325,11 +352,14 @@ def to_json(record: RunRecord) -> str:
     """
     data = asdict(record)
     # What may be missing is left out, as it was before there were such fields.
-    for name in ("image", "stability", "wheels", "gil"):
-        if data["conditions"][name] is None:
-            del data["conditions"][name]
-    if data["sources"] is None:
-        del data["sources"]
+    optional = (
+        (data["conditions"], ("image", "stability", "wheels", "gil")),
+        (data, ("sources", "rounds", "draws", "prepare_s", "finish_s", "phase_s")),
+    )
+    for part, names in optional:
+        for name in names:
+            if part[name] in (None, ()):
+                del part[name]
     return json.dumps(data, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 

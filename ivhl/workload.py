@@ -101,6 +101,12 @@ class Workload:
         variants: What is compiled and timed against ``eager``.
         dtype: Floating dtype in which eager and the variants run, those that name one excepted.
         tolerance: ``tol`` of the accuracy rule (``ivhl.measure.accuracy``).
+        fixed: Positions of the inputs that are the same in every draw, such as the weights of a
+            model, which a variant may keep from its first call. All others get new values between
+            blocks of calls.
+        core: Name of the variant that stands for the workload in a core run; ``None`` means the last
+            one that is compiled by default on the CPU. ``""`` means none: another workload stands
+            for this one.
         cost: ``"module:function"`` from the parameters of a size to its ``Cost``; the module must
             import without torch. Without it nothing is refused for its memory, and no fraction of
             the machine's limit is shown.
@@ -119,6 +125,8 @@ class Workload:
     variants: tuple[Variant, ...]
     dtype: Dtype = "float32"
     tolerance: float = 1e-4
+    fixed: tuple[int, ...] = ()
+    core: str | None = None
     cost: str | None = None
     source: str = ""
 

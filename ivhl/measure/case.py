@@ -1,7 +1,7 @@
-"""The child process: measures one case and tells what it finds as it goes.
+"""One process of a case: compiles it or times it, and tells what it finds as it goes.
 
 It appends one line of JSON to the journal for everything it learns, so that a crash, a hang or a
-kill loses only what had not been measured yet. ``runner`` makes the record from the journal.
+kill loses only what had not been measured yet. ``runner`` makes the record from the journals.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import sysconfig
 import time
 import warnings
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from ivhl.measure.failures import classify, message_of, place_of, qualified_name
+from ivhl.measure.failures import CaseError, classify, message_of, place_of, qualified_name
 from ivhl.measure.job import Job, choose_clock
 from ivhl.workload import (
     DYNAMO_ENGINES,
@@ -32,17 +34,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ivhl.measure.dynamo import Watch
+    from ivhl.measure.timing import Times
     from ivhl.records import FailureClass, OutputError, Phase
 
+# Of the draws that are timed; those that are only looked at are drawn anew in each run.
 SEED = 1337
-
-
-class CaseError(Exception):
-    """A finding that ends the case, with its class already known."""
-
-    def __init__(self, failure_class: FailureClass, message: str) -> None:
-        super().__init__(message)
-        self.failure_class = failure_class
+# Dynamo compiles again at the second call where a size changed, and gives up after eight times.
+CALLS_BEFORE_TIMING = 12
+# Eager in the rounds over eager before the variant had run: all blocks of one above all of the other
+# by this factor. Of 1,200 processes of honest cases none came near it (docs/measuring.md).
+DISTURBED = 1.5
+# Calls on data never seen before, over calls on data just seen, in units of what eager shows.
+REMEMBERS = 3.0
+FRESH_DRAWS = 5
+# What torch itself sets when it compiles for the first time.
+CHANGED_BY_COMPILERS = frozenset(
+    {"os.environ", "the functions of torch", "the random state of torch", "the random state of random"}
+)
 
 
 class Journal:
@@ -51,13 +59,20 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8", buffering=1)
         self.phase: Phase = "import"
+        self._entered = time.perf_counter()
+        self._seconds: Counter[str] = Counter()
 
     def close(self) -> None:
-        """Let go of the file; everything is in it already."""
+        """Note how long each phase took, and let go of the file."""
+        self.enter(self.phase)
+        self.note(phase_s=dict(self._seconds))
         self._file.close()
 
     def enter(self, phase: Phase) -> None:
         """Note that a phase begins."""
+        now = time.perf_counter()
+        self._seconds[self.phase] += now - self._entered
+        self._entered = now
         self.phase = phase
         self._write({"phase": phase})
 
@@ -69,8 +84,8 @@ class Journal:
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
-def main(argv: list[str]) -> int:
-    """Measure the case that ``argv[1]`` describes; 0 also when the case fails."""
+def main(argv: list[str]) -> NoReturn:
+    """Measure the case that ``argv[1]`` describes, and end with 0 also when the case fails."""
     job = Job(**json.loads(argv[1]))
     die_with(job.parent)
     journal = Journal(Path(job.journal))
@@ -109,44 +124,61 @@ def main(argv: list[str]) -> int:
         done=True,
     )
     journal.close()
-    return 0
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # All that there is to tell is on disk. A process that has compiled takes 2.6 s to end by itself,
+    # and what happens there (a destructor that crashes) is no part of what was measured.
+    os._exit(0)
 
 
 class Measurement:
-    """The phases of one case, in order."""
+    """The phases of one process of a case, in order."""
 
     def __init__(self, job: Job, case: Case, journal: Journal) -> None:
         self.job = job
         self.case = case
         self.journal = journal
+        self.watch: Watch | None = None
 
     def run(self) -> None:
-        """Go through all phases; raises whatever a phase raises."""
+        """Go through the phases of the job's stage; raises whatever a phase raises."""
         self._import_torch()
         if self.job.stage == "seed":
             self.journal.enter("compile")
-            self._compile_throwaway(self._compiler())
+            use_compiler(skip_isa_check=self.job.skip_isa_check, device=self.job.device)
             self.journal.note(isa=picked_instructions())
             return
         self._import_workload()
         self._make_inputs()
-        if self.job.stage == "warm":
-            self._compile_warm()
-            return
         self._run_reference()
         self._run_eager()
-        self._compile_cold()
-        self._judge()
+        if self.job.stage == "eager":
+            self._time_eager("eager", "eager_again")
+            return
+        self._run_source()
+        if self.job.stage == "compile":
+            self._compile()
+            self._judge_first_calls()
+            return
+        self._time_eager("eager_before")
+        self._compile()
+        self._judge_first_calls()
         self._time()
-        self._measure_memory()
+        self._call_on_fresh_data()
+        if self.job.process == 0:
+            self._measure_memory()
 
     def _import_torch(self) -> None:
         import torch  # noqa: PLC0415  (importing torch is a phase that may fail)
 
+        from ivhl.measure.clocks import adopt_orphans  # noqa: PLC0415
+
+        adopt_orphans()
         torch.set_num_threads(self.job.threads)
         torch.manual_seed(SEED)
         self.torch = torch
         self.device = torch.device(self.job.device)
+        self.clock = choose_clock(self.device.type, self.job.threads)
         self.dtype: torch.dtype = getattr(torch, self.case.workload.dtype)
         self.variant_dtype: torch.dtype = getattr(torch, self.case.dtype)
         device_name = "cpu"
@@ -162,66 +194,144 @@ class Measurement:
         self._call: Callable[..., Any] = resolve(variant.call)
         self._prepare = resolve(variant.prepare) if variant.prepare else lambda *inputs: inputs
         self._finish = resolve(variant.finish) if variant.finish else lambda outputs: outputs
+        # What importing a project sets holds for all arms alike; what a call sets does not.
+        self.torch.set_num_threads(self.job.threads)
+
+    def _draw(self, seed: int, first: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
+        from ivhl.measure.draws import cast, draw  # noqa: PLC0415  (imports torch)
+
+        workload = self.case.workload
+        size = workload.sizes[self.case.size]
+        drawn = draw(self._inputs_of, size, seed, first=first, fixed=workload.fixed)
+        return cast(drawn, self.dtype, self.device)  # type: ignore[no-any-return]
+
+    def _prepared(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the variant's own inputs, which share no memory with the workload's."""
+        from ivhl.measure.draws import cast, clone  # noqa: PLC0415  (imports torch)
+
+        own = cast(inputs, self.variant_dtype, self.device)
+        prepared = self._prepare(*own)
+        copied: tuple[Any, ...] = clone(prepared if isinstance(prepared, tuple) else (prepared,))
+        return copied
 
     def _make_inputs(self) -> None:
+        from ivhl.measure.draws import (  # noqa: PLC0415  (imports torch)
+            N_DRAWS,
+            ShapesDifferError,
+            check_alike,
+            clone,
+        )
+
         self.journal.enter("inputs")
-        torch = self.torch
-        generator = torch.Generator().manual_seed(SEED)
-        size = self.case.workload.sizes[self.case.size]
-        drawn = self._inputs_of(size, generator)
-        self.inputs = cast(drawn, self.dtype, self.device)
-        inputs = self.inputs
-        if self.variant_dtype != self.dtype:
-            inputs = cast(self.inputs, self.variant_dtype, self.device)
-        prepared = self._prepare(*inputs)
-        self.variant_inputs = prepared if isinstance(prepared, tuple) else (prepared,)
+        first = self._draw(SEED)
+        self.draws = [first]
+        self.variant_draws = [self._prepared(first)]
+        for number in range(1, N_DRAWS):
+            other = self._draw(SEED + number, first)
+            prepared = self._prepared(other)
+            try:
+                check_alike(first, other)
+                check_alike(self.variant_draws[0], prepared)
+            except ShapesDifferError as difference:
+                warnings.warn(
+                    "ivhl: the data is not changed between blocks, so what is remembered from call "
+                    f"to call is not noticed: {difference}",
+                    stacklevel=1,
+                )
+                break
+            self.draws.append(other)
+            self.variant_draws.append(prepared)
         if self.device.type == "cuda":
-            torch.cuda.synchronize()
+            self.torch.cuda.synchronize()
+        self.inputs = clone(first)
+        self.variant_inputs = clone(self.variant_draws[0])
+        self.journal.note(draws=len(self.draws))
+
+    def use_draw(self, number: int) -> int:
+        """Copy a draw to where every arm reads it, and return its number."""
+        from ivhl.measure.draws import fill  # noqa: PLC0415  (imports torch)
+
+        number %= len(self.draws)
+        fill(self.inputs, self.draws[number])
+        fill(self.variant_inputs, self.variant_draws[number])
+        return number
 
     def _run_reference(self) -> None:
-        from ivhl.measure.accuracy import flatten  # noqa: PLC0415  (imports torch)
-
         self.journal.enter("reference")
+        path = Path(self.job.references)
+        if path.is_file():
+            self.references = self.torch.load(path)
+            return
+        self.references = [self._reference_of(inputs) for inputs in self.draws]
+        # For the processes that follow; nothing is lost where the disk is full.
+        with suppress(OSError, RuntimeError):
+            fresh = path.with_name(f"{path.name}.{os.getpid()}")
+            self.torch.save(self.references, fresh)
+            fresh.rename(path)
+
+    def _reference_of(self, inputs: tuple[Any, ...]) -> list[Any]:
+        from ivhl.measure.accuracy import flatten  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.draws import cast  # noqa: PLC0415
+
         # Of the rounded inputs: rounding them is not an error of the code under test.
-        exact = cast(self.inputs, self.torch.float64, self.torch.device("cpu"))
-        self.references = [r.detach() for r in flatten(self._reference(*exact))]
-        if not all(bool(self.torch.isfinite(r).all()) for r in self.references):
+        exact = cast(inputs, self.torch.float64, self.torch.device("cpu"))
+        references = [r.detach() for r in flatten(self._reference(*exact))]
+        if not all(bool(self.torch.isfinite(r).all()) for r in references):
             raise CaseError("reference", "the float64 reference is not finite on these inputs")
+        return references
 
     def _run_eager(self) -> None:
-        from ivhl.measure.accuracy import eager_is_sound, flatten, judge_eager  # noqa: PLC0415
-        from ivhl.measure.timing import QUICK  # noqa: PLC0415
+        """Judge eager on every draw, and that it leaves its inputs and the process alone."""
+        from ivhl.measure.accuracy import flatten  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.state import changes, snapshot  # noqa: PLC0415
 
         self.journal.enter("eager")
-        before = cast(self.inputs, self.dtype, self.device)
-        outputs = flatten(self._eager(*self.inputs))
-        changed = not all(
-            same(a, b) for a, b in zip(flatten(self.inputs), flatten(before), strict=True)
-        )
-        if changed:
-            raise CaseError(
-                "eager_failed", "eager changes its inputs, so no two calls compute the same"
-            )
-        self.errors = judge_eager(self.case.workload.outputs, outputs, self.references)
-        self._note_accuracy(self.errors)
-        for error in self.errors:
+        self.errors: list[tuple[OutputError, ...]] = []
+        before = snapshot()
+        places = []
+        for number in range(len(self.draws)):
+            self.use_draw(number)
+            outputs = flatten(self._run())
+            places.append([(t, t.data_ptr()) for t in outputs])
+            self.refuse_changed_eager_inputs(number)
+            self.errors.append(self._judge_eager(outputs, self.references[number]))
+        if changed := changes(before, snapshot()):
+            raise CaseError("eager_failed", f"eager changes the process: {'; '.join(changed)}")
+        self._eager_reuses_memory = _share_memory(*places[:2]) if len(places) > 1 else True
+        self._note_accuracy(self.errors[0])
+
+    def _judge_eager(self, outputs: list[Any], references: list[Any]) -> tuple[OutputError, ...]:
+        from ivhl.measure.accuracy import eager_is_sound, judge_eager  # noqa: PLC0415
+
+        errors = judge_eager(self.case.workload.outputs, outputs, references)
+        for error in errors:
             if not eager_is_sound(error):
+                self._note_accuracy(errors)
                 raise CaseError(
                     "eager_failed",
                     f"eager's {error.output} is not the reference: RMSE {error.eager_rmse} at a "
                     f"scale of {error.scale}",
                 )
-        # The variant's own source must run eagerly too, or the compiler would get the blame.
-        self.formulation = self._formulation(lambda function: function)
-        outputs = self.formulation(*self.variant_inputs)
-        # In another precision eager's error says nothing; this one says what that precision costs.
-        self.anchors = (
-            None
-            if self.variant_dtype == self.dtype
-            else judge_eager(self.case.workload.outputs, self._detached(outputs), self.references)
-        )
-        # Before anything is compiled, so that a case that cannot be compiled keeps its eager times.
-        self._note_arms({"eager": self._run, "eager_again": self._run}, QUICK)
+        return errors
+
+    def _run_source(self) -> None:
+        """Judge the variant's own source eagerly, or the compiler would get the blame."""
+        from ivhl.measure.accuracy import judge_eager  # noqa: PLC0415  (imports torch)
+
+        self.source = self._source(lambda function: function)
+        self.anchors: list[tuple[OutputError, ...] | None] = []
+        is_eager = self._call is self._eager and self.variant_dtype == self.dtype
+        for number in range(len(self.draws)):
+            self.use_draw(number)
+            outputs = self.detached(self.source(*self.variant_inputs))
+            # In another precision eager's error says nothing; this says what that precision costs.
+            self.anchors.append(
+                None
+                if self.variant_dtype == self.dtype
+                else judge_eager(self.case.workload.outputs, outputs, self.references[number])
+            )
+            if not is_eager:
+                self.judge(outputs, number, "the variant's own source, run eagerly: its")
 
     def _compiler(self) -> Callable[..., Any]:
         variant = self.case.variant
@@ -230,7 +340,7 @@ class Measurement:
             arguments["mode"] = variant.mode
         return lambda function: self.torch.compile(function, **arguments)
 
-    def _formulation(self, compiler: Callable[..., Any]) -> Callable[..., Any]:
+    def _source(self, compiler: Callable[..., Any]) -> Callable[..., Any]:
         if self.case.variant.compiles == "parts":
             return self._call(compiler)  # type: ignore[no-any-return]
         return compiler(self._call)  # type: ignore[no-any-return]
@@ -241,98 +351,198 @@ class Measurement:
 
         return compiler_of(self.case.variant.engine, self._compiler())
 
-    def _compile_throwaway(self, compiler: Callable[..., Any]) -> None:
-        """Pay for what every process pays once, so that it is not taken for compile time.
+    def _compile(self) -> None:
+        """Compile and run once; with the cache of an earlier process it is the warm compile."""
+        from ivhl.measure.clocks import begin, living_descendants, since  # noqa: PLC0415
+        from ivhl.measure.state import changes, snapshot  # noqa: PLC0415
 
-        That is importing Inductor, finding the compiler and the vector instructions, precompiled
-        headers, worker processes.
-        """
-        if self.job.skip_isa_check and self.case.variant.engine in INDUCTOR_ENGINES:
-            from torch._inductor import config  # noqa: PLC0415
-
-            config.cpp.vec_isa_ok = True
-        compiler(throwaway)(self.torch.ones(64, device=self.device))
-
-    def _first_call(self) -> tuple[Any, float]:
-        """Compile, run once, and return the output and the seconds of both."""
+        self.journal.enter("compile")
         engine = self._engine()
-        self._compile_throwaway(engine)
-        self.watch: Watch | None = None
+        if self.case.variant.engine in DYNAMO_ENGINES:
+            use_compiler(skip_isa_check=self.job.skip_isa_check, device=self.job.device)
         # Without Dynamo there is nothing to watch, and it need not even support this Python.
         if self.case.variant.engine in DYNAMO_ENGINES:
             self.torch._dynamo.reset()  # noqa: SLF001
             from ivhl.measure.dynamo import Watch  # noqa: PLC0415
 
             self.watch = Watch()
-        self._synchronize()
-        began = time.perf_counter()
-        self.compiled = self._formulation(engine)
-        outputs = self.compiled(*self.variant_inputs)
-        self._synchronize()
-        return outputs, time.perf_counter() - began
-
-    def _compile_warm(self) -> None:
-        self.journal.enter("compile")
-        _, seconds = self._first_call()
-        self.journal.note(warm_s=seconds)
-
-    def _compile_cold(self) -> None:
-        self.journal.enter("compile")
-        outputs, self.cold_s = self._first_call()
-        self.first_outputs = self._detached(outputs)
-        # CUDA graphs record at the second or third call.
-        for _ in range(3):
-            self.compiled(*self.variant_inputs)
-        self._synchronize()
+        self.use_draw(0)
+        self.synchronize()
+        before = snapshot()
+        self._random_state = self.torch.get_rng_state()
+        workers = living_descendants()
+        began = begin(workers)
+        self.compiled = self._source(engine)
+        self.first_outputs = self.compiled(*self.variant_inputs)
+        self.synchronize()
+        took = since(began, living_descendants())
+        stage = "cold" if self.job.stage == "compile" else "warm"
+        self._seconds = {f"{stage}_s": took.wall / 1e9, f"{stage}_cpu_s": took.cpu / 1e9}
         self._note_compile()
+        after = snapshot()
+        changed = changes(
+            {k: v for k, v in before.items() if k not in CHANGED_BY_COMPILERS}, after
+        )
+        self._refuse_changes(changed)
+
+    def _judge_first_calls(self) -> None:
+        """Judge the first calls, each on another draw, and whether anything was compiled at all."""
+        from ivhl.measure.accuracy import flatten  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.state import snapshot  # noqa: PLC0415
+
+        self.journal.enter("accuracy")
+        self.judge(self.detached(self.first_outputs), 0, "the first call's")
+        self.refuse_changed_inputs(0)
+        self._state = snapshot()
+        places = []
+        for call in range(1, CALLS_BEFORE_TIMING):
+            number = self.use_draw(call)
+            outputs = self.compiled(*self.variant_inputs)
+            self.synchronize()
+            if call < 1 + len(self.draws):  # every draw once, and calls that settle what remains
+                self.judge(self.detached(outputs), number, f"call {call + 1}'s")
+            self.refuse_changed_inputs(number)
+            places.append([(t, t.data_ptr()) for t in flatten(outputs)])
+            del places[:-2]
+        if self._may_not_reuse_memory() and _share_memory(*places):
+            raise CaseError(
+                "side_effect",
+                "each call writes its results into the memory of the call before, so that whoever "
+                "kept those finds them changed",
+            )
+        places.clear()
+        self.first_outputs = None
+        self._note_compile()
+        self._check_that_it_compiled()
+        self.refuse_new_state("the variant")
+
+    def _may_not_reuse_memory(self) -> bool:
+        # A CUDA graph does so by design, whoever captures it.
+        return (
+            self.device.type == "cpu"
+            and self.case.variant.engine != "cuda-graph"
+            and not self._eager_reuses_memory
+        )
+
+    def _check_that_it_compiled(self) -> None:
         if self.watch is None:
             return
+        if limit := self.watch.fell_back():
+            raise CaseError("recompile_limit", limit)
         total, ok = self.watch.frames()
         graphs, captured = self.watch.graphs()
-        breaks = self.watch.graph_breaks()
-        if not graphs or not captured or (ok < total and not breaks):
+        if not graphs or not captured or (ok < total and not self.watch.graph_breaks()):
             raise CaseError(
                 "not_compiled",
                 f"Dynamo looked at {total} frames and compiled {ok}, with {captured} operations in "
                 f"{graphs} graphs; the rest ran eagerly without a word",
             )
 
-    def _judge(self) -> None:
-        self.journal.enter("accuracy")
-        self._judge_outputs(self.first_outputs, "the first call's")
+    def refuse_changed_eager_inputs(self, number: int) -> None:
+        """Refuse an eager that left other inputs than those of the draw."""
+        from ivhl.measure.draws import holds  # noqa: PLC0415  (imports torch)
 
-    def _judge_outputs(self, outputs: list[Any], which: str) -> None:
-        from ivhl.measure.accuracy import judge_compiled  # noqa: PLC0415
+        if not holds(self.inputs, self.draws[number]):
+            raise CaseError(
+                "eager_failed", "eager changes its inputs, so no two calls compute the same"
+            )
+
+    def refuse_changed_inputs(self, number: int) -> None:
+        """Refuse a variant that left other inputs than those of the draw."""
+        from ivhl.measure.draws import holds  # noqa: PLC0415  (imports torch)
+
+        if not holds(self.variant_inputs, self.variant_draws[number]):
+            raise CaseError(
+                "side_effect",
+                "the variant changes its inputs, so that a second call computes something else",
+            )
+
+    def refuse_new_state(self, who: str) -> None:
+        """Refuse whoever left another state of the process than there was after compiling."""
+        from ivhl.measure.state import changes, snapshot  # noqa: PLC0415  (imports torch)
+
+        self._refuse_changes(changes(self._state, snapshot()), who)
+
+    def _refuse_changes(self, changed: list[str], who: str = "the variant") -> None:
+        if changed:
+            raise CaseError(
+                "side_effect",
+                f"{who} changes the process under which all arms are measured: "
+                + "; ".join(changed),
+            )
+
+    def judge(self, outputs: list[Any], number: int, which: str) -> None:
+        """Judge outputs on a draw; the worst that is found is what the record shows."""
+        self._judge_against(
+            outputs, self.errors[number], self.references[number], self.anchors[number], which
+        )
+
+    def _judge_against(
+        self,
+        outputs: list[Any],
+        errors: tuple[OutputError, ...],
+        references: list[Any],
+        anchors: tuple[OutputError, ...] | None,
+        which: str,
+    ) -> None:
+        from ivhl.measure.accuracy import judge_compiled, worse  # noqa: PLC0415
 
         workload = self.case.workload
+        own_source = "own source" in which
+        failure_class: FailureClass = "eager_failed" if own_source else "wrong"
         try:
             judged = judge_compiled(
-                self.errors,
+                errors,
                 outputs,
-                self.references,
+                references,
                 dtype=self.case.dtype,
                 tolerance=workload.tolerance,
-                anchors=self.anchors,
+                anchors=anchors,
             )
         except ValueError as mismatch:
             raise CaseError(
-                "wrong", f"{which} output cannot be compared: {mismatch}"
+                failure_class, f"{which} output cannot be compared: {mismatch}"
             ) from mismatch
-        self._note_accuracy(judged)
         for error in judged:
             if not error.passed:
-                anchor = f"eager has {number(error.eager_rmse)}"
-                if self.anchors is not None:
-                    anchor = f"its source, eager in {self.case.dtype}, has "
-                    anchor += number(error.anchor_rmse)
-                raise CaseError(
-                    "wrong",
-                    f"{which} {error.output} has an RMSE of {number(error.compiled_rmse)} against "
-                    f"float64; {anchor}, allowed is {number(error.limit_rmse)}",
-                )
+                self._note_accuracy(judged)
+                raise CaseError(failure_class, f"{which} {self._shortfall(error)}")
+        if not own_source:
+            self._judged = worse(self._judged, judged)
+            self._note_accuracy(self._judged)
+
+    _judged: tuple[OutputError, ...] = ()
+
+    def _shortfall(self, error: OutputError) -> str:
+        if error.compiled_rmse is not None and error.compiled_rmse <= (error.limit_rmse or 0.0):
+            return (
+                f"{error.output} is off by {number(error.compiled_max)} in one element against "
+                f"float64; eager by {number(error.eager_max)}, allowed is "
+                f"{number(error.limit_max)}"
+            )
+        anchor = f"eager has {number(error.eager_rmse)}"
+        if self.variant_dtype != self.dtype:
+            anchor = f"its source, eager in {self.case.dtype}, has {number(error.anchor_rmse)}"
+        return (
+            f"{error.output} has an RMSE of {number(error.compiled_rmse)} against float64; "
+            f"{anchor}, allowed is {number(error.limit_rmse)}"
+        )
+
+    def _time_eager(self, *names: str) -> None:
+        """Time eager briefly, before anything of the variant has run."""
+        from ivhl.measure.timing import BRIEF, time_arms  # noqa: PLC0415  (imports torch)
+
+        self.journal.enter("eager")
+        times = time_arms(
+            dict.fromkeys(names, self._run), clock=self.clock, effort=BRIEF, seed=self.job.seed
+        )
+        self._eager_before = next(iter(times.values())).samples_s
+        if "eager_again" in names:
+            self._note_times(times)
 
     def _time(self) -> None:
-        from ivhl.measure.timing import FULL, QUICK  # noqa: PLC0415
+        from ivhl.measure.around import Around  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.timing import EFFORT, time_arms  # noqa: PLC0415
 
         self.journal.enter("timing")
         arms: dict[str, Callable[[], Any]] = {
@@ -343,14 +553,95 @@ class Measurement:
         variant = self.case.variant
         # Where the variant is that very source run eagerly, it is the arm ``compiled`` already.
         if variant.engine != "eager" and (
-            variant.call != self.case.workload.eager or self.anchors is not None
+            variant.call != self.case.workload.eager or self.variant_dtype != self.dtype
         ):
-            arms["formulation_eager"] = lambda: self.formulation(*self.variant_inputs)
-        self._note_arms(arms, QUICK if self.job.quick else FULL)
-        self._note_compile()
-        # Compiled code that goes wrong later (a reused buffer, a stale guard) is wrong all the same.
-        last = self._detached(self.compiled(*self.variant_inputs))
-        self._judge_outputs(last, "the last call's")
+            arms["formulation_eager"] = lambda: self.source(*self.variant_inputs)
+        for last in (False, True):
+            mark = self.watch.mark() if self.watch else None
+            times = time_arms(
+                arms,
+                clock=self.clock,
+                effort=EFFORT,
+                seed=self.job.seed + last,
+                bystander=Around(self),
+            )
+            self._note_compile()
+            if self.watch is None or mark is None or not (news := self.watch.since(mark)):
+                break
+            if limit := self.watch.fell_back():
+                raise CaseError("recompile_limit", limit)
+            # What it compiled meanwhile is in the times. It may have settled; once more, then.
+            if last:
+                raise CaseError("recompiles", f"Dynamo went on compiling while it was timed: {news}")
+        self._note_times(times)
+        self.times = times
+        self._compare_with_eager_before()
+
+    def _compare_with_eager_before(self) -> None:
+        before, after = self._eager_before, self.times["eager"].samples_s
+        if min(after) > DISTURBED * max(before) or max(after) * DISTURBED < min(before):
+            raise CaseError(
+                "side_effect",
+                f"eager takes {median(after) / median(before):.2g} times what it took before the "
+                "variant was first called: what the variant leaves behind is in eager's times",
+            )
+
+    def _call_on_fresh_data(self) -> None:
+        """Compare single calls on numbers never seen before with calls on numbers just seen.
+
+        Within a block the numbers stay, so whoever keeps results by value computes only once.
+        """
+        from ivhl.measure.accuracy import flatten, judge_eager  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.clocks import begin, since  # noqa: PLC0415
+        from ivhl.measure.draws import fill  # noqa: PLC0415
+        from ivhl.measure.timing import time_block  # noqa: PLC0415
+
+        if len(self.draws) == 1:
+            return
+        fresh: dict[str, list[float]] = {"eager": [], "compiled": []}
+        arms = {"eager": self._run, "compiled": lambda: self.compiled(*self.variant_inputs)}
+        prepare_s = []
+        outputs: dict[str, Any] = {}
+        for number in range(FRESH_DRAWS):
+            inputs = self._draw(self.job.secret + number, self.draws[0])
+            began = begin()
+            prepared = self._prepared(inputs)
+            prepare_s.append(since(began).cpu / 1e9)
+            for name in sorted(arms, reverse=bool(number % 2)):
+                self.use_draw(number)
+                arms[name]()
+                arms[name]()
+                fill(self.inputs, inputs)
+                fill(self.variant_inputs, prepared)
+                self.synchronize()
+                block = time_block(arms[name], 1, self.clock)
+                fresh[name].append(block.seconds)
+                outputs[name] = block.output
+        self.journal.enter("accuracy")
+        began = begin()
+        finished = self.detached(outputs["compiled"])
+        finish_s = since(began).cpu / 1e9
+        references = self._reference_of(inputs)
+        errors = self._judge_eager(flatten(outputs["eager"]), references)
+        anchors = None
+        if self.variant_dtype != self.dtype:
+            own = self.detached(self.source(*self.variant_inputs))
+            anchors = judge_eager(self.case.workload.outputs, own, references)
+        self._judge_against(finished, errors, references, anchors, "on data not seen before, the")
+        prepared_s = median(prepare_s) if self.case.variant.prepare else 0.0
+        finished_s = finish_s if self.case.variant.finish else 0.0
+        self.journal.note(fresh=fresh, prepare_s=prepared_s, finish_s=finished_s)
+        self.journal.enter("timing")
+        slower = {
+            name: median(fresh[name]) / median(self.times[name].samples_s) for name in fresh
+        }
+        fastest = min(fresh["compiled"]) / median(self.times["compiled"].samples_s)
+        if fastest > REMEMBERS * max(slower["eager"], 1.0):
+            raise CaseError(
+                "remembers",
+                f"a call on data not seen before takes {fastest:.2g} times a call on data just "
+                f"seen (eager: {slower['eager']:.2g}), so what was timed is what it remembers",
+            )
 
     def _measure_memory(self) -> None:
         from ivhl.measure.memory import peak_bytes  # noqa: PLC0415
@@ -371,25 +662,29 @@ class Measurement:
     def _run(self) -> Any:  # noqa: ANN401  (any pytree)
         return self._eager(*self.inputs)
 
-    def _detached(self, outputs: Any) -> list[Any]:  # noqa: ANN401
+    def detached(self, outputs: Any) -> list[Any]:  # noqa: ANN401
         """Return copies: CUDA graphs write the next result into the same memory."""
         from ivhl.measure.accuracy import flatten  # noqa: PLC0415
 
+        for tensor in flatten(outputs):
+            if type(tensor) not in (self.torch.Tensor, self.torch.nn.Parameter):
+                raise CaseError(
+                    "side_effect",
+                    f"the variant returns a {type(tensor).__name__}, whose values may be computed "
+                    "when somebody looks at them, after the clock has stopped",
+                )
         return [t.detach().clone() for t in flatten(self._finish(outputs))]
 
-    def _synchronize(self) -> None:
+    def synchronize(self) -> None:
+        """Wait for the GPU, where there is one."""
         if self.device.type == "cuda":
             self.torch.cuda.synchronize(self.device)
 
-    def _note_arms(self, arms: dict[str, Callable[[], Any]], effort: Any) -> None:  # noqa: ANN401
-        from ivhl.measure.timing import time_arms  # noqa: PLC0415
-
-        clock = choose_clock(self.device.type, self.job.threads)
-        timed = time_arms(arms, clock=clock, effort=effort, seed=SEED)
-        self.journal.note(clock=clock, **{name: asdict(arm) for name, arm in timed.items()})
+    def _note_times(self, times: dict[str, Times]) -> None:
+        self.journal.note(clock=self.clock, **{name: asdict(arm) for name, arm in times.items()})
 
     def _note_compile(self) -> None:
-        facts: dict[str, Any] = {"cold_s": self.cold_s, "warm_s": None}
+        facts: dict[str, Any] = dict(self._seconds)
         counts = ("frames_total", "frames_ok", "graphs", "calls_captured")
         if self.watch is None:
             facts |= dict.fromkeys(counts) | {"graph_breaks": [], "recompiles": []}
@@ -405,14 +700,30 @@ class Measurement:
         self.journal.note(accuracy=[asdict(e) for e in errors])
 
 
+def _share_memory(one: list[tuple[Any, int]], other: list[tuple[Any, int]]) -> bool:
+    """Say whether two calls' outputs, both kept, lie in the same place."""
+    return any(
+        a == b and tensor.numel() > 0 for (tensor, a), (_, b) in zip(one, other, strict=False)
+    )
+
+
+def use_compiler(*, skip_isa_check: bool, device: str = "cpu") -> None:
+    """Compile a throwaway: what every process pays once is not to be taken for compile time.
+
+    That is importing Inductor, finding the compiler and the vector instructions, precompiled headers.
+    """
+    import torch  # noqa: PLC0415
+
+    if skip_isa_check:
+        from torch._inductor import config  # noqa: PLC0415
+
+        config.cpp.vec_isa_ok = True
+    torch.compile(throwaway, dynamic=False)(torch.ones(64, device=device))
+
+
 def throwaway(x: Any) -> Any:  # noqa: ANN401  (torch is not imported at the top of this module)
     """Stand for any compiled function; what it computes does not matter."""
     return x * 2 + 1
-
-
-def same(a: Any, b: Any) -> bool:  # noqa: ANN401  (tensors)
-    """Say whether two tensors are equal, NaN being equal to itself."""
-    return bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124
 
 
 def picked_instructions() -> str | None:
@@ -446,28 +757,10 @@ def die_with(parent: int) -> None:
         sys.exit(1)
 
 
-def cast(inputs: Any, dtype: Any, device: Any) -> Any:  # noqa: ANN401  (any pytree)
-    """Return a copy of the nest with floating and complex tensors in the precision of ``dtype``."""
-    import torch  # noqa: PLC0415
-
-    if isinstance(inputs, torch.Tensor):
-        if inputs.is_complex():
-            wide = torch.complex128 if dtype == torch.float64 else torch.complex64
-            return inputs.to(device=device, dtype=wide, copy=True)
-        if inputs.is_floating_point():
-            return inputs.to(device=device, dtype=dtype, copy=True)
-        return inputs.to(device=device, copy=True)
-    if isinstance(inputs, dict):
-        return {k: cast(v, dtype, device) for k, v in inputs.items()}
-    if isinstance(inputs, (tuple, list)):
-        return type(inputs)(cast(v, dtype, device) for v in inputs)
-    return inputs
-
-
 def number(value: float | None) -> str:
     """Return three significant digits, or ``not finite``."""
     return "not finite" if value is None else f"{value:.3g}"
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    main(sys.argv)

@@ -16,6 +16,9 @@ from ivhl.records import Counted
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 FOLDERS = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
 
+# "torch._dynamo hit config.cache_size_limit (8)" up to 2.6, "recompile_limit" later.
+LIMIT = re.compile(r"hit config\.(?:accumulated_)?(?:cache_size|recompile)_limit")
+
 
 class Watch(logging.Handler):
     """Collects graph breaks and recompiles from now on; use after ``torch._dynamo.reset()``."""
@@ -30,12 +33,39 @@ class Watch(logging.Handler):
         counters.clear()
         # Recompiles are counted in no counter of 2.2 to 2.15, but every release logs each one.
         torch._logging.set_logs(recompiles=True)  # noqa: SLF001
-        logger = logging.getLogger("torch._dynamo.guards.__recompiles")
-        logger.addHandler(self)
+        logging.getLogger("torch._dynamo.guards.__recompiles").addHandler(self)
+        # Without ``fullgraph`` the frame then runs eagerly from there on, and only this says so.
+        logging.getLogger("torch._dynamo").addHandler(self)
+        self._limits: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count one recompile by its reason."""
-        self.recompiles[tidy(record.getMessage())] += 1
+        """Count one recompile by its reason, or note that Dynamo gave up on a frame."""
+        text = tidy(record.getMessage())
+        if record.name.endswith("__recompiles"):
+            self.recompiles[text] += 1
+        elif LIMIT.search(text):
+            self._limits[text] += 1
+
+    def fell_back(self) -> str | None:
+        """Return what Dynamo said when it gave up recompiling a frame, ``None`` if it did not."""
+        return next(iter(self._limits), None)
+
+    def mark(self) -> dict[str, int]:
+        """Return how often Dynamo has done what, to be given to ``since``."""
+        return {
+            "frames": self.frames()[0],
+            "graphs": self.graphs()[0],
+            "graph breaks": sum(b.count for b in self.graph_breaks()),
+            "recompiles": self.recompiles.total(),
+        }
+
+    def since(self, mark: dict[str, int]) -> str:
+        """Return what Dynamo has done since, e.g. ``2 recompiles, 2 graphs``; empty if nothing."""
+        more = {name: now - mark[name] for name, now in self.mark().items()}
+        told = ", ".join(f"{n} {name}" for name, n in more.items() if n > 0)
+        if told and more["recompiles"] > 0:
+            told += f" ({next(iter(self.recompiles))})"
+        return told
 
     def frames(self) -> tuple[int, int]:
         """Return how many frames Dynamo looked at and how many it compiled.
@@ -54,10 +84,13 @@ class Watch(logging.Handler):
         return int(stats["unique_graphs"]), int(stats["calls_captured"])
 
     def graph_breaks(self) -> tuple[Counted, ...]:
-        """Return every graph break's reason with its number."""
-        return counted(
-            Counter({tidy(k): int(v) for k, v in self._counters["graph_break"].items()})
-        )
+        """Return every graph break's reason with its number.
+
+        Up to 2.6, what Dynamo could not trace is counted as ``unimplemented`` only, where the frame
+        was given up and the frames that it calls were compiled.
+        """
+        breaks = self._counters["graph_break"] or self._counters["unimplemented"]
+        return counted(Counter({tidy(str(k)): int(v) for k, v in breaks.items()}))
 
     def recompile_reasons(self) -> tuple[Counted, ...]:
         """Return every recompile's reason with its number."""

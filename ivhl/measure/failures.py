@@ -57,6 +57,14 @@ BY_PHASE: dict[Phase, FailureClass] = {
 }
 
 
+class CaseError(Exception):
+    """A finding that ends the case, with its class already known."""
+
+    def __init__(self, failure_class: FailureClass, message: str) -> None:
+        super().__init__(message)
+        self.failure_class = failure_class
+
+
 def chain(error: BaseException) -> Iterator[BaseException]:
     """Yield the error and everything it was raised from, outermost first."""
     seen: set[int] = set()

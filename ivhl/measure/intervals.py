@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
-from statistics import median
+from itertools import accumulate
+from statistics import fmean, median
+from typing import TYPE_CHECKING
 
 from ivhl.records import Interval
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.records import Arm
+
 CONFIDENCE = 0.95
+# Elapsed over CPU time of one arm over that of another, from which CPU time is not believed.
+DISAGREEMENT = 1.25
 
 
 def median_ranks(n: int, confidence: float = CONFIDENCE) -> tuple[int, int]:
@@ -36,12 +45,19 @@ def median_ranks(n: int, confidence: float = CONFIDENCE) -> tuple[int, int]:
     return rank, n - 1 - rank
 
 
-def paired_ratio(numerator: tuple[float, ...], denominator: tuple[float, ...]) -> Interval:
-    """Return the median of the per-round ratios with its interval.
+def paired_ratio(
+    numerator: Sequence[float], denominator: Sequence[float], rounds: Sequence[int] = ()
+) -> Interval:
+    """Return the ratio of two arms with its interval within this run.
+
+    Each process has the median of its per-round ratios, and the value is their geometric mean. The
+    interval is that of the median of all ratios, widened where a process lies outside of it: what
+    differs between the processes of one run is the least that another run would show.
 
     Args:
-        numerator: Seconds, one per round.
+        numerator: Seconds, one per round, of one process after the other.
         denominator: Seconds of the same rounds.
+        rounds: Rounds of each process; empty means that all are of one.
 
     Raises:
         ValueError: If the lengths differ, there are none, or a time is not positive.
@@ -50,12 +66,45 @@ def paired_ratio(numerator: tuple[float, ...], denominator: tuple[float, ...]) -
         raise ValueError(f"{len(numerator)} samples cannot be paired with {len(denominator)}")
     if not all(t > 0 and math.isfinite(t) for t in (*numerator, *denominator)):
         raise ValueError("every sample must be a positive number of seconds")
-    ratios = sorted(a / b for a, b in zip(numerator, denominator, strict=True))
+    in_order = [a / b for a, b in zip(numerator, denominator, strict=True)]
+    ratios = sorted(in_order)
     low, high = median_ranks(len(ratios))
+    medians = [median(part) for part in split(in_order, rounds)]
     return Interval(
-        value=median(ratios),
-        low=ratios[low],
-        high=ratios[high],
+        value=math.exp(fmean(map(math.log, medians))),
+        low=min(ratios[low], *medians),
+        high=max(ratios[high], *medians),
         confidence=CONFIDENCE,
         n=len(ratios),
     )
+
+
+def split(samples: Sequence[float], rounds: Sequence[int] = ()) -> list[Sequence[float]]:
+    """Return the samples of each process.
+
+    Raises:
+        ValueError: If ``rounds`` does not add up to the samples.
+    """
+    counts = list(rounds) or [len(samples)]
+    if sum(counts) != len(samples) or not all(n > 0 for n in counts):
+        raise ValueError(f"{len(samples)} samples are not {counts} rounds")
+    ends = list(accumulate(counts))
+    return [samples[end - n : end] for end, n in zip(ends, counts, strict=True)]
+
+
+def clocks_disagree(eager: Arm, compiled: Arm) -> bool:
+    """Say whether elapsed and CPU time give two arms another ratio.
+
+    One of them then waits, or has work done by somebody whose CPU time is not seen. A busy machine
+    stretches the elapsed time of both alike; so the whole interval of the ratio of ratios has to lie
+    beyond ``DISAGREEMENT``.
+    """
+    if not (eager.wall_s and eager.cpu_s and compiled.wall_s and compiled.cpu_s):
+        return False
+    if not all((*eager.cpu_s, *compiled.cpu_s)):
+        return True
+    share = paired_ratio(
+        [wall / cpu for wall, cpu in zip(compiled.wall_s, compiled.cpu_s, strict=True)],
+        [wall / cpu for wall, cpu in zip(eager.wall_s, eager.cpu_s, strict=True)],
+    )
+    return share.low > DISAGREEMENT or share.high < 1 / DISAGREEMENT

@@ -17,8 +17,12 @@ class Job:
 
     Attributes:
         stage: ``seed`` only compiles the throwaway, and fills a cache that all cases start from;
-            ``cold`` measures everything; ``warm`` only the first compiled call, with the cache that
-            the cold process left on disk.
+            ``compile`` compiles the case and judges it; ``time`` measures it with the cache that
+            was left on disk; ``eager`` times eager alone, where nothing could be compiled.
+        process: Number among the processes of its stage.
+        seed: Of the order in which arms take turns.
+        secret: Of the draws that are used once, and that nobody can know before.
+        references: File that keeps the references from process to process.
         parent: Process that the child must not outlive.
         mode: Mode that was asked for in place of the declared ones; the variant's name has it.
         skip_isa_check: Whether Inductor is told that the vector instructions work.
@@ -30,11 +34,14 @@ class Job:
     variant: str
     device: str
     threads: int
-    quick: bool
     stage: str
     journal: str
     parent: int
     skip_isa_check: bool
+    process: int = 0
+    seed: int = 0
+    secret: int = 0
+    references: str = ""
     mode: Mode | None = None
 
 

@@ -1,9 +1,10 @@
-"""A process that has imported the compiler, and from which each process of a case is forked.
+"""A process that has imported the compiler and used it once, and from which cases are forked.
 
-Importing torch, Dynamo and Inductor takes 5 s, and two processes of every case pay for it. This one
-imports them once per cell. It runs no operation, compiles nothing and has no second thread, so what
-is forked from it is what a fresh process is after the same imports. Not for CUDA, which does not
-survive a fork.
+Importing torch, Dynamo and Inductor takes 5 s, a first compile in an empty cache 10 to 20 s more, for
+precompiled headers and for finding the vector instructions, and 1 to 7 s where the cache is there:
+three processes of every case would pay for that. This one pays once per run and core. It has no second
+thread, so what is forked from it is what a fresh process is after the same steps. Not for CUDA, which
+does not survive a fork.
 
 It is told what to run by lines of JSON on standard input, and answers on standard output: first
 ``{"threads": n}``, then for each order ``{"pid": n}`` and, at its end, ``{"status": n}``.
@@ -17,7 +18,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ivhl.measure import case
 
@@ -31,13 +32,14 @@ def main(argv: list[str]) -> int:
     # Where torch or its compiler does not import, each case says so itself.
     with suppress(Exception):
         importlib.import_module("torch._inductor.compile_fx")
+        case.use_compiler(skip_isa_check=False)
     say(answers, threads=len(list(Path("/proc/self/task").iterdir())))
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
         if pid == 0:
             os.close(answers)
-            return become(order)
+            become(order)
         # Here and in the child, whichever comes first: the group is there when its number is told.
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)
@@ -46,7 +48,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def become(order: dict[str, Any]) -> int:
+def become(order: dict[str, Any]) -> NoReturn:
     """Be the process of a case: own group, own environment, output to its file."""
     with suppress(PermissionError):
         os.setpgid(0, 0)
@@ -57,7 +59,10 @@ def become(order: dict[str, Any]) -> int:
         os.dup2(sink, stream)
     os.environ.clear()
     os.environ.update(order["environment"])
-    return case.main(order["arguments"])
+    with suppress(Exception):
+        # They hold paths in the folder of the nursery.
+        importlib.import_module("torch._inductor.utils").clear_inductor_caches()
+    case.main(order["arguments"])
 
 
 def say(answers: int, **what: int) -> None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 POLL_S = 0.05
-START_S = 120.0  # importing torch from a cold disk, on a busy machine
+# Importing torch from a cold disk and compiling into an empty cache, on a busy machine.
+START_S = 300.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 

@@ -7,23 +7,29 @@ from __future__ import annotations
 
 import json
 import os
+import queue
+import random
 import re
+import secrets
 import shutil
 import signal
 import sys
 import sysconfig
 import tempfile
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ivhl.errors import SpecError
 from ivhl.instrument import INSTRUMENT, version_of
-from ivhl.measure.intervals import paired_ratio
+from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import Job, choose_clock
 from ivhl.measure.process import Ending, Nursery, NurseryError, memory_limit, run_group, tail
 from ivhl.measure.stability import observe
@@ -49,7 +55,7 @@ from ivhl.records import (
 from ivhl.workload import INDUCTOR_ENGINES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ivhl.workload import Case
 
@@ -73,6 +79,12 @@ MEASURING_CODE = (
 # process freed before; the same eager code then takes 0.5 or 2 ms. This is where it moves to.
 ALLOCATOR = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=67108864"
 DEADLINE_S = 600.0
+# Processes in which a case is timed, and how many cases are compiled before any of them is.
+PROCESSES = 2
+LARGEST_BATCH = 4
+ARMS = ("eager", "eager_again", "formulation_eager", "compiled")
+# A failure in one of these leaves nothing that eager could be timed on.
+BEFORE_TIMING: frozenset[Phase] = frozenset({"import", "inputs", "reference", "eager"})
 
 # What a cell gets of the caller's environment. Everything else that could change what is measured
 # (OMP_*, TORCH*, LD_PRELOAD, ...) stays outside; of PYTHON* only the path of modules is kept.
@@ -146,24 +158,41 @@ def run_cases(
     """
     newest = {} if run.force else newest_keys(run.record_file)
     Path(run.scratch).mkdir(parents=True, exist_ok=True)
+    todo = []
+    for case in cases:
+        if is_answered(run, case, newest):
+            on_step("kept", case, None)
+        else:
+            todo.append(case)
+    if not todo:
+        return
     with (
         tempfile.TemporaryDirectory(prefix="seed-", dir=run.scratch) as folder,
-        closing(Launcher(run, Path(folder))) as launcher,
+        closing(Lanes(run, Path(folder))) as lanes,
     ):
-        seed: Seed | None = None
-        stability: tuple[Observation, ...] = ()
-        for case in cases:
-            if is_answered(run, case, newest):
-                on_step("kept", case, None)
-                continue
-            on_step("started", case, None)
-            if seed is None:
-                # Only now is the machine as it was found: what follows is load of our own.
-                stability = observe(run.device)
-                seed = make_seed(run, case, Path(folder), launcher)
-            record = measure_case(run, case, seed, launcher, stability)
-            append_record(run.record_file, record)
-            on_step("finished", case, record)
+        # Only now is the machine as it was found: what follows is load of our own.
+        stability = observe(run.device)
+        seed = make_seed(run, todo[0], lanes.first)
+        for batch in batches(todo, lanes.n):
+            for case in batch:
+                on_step("started", case, None)
+            # Compiling fills all cores; what is timed is then alone on the machine.
+            for case, compiled in zip(batch, lanes.compile(batch, seed), strict=True):
+                with compiled:
+                    record = measure_case(run, case, compiled, seed, lanes, stability)
+                append_record(run.record_file, record)
+                on_step("finished", case, record)
+
+
+def batches(cases: Sequence[Case], n: int) -> Iterator[list[Case]]:
+    """Yield cases to be compiled together: ``n`` at first, so that a verdict comes soon, then more.
+
+    In a large batch no core waits long for another one to be done.
+    """
+    left, size = list(cases), n
+    while left:
+        yield left[:size]
+        left, size = left[size:], min(2 * size, LARGEST_BATCH * n)
 
 
 def is_answered(run: Run, case: Case, newest: dict[CaseKey, RunKey]) -> bool:
@@ -246,24 +275,31 @@ class Seed:
 
 
 class Launcher:
-    """Starts the processes of cases: forked from one that has imported the compiler, or new ones.
+    """Starts the processes of cases: forked from one that has used the compiler, or new ones.
 
     Forked on the CPU only, since CUDA does not survive a fork.
 
     Args:
         run: What the cases have in common.
         folder: Where the nursery's output and caches go.
+        seed: Inductor's cache with which the nursery starts; ``None`` means an empty one.
     """
 
-    def __init__(self, run: Run, folder: Path) -> None:
+    def __init__(self, run: Run, folder: Path, seed: Path | None = None) -> None:
         self._run = run
         self._folder = folder
+        self._seed = seed
         self._may_fork = run.device == "cpu" and sys.platform == "linux"
         self._nursery: Nursery | None = None
 
+    @property
+    def cache(self) -> Path:
+        """Inductor's cache of the nursery, from which those of the cases are copied."""
+        return self._folder / "inductor"
+
     def launch(self, job: Job, *, environment: dict[str, str], output: Path) -> Ending:
         """Run one process of a case, whose parent is filled in here, and return how it ended."""
-        nursery = self._nursery or self._start()
+        nursery = self.start()
         parent = nursery.pid if nursery else os.getpid()
         argument = json.dumps(asdict(replace(job, parent=parent)))
         deadline_s, limit = self._run.deadline_s, self._run.memory_limit or memory_limit()
@@ -289,89 +325,253 @@ class Launcher:
             self.close()
             return Ending(how="signal", code=signal.SIGKILL, seconds=0.0, peak_bytes=0)
 
-    def close(self) -> None:
-        """End the nursery; the next case starts another."""
-        if self._nursery is not None:
-            self._nursery.close()
-            self._nursery = None
-
-    def _start(self) -> Nursery | None:
-        if not self._may_fork:
-            return None
+    def start(self) -> Nursery | None:
+        """Return the nursery, started if there is none yet; ``None`` where none can be."""
+        if self._nursery is not None or not self._may_fork:
+            return self._nursery
         # It is not to start Inductor's worker processes while it imports.
         environment = case_environment(self._run, self._folder) | {"TORCH_WARM_POOL": "0"}
+        self._folder.mkdir(exist_ok=True)
+        if self._seed is not None and not self.cache.exists():
+            shutil.copytree(self._seed, self.cache, copy_function=link_or_copy)
         try:
             self._nursery = Nursery(environment=environment, output=self._folder / "nursery.txt")
         except NurseryError:
             self._may_fork = False
         return self._nursery
 
+    def close(self) -> None:
+        """End the nursery; the next case starts another."""
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
 
-def make_seed(run: Run, case: Case, folder: Path, launcher: Launcher) -> Seed:
+
+def make_seed(run: Run, case: Case, launcher: Launcher) -> Seed:
     """Compile a throwaway in an empty cache, once per cell: 10 to 20 s that are no case's own.
 
-    Inductor up to 2.6 also starts two processes that import torch, 5 s in every process that
-    compiles, to see whether the vector instructions work. It is told that they do, if then it
+    The nursery does so by itself, and what is forked from it knows all that it has found out. Where
+    there is none, Inductor up to 2.6 also starts two processes that import torch, 5 s in every process
+    that compiles, to see whether the vector instructions work. It is told that they do, if then it
     picks the same ones as by itself. When all this fails, each case fails the same way, with a
     record of its own.
     """
-    (folder / "inductor").mkdir()
+    if launcher.start() is not None:
+        launcher.cache.mkdir(exist_ok=True)
+        return Seed(cache=launcher.cache, skip_isa_check=False)
+    folder = launcher.cache.parent
+    launcher.cache.mkdir(parents=True)
     isa = []
     for skip in (False, True):
-        seed = Seed(cache=folder / "inductor", skip_isa_check=skip)
-        run_stage(run, case, folder, "seed", seed=seed, launcher=launcher)
-        isa.append(read_journal(folder / "seed.jsonl")[1].get("isa"))
-        (folder / "seed.jsonl").unlink()
+        seed = Seed(cache=launcher.cache, skip_isa_check=skip)
+        findings, _, _ = run_stage(run, case, folder, "seed", seed, launcher, process=int(skip))
+        isa.append(findings.get("isa"))
         if isa[0] is None:
             break
     same = isa[0] is not None and isa[0] == isa[-1]
-    return Seed(cache=folder / "inductor", skip_isa_check=same)
+    return Seed(cache=launcher.cache, skip_isa_check=same)
+
+
+@dataclass(kw_only=True, slots=True)
+class Compiled:
+    """A case that was compiled and judged, or failed at that; leaving it removes its folder.
+
+    Attributes:
+        folder: Its caches, journals and output.
+        load: One-minute load average before.
+    """
+
+    folder: tempfile.TemporaryDirectory[str]
+    findings: dict[str, Any]
+    failure: Failure | None
+    seconds: float
+    load: float
+
+    def __enter__(self) -> Path:
+        """Return the folder."""
+        return Path(self.folder.name)
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the folder."""
+        self.folder.cleanup()
+
+
+class Lanes:
+    """Starts the processes of cases: on all cores to compile, one by one to measure.
+
+    Args:
+        run: What the cases have in common.
+        folder: Where output and caches go that belong to no case.
+    """
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self._run = run
+        # Two at least: processes that are forked from different ones have other memory layouts.
+        self.n = max(2, os.cpu_count() or 1) if run.device == "cpu" else 1
+        self._nonce = secrets.randbits(62)
+        self._launchers = [Launcher(run, folder / "lane-0")]
+        self._launchers += [
+            Launcher(run, folder / f"lane-{number}", self._launchers[0].cache)
+            for number in range(1, max(self.n, PROCESSES))
+        ]
+        self._free: queue.SimpleQueue[Launcher] = queue.SimpleQueue()
+        for launcher in self._launchers[: self.n]:
+            self._free.put(launcher)
+        self._pool = ThreadPoolExecutor(self.n)
+
+    @property
+    def first(self) -> Launcher:
+        """The one with which a cell begins."""
+        return self._launchers[0]
+
+    def of_process(self, number: int) -> Launcher:
+        """Return another one for each process that is timed."""
+        return self._launchers[number % len(self._launchers)]
+
+    def seeds(self, case: Case, process: int) -> dict[str, int]:
+        """Return the seeds of one process, which no other process and no other run has."""
+        draw = random.Random(f"{self._nonce} {case.name} {process}")  # noqa: S311  (no secret of ours)
+        return {"seed": draw.getrandbits(62), "secret": draw.getrandbits(62)}
+
+    def compile(self, cases: Sequence[Case], seed: Seed) -> list[Compiled]:
+        """Compile cases side by side; in the order in which they were given."""
+        return list(self._pool.map(lambda case: self._compile(case, seed), cases))
+
+    def _compile(self, case: Case, seed: Seed) -> Compiled:
+        launcher = self._free.get()
+        try:
+            return compile_case(self._run, case, seed, launcher)
+        finally:
+            self._free.put(launcher)
+
+    def close(self) -> None:
+        """End all processes."""
+        for launcher in self._launchers:
+            launcher.close()
+        self._pool.shutdown(cancel_futures=True)
+
+
+def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compiled:
+    """Compile one case in a process of its own, with a cache of its own, and judge what it computes.
+
+    Args:
+        run: What the cases have in common.
+        case: What to compile.
+        seed: What to start from; it is not changed.
+        launcher: What starts the process.
+    """
+    load = os.getloadavg()[0]
+    folder = tempfile.TemporaryDirectory(prefix="case-", dir=run.scratch)
+    here = Path(folder.name)
+    shutil.copytree(seed.cache, here / "inductor", copy_function=link_or_copy)
+    findings, failure, seconds = run_stage(run, case, here, "compile", seed, launcher)
+    return Compiled(folder=folder, findings=findings, failure=failure, seconds=seconds, load=load)
 
 
 def measure_case(
-    run: Run, case: Case, seed: Seed, launcher: Launcher, stability: tuple[Observation, ...]
+    run: Run,
+    case: Case,
+    compiled: Compiled,
+    seed: Seed,
+    lanes: Lanes,
+    stability: tuple[Observation, ...],
 ) -> RunRecord:
-    """Measure one case in processes of its own and return its record, measured or failed.
+    """Time one case in processes of its own and return its record, measured or failed.
 
     Args:
         run: What the cases have in common.
         case: What to measure.
-        seed: What to start from; it is not changed.
-        launcher: What starts the processes.
+        compiled: What compiling it gave.
+        seed: What the cell's cases start from.
+        lanes: What starts the processes.
         stability: What was seen of the machine before the first case.
     """
-    began = time.monotonic()
-    load = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory(prefix="case-", dir=run.scratch) as folder:
-        here = Path(folder)
-        shutil.copytree(seed.cache, here / "inductor")
-        ending = run_stage(run, case, here, "cold", seed=seed, launcher=launcher)
-        phase, findings = read_journal(here / "cold.jsonl")
-        failure = failure_of(phase, findings, ending, run, here / "cold.txt")
-        if failure is None and case.variant.engine in INDUCTOR_ENGINES:
-            run_stage(run, case, here, "warm", seed=seed, launcher=launcher)
-            _, warm = read_journal(here / "warm.jsonl")
-            findings["compile"]["warm_s"] = warm.get("warm_s")
-            if "warm_s" not in warm:
-                reason = (warm.get("failure") or {}).get("message") or tail(here / "warm.txt", 300)
-                findings.setdefault("warnings", []).append(
-                    {"text": f"ivhl: the second, warm-cache compile failed: {reason}", "count": 1}
-                )
+    here = Path(compiled.folder.name)
+    findings, failure = compiled.findings, compiled.failure
+    seconds = compiled.seconds
+    timed: list[dict[str, Any]] = []
+    stage = "time" if failure is None else "eager"
+    if failure is None or failure.phase not in BEFORE_TIMING:
+        for number in range(PROCESSES):
+            found, failed, took = run_stage(
+                run, case, here, stage, seed, lanes.of_process(number),
+                process=number, seeds=lanes.seeds(case, number),
+            )  # fmt: skip
+            seconds += took
+            timed.append(found)
+            if stage == "time":
+                failure = failed
+            if failed is not None:
+                break
     return make_record(
         run,
         case,
-        findings,
+        merge(findings, timed),
         failure,
-        duration_s=time.monotonic() - began,
-        load=load,
+        duration_s=seconds,
+        load=compiled.load,
         stability=stability,
     )
 
 
+def merge(compiled: dict[str, Any], timed: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the findings of all processes of a case as one.
+
+    Samples follow one another, process by process; of the warm compiles the median counts, of the
+    errors those of the process that came nearer to its limit.
+    """
+    findings = dict(compiled)
+    phases: Counter[str] = Counter(compiled.get("phase_s", {}))
+    for found in timed:
+        phases.update(found.get("phase_s", {}))
+        findings |= {k: v for k, v in found.items() if k not in (*ARMS, "compile", "warnings")}
+    findings["phase_s"] = {name: round(s, 3) for name, s in phases.items()}
+    measured = [found for found in timed if "eager" in found]
+    for name in ARMS:
+        arms = [found[name] for found in measured if name in found]
+        if arms and len(arms) == len(measured):
+            findings[name] = {"calls": arms[0]["calls"]} | {
+                clock: [s for arm in arms for s in arm[clock]]
+                for clock in ("samples_s", "wall_s", "cpu_s")
+            }
+    findings["rounds"] = [len(found["eager"]["samples_s"]) for found in measured]
+    warm = [found["compile"] for found in timed if "compile" in found]
+    if warm:
+        facts = dict(warm[-1])
+        for name in ("warm_s", "warm_cpu_s"):
+            facts[name] = median(w[name] for w in warm)
+        findings["compile"] = facts | {
+            k: v for k, v in compiled.get("compile", {}).items() if v is not None
+        }
+    every = [w for found in (compiled, *timed) for w in found.get("warnings", [])]
+    counts: Counter[str] = Counter()
+    for one in every:
+        counts[one["text"]] += one["count"]
+    findings["warnings"] = [{"text": t, "count": n} for t, n in counts.most_common(50)]
+    return findings
+
+
+def link_or_copy(source: str, target: str) -> None:
+    """Copy a file as a hard link: nobody changes a file of a cache, and headers take 100 MB."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def run_stage(
-    run: Run, case: Case, folder: Path, stage: str, *, seed: Seed, launcher: Launcher
-) -> Ending:
-    """Run one child; its journal is ``<stage>.jsonl`` and its output ``<stage>.txt``."""
+    run: Run,
+    case: Case,
+    folder: Path,
+    stage: str,
+    seed: Seed,
+    launcher: Launcher,
+    *,
+    process: int = 0,
+    seeds: dict[str, int] | None = None,
+) -> tuple[dict[str, Any], Failure | None, float]:
+    """Run one child and return what it found, why it failed if it did, and its seconds."""
+    name = f"{stage}-{process}"
     job = Job(
         workloads=run.workloads,
         workload=case.workload.name,
@@ -379,17 +579,24 @@ def run_stage(
         variant=case.variant.name,
         device=run.device,
         threads=run.threads,
-        quick=run.quick,
         stage=stage,
-        journal=str(folder / f"{stage}.jsonl"),
+        process=process,
+        journal=str(folder / f"{name}.jsonl"),
+        references=str(folder / "references.pt"),
         parent=os.getpid(),
         skip_isa_check=seed.skip_isa_check,
         mode=case.mode,
+        **(seeds or {}),
     )
-    (folder / f"{stage}.jsonl").touch()
-    return launcher.launch(
-        job, environment=case_environment(run, folder), output=folder / f"{stage}.txt"
-    )
+    (folder / f"{name}.jsonl").touch()
+    output = folder / f"{name}.txt"
+    began = time.monotonic()
+    ending = launcher.launch(job, environment=case_environment(run, folder), output=output)
+    seconds = time.monotonic() - began
+    phase, findings = read_journal(folder / f"{name}.jsonl")
+    told = findings.setdefault("phase_s", {})
+    told["start"] = max(0.0, seconds - sum(told.values()))
+    return findings, failure_of(phase, findings, ending, run, output), seconds
 
 
 def case_environment(run: Run, folder: Path) -> dict[str, str]:
@@ -413,6 +620,8 @@ def case_environment(run: Run, folder: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        # Cases are compiled side by side; workers of Inductor's own would compete with them.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TRITON_CACHE_DIR": str(folder / "triton"),
         # A neighbour's remote cache would make cold compiles warm as well.
         "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
@@ -484,19 +693,21 @@ def make_record(
 
     ``in_cell`` says whether this process is the cell's own, so that its packages are the cell's.
     """
-    arms = {
-        name: Arm(calls=data["calls"], samples_s=tuple(data["samples_s"]))
-        for name in ("eager", "eager_again", "formulation_eager", "compiled")
-        if (data := findings.get(name))
-    }
+    arms = {name: arm_of(data) for name in ARMS if (data := findings.get(name))}
+    clock = findings.get("clock", choose_clock(run.device, run.threads))
     eager, compiled = arms.get("eager"), arms.get("compiled")
+    if clock == "cpu" and eager and compiled and clocks_disagree(eager, compiled):
+        clock = "wall"
+        arms = {name: replace(arm, samples_s=arm.wall_s or ()) for name, arm in arms.items()}
+        eager, compiled = arms["eager"], arms["compiled"]
     formulation = arms.get("formulation_eager")
+    rounds = tuple(findings.get("rounds", ()))
     speedup = formulation_speedup = None
     if failure is None and eager and compiled:
-        speedup = paired_ratio(eager.samples_s, compiled.samples_s)
+        speedup = paired_ratio(eager.samples_s, compiled.samples_s, rounds)
         if formulation:
-            formulation_speedup = paired_ratio(formulation.samples_s, compiled.samples_s)
-    aa = paired_ratio(eager.samples_s, arms["eager_again"].samples_s) if eager else None
+            formulation_speedup = paired_ratio(formulation.samples_s, compiled.samples_s, rounds)
+    aa = paired_ratio(eager.samples_s, arms["eager_again"].samples_s, rounds) if eager else None
     return RunRecord(
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         duration_s=round(duration_s, 3),
@@ -507,7 +718,7 @@ def make_record(
         conditions=Conditions(
             device=findings.get("device", run.device),
             threads=run.threads,
-            clock=findings.get("clock", choose_clock(run.device, run.threads)),
+            clock=clock,
             quick=run.quick,
             load_average=load,
             instrument=str(INSTRUMENT),
@@ -540,6 +751,21 @@ def make_record(
         memory=Memory(**findings["memory"]) if "memory" in findings else None,
         warnings=counted(findings.get("warnings", [])),
         command=repeat_command(run, case),
+        rounds=rounds,
+        draws=findings.get("draws"),
+        prepare_s=findings.get("prepare_s"),
+        finish_s=findings.get("finish_s"),
+        phase_s=findings.get("phase_s"),
+    )
+
+
+def arm_of(data: dict[str, Any]) -> Arm:
+    """Return an arm as the journal tells it."""
+    return Arm(
+        calls=data["calls"],
+        samples_s=tuple(data["samples_s"]),
+        wall_s=tuple(data["wall_s"]),
+        cpu_s=tuple(data["cpu_s"]),
     )
 
 
@@ -564,7 +790,7 @@ def compile_facts(data: dict[str, Any] | None) -> CompileFacts | None:
     if data is None:
         return None
     reasons = {name: counted(data[name]) for name in ("graph_breaks", "recompiles")}
-    return CompileFacts(**data | reasons)
+    return CompileFacts(**{"cold_s": None, "warm_s": None} | data | reasons)
 
 
 def counted(items: list[dict[str, Any]]) -> tuple[Counted, ...]:

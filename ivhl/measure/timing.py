@@ -1,8 +1,8 @@
-"""Interleaved timing: in every round each arm runs one block of calls, in random order.
+"""Interleaved timing: in every round each arm runs one block of calls, in balanced order.
 
 Load, clock frequency and heat change over seconds; arms of one round see the same of it, so their
-ratio does not. Which arm comes first is drawn anew in each round, because the first one after a
-pause is systematically slower.
+ratio does not. Which arm comes first, and which one before which, is balanced over the rounds: an arm
+that follows a slow one finds other caches than one that follows itself.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ import gc
 import random
 import time
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ivhl.records import Arm
+from ivhl.measure.clocks import Stretch, begin, since
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ivhl.measure.job import Clock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """How long to measure.
+    """How long to measure in one process.
 
     Attributes:
         block_s: A block has as many calls as take about this long.
         total_s: Rounds are added until about this much is used.
-        min_rounds: Never fewer; 9 is the least that gives a 95 % interval inside the extremes.
+        min_rounds: Never fewer.
         max_rounds: Never more.
     """
 
@@ -41,29 +41,96 @@ class Effort:
     max_rounds: int
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of calls.
+
+    Attributes:
+        seconds: Per call, by the clock that was asked for.
+        wall_s: Per call, elapsed.
+        cpu_s: Per call, CPU time of the process and its descendants.
+        elsewhere_s: Per call, CPU time of other threads of the process.
+        output: Of the last call.
+    """
+
+    seconds: float
+    wall_s: float
+    cpu_s: float
+    elsewhere_s: float
+    output: Any
+
+
+@dataclass(slots=True)
+class Times:
+    """What one arm took, round by round, in seconds per call; see ``Block``."""
+
+    calls: int
+    samples_s: list[float]
+    wall_s: list[float]
+    cpu_s: list[float]
+
+    def add(self, block: Block) -> None:
+        """Add the block of one round."""
+        self.samples_s.append(block.seconds)
+        self.wall_s.append(block.wall_s)
+        self.cpu_s.append(block.cpu_s)
+
+
+class Bystander:
+    """What happens around the blocks, outside of the clock; this one does nothing.
+
+    Attributes:
+        descendants: Processes whose CPU time counts.
+    """
+
+    descendants: tuple[int, ...] = ()
+
+    def before(self, arm: str, number: int) -> None:
+        """Get the arm ready for round ``number``."""
+
+    def after(self, arm: str, number: int, rounds: int, block: Block) -> None:
+        """Look at what the arm did in round ``number`` of ``rounds``."""
+
+
 # Wall time of a block over what its own clock may say: above what a busy machine causes.
 MOST_WALL_PER_BLOCK = 10
 
 # More than the L2 cache of any GPU; as much as triton.testing.do_bench writes.
 FLUSHED_BYTES = 256 * 2**20
 
-FULL = Effort(block_s=0.02, total_s=6.0, min_rounds=15, max_rounds=101)
-QUICK = Effort(block_s=0.005, total_s=1.0, min_rounds=9, max_rounds=31)
+# Per process, of which there are two. What differs between processes is several times what differs
+# between rounds (docs/measuring.md), so more rounds would not say more.
+EFFORT = Effort(block_s=0.01, total_s=1.0, min_rounds=8, max_rounds=40)
+# To have eager's time before anything of the variant has run, and where nothing can be compiled.
+BRIEF = Effort(block_s=0.01, total_s=0.15, min_rounds=4, max_rounds=8)
 
 
-def time_block(call: Callable[[], Any], calls: int, clock: Clock) -> float:
-    """Return seconds per call of one block."""
+def time_block(
+    call: Callable[[], Any], calls: int, clock: Clock, descendants: tuple[int, ...] = ()
+) -> Block:
+    """Time one block of calls."""
     if clock == "cuda_event":
         return _time_on_gpu(call, calls)
-    now = time.process_time_ns if clock == "cpu" else time.perf_counter_ns
-    began = now()
-    for _ in repeat(None, calls):
+    began = begin(descendants)
+    for _ in repeat(None, calls - 1):
         call()
-    return (now() - began) / 1e9 / calls
+    output = call()
+    took = since(began, descendants)
+    return _block(took, calls, took.cpu if clock == "cpu" else took.wall, output)
 
 
-def _time_on_gpu(call: Callable[[], Any], calls: int) -> float:
-    """Return seconds per call between two events around each, each with a cold L2 cache.
+def _block(took: Stretch, calls: int, clock_ns: float, output: Any) -> Block:  # noqa: ANN401
+    return Block(
+        seconds=clock_ns / 1e9 / calls,
+        wall_s=took.wall / 1e9 / calls,
+        cpu_s=took.cpu / 1e9 / calls,
+        elsewhere_s=(took.process - took.thread) / 1e9 / calls,
+        output=output,
+    )
+
+
+def _time_on_gpu(call: Callable[[], Any], calls: int) -> Block:
+    """Time each call between two events around it, each with a cold L2 cache.
 
     In a program other work comes between two calls; call after call, whatever fits would be read
     from the cache at twice the speed of the memory. While the GPU writes the buffer, the CPU is
@@ -71,15 +138,19 @@ def _time_on_gpu(call: Callable[[], Any], calls: int) -> float:
     """
     buffer = torch.empty(FLUSHED_BYTES, dtype=torch.int8, device="cuda")
     windows = []
+    began = begin()
+    output = None
     for _ in repeat(None, calls):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         buffer.zero_()
         start.record()
-        call()
+        output = call()
         end.record()
         windows.append((start, end))
     torch.cuda.synchronize()
-    return float(sum(start.elapsed_time(end) for start, end in windows)) / 1e3 / calls
+    took = since(began)
+    events_ms = float(sum(start.elapsed_time(end) for start, end in windows))
+    return _block(took, calls, events_ms * 1e6, output)
 
 
 def block_length(call: Callable[[], Any], clock: Clock, block_s: float) -> int:
@@ -92,7 +163,7 @@ def block_length(call: Callable[[], Any], clock: Clock, block_s: float) -> int:
     calls = 1
     while True:
         began = time.perf_counter()
-        per_call = time_block(call, calls, clock)
+        per_call = time_block(call, calls, clock).seconds
         if per_call * calls >= block_s / 2:
             return max(1, round(block_s / per_call))
         if time.perf_counter() - began >= MOST_WALL_PER_BLOCK * block_s:
@@ -100,42 +171,83 @@ def block_length(call: Callable[[], Any], clock: Clock, block_s: float) -> int:
         calls *= 2
 
 
+def balanced_orders(names: Sequence[str], seed: int) -> Iterator[tuple[str, ...]]:
+    """Yield the order of each round, for ever.
+
+    After each ``design_length`` rounds every arm has been in every place equally often, and every
+    arm has followed every other one equally often within a round. Which arm is which in the design,
+    and the order of its rows, are drawn anew each time.
+
+    Source:
+        Williams, Australian Journal of Scientific Research A 2 (1949) 149.
+    """
+    n = len(names)
+    first = [0]
+    for step in range(1, n):
+        first.append(step // 2 + 1 if step % 2 else n - step // 2)
+    first = [place % n for place in first]
+    rows = [[(place + shift) % n for place in first] for shift in range(n)]
+    if n % 2:
+        rows += [row[::-1] for row in rows]
+    draw = random.Random(seed)  # noqa: S311  (an order, not a secret)
+    while True:
+        arms = draw.sample(list(names), n)
+        for row in draw.sample(rows, len(rows)):
+            yield tuple(arms[place] for place in row)
+
+
+def design_length(n_arms: int) -> int:
+    """Return after how many rounds the orders are balanced."""
+    return 2 * n_arms if n_arms % 2 and n_arms > 1 else n_arms
+
+
 def time_arms(
-    arms: Mapping[str, Callable[[], Any]], *, clock: Clock, effort: Effort, seed: int
-) -> dict[str, Arm]:
+    arms: Mapping[str, Callable[[], Any]],
+    *,
+    clock: Clock,
+    effort: Effort,
+    seed: int,
+    bystander: Bystander | None = None,
+) -> dict[str, Times]:
     """Time all arms against each other.
 
     The number of rounds is fixed before the first one, from the calibration: stopping when the
-    interval looks good would make the interval a lie.
+    interval looks good would make the interval a lie. Each block follows one untimed call.
 
     Args:
         arms: Name to a call without arguments.
         clock: From ``choose_clock``.
         effort: How long to measure.
         seed: Of the order within the rounds.
+        bystander: What happens between the blocks.
 
     Returns:
-        One ``Arm`` per name, all with the same number of samples.
+        Times per name, all of the same rounds.
     """
-    calls = {name: block_length(call, clock, effort.block_s) for name, call in arms.items()}
+    around = bystander or Bystander()
+    times: dict[str, Times] = {}
+    for name, call in arms.items():
+        around.before(name, 0)
+        times[name] = Times(block_length(call, clock, effort.block_s), [], [], [])
     # Once more in the order of the rounds: calibration left the last arm warm and the first cold.
     began = time.perf_counter()
-    round_s = sum(time_block(call, calls[n], clock) * calls[n] for n, call in arms.items())
+    round_s = sum(time_block(c, times[n].calls, clock).seconds * times[n].calls for n, c in arms.items())
     round_s = max(round_s, (time.perf_counter() - began) / MOST_WALL_PER_BLOCK)
-    wanted = int(effort.total_s / max(round_s, 1e-9))
-    rounds = min(max(wanted, effort.min_rounds), effort.max_rounds)
-    samples: dict[str, list[float]] = {name: [] for name in arms}
-    order = list(arms)
-    shuffle = random.Random(seed).shuffle  # noqa: S311  (an order, not a secret)
+    wanted = min(max(int(effort.total_s / max(round_s, 1e-9)), effort.min_rounds), effort.max_rounds)
+    balanced = design_length(len(arms))
+    rounds = -(-wanted // balanced) * balanced
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
-        for _ in range(rounds):
-            shuffle(order)
+        for number, order in enumerate(islice(balanced_orders(list(arms), seed), rounds)):
             for name in order:
-                samples[name].append(time_block(arms[name], calls[name], clock))
+                around.before(name, number)
+                arms[name]()
+                block = time_block(arms[name], times[name].calls, clock, around.descendants)
+                times[name].add(block)
+                around.after(name, number, rounds, block)
     finally:
         if collecting:
             gc.enable()
-    return {n: Arm(calls=calls[n], samples_s=tuple(samples[n])) for n in arms}
+    return times

@@ -56,6 +56,7 @@ WORKLOAD = Workload(
             name="one-graph-compiled", call=f"{CALLS}:energies_forces_one_graph", fullgraph=True
         ),
     ),
+    fixed=(0,),  # weights
     cost=f"{__name__}:cost",
     source="Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150",
 )

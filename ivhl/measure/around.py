@@ -1,0 +1,66 @@
+"""What happens between the blocks of the timing, outside of the clock."""
+
+from __future__ import annotations
+
+import gc
+import random
+from typing import TYPE_CHECKING
+
+from ivhl.measure.clocks import living_descendants
+from ivhl.measure.failures import CaseError
+from ivhl.measure.timing import Block, Bystander
+
+if TYPE_CHECKING:
+    from ivhl.measure.case import Measurement
+
+# CPU time of other threads, as a part of eager's, above which eager was not alone.
+ELSEWHERE = 0.2
+# Part of the blocks whose last output is judged, beside the first, the middle and the last one.
+LOOKS = 0.1
+
+
+class Around(Bystander):
+    """What happens between the blocks of the timing: other data, and a look at what was done.
+
+    Args:
+        measurement: Whose arms are timed.
+    """
+
+    def __init__(self, measurement: Measurement) -> None:
+        self._of = measurement
+        self._draw = 0
+        self._look = random.Random(measurement.job.seed)  # noqa: S311  (a choice, not a secret)
+        self.descendants = living_descendants()
+
+    def before(self, arm: str, number: int) -> None:
+        """Give the arm another draw than in the round before."""
+        del arm
+        self._draw = self._of.use_draw(number)
+        self._of.synchronize()
+
+    def after(self, arm: str, number: int, rounds: int, block: Block) -> None:
+        """Refuse what would make the times of other arms, or the outputs, mean something else."""
+        case = self._of
+        looked = number in (0, rounds // 2, rounds - 1) or self._look.random() < LOOKS
+        if arm in ("eager", "eager_again"):
+            busy = block.elsewhere_s > ELSEWHERE * block.cpu_s and case.job.threads == 1
+            if busy and case.device.type == "cpu":
+                raise CaseError(
+                    "side_effect",
+                    f"while eager was timed, other threads of the process used "
+                    f"{block.elsewhere_s / block.cpu_s:.0%} of its CPU time",
+                )
+            if looked:
+                case.refuse_changed_eager_inputs(self._draw)
+            return
+        case.refuse_new_state(f"the arm {arm!r}")
+        if gc.isenabled():
+            raise CaseError("side_effect", f"the arm {arm!r} turns the garbage collector on")
+        if arm == "compiled" and looked:
+            which = f"the output after round {number + 1} of {rounds}: its"
+            case.judge(case.detached(block.output), self._draw, which)
+            case.refuse_changed_inputs(self._draw)
+        if number == rounds - 1 and (new := set(living_descendants()) - set(self.descendants)):
+            raise CaseError(
+                "side_effect", f"{len(new)} process(es) were started while arms were timed"
+            )
