@@ -97,6 +97,7 @@ def main(argv: list[str]) -> NoReturn:
 
     warnings.showwarning = keep
     journal.enter("import")
+    case = None
     try:
         (case,) = select_cases(
             load_workloads(job.workloads),
@@ -119,6 +120,8 @@ def main(argv: list[str]) -> NoReturn:
                 "where": place_of(error),
             }
         )
+    if case is not None and job.stage == "compile":  # every function of the case has run
+        journal.note(sources=sources_of(case, job.workloads))
     journal.note(
         warnings=[{"text": t, "count": n} for t, n in seen.most_common(50)],
         done=True,
@@ -733,6 +736,17 @@ def picked_instructions() -> str | None:
     except ImportError:
         return None
     return str(pick_vec_isa())
+
+
+def sources_of(case: Case, workloads: str) -> str | None:
+    """Return the hash of what the case reaches; trouble with it is no trouble of the case."""
+    from ivhl.measure.sources import reached_sources  # noqa: PLC0415  (only once per case)
+
+    try:
+        return reached_sources(case, workloads)
+    except Exception as error:  # noqa: BLE001  (somebody's sources: whatever they hold)
+        warnings.warn(f"ivhl: sources were not hashed: {error}", stacklevel=1)
+        return None
 
 
 def gil_is_on() -> bool | None:
