@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import sysconfig
 import time
 import warnings
 from collections import Counter
@@ -96,6 +97,7 @@ def main(argv: list[str]) -> NoReturn:
 
     warnings.showwarning = keep
     journal.enter("import")
+    case = None
     try:
         (case,) = select_cases(
             load_workloads(job.workloads),
@@ -118,6 +120,8 @@ def main(argv: list[str]) -> NoReturn:
                 "where": place_of(error),
             }
         )
+    if case is not None and job.stage == "compile":  # every function of the case has run
+        journal.note(sources=sources_of(case, job.workloads))
     journal.note(
         warnings=[{"text": t, "count": n} for t, n in seen.most_common(50)],
         done=True,
@@ -183,7 +187,7 @@ class Measurement:
         device_name = "cpu"
         if self.device.type == "cuda":
             device_name = f"cuda {torch.cuda.get_device_name(self.device)}"
-        self.journal.note(device=device_name, torch_full=torch.__version__)
+        self.journal.note(device=device_name, torch_full=torch.__version__, gil=gil_is_on())
 
     def _import_workload(self) -> None:
         workload, variant = self.case.workload, self.case.variant
@@ -732,6 +736,27 @@ def picked_instructions() -> str | None:
     except ImportError:
         return None
     return str(pick_vec_isa())
+
+
+def sources_of(case: Case, workloads: str) -> str | None:
+    """Return the hash of what the case reaches; trouble with it is no trouble of the case."""
+    from ivhl.measure.sources import reached_sources  # noqa: PLC0415  (only once per case)
+
+    try:
+        return reached_sources(case, workloads)
+    except Exception as error:  # noqa: BLE001  (somebody's sources: whatever they hold)
+        warnings.warn(f"ivhl: sources were not hashed: {error}", stacklevel=1)
+        return None
+
+
+def gil_is_on() -> bool | None:
+    """Say whether the interpreter has its lock; ``None`` where it always has.
+
+    An extension that does not say that it can do without switches it on when it is imported.
+    """
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None
+    return bool(getattr(sys, "_is_gil_enabled")())  # noqa: B009  (since Python 3.13)
 
 
 def die_with(parent: int) -> None:

@@ -34,6 +34,7 @@ from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import Job, choose_clock
 from ivhl.measure.process import Ending, Nursery, NurseryError, memory_limit, run_group, tail
 from ivhl.measure.stability import observe
+from ivhl.measure.wheels import installed_wheels
 from ivhl.records import (
     SCHEMAS,
     Arm,
@@ -762,7 +763,10 @@ def make_record(
             packages=installed_packages() if in_cell else (),
             image=run.image,
             stability=stability,
+            wheels=installed_wheels() if in_cell else None,
+            gil=findings.get("gil"),
         ),
+        sources=findings.get("sources"),
         workload=case.workload.name,
         workload_version=case.workload.version,
         size=case.size,

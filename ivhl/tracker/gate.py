@@ -15,7 +15,7 @@ from ivhl.tracker.wording import seconds, short_message
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from ivhl.records import Arm, RunRecord
+    from ivhl.records import Arm, Conditions, RunRecord
     from ivhl.workload import Workload
 
 Kind = Literal["fails", "slower", "missing", "incomparable", "undecided", "new", "mended", "held"]
@@ -192,7 +192,22 @@ def _differences(base: RunRecord, head: RunRecord) -> list[str]:
     if is_existing(base) and old.packages != new.packages:
         changed = sorted(set(old.packages) ^ set(new.packages))
         found.append(f"packages of the existing environment: {', '.join(changed[:4])}")
-    return found
+    return found + _other_wheels(old, new)
+
+
+def _other_wheels(old: Conditions, new: Conditions) -> list[str]:
+    """Return the packages of which the same version was installed from other files.
+
+    Other versions are told by lock or packages, and what one of both does not know is no difference.
+    """
+    was = {(wheel.name, wheel.version): wheel for wheel in old.wheels or ()}
+    pairs = ((was.get((wheel.name, wheel.version)), wheel) for wheel in new.wheels or ())
+    return [
+        f"{now.name} {now.version} wheel: same version, other files"
+        for before, now in pairs
+        if before is not None and None not in (hashes := (before.record_sha256, now.record_sha256))
+        if len(set(hashes)) > 1
+    ]
 
 
 def _short(digest: str | None) -> str:

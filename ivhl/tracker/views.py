@@ -38,7 +38,7 @@ from ivhl.workload import INDUCTOR_ENGINES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ivhl.records import Arm, Counted, Failure, RunRecord
+    from ivhl.records import Arm, Counted, Failure, RunRecord, Wheel
     from ivhl.tracker.charts import Chart
     from ivhl.tracker.compat import Status
     from ivhl.tracker.project import State
@@ -620,7 +620,18 @@ def _run(record: RunRecord) -> Iterable[Fact]:
     yield Fact("Python", conditions.python_full)
     if conditions.torch_full is not None:
         yield Fact("PyTorch", conditions.torch_full)
+    for wheel in conditions.wheels or ():
+        yield Fact(f"{wheel.name} wheel", _wheel(wheel))
+    if conditions.gil is not None:
+        yield Fact("global interpreter lock", "on" if conditions.gil else "off")
+    if record.sources is not None:
+        yield Fact("sources that the case reaches", record.sources[:12])
     yield Fact("workload version", str(record.workload_version))
+
+
+def _wheel(wheel: Wheel) -> str:
+    build = "" if wheel.build is None else f"build {wheel.build}, "
+    return f"{build}{', '.join(wheel.tags)}, files {(wheel.record_sha256 or 'unknown')[:12]}"
 
 
 def _errors(record: RunRecord) -> tuple[ErrorLine, ...]:

@@ -16,7 +16,7 @@ from ivhl.cli import app
 from ivhl.cli.fleet import GapsError, WorseError
 from ivhl.errors import IvhlError, SpecError, UnknownNameError
 from ivhl.instrument import INSTRUMENT
-from ivhl.records import Interval
+from ivhl.records import Interval, Wheel
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge, noise
 from tests.browser.project import git
 from tests.browser.synthetic import COMMIT, interval, make_failure, make_record
@@ -129,6 +129,29 @@ def test_what_was_measured_otherwise_is_not_compared(field: str, value: Any, tol
     assert kind_of(make_record(), head) == ("incomparable", told)
     failed = make_failure("wrong", conditions=head.conditions)
     assert kind_of(make_record(), failed)[0] == "fails"
+
+
+def of_wheel(*, sha: str | None = "ab" * 32, version: str = "2.6.0", **changes: Any) -> RunRecord:  # noqa: ANN401
+    """Return a record that says which wheel of torch was there."""
+    wheel = Wheel(name="torch", version=version, build=None, tags=(), record_sha256=sha)
+    record = make_record(**changes)
+    return replace(record, conditions=replace(record.conditions, wheels=(wheel,)))
+
+
+def test_another_wheel_of_the_same_version_is_not_compared() -> None:
+    told = "torch 2.6.0 wheel: same version, other files"
+    slow = of_wheel(sha="cd" * 32, speedup=0.5)
+    assert kind_of(of_wheel(), slow) == ("incomparable", told)
+    assert kind_of(of_wheel(), of_wheel(speedup=0.5))[0] == "slower"
+
+
+def test_a_wheel_that_nobody_looked_at_is_no_difference() -> None:
+    slow = of_wheel(speedup=0.5)
+    assert kind_of(make_record(), slow)[0] == "slower"
+    assert kind_of(of_wheel(), make_record(speedup=0.5))[0] == "slower"
+    assert kind_of(of_wheel(sha=None), slow)[0] == "slower"
+    # Another version is another lock, or other packages.
+    assert kind_of(of_wheel(version="2.6.1", sha="cd" * 32), slow)[0] == "slower"
 
 
 def test_another_environment_is_not_compared() -> None:

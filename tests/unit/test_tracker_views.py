@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivhl.records import Arm
+from ivhl.records import Arm, Wheel
 from ivhl.tracker.charts import Chart, make_chart
 from ivhl.tracker.compat import Support, compat_rows
 from ivhl.tracker.project import State
@@ -194,6 +194,17 @@ def test_seconds_of_two_instruments_are_not_compared() -> None:
     assert len(changes(before, after)) == 1
     other = replace(after, conditions=replace(after.conditions, instrument="another"))
     assert changes(before, other) == ()
+
+
+def test_the_page_of_a_reason_tells_which_wheel_and_sources_there_were() -> None:
+    wheel = Wheel(name="torch", version="2.6.0", build="1", tags=("any",), record_sha256="ab" * 32)
+    record = make_record(sources="cd" * 32)
+    conditions = replace(record.conditions, wheels=(wheel,), gil=False)
+    facts = facts_of(replace(record, conditions=conditions))
+    assert facts["torch wheel"] == "build 1, any, files abababababab"
+    assert facts["global interpreter lock"] == "off"
+    assert facts["sources that the case reaches"] == "cdcdcdcdcdcd"
+    assert {"torch wheel", "global interpreter lock"} & set(facts_of(make_record())) == set()
 
 
 def facts_of(record: RunRecord) -> dict[str, str]:
