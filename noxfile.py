@@ -101,7 +101,7 @@ def types(session: nox.Session) -> None:
 def unit(session: nox.Session) -> None:
     """Run the unit tests beside the newest PyTorch of the default tier."""
     install_cell(session, NEWEST_TORCH)
-    session.run("pytest", "tests/unit", *session.posargs)
+    session.run("pytest", "tests/unit", *SIDE_BY_SIDE, *session.posargs)
 
 
 @nox.session(venv_backend="uv", python=NEWEST_PYTHON, allow_parallel=True)
