@@ -272,7 +272,7 @@ def same_subject(
 def sources_of(case: Case, workloads: str) -> str | None:
     """Return the hash of what the case reaches; ``None`` where that cannot be found out here."""
     try:
-        return reached_sources(case, workloads)
+        return reached_sources(case, workloads, ran=False)
     except Exception:  # noqa: BLE001  (somebody's sources: the process of the case says what is wrong)
         return None
 

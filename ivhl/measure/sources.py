@@ -74,12 +74,15 @@ _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
-def reached_sources(case: Case, workloads: str) -> str:
-    """Return the hash, 64 hex digits; complete once the case has run in this process.
+def reached_sources(case: Case, workloads: str, *, ran: bool = True) -> str:
+    """Return the hash, 64 hex digits.
 
     Args:
         case: Its module of workloads is imported; its functions need not be.
         workloads: ``"module:ATTRIBUTE"`` of all workloads, by which the project is known.
+        ran: Whether the case, and nothing but the case, has run in this process; what it has imported
+            by names that only running makes is then in the hash. Elsewhere the hash is the same for
+            all cases that import nothing of that kind.
     """
     project = _Project(workloads.partition(":")[0])
     reach = _Reach(project)
@@ -93,7 +96,7 @@ def reached_sources(case: Case, workloads: str) -> str:
     for name in declaring:
         reach.follow(name)
     # Imported by a name that only running the code makes.
-    for name in sorted(sys.modules):
+    for name in sorted(sys.modules) if ran else ():
         if name not in reach.ran and project.has(name):
             reach.take(name)
     parts = [f"{name} {_digest(project.file(name))}" for name in reach.reached]
