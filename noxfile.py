@@ -15,10 +15,12 @@ try:
 except IvhlError as error:
     sys.exit(f"error: {error}\nnext: {error.hint}")
 RELEASES = MATRIX.releases("default")
+OLDEST_TORCH, NEWEST_TORCH = RELEASES[0], RELEASES[-1]
 OLDEST_PYTHON, NEWEST_PYTHON = MATRIX.pythons[0], MATRIX.pythons[-1]
-# What `tests` runs in a row, and .github/workflows/tests.yml side by side.
-CHECK = ["check"]
-# Most of a contract is compiling, each on one core; more processes would want more memory.
+# The tag of what `tests` requires and .github/workflows/tests.yml runs at each push, and of what
+# only `tests-full` requires and that workflow runs at night.
+CHECK, FULL = ["check"], ["full"]
+# Most of these tests compile, each on one core; more processes would need more memory.
 SIDE_BY_SIDE = ("--numprocesses", "logical", "--maxprocesses", "4", "--dist", "worksteal")
 
 nox.options.sessions = ["tests"]
@@ -51,19 +53,29 @@ def install_cell(session: nox.Session, release: str) -> None:
     session.install("--constraint", lock, "--group", "test", "-e", ".")
 
 
-@nox.session(venv_backend="none")
-def tests(session: nox.Session) -> None:
-    """Run every check: lint, types, unit, with ASE, contract, e2e, clusters, images, browser."""
-    # Of a parametrised session, notify() takes only the one that is named.
-    contracts = [f"contract(torch={release!r})" for release in RELEASES]
-    calculators = [f"calculator(torch={release!r})" for release in (RELEASES[0], RELEASES[-1])]
-    with_ase = (*calculators, "founding-tests")
-    machines = ("slurm", "docker-tests")
-    for name in ("lint", "types", "unit", *with_ase, *contracts, "e2e", *machines, "browser"):
-        session.notify(name)
+# Required, not notified: `nox --parallel` orders and runs only what is required. The longest of
+# those that run beside another come first.
+IN_TESTS = (
+    *("lint", "types", "e2e", "docker-tests", "founding-tests", "slurm", "browser"),
+    *("unit", f"contract(torch={OLDEST_TORCH!r})", f"calculator(torch={NEWEST_TORCH!r})"),
+)
+ONLY_IN_FULL = (
+    *(f"contract(torch={release!r})" for release in RELEASES if release != OLDEST_TORCH),
+    f"calculator(torch={OLDEST_TORCH!r})",
+)
 
 
-@nox.session(venv_backend="uv", tags=CHECK)
+@nox.session(venv_backend="none", requires=IN_TESTS)
+def tests(_: nox.Session) -> None:
+    """Run what a change must pass; `nox --parallel auto -s tests` takes the least time."""
+
+
+@nox.session(name="tests-full", venv_backend="none", requires=(*IN_TESTS, *ONLY_IN_FULL))
+def tests_full(_: nox.Session) -> None:
+    """Run `tests`, and beside it what takes too long for each change."""
+
+
+@nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def lint(session: nox.Session) -> None:
     """Check style, formatting, the import contracts, the locks and the workflows."""
     session.install("--group", "lint", "-e", ".")
@@ -78,7 +90,7 @@ def lint(session: nox.Session) -> None:
     session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
 
 
-@nox.session(venv_backend="uv", tags=CHECK)
+@nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def types(session: nox.Session) -> None:
     """Check the types."""
     session.install("--group", "lint", "-e", ".")
@@ -88,12 +100,14 @@ def types(session: nox.Session) -> None:
 @nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
 def unit(session: nox.Session) -> None:
     """Run the unit tests beside the newest PyTorch of the default tier."""
-    install_cell(session, RELEASES[-1])
-    session.run("pytest", "tests/unit", *session.posargs)
+    install_cell(session, NEWEST_TORCH)
+    session.run("pytest", "tests/unit", *SIDE_BY_SIDE, *session.posargs)
 
 
-@nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
-@nox.parametrize("torch", (RELEASES[0], RELEASES[-1]))
+@nox.session(venv_backend="uv", python=NEWEST_PYTHON, allow_parallel=True)
+@nox.parametrize(
+    "torch", [nox.param(NEWEST_TORCH, tags=CHECK), nox.param(OLDEST_TORCH, tags=FULL)]
+)
 def calculator(session: nox.Session, torch: str) -> None:
     """Run the tests of the ASE calculator, with the extra that it needs and no cell has."""
     install_cell(session, torch)
@@ -102,36 +116,38 @@ def calculator(session: nox.Session, torch: str) -> None:
     session.run("pytest", "tests/unit/test_mlff_calculator.py", *session.posargs)
 
 
-@nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK)
-@nox.parametrize("torch", RELEASES)
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON)
+@nox.parametrize(
+    "torch", [nox.param(r, tags=CHECK if r == OLDEST_TORCH else FULL) for r in RELEASES]
+)
 def contract(session: nox.Session, torch: str) -> None:
     """Run the contracts of every workload, record and lock on each PyTorch of the default tier."""
     install_cell(session, torch)
     session.run("pytest", "tests/contract", *SIDE_BY_SIDE, *session.posargs)
 
 
-@nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK)
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK, allow_parallel=True)
 def e2e(session: nox.Session) -> None:
     """Go the whole way on two real cells, and through every fault."""
-    install_cell(session, RELEASES[0])
+    install_cell(session, OLDEST_TORCH)
     session.run("pytest", "tests/e2e", *session.posargs)
 
 
-@nox.session(venv_backend="uv", tags=CHECK)
+@nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def slurm(session: nox.Session) -> None:
     """Run on a Slurm of one node, begun for it; skipped where its programs are missing."""
     session.install("--group", "test", "-e", ".[slurm]")
     session.run("pytest", "tests/slurm", *session.posargs)
 
 
-@nox.session(name="docker-tests", venv_backend="uv", tags=CHECK)
+@nox.session(name="docker-tests", venv_backend="uv", tags=CHECK, allow_parallel=True)
 def docker_tests(session: nox.Session) -> None:
     """Build images of cells and measure in them, on an engine that is there or is started here."""
     session.install("--group", "test", "-e", ".")
     session.run("pytest", "tests/docker", *session.posargs)
 
 
-@nox.session(venv_backend="uv", tags=CHECK)
+@nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def browser(session: nox.Session) -> None:
     """Open the site in headless Chromium."""
     session.install("--group", "test", "-e", ".")
@@ -169,10 +185,16 @@ def founding(session: nox.Session, torch: str) -> None:
     session.run("python", "-m", "ivhl.founding", *session.posargs)
 
 
-@nox.session(name="founding-tests", venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
+@nox.session(
+    name="founding-tests",
+    venv_backend="uv",
+    python=NEWEST_PYTHON,
+    tags=CHECK,
+    allow_parallel=True,
+)
 def founding_tests(session: nox.Session) -> None:
     """Run the tests that need ASE, beside the newest PyTorch of the default tier."""
-    locks = install_founding(session, RELEASES[-1])
+    locks = install_founding(session, NEWEST_TORCH)
     constraints = [argument for name in locks for argument in ("--constraint", name)]
     session.install(*constraints, "--group", "test", "--group", "founding", "-e", ".")
     session.run("pytest", "tests/founding", *session.posargs)

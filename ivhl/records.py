@@ -260,12 +260,12 @@ class Conditions(_Strict):
     device: str
     threads: int
     clock: Literal["cpu", "wall", "cuda_event"]
-    quick: bool
     load_average: float | None
     instrument: str
     python_full: str
     torch_full: str | None
     packages: tuple[str, ...]
+    quick: bool = False
     image: str | None = None
     stability: tuple[Observation, ...] | None = None
     wheels: tuple[Wheel, ...] | None = None

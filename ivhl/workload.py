@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
 from ivhl.errors import SpecError, UnknownNameError
@@ -224,6 +225,15 @@ def _mistakes(workload: Workload) -> list[str]:
         f"{workload.name}: variant {v!r} listed twice"
         for v in sorted({v for v in variants if variants.count(v) > 1})
     ]
+    if workload.core and workload.core not in variants:
+        found.append(
+            f"{workload.name}: core {workload.core!r} is not one of {', '.join(variants)}"
+        )
+    found += [
+        f"{workload.name}: fixed input {position!r} is not the number of an input, from 0"
+        for position in workload.fixed
+        if type(position) is not int or position < 0
+    ]
     found += [
         f"{workload.name}: variant {v.name!r} has mode={v.mode!r}, which engine={v.engine!r} "
         "does not take"
@@ -282,6 +292,54 @@ def select_cases(
         for v in variants[w.name]
         if variant in (None, v.name)
     )
+
+
+def every_case(workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case, ...]:
+    """Return the cases of every size, in every variant that applies to the device."""
+    return tuple(
+        Case(workload=w, size=size, variant=v)
+        for w in workloads
+        for size in w.sizes
+        for v in _variants_in(w, device, None)
+    )
+
+
+def core_cases(workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case, ...]:
+    """Return one case for each workload that has a core variant, at its default size."""
+    return tuple(
+        Case(workload=w, size=w.default_size, variant=v)
+        for w in workloads
+        for v in _variants_in(w, device, None)
+        if v.name == core_variant(w)
+    )
+
+
+def core_variant(workload: Workload) -> str:
+    """Return the name of the variant that stands for the workload; empty if another one does."""
+    if workload.core is not None:
+        return workload.core
+    plain = [v.name for v in workload.variants if "cpu" in v.devices and not v.dynamic]
+    return plain[-1] if plain else ""
+
+
+def full_cases(workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case, ...]:
+    """Return the core cases, then every other variant, then the core variants at other sizes.
+
+    The first case of each workload comes before the second of any, so that a run that is ended
+    early has something of everything.
+    """
+    core = core_cases(workloads, device)
+    others = [[c for c in select_cases(workloads, names=[w.name], device=device) if c not in core]
+              for w in workloads]
+    turns = zip_longest(*others)
+    variants = [case for turn in turns for case in turn if case is not None]
+    sizes = [
+        replace(case, size=size)
+        for case in core
+        for size in case.workload.sizes
+        if size != case.size
+    ]
+    return (*core, *variants, *sizes)
 
 
 def _variants_in(workload: Workload, device: str, mode: Mode | None) -> list[Variant]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ivhl.bench.work import Shard
+    from ivhl.bench.work import Shard, Suite
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.project import Project
     from ivhl.matrix.spec import CellSpec, Matrix, Tier
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 # Enough for the records of a run; asked for before measuring, because afterwards it is too late.
 ROOM_BYTES = 8 * 2**20
+# Cases with which all cells begin, where there are more than that in a cell.
+FIRST_LOOK = 2
+WORTH_A_LOOK = 8
 # A parameter of asv's graphs, so that what a card does is not taken for what the processor did.
 DEVICE_VARIABLE = "IVHL_DEVICE"
 
@@ -62,6 +65,8 @@ class Request:
         commit: What to measure; anything that git resolves to a commit.
         machine: Name of this machine in the results; ``None`` means its host name.
         results: Folder of the results.
+        suite: See ``choose_cases``.
+        cold: Compile again what the cache of an earlier run has.
         shard: Which share of all Pythons' work to do; ``None`` means all of this Python's.
     """
 
@@ -77,8 +82,9 @@ class Request:
     results: Path | None = None
     device: str = "cpu"
     threads: int = 1
-    quick: bool = False
+    suite: Suite | None = None
     force: bool = False
+    cold: bool = False
     deadline_s: float = DEADLINE_S
     memory_limit: int | None = None
     shard: Shard | None = None
@@ -192,6 +198,7 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
         size=request.size,
         variants=request.variants,
         device=request.device,
+        suite=request.suite,
     )
     commit = resolve_commit(root, request.commit, console)
     share = cases_of_cells(request, matrix, cases, commit)
@@ -206,25 +213,22 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
         shutil.rmtree(settings.scratch, ignore_errors=True)  # of runs that were killed
         for problem in set_aside_unreadable(results):
             console.print(f"warning: set aside: {problem}", markup=False, soft_wrap=True)
-        # asv measures the same cases in all cells that it is given, of one variant or of all.
-        alike: dict[tuple[str | None, tuple[str, ...]], list[LockState]] = {}
+        # asv measures the same cases in all cells that it is given.
+        alike: dict[tuple[str, ...], list[LockState]] = {}
         for lock in locks:
             mine = share[lock.cell]
             if lock.kind == "locked":
-                for variant in dict.fromkeys(request.variants) or (None,):
-                    workloads = [case.workload.name for case in of_variant(variant, mine)]
-                    if workloads:
-                        key = variant, tuple(dict.fromkeys(workloads))
-                        alike.setdefault(key, []).append(lock)
+                for part in first_look(mine):
+                    alike.setdefault(tuple(case.name for case in part), []).append(lock)
             else:
                 record_unavailable(settings, lock, mine, commit)
         missing: tuple[str, ...] = ()
         log = root / ".asv" / "asv.log"
         log.unlink(missing_ok=True)
-        for (variant, names), locked in alike.items():
-            part = replace(settings, names=names, variant=variant)
-            mine = of_variant(variant, share[locked[0].cell])
-            missing += place.measure(part, locked, mine, commit=commit, console=console)
+        for names, locked in alike.items():
+            part = [case for case in cases if case.name in names]
+            wanted = replace(settings, names=names)
+            missing += place.measure(wanted, locked, part, commit=commit, console=console)
     return Done(
         commit=commit,
         machine=settings.machine.name,
@@ -236,9 +240,13 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
     )
 
 
-def of_variant(variant: str | None, cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """Return those of the variant; all if it is ``None``."""
-    return tuple(case for case in cases if variant in (None, case.variant.name))
+def first_look(cases: tuple[Case, ...]) -> tuple[tuple[Case, ...], ...]:
+    """Return the cases in the parts in which to go through all cells: one of them, then the rest.
+
+    So every cell has a verdict before any cell is measured through, which takes minutes.
+    """
+    parts = (cases[:FIRST_LOOK], cases[FIRST_LOOK:]) if len(cases) > WORTH_A_LOOK else (cases,)
+    return tuple(part for part in parts if part)
 
 
 def cases_of_cells(
@@ -261,7 +269,6 @@ def cases_of_cells(
         cases,
         records_at(request.root, commit),
         device=request.device,
-        quick=request.quick,
     )
     share: dict[CellSpec, tuple[Case, ...]] = {}
     for one in take_shard(work, request.shard):
@@ -380,12 +387,10 @@ def make_settings(
         scratch=str(home / "scratch"),
         events=str(home / "events.jsonl"),
         interpreters={},
-        names=request.workloads,
-        size=request.size,
         device=request.device,
         threads=request.threads,
-        quick=request.quick,
         force=request.force,
+        cold=request.cold,
         deadline_s=request.deadline_s,
         memory_limit=request.memory_limit,
     )

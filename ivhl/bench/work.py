@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ivhl.errors import SpecError
 from ivhl.matrix.repository import files_at
 from ivhl.measure.runner import is_final
 from ivhl.tracker.store import device_type, parse_record
-from ivhl.workload import select_cases
+from ivhl.workload import core_cases, full_cases, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import CellSpec
     from ivhl.records import RunRecord
     from ivhl.workload import Case, Workload
+
+Suite = Literal["core", "full"]
 
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
@@ -59,12 +61,33 @@ def choose_cases(
     size: str | None = None,
     variants: Sequence[str] = (),
     device: str = "cpu",
+    suite: Suite | None = None,
 ) -> tuple[Case, ...]:
     """Return the cases to run, of several variants if several are named; see ``select_cases``.
+
+    Args:
+        workloads: Every workload there is.
+        names: Workloads wanted; empty means all.
+        size: Size wanted; ``None`` means each workload's default.
+        variants: Variants wanted; empty means all.
+        device: Device type.
+        suite: ``core`` or ``full``, less what was not named; ``None`` means ``core`` where nothing
+            was named, and otherwise everything that was.
 
     Raises:
         UnknownNameError: If a name is in no workload; lists the nearest.
     """
+    named = bool(names or variants or size)
+    if suite is not None or not named:
+        chosen = full_cases(workloads, device) if suite == "full" else core_cases(workloads, device)
+        select_cases(workloads, names=names, size=size, device=device)  # refuses what is unknown
+        return tuple(
+            case
+            for case in chosen
+            if (not names or case.workload.name in names)
+            and (not variants or case.variant.name in variants)
+            and size in (None, case.size)
+        )
     every = select_cases(workloads, names=names, size=size, device=device)
     for variant in variants:  # refuses what is unknown
         select_cases(workloads, names=names, size=size, variant=variant, device=device)
@@ -111,25 +134,21 @@ def list_work(
     records: Iterable[RunRecord],
     *,
     device: str,
-    quick: bool,
 ) -> tuple[Work, ...]:
     """Return every workload in every cell, with how long it is expected to take.
 
     The estimate of a case is the median of what it took in this cell, else in any cell, else the
-    median of all cases, else 1. Only records of the same kind (quick or full) count, unless there
-    are none.
+    median of all cases, else 1.
 
     Args:
         cells: Where to measure.
         cases: What to measure in each.
         records: What was measured before, on any machine.
         device: Device type.
-        quick: Whether it is a quick run.
     """
     took: dict[tuple[str, ...], list[float]] = {}
     usable = [r for r in records if device_type(r) == device and _says_how_long(r)]
-    alike = [r for r in usable if r.conditions.quick == quick]
-    for record in alike or usable:
+    for record in usable:
         name = f"{record.workload}/{record.size}/{record.variant}"
         for key in ((record.cell.id, name), (name,), ()):
             took.setdefault(key, []).append(record.duration_s)

@@ -58,7 +58,19 @@ def bench_command(
         typer.Option(help="NAME=VALUE of the job, e.g. partition=gpu; repeatable."),
     ] = None,
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="Few samples; marked so.")] = False,
+    suite: Annotated[
+        Literal["core", "full"] | None,
+        typer.Option(
+            help="core: every workload in its core variant (default, where nothing is named); "
+            "full: all variants, and core at all sizes."
+        ),
+    ] = None,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Compile again what is in the cache of earlier runs.")
+    ] = False,
+    timings: Annotated[
+        bool, typer.Option("--timings", help="Print where the time went.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is there.")] = False,
     in_docker: Annotated[
         bool,
@@ -91,8 +103,9 @@ def bench_command(
             results=results,
             device=device,
             threads=threads,
-            quick=quick,
+            suite=suite,
             force=force,
+            cold=cold,
             deadline_s=deadline,
             memory_limit=None if memory_limit is None else int(memory_limit * 2**30),
             shard=None if shard is None else parse_shard(shard),

@@ -104,7 +104,6 @@ def run_command(
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     cpus: CpusOption = "",
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="Few samples; marked so.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is there.")] = False,
 ) -> None:
     """Measure one cell in a container of its image, which is built if there is none.
@@ -125,7 +124,6 @@ def run_command(
         device=device,
         threads=threads,
         cpus=cpus,
-        quick=quick,
         force=force,
         in_docker=True,
         no_publish=True,
@@ -232,8 +230,6 @@ def compare_command(
     variant: VariantOption = None,
     rounds: Annotated[int, typer.Option(min=1, help="Runs on each side.")] = 3,
     cpus: CpusOption = "",
-    *,
-    quick: Annotated[bool, typer.Option("--quick", help="Few samples.")] = False,
 ) -> None:
     """Measure a cell on this machine itself and in containers, in turns, and compare.
 
@@ -257,7 +253,6 @@ def compare_command(
                 size=size,
                 variants=tuple(variant or ()),
                 results=folder / side,
-                quick=quick,
                 force=True,
             )
             bench(request, console, sides[side])

@@ -92,9 +92,6 @@ def list_cells(
         typer.Option("--format", help="github: what a matrix job of GitHub Actions takes."),
     ] = "text",
     *,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="With --shard: split as quick runs take.")
-    ] = False,
     stale: Annotated[
         bool, typer.Option("--stale", help="Only cells that lack a final record of some case.")
     ] = False,
@@ -120,7 +117,6 @@ def list_cells(
             commit=find_commit(root, commit),
             device=device,
             machine=machine,
-            quick=quick,
         )
         known = tuple(cell for cell in known if cell.id in work)
     if form == "github":
@@ -159,10 +155,9 @@ def _work(
     commit: str,
     device: str,
     machine: str | None,
-    quick: bool,
 ) -> dict[str, tuple[Case, ...]]:
     """Return the cases that are to be measured, by the id of their cell."""
-    work = list_work(cells, cases, records_at(root, commit), device=device, quick=quick)
+    work = list_work(cells, cases, records_at(root, commit), device=device)
     if shard is not None:
         work = take_shard(work, shard)
     if stale:

@@ -72,7 +72,6 @@ def measure(arguments: argparse.Namespace) -> int:
         repeat=f"python -m ivhl.measure --out DIR --workloads {arguments.workloads}",
         device=arguments.device,
         threads=arguments.threads,
-        quick=arguments.quick,
         force=arguments.force,
         deadline_s=arguments.deadline,
         memory_limit=limit,
@@ -98,7 +97,6 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--compile-mode", choices=MODES, help="in place of the declared modes")
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     p.add_argument("--threads", type=positive(int), default=1)
-    p.add_argument("--quick", action="store_true", help="few samples; marked so in the record")
     p.add_argument("--force", action="store_true", help="measure again what has a record")
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--project", default="ivhl")

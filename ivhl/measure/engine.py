@@ -7,6 +7,7 @@ inputs of it, so that the seconds of the first call hold everything.
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from functools import partial
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 # The profiling executor of TorchScript watches one or two runs, then specialises its code.
 TORCHSCRIPT_RUNS = 3
+# Folder of the packages of a case.
+PACKAGES_VARIABLE = "IVHL_PACKAGES"
+_packages = itertools.count()
 # Enough for Inductor's kernels to be compiled and loaded before a stream is captured.
 RUNS_BEFORE_CAPTURE = 3
 
@@ -83,6 +87,9 @@ def trace(function: Function, inputs: tuple[Any, ...]) -> Function:
 def export(function: Function, inputs: tuple[Any, ...]) -> Function:
     """Return the function exported, compiled ahead of time into a package, and loaded from it.
 
+    Where ``IVHL_PACKAGES`` names a folder, a package that an earlier process of the case left there
+    is loaded at once: that is what a second process pays.
+
     Args:
         function: Its inputs and outputs are tensors.
         inputs: Of the shapes and the device for which it is compiled.
@@ -98,16 +105,34 @@ def export(function: Function, inputs: tuple[Any, ...]) -> Function:
             f"PyTorch {torch.__version__} cannot load from Python what AOTInductor makes: it has "
             "neither torch._inductor.aoti_load_package nor torch._export.aot_load"
         )
+    kept = _kept_package()
+    if packs and kept is not None and kept.is_file():
+        return inductor.aoti_load_package(str(kept))  # type: ignore[no-any-return]
     module = function if isinstance(function, torch.nn.Module) else _Calling(function)
     with torch.no_grad():
         program = torch.export.export(module.eval(), inputs, strict=False)
     if not packs:
         library = inductor.aot_compile(program.module(), inputs)
         return torch._export.aot_load(library, inputs[0].device.type)  # type: ignore[no-any-return]  # noqa: SLF001
-    # Beside Inductor's cache, which goes with the case.
-    folder = tempfile.mkdtemp(dir=os.environ.get("TORCHINDUCTOR_CACHE_DIR"))
-    path = inductor.aoti_compile_and_package(program, package_path=str(Path(folder, "model.pt2")))
+    path = inductor.aoti_compile_and_package(program, package_path=str(kept or _new_package()))
     return inductor.aoti_load_package(path)  # type: ignore[no-any-return]
+
+
+def _new_package() -> Path:
+    """Return a path beside Inductor's cache, which goes with the case."""
+    return Path(tempfile.mkdtemp(dir=os.environ.get("TORCHINDUCTOR_CACHE_DIR")), "model.pt2")
+
+
+def _kept_package() -> Path | None:
+    """Return where the next package of this process is kept for others; ``None`` if nowhere.
+
+    A case makes its packages in the same order in each of its processes, so a number names them.
+    """
+    folder = os.environ.get(PACKAGES_VARIABLE)
+    if folder is None:
+        return None
+    Path(folder).mkdir(exist_ok=True)
+    return Path(folder, f"{next(_packages)}.pt2")
 
 
 class _Calling(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here

@@ -25,10 +25,11 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from ivhl.errors import SpecError
 from ivhl.instrument import INSTRUMENT, version_of
+from ivhl.measure import cache
 from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import Job, choose_clock
 from ivhl.measure.process import Ending, Nursery, NurseryError, memory_limit, run_group, tail
@@ -61,9 +62,9 @@ if TYPE_CHECKING:
 
 Step = Literal["kept", "started", "finished"]
 
-# Workload, version, size, variant and device; commit, cell, lock, threads, quick, instrument, image.
+# Workload, version, size, variant and device; commit, cell, lock, threads, instrument, image.
 CaseKey = tuple[str, int, str, str, str]
-RunKey = tuple[str, str, str | None, int, bool, str, str | None]
+RunKey = tuple[str, str, str | None, int, str, str | None]
 
 # What runs in a cell beside the project, and must be the same for every commit under test.
 MEASURING_CODE = (
@@ -82,6 +83,8 @@ DEADLINE_S = 600.0
 # Processes in which a case is timed, and how many cases are compiled before any of them is.
 PROCESSES = 2
 LARGEST_BATCH = 4
+# What of a case's folder is kept from run to run.
+KEPT = ("inductor", "triton", "packages", "references.pt")
 ARMS = ("eager", "eager_again", "formulation_eager", "compiled")
 # A failure in one of these leaves nothing that eager could be timed on.
 BEFORE_TIMING: frozenset[Phase] = frozenset({"import", "inputs", "reference", "eager"})
@@ -114,6 +117,8 @@ class Run:
         scratch: Folder for caches and output while running.
         repeat: Command that repeats a case, up to its ``--workload`` and so on.
         force: Measure again what already has a record of the same making.
+        cold: Compile again what the cache of an earlier run has.
+        cache: Folder of compiled code that is kept from run to run; ``None`` keeps nothing.
         deadline_s: Wall seconds that one process of a case may take.
         memory_limit: Bytes; ``None`` means 90 % of the machine's.
         image: Digest of the image in whose container this is; ``None`` if it is in none.
@@ -129,8 +134,9 @@ class Run:
     repeat: str
     device: str = "cpu"
     threads: int = 1
-    quick: bool = False
     force: bool = False
+    cold: bool = False
+    cache: str | None = None
     deadline_s: float = DEADLINE_S
     memory_limit: int | None = None
     image: str | None = None
@@ -180,6 +186,11 @@ def run_cases(
             for case, compiled in zip(batch, lanes.compile(batch, seed), strict=True):
                 with compiled:
                     record = measure_case(run, case, compiled, seed, lanes, stability)
+                if record.failure is not None and compiled.key is not None:
+                    # What was kept may be at fault, so this time nothing of it is used.
+                    cache.drop(Path(run.cache or ""), compiled.key)
+                    with compile_case(run, case, seed, lanes.first) as fresh:
+                        record = measure_case(run, case, fresh, seed, lanes, stability)
                 append_record(run.record_file, record)
                 on_step("finished", case, record)
 
@@ -198,17 +209,15 @@ def batches(cases: Sequence[Case], n: int) -> Iterator[list[Case]]:
 def is_answered(run: Run, case: Case, newest: dict[CaseKey, RunKey]) -> bool:
     """Say whether the newest record of a case was made as this run would make it.
 
-    Only the newest counts, since it is the one that every view shows. A full one also answers a
-    quick run.
+    Only the newest counts, since it is the one that every view shows.
     """
     found = newest.get(
         (case.workload.name, case.workload.version, case.size, case.variant.name, run.device)
     )
     cell = run.cell
-    return found in {
-        (run.commit, cell.id, cell.lock_sha256, run.threads, quick, str(INSTRUMENT), run.image)
-        for quick in (run.quick, False)
-    }
+    return found == (
+        run.commit, cell.id, cell.lock_sha256, run.threads, str(INSTRUMENT), run.image
+    )  # fmt: skip
 
 
 def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
@@ -238,7 +247,6 @@ def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
                 cell["id"],
                 cell["lock_sha256"],
                 conditions["threads"],
-                conditions["quick"],
                 version_of(conditions["instrument"]),
                 conditions.get("image"),  # not there outside of containers
             )
@@ -333,7 +341,7 @@ class Launcher:
         environment = case_environment(self._run, self._folder) | {"TORCH_WARM_POOL": "0"}
         self._folder.mkdir(exist_ok=True)
         if self._seed is not None and not self.cache.exists():
-            shutil.copytree(self._seed, self.cache, copy_function=link_or_copy)
+            shutil.copytree(self._seed, self.cache)
         try:
             self._nursery = Nursery(environment=environment, output=self._folder / "nursery.txt")
         except NurseryError:
@@ -379,6 +387,7 @@ class Compiled:
     Attributes:
         folder: Its caches, journals and output.
         load: One-minute load average before.
+        key: Entry of the compile cache that it comes from; ``None`` if it was compiled just now.
     """
 
     folder: tempfile.TemporaryDirectory[str]
@@ -386,10 +395,11 @@ class Compiled:
     failure: Failure | None
     seconds: float
     load: float
+    key: str | None = None
 
-    def __enter__(self) -> Path:
-        """Return the folder."""
-        return Path(self.folder.name)
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
 
     def __exit__(self, *_: object) -> None:
         """Remove the folder."""
@@ -460,12 +470,47 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
         seed: What to start from; it is not changed.
         launcher: What starts the process.
     """
+    began = time.monotonic()
     load = os.getloadavg()[0]
     folder = tempfile.TemporaryDirectory(prefix="case-", dir=run.scratch)
     here = Path(folder.name)
-    shutil.copytree(seed.cache, here / "inductor", copy_function=link_or_copy)
+    key = None
+    if run.cache is not None:
+        key = cache.key_of(what_is_compiled(run, case))
+        kept = None if run.cold else cache.fetch(Path(run.cache), key, here)
+        if kept is not None:
+            seconds = time.monotonic() - began
+            return Compiled(
+                folder=folder, findings=kept, failure=None, seconds=seconds, load=load, key=key
+            )
+    shutil.copytree(seed.cache, here / "inductor")
     findings, failure, seconds = run_stage(run, case, here, "compile", seed, launcher)
+    if failure is None and key is not None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        facts = findings.get("compile", {}) | {"cold_at": now}
+        found = {"compile": {k: v for k, v in facts.items() if k.startswith("cold")}}
+        if why := cache.keep(Path(run.cache or ""), key, here, KEPT, found):
+            note = {"text": f"ivhl: the compiled code was not kept: {why}", "count": 1}
+            findings.setdefault("warnings", []).append(note)
     return Compiled(folder=folder, findings=findings, failure=failure, seconds=seconds, load=load)
+
+
+def what_is_compiled(run: Run, case: Case) -> dict[str, Any]:
+    """Return everything that decides what compiling a case gives, as JSON."""
+    return {
+        "case": case.name,
+        "version": case.workload.version,
+        "mode": case.mode,
+        "device": run.device,
+        "threads": run.threads,
+        "lock": run.cell.lock_sha256,
+        "packages": installed_packages(),
+        "python": sys.version,
+        "processor": run.machine.cpu,
+        "image": run.image,
+        "instrument": INSTRUMENT,
+        "sources": run.commit,
+    }
 
 
 def measure_case(
@@ -540,23 +585,14 @@ def merge(compiled: dict[str, Any], timed: list[dict[str, Any]]) -> dict[str, An
         facts = dict(warm[-1])
         for name in ("warm_s", "warm_cpu_s"):
             facts[name] = median(w[name] for w in warm)
-        findings["compile"] = facts | {
-            k: v for k, v in compiled.get("compile", {}).items() if v is not None
-        }
+        cold = compiled.get("compile", {})
+        findings["compile"] = facts | {k: v for k, v in cold.items() if k.startswith("cold")}
     every = [w for found in (compiled, *timed) for w in found.get("warnings", [])]
     counts: Counter[str] = Counter()
     for one in every:
         counts[one["text"]] += one["count"]
     findings["warnings"] = [{"text": t, "count": n} for t, n in counts.most_common(50)]
     return findings
-
-
-def link_or_copy(source: str, target: str) -> None:
-    """Copy a file as a hard link: nobody changes a file of a cache, and headers take 100 MB."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def run_stage(
@@ -620,6 +656,7 @@ def case_environment(run: Run, folder: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "IVHL_PACKAGES": str(folder / "packages"),
         # Cases are compiled side by side; workers of Inductor's own would compete with them.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TRITON_CACHE_DIR": str(folder / "triton"),
@@ -719,7 +756,6 @@ def make_record(
             device=findings.get("device", run.device),
             threads=run.threads,
             clock=clock,
-            quick=run.quick,
             load_average=load,
             instrument=str(INSTRUMENT),
             python_full=sys.version.split()[0] if in_cell else run.cell.python,
@@ -812,8 +848,6 @@ def repeat_command(run: Run, case: Case) -> str:
         words.append(f"--threads {run.threads}")
     if run.device != "cpu":
         words.append(f"--device {run.device}")
-    if run.quick:
-        words.append("--quick")
     if run.deadline_s != DEADLINE_S:
         words.append(f"--deadline {run.deadline_s:g}")
     if run.memory_limit is not None:

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ivhl.errors import UnknownNameError
 from ivhl.measure.runner import DEADLINE_S, Run
 from ivhl.records import Cell, Machine
-from ivhl.workload import Case, load_workloads, select_cases
+from ivhl.workload import Case, every_case, load_workloads, select_cases
 
 VARIABLE = "IVHL_SETTINGS"
 CELL_VARIABLE = "IVHL_CELL"
@@ -23,9 +24,7 @@ class Settings:
     """One run over several cells; see ``ivhl.measure.runner.Run`` for what it becomes in each.
 
     Attributes:
-        names: Workloads wanted; empty means all.
-        size: Size wanted; ``None`` means each workload's default.
-        variant: Variant wanted; ``None`` means all.
+        names: Cases wanted, as ``Case.name``; empty means every variant at the default size.
         events: File that gets a line of JSON for everything that happens, for the progress display.
         interpreters: Python of the matrix to executable.
     """
@@ -39,12 +38,10 @@ class Settings:
     events: str
     interpreters: dict[str, str]
     names: tuple[str, ...] = ()
-    size: str | None = None
-    variant: str | None = None
     device: str = "cpu"
     threads: int = 1
-    quick: bool = False
     force: bool = False
+    cold: bool = False
     deadline_s: float = DEADLINE_S
     memory_limit: int | None = None
 
@@ -61,8 +58,9 @@ class Settings:
             repeat=f"nox -s bench-{cell.python} -- --torch {cell.torch} --commit {commit[:8]}",
             device=self.device,
             threads=self.threads,
-            quick=self.quick,
             force=self.force,
+            cold=self.cold,
+            cache=str(Path(self.scratch).parent / "compile-cache"),
             deadline_s=self.deadline_s,
             memory_limit=self.memory_limit,
             image=image,
@@ -72,15 +70,16 @@ class Settings:
         """Return the cases that are wanted.
 
         Raises:
-            IvhlError: If there is no workload, size or variant of a name that was asked for.
+            UnknownNameError: If there is no case of a name that was asked for.
         """
-        return select_cases(
-            load_workloads(self.workloads),
-            names=self.names,
-            size=self.size,
-            variant=self.variant,
-            device=self.device,
-        )
+        workloads = load_workloads(self.workloads)
+        if not self.names:
+            return select_cases(workloads, device=self.device)
+        known = {case.name: case for case in every_case(workloads, self.device)}
+        for name in self.names:
+            if name not in known:
+                raise UnknownNameError("case", name, known)
+        return tuple(known[name] for name in self.names)
 
     def tell(self, event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
         """Append an event; a display that cannot be written must not end a measurement."""

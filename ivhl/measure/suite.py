@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ivhl.measure.runner import Step, run_cases
 from ivhl.measure.settings import CELL_VARIABLE, COMMIT_VARIABLE, read_settings
 from ivhl.records import SCHEMAS, Cell, RunRecord
-from ivhl.workload import Case, load_workloads, select_cases
+from ivhl.workload import Case, every_case, load_workloads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,14 +29,7 @@ def case_names() -> list[str]:
     """
     settings = read_settings()
     workloads = load_workloads(settings.workloads)
-    return [
-        case.name
-        for workload in workloads
-        for size in workload.sizes
-        for case in select_cases(
-            workloads, names=[workload.name], size=size, device=settings.device
-        )
-    ]
+    return [case.name for case in every_case(workloads, settings.device)]
 
 
 def measure_cell() -> Values:

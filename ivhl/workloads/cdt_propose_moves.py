@@ -36,6 +36,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:propose_moves",
     reference=f"{CALLS}:reference",
     outputs=("acceptance", "volume_profile", "candidates"),
+    core="naive-compiled",
     variants=(
         Variant(
             name="naive-compiled",

@@ -55,6 +55,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:masked",
     reference="ivhl.workloads.cdt_sweep_reference:reference",
     outputs=("volume_profile", "candidates"),
+    core="gathered-compiled",
     variants=(
         # All moves as one graph would take minutes to compile, so a single one is compiled here.
         Variant(name="naive-compiled", call=f"{CALLS}:make_masked", compiles="parts"),

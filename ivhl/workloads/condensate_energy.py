@@ -41,6 +41,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:energy",
     reference="ivhl.workloads.condensate_energy_reference:reference",
     outputs=("energy",),
+    core="real-compiled",
     variants=(
         Variant(name="naive-compiled", call=f"{CALLS}:energy"),
         Variant(

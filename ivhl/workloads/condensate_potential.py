@@ -41,6 +41,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:potential",
     reference="ivhl.workloads.condensate_potential_reference:reference",
     outputs=("potential",),
+    core="planes-compiled",
     variants=(
         Variant(name="naive-compiled", call=f"{CALLS}:potential"),
         Variant(

@@ -42,6 +42,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:gradient",
     reference="ivhl.workloads.condensate_potential_gradient_reference:reference",
     outputs=("gradient",),
+    core="adjoint-compiled",
     variants=(
         Variant(name="naive-compiled", call=f"{CALLS}:make_gradient", compiles="parts"),
         Variant(

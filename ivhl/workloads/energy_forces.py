@@ -95,6 +95,7 @@ WORKLOAD = Workload(
     eager=EAGER,
     reference="ivhl.workloads.energy_forces_reference:reference",
     outputs=("energy", "forces"),
+    core="packed-compiled",
     variants=configurations(CALLS, eager=EAGER),
     fixed=(0,),  # weights
     cost=f"{__name__}:cost",

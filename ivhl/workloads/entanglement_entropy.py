@@ -36,6 +36,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:entropy",
     reference="ivhl.workloads.entanglement_entropy_reference:reference",
     outputs=("entropy",),
+    core="real-compiled",
     # The singular values are a call of LAPACK or cuSOLVER in all of them, and nearly all the time:
     # no mode of the compiler changes that, and a CUDA graph cannot hold it.
     variants=(

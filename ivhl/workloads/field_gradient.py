@@ -47,6 +47,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:gradient",
     reference="ivhl.workloads.field_gradient_reference:reference",
     outputs=("by_position", "by_amplitude", "by_phase"),
+    core="adjoint-compiled",
     variants=(
         Variant(name="naive-compiled", call=f"{CALLS}:make_gradient", compiles="parts"),
         Variant(

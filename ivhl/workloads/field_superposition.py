@@ -47,6 +47,7 @@ WORKLOAD = Workload(
     eager="ivhl.ops.field:field_superposition",
     reference="ivhl.workloads.field_superposition_reference:reference",
     outputs=("field",),
+    core="rows-compiled",
     variants=(
         Variant(name="naive-compiled", call="ivhl.ops.field:field_superposition"),
         Variant(

@@ -43,6 +43,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:step",
     reference="ivhl.workloads.gp_euler_reference:reference",
     outputs=("phi",),
+    core="planes-compiled",
     variants=(
         Variant(name="naive-compiled", call=f"{CALLS}:step"),
         Variant(name="real-compiled", call=f"{CALLS}:make_step", compiles="parts", fullgraph=True),

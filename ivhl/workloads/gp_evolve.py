@@ -44,6 +44,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:evolve",
     reference="ivhl.workloads.gp_evolve_reference:reference",
     outputs=("phi",),
+    core="real-compiled",
     variants=(
         Variant(name="naive-compiled", call=f"{CALLS}:evolve"),
         Variant(

@@ -43,6 +43,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:evolve",
     reference=f"{CALLS}:reference",
     outputs=("phi",),
+    core="real-compiled",
     variants=(
         Variant(name="naive-compiled", call=f"{CALLS}:evolve"),
         # The transforms stay outside: Inductor has no code for them, and the compiled parts work

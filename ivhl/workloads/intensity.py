@@ -36,6 +36,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:intensity",
     reference="ivhl.workloads.intensity_reference:reference",
     outputs=("intensity",),
+    core="real-compiled",
     variants=(
         Variant(name="naive-compiled", call=f"{CALLS}:intensity"),
         Variant(

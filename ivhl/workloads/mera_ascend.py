@@ -40,6 +40,7 @@ WORKLOAD = Workload(
     eager="ivhl.ops.mera:ascend",
     reference="ivhl.workloads.mera_ascend_reference:reference",
     outputs=("operator",),
+    core="naive-compiled",
     variants=(Variant(name="naive-compiled", call="ivhl.ops.mera:ascend"),),
     cost=f"{__name__}:cost",
     source="Evenbly and Vidal, Phys. Rev. B 79, 144108 (2009), section IV",

@@ -52,6 +52,7 @@ WORKLOAD = Workload(
     eager="ivhl.ops.mera:coarse_grain",
     reference=f"{CALLS}:reference",
     outputs=("psi",),
+    core="naive-compiled",
     variants=(Variant(name="naive-compiled", call="ivhl.ops.mera:coarse_grain"),),
     cost=f"{__name__}:cost",
     source="Vidal, Phys. Rev. Lett. 99, 220405 (2007)",

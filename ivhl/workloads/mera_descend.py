@@ -31,6 +31,7 @@ WORKLOAD = Workload(
     eager="ivhl.ops.mera:descend",
     reference=f"{CALLS}:reference",
     outputs=("density",),
+    core="naive-compiled",
     variants=(Variant(name="naive-compiled", call="ivhl.ops.mera:descend"),),
     cost=f"{__name__}:cost",
     source="Evenbly and Vidal, Phys. Rev. B 79, 144108 (2009), section IV",

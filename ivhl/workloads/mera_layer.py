@@ -51,6 +51,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:layer",
     reference="ivhl.workloads.mera_layer_reference:reference",
     outputs=("coarse",),
+    core="precontracted-compiled",
     variants=(
         Variant(name="naive-compiled", call=f"{CALLS}:layer"),
         # Both maps are contracted once, outside of the clock: who simulates applies the same layer

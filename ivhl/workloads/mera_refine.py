@@ -28,6 +28,7 @@ WORKLOAD = Workload(
     eager="ivhl.ops.mera:refine",
     reference=f"{CALLS}:reference",
     outputs=("psi",),
+    core="naive-compiled",
     variants=(Variant(name="naive-compiled", call="ivhl.ops.mera:refine"),),
     cost=f"{__name__}:cost",
     source="Vidal, Phys. Rev. Lett. 99, 220405 (2007)",

@@ -37,6 +37,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:normalize",
     reference="ivhl.workloads.normalize_field_reference:reference",
     outputs=("field",),
+    core="real-compiled",
     variants=(
         Variant(name="naive-compiled", call=f"{CALLS}:normalize"),
         Variant(

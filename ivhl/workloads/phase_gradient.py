@@ -37,6 +37,7 @@ WORKLOAD = Workload(
     eager="ivhl.ops.complex_field:phase_gradient",
     reference="ivhl.workloads.phase_gradient_reference:reference",
     outputs=("along_x", "along_y", "along_z"),
+    core="real-compiled",
     variants=(
         Variant(name="naive-compiled", call="ivhl.ops.complex_field:phase_gradient"),
         Variant(

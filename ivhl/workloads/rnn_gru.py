@@ -50,6 +50,7 @@ WORKLOAD = Workload(
     eager="ivhl.ops.gru:gru_sequence",
     reference="ivhl.workloads.rnn_gru_reference:reference",
     outputs=("states",),
+    core="fused-compiled",
     variants=(
         # The sequence as one graph would be compiled step by step again for every length.
         Variant(name="naive-compiled", call="ivhl.ops.gru:make_gru_sequence", compiles="parts"),

@@ -24,6 +24,7 @@ def cost(size: rnn_gru.Size) -> Cost:
 WORKLOAD = replace(
     rnn_gru.WORKLOAD,
     name="ops.rnn_gru_bf16",
+    core="fused-compiled",
     title="States of a gated recurrent unit over a sequence, in bfloat16",
     dtype="bfloat16",
     cost=f"{__name__}:cost",

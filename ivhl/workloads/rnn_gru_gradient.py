@@ -41,6 +41,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:gradient",
     reference="ivhl.workloads.rnn_gru_gradient_reference:reference",
     outputs=("by_w_z", "by_w_r", "by_w_h", "by_b_z", "by_b_r", "by_b_h"),
+    core="fused-compiled",
     variants=(
         # The sequence as one graph would be compiled step by step again for every length.
         Variant(name="naive-compiled", call=f"{CALLS}:make_gradient", compiles="parts"),

@@ -47,6 +47,7 @@ WORKLOAD = Workload(
     eager="ivhl.ops.gru:gru_step",
     reference=f"{CALLS}:reference",
     outputs=("state",),
+    core="fused-compiled",
     variants=(
         Variant(name="naive-compiled", call="ivhl.ops.gru:gru_step", fullgraph=True),
         Variant(name="fused-compiled", call=FUSED, fullgraph=True),

@@ -59,6 +59,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:contract_in_order",
     reference="ivhl.workloads.tensor_network_reference:reference",
     outputs=("vector",),
+    core="path-compiled",
     # The path is found before the clock starts, as by any user who contracts the network twice.
     variants=(
         Variant(

@@ -30,6 +30,7 @@ WORKLOAD = replace(
     eager=EAGER,
     reference="ivhl.workloads.trajectory_reference:reference",
     outputs=("energies", "forces"),
+    core="",  # mlff.energy_forces stands for it: it compiles the same model
     variants=energy_forces.configurations(CALLS, eager=EAGER),
     cost=f"{__name__}:cost",
 )

@@ -47,6 +47,7 @@ WORKLOAD = Workload(
     eager="ivhl.ops.vortex:vortex_field",
     reference="ivhl.workloads.vortex_field_reference:reference",
     outputs=("field",),
+    core="whole-charges-compiled",
     variants=(
         Variant(name="naive-compiled", call="ivhl.ops.vortex:vortex_field"),
         Variant(

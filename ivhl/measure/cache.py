@@ -1,0 +1,134 @@
+"""Compiled code that is kept from run to run, so that an unchanged case is not compiled again.
+
+An entry is what one process that compiled a case left on disk, and what it found. It is looked up by
+everything that could make it another one: lock, Python, processor, instrument, case and the hash of
+the sources that the case reaches. Each file is checked against its digest before it is used; what does
+not fit, was cut off, or cannot be read is thrown away, and the case is compiled as if nothing had
+been there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+SCHEMA = "ivhl.compiled/1"
+# All entries together; the one that was not used for longest goes first.
+LIMIT_BYTES = 4 << 30
+
+
+def key_of(about: dict[str, Any]) -> str:
+    """Return the name of the entry for what is described, all of it JSON."""
+    text = json.dumps(about, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def fetch(cache: Path, key: str, target: Path) -> dict[str, Any] | None:
+    """Copy an entry to where a case looks for it, and return what was found when it was made.
+
+    Copies, not links: what is measured could change them.
+
+    Args:
+        cache: Folder of all entries.
+        key: From ``key_of``.
+        target: Folder that gets what the entry holds; what is of the same name there is replaced.
+
+    Returns:
+        The findings; ``None`` if there is no such entry, or none that can be used.
+    """
+    entry = cache / key
+    try:
+        manifest = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
+        if manifest["schema"] != SCHEMA or manifest["key"] != key:
+            raise ValueError("another entry's manifest")
+        for name, digest in manifest["files"].items():
+            if ".." in Path(name).parts or Path(name).is_absolute():
+                raise ValueError(f"{name} is outside of the entry")
+            data = (entry / name).read_bytes()
+            if hashlib.sha256(data).hexdigest() != digest:
+                raise ValueError(f"{name} is not what was kept")
+            path = target / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            path.chmod((entry / name).stat().st_mode)
+        findings: dict[str, Any] = manifest["findings"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        drop(cache, key)
+        return None
+    with suppress(OSError):
+        os.utime(entry / MANIFEST)  # when it was last used
+    return findings
+
+
+def keep(
+    cache: Path, key: str, source: Path, names: tuple[str, ...], findings: dict[str, Any]
+) -> str | None:
+    """Keep folders and files of a case as an entry, whole or not at all.
+
+    Args:
+        cache: Folder of all entries.
+        key: From ``key_of``.
+        source: Folder of the case.
+        names: What of it is kept, as far as it is there.
+        findings: What compiling it gave; JSON.
+
+    Returns:
+        Why it could not be kept, e.g. that the disk is full; ``None`` if it was.
+    """
+    fresh = cache / f".{key}.{os.getpid()}.{time.monotonic_ns()}"
+    files: dict[str, str] = {}
+    try:
+        fresh.mkdir(parents=True)
+        for path in sorted(p for name in names for p in _files(source / name)):
+            name = path.relative_to(source).as_posix()
+            data = path.read_bytes()
+            files[name] = hashlib.sha256(data).hexdigest()
+            copy = fresh / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(data)
+            copy.chmod(path.stat().st_mode)
+        manifest = {"schema": SCHEMA, "key": key, "files": files, "findings": findings}
+        (fresh / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+        drop(cache, key)
+        with suppress(FileExistsError, OSError):  # another run was faster
+            fresh.rename(cache / key)
+    except OSError as error:
+        return f"{error.strerror or error}"
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    prune(cache, LIMIT_BYTES)
+    return None
+
+
+def drop(cache: Path, key: str) -> None:
+    """Throw an entry away: renamed first, so that nobody finds half of it."""
+    gone = cache / f".{key}.gone.{os.getpid()}.{time.monotonic_ns()}"
+    with suppress(OSError):
+        (cache / key).rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def prune(cache: Path, limit_bytes: int) -> None:
+    """Throw entries away, the longest unused ones first, until all are within the limit."""
+    entries = []
+    for manifest in cache.glob(f"*/{MANIFEST}"):
+        with suppress(OSError):
+            size = sum(path.stat().st_size for path in _files(manifest.parent))
+            entries.append((manifest.stat().st_mtime, size, manifest.parent.name))
+    held = sum(size for _, size, _ in entries)
+    for _, size, key in sorted(entries):
+        if held <= limit_bytes:
+            return
+        drop(cache, key)
+        held -= size
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
