@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
+import os
 import re
 import sys
 import sysconfig
@@ -96,8 +97,11 @@ def reached_sources(case: Case, workloads: str, *, ran: bool = True) -> str:
     for name in declaring:
         reach.follow(name)
     # Imported by a name that only running the code makes.
+    places = {project.place_of(name) for name in (*reach.ran, project.home)}
+    places |= {Path(text) for text in os.environ.get("PYTHONPATH", "").split(os.pathsep) if text}
     for name in sorted(sys.modules) if ran else ():
-        if name not in reach.ran and project.has(name):
+        # Not what torch writes into a temporary folder of its own and imports from there.
+        if name not in reach.ran and project.has(name) and project.place_of(name) in places:
             reach.take(name)
     parts = [f"{name} {_digest(project.file(name))}" for name in reach.reached]
     parts += [
@@ -200,6 +204,12 @@ class _Project:
         path = self._find(module)
         assert path is not None  # noqa: S101  (has() was asked)
         return path
+
+    def place_of(self, module: str) -> Path:
+        """Return the folder in which the module's top-level package or module is."""
+        top = module.partition(".")[0]
+        folders = self.folders(top)
+        return (folders[-1] if folders else self.file(top)).parent
 
     def is_package(self, module: str) -> bool:
         """Say whether it is a folder of modules, of the project."""

@@ -13,12 +13,17 @@ from ivhl.measure.runner import newest_keys
 from ivhl.records import append_record
 from tests.browser.synthetic import make_record
 
-RESULTS = Path(__file__).parents[2] / "results"
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_version_has_a_line_and_the_newest_is_the_one_in_use() -> None:
     assert list(HISTORY) == list(range(1, INSTRUMENT + 1))
     assert all(line.endswith(".") and "\n" not in line for line in HISTORY.values())
+
+
+def test_every_version_is_in_the_docs() -> None:
+    text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    assert [n for n in HISTORY if f"\n| {n} | 20" not in text] == []
 
 
 def test_every_digest_stands_for_a_version_there_was() -> None:
@@ -27,7 +32,7 @@ def test_every_digest_stands_for_a_version_there_was() -> None:
 
 def test_every_committed_record_has_a_version() -> None:
     seen = set()
-    for path in RESULTS.glob("*/records/*.jsonl"):
+    for path in (ROOT / "results").glob("*/records/*.jsonl"):
         with path.open(encoding="utf-8") as file:
             seen |= {json.loads(line)["conditions"]["instrument"] for line in file}
     assert {text for text in seen if version_of(text) not in map(str, HISTORY)} == set()

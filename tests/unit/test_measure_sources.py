@@ -298,6 +298,16 @@ def test_what_only_running_imports_is_reached(demo: Demo) -> None:
     assert changes(demo, lambda: demo.change("demo/unused.py", "return x", "return -x"), **run)
 
 
+def test_what_torch_writes_and_imports_is_no_source(demo: Demo, tmp_path: Path) -> None:
+    (tmp_path / "generated").mkdir()
+    (tmp_path / "generated" / "remote_module.py").write_text("x = 1\n")
+    place = str(tmp_path / "generated")
+    run = f"sys.path.append({place!r}); import remote_module"
+    assert demo.hash(after=run) == demo.hash()
+    demo.write("remote_module.py", "x = 1\n")
+    assert demo.hash(after="import remote_module") != demo.hash()
+
+
 def test_a_module_beside_the_project_counts_and_one_of_another_package_does_not(
     demo: Demo,
 ) -> None:
