@@ -566,7 +566,8 @@ def test_optimisation_reaches_a_minimum() -> None:
     start = atoms.get_potential_energy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        converged = BFGS(atoms, logfile=None).run(fmax=1e-3, steps=200)
+        # Rounding changes how many steps random weights need: 260 with two threads, 267 with one.
+        converged = BFGS(atoms, logfile=None).run(fmax=1e-3, steps=1000)
     assert converged
     assert np.abs(atoms.get_forces()).max() <= 1e-3
     assert atoms.get_potential_energy() < start - 1e-3
