@@ -46,22 +46,22 @@ for _python in MATRIX.pythons:
     define_bench(_python)
 
 
-def install_cell(session: nox.Session, release: str) -> None:
+def install_cell(session: nox.Session, release: str, project: str = ".") -> None:
     """Install a cell's lock, and beside it what the tests need; torch is the lock's."""
     lock = f"envs/locks/py{session.python}-torch{release}.txt"
     session.install("--require-hashes", "--only-binary", ":all:", "-r", lock)
-    session.install("--constraint", lock, "--group", "test", "-e", ".")
+    session.install("--constraint", lock, "--group", "test", "-e", project)
 
 
 # Required, not notified: `nox --parallel` orders and runs only what is required. The longest of
 # those that run beside another come first.
 IN_TESTS = (
     *("lint", "types", "e2e", "docker-tests", "founding-tests", "slurm", "browser"),
-    *("unit", f"contract(torch={OLDEST_TORCH!r})", f"calculator(torch={NEWEST_TORCH!r})"),
+    *("unit", f"contract(torch={OLDEST_TORCH!r})"),
 )
 ONLY_IN_FULL = (
     *(f"contract(torch={release!r})" for release in RELEASES if release != OLDEST_TORCH),
-    f"calculator(torch={OLDEST_TORCH!r})",
+    "calculator",
 )
 
 
@@ -106,20 +106,15 @@ def types(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
 def unit(session: nox.Session) -> None:
-    """Run the unit tests beside the newest PyTorch of the default tier."""
-    install_cell(session, NEWEST_TORCH)
+    """Run the unit tests beside the newest PyTorch of the default tier, and ASE."""
+    install_cell(session, NEWEST_TORCH, ".[ase]")
     run_tests(session, "tests/unit", *SIDE_BY_SIDE)
 
 
-@nox.session(venv_backend="uv", python=NEWEST_PYTHON, allow_parallel=True)
-@nox.parametrize(
-    "torch", [nox.param(NEWEST_TORCH, tags=CHECK), nox.param(OLDEST_TORCH, tags=FULL)]
-)
-def calculator(session: nox.Session, torch: str) -> None:
-    """Run the tests of the ASE calculator, with the extra that it needs and no cell has."""
-    install_cell(session, torch)
-    lock = f"envs/locks/py{session.python}-torch{torch}.txt"
-    session.install("--constraint", lock, "-e", ".[ase]")
+@nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=FULL, allow_parallel=True)
+def calculator(session: nox.Session) -> None:
+    """Run the tests of the ASE calculator where `torch.compile` refuses the Python."""
+    install_cell(session, OLDEST_TORCH, ".[ase]")
     run_tests(session, "tests/unit/test_mlff_calculator.py")
 
 

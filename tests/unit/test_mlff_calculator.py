@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="torch is only in the cells")
-pytest.importorskip("ase", reason="the extra `ase` is not installed; nox -s calculator has it")
-pytest.importorskip("vesin", reason="the extra `ase` is not installed; nox -s calculator has it")
+pytest.importorskip("ase", reason="the extra `ase` is not installed; nox -s unit has it")
+pytest.importorskip("vesin", reason="the extra `ase` is not installed; nox -s unit has it")
 import numpy as np
 import torch
 from ase import Atoms, units
