@@ -226,7 +226,7 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
         log = root / ".asv" / "asv.log"
         log.unlink(missing_ok=True)
         for names, locked in alike.items():
-            part = [case for case in cases if case.name in names]
+            part = tuple(case for case in cases if case.name in names)
             wanted = replace(settings, names=names)
             missing += place.measure(wanted, locked, part, commit=commit, console=console)
     return Done(

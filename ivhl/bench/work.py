@@ -79,7 +79,9 @@ def choose_cases(
     """
     named = bool(names or variants or size)
     if suite is not None or not named:
-        chosen = full_cases(workloads, device) if suite == "full" else core_cases(workloads, device)
+        chosen = (
+            full_cases(workloads, device) if suite == "full" else core_cases(workloads, device)
+        )
         select_cases(workloads, names=names, size=size, device=device)  # refuses what is unknown
         return tuple(
             case

@@ -9,6 +9,7 @@ from ivhl.errors import LockError, SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
+from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.store import commit_order, device_type, load_records
 from ivhl.workload import load_workloads, select_cases
 
@@ -35,6 +36,7 @@ class State:
         unavailable: Cell id to why there is nothing to install.
         cases: What should have been run: every workload at its default size.
         commit_order: Commits up to HEAD, oldest first.
+        spreads: How far apart runs lie, by machine and kind of case.
     """
 
     name: str
@@ -46,6 +48,7 @@ class State:
     workloads: tuple[Workload, ...]
     cases: tuple[Case, ...]
     commit_order: tuple[str, ...]
+    spreads: Spreads = SHIPPED
 
 
 def load_state(root: Path, results: Path) -> State:
@@ -88,6 +91,7 @@ def load_state(root: Path, results: Path) -> State:
         workloads=workloads,
         cases=_cases(workloads, loaded.records),
         commit_order=commit_order(root),
+        spreads=Spreads((*loaded.records, *loaded.replaced)),
     )
 
 
