@@ -68,9 +68,7 @@ def bench_command(
     cold: Annotated[
         bool, typer.Option("--cold", help="Compile again what is in the cache of earlier runs.")
     ] = False,
-    timings: Annotated[
-        bool, typer.Option("--timings", help="Print where the time went.")
-    ] = False,
+    timings: Annotated[bool, typer.Option("--timings", help="Print where the time went.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is there.")] = False,
     in_docker: Annotated[
         bool,
