@@ -55,7 +55,6 @@ from ivhl.records import (
     append_record,
     record_file,
 )
-from ivhl.workload import INDUCTOR_ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -425,10 +424,10 @@ def make_seed(run: Run, case: Case, launcher: Launcher) -> Seed:
     """Compile a throwaway in an empty cache, once per cell: 10 to 20 s that are no case's own.
 
     The nursery does so by itself, and what is forked from it knows all that it has found out. Where
-    there is none, Inductor up to 2.6 also starts two processes that import torch, 5 s in every process
-    that compiles, to see whether the vector instructions work. It is told that they do, if then it
-    picks the same ones as by itself. When all this fails, each case fails the same way, with a
-    record of its own.
+    there is none, Inductor up to 2.6 also starts two processes that import torch, 5 s in every
+    process that compiles, to see whether the vector instructions work. It is told that they do, if
+    then it picks the same ones as by itself. When all this fails, each case fails the same way, with
+    a record of its own.
     """
     if launcher.start() is not None:
         launcher.cache.mkdir(exist_ok=True)
@@ -582,7 +581,7 @@ def what_is_compiled(run: Run, case: Case) -> dict[str, Any]:
     }
 
 
-def measure_case(
+def measure_case(  # noqa: PLR0917  (what has no default is what it cannot do without)
     run: Run,
     case: Case,
     compiled: Compiled,
@@ -664,7 +663,7 @@ def merge(compiled: dict[str, Any], timed: list[dict[str, Any]]) -> dict[str, An
     return findings
 
 
-def run_stage(
+def run_stage(  # noqa: PLR0917  (as above)
     run: Run,
     case: Case,
     folder: Path,

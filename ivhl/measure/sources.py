@@ -81,9 +81,9 @@ def reached_sources(case: Case, workloads: str, *, ran: bool = True) -> str:
     Args:
         case: Its module of workloads is imported; its functions need not be.
         workloads: ``"module:ATTRIBUTE"`` of all workloads, by which the project is known.
-        ran: Whether the case, and nothing but the case, has run in this process; what it has imported
-            by names that only running makes is then in the hash. Elsewhere the hash is the same for
-            all cases that import nothing of that kind.
+        ran: Whether the case, and nothing but the case, has run in this process; what it has
+            imported by names that only running makes is then in the hash. Elsewhere the hash is the
+            same for all cases that import nothing of that kind.
     """
     project = _Project(workloads.partition(":")[0])
     reach = _Reach(project)
