@@ -51,6 +51,7 @@ WORKLOAD = Workload(
     eager=f"{CALLS}:layer",
     reference="ivhl.workloads.mera_layer_reference:reference",
     outputs=("coarse",),
+    fixed=(1, 2),  # a layer is applied to many tensors
     variants=(
         Variant(name="naive-compiled", call=f"{CALLS}:layer"),
         # Both maps are contracted once, outside of the clock: who simulates applies the same layer
