@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import time
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -65,7 +65,7 @@ class Journal:
         self._file = path.open("a", encoding="utf-8", buffering=1)
         self.phase: Phase = "import"
         self._entered = time.perf_counter()
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def close(self) -> None:
         """Note how long each phase took, and let go of the file."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ivhl.measure.clocks import Stretch, begin, since
+from ivhl.records import Arm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,6 +70,15 @@ class Times:
     wall_s: list[float]
     cpu_s: list[float]
 
+    def arm(self) -> Arm:
+        """Return it as records and tables hold it."""
+        return Arm(
+            calls=self.calls,
+            samples_s=tuple(self.samples_s),
+            wall_s=tuple(self.wall_s),
+            cpu_s=tuple(self.cpu_s),
+        )
+
     def add(self, block: Block) -> None:
         """Add the block of one round."""
         self.samples_s.append(block.seconds)
@@ -104,8 +114,8 @@ FLUSHED_BYTES = 256 * 2**20
 # For one process by itself: python -m ivhl.benchmarks and the studies beside other libraries.
 FULL = Effort(block_s=0.02, total_s=6.0, min_rounds=15, max_rounds=101)
 QUICK = Effort(block_s=0.005, total_s=1.0, min_rounds=9, max_rounds=31)
-# Per process of a case, of which there are two. What differs between processes is several times what differs
-# between rounds (docs/measuring.md), so more rounds would not say more.
+# Per process of a case, of which there are two. What differs between processes is several times what
+# differs between rounds (docs/measuring.md), so more rounds would not say more.
 EFFORT = Effort(block_s=0.01, total_s=0.8, min_rounds=8, max_rounds=40)
 # To have eager's time before anything of the variant has run, and where nothing can be compiled.
 BRIEF = Effort(block_s=0.01, total_s=0.15, min_rounds=4, max_rounds=8)
