@@ -46,6 +46,30 @@ for _python in MATRIX.pythons:
     define_bench(_python)
 
 
+@nox.session(venv_backend="none")
+def repeat(session: nox.Session) -> None:
+    """Run the core suite again and again, and show how far apart the runs lie.
+
+    ``-- [--runs N] [arguments of ivhl bench]``; ten runs of the newest release if nothing is named.
+    """
+    arguments = list(session.posargs)
+    runs = 10
+    if arguments[:1] == ["--runs"]:
+        runs, arguments = int(arguments[1]), arguments[2:]
+    arguments = arguments or ["--torch", RELEASES[-1]]
+    if "--results" not in arguments:
+        arguments += ["--results", ".asv/repeat"]
+    command = [sys.executable, "-m", "ivhl"]
+    for _ in range(runs):
+        session.run(
+            *(*command, "bench", "--python", OLDEST_PYTHON, "--force", "--no-publish", *arguments),
+            interrupt_timeout=20,
+            terminate_timeout=20,
+        )
+    folder = arguments[arguments.index("--results") + 1]
+    session.run(*command, "spread", "--results", folder)
+
+
 def install_cell(session: nox.Session, release: str, project: str = ".") -> None:
     """Install a cell's lock, and beside it what the tests need; torch is the lock's."""
     lock = f"envs/locks/py{session.python}-torch{release}.txt"
