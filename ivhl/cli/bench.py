@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,6 +22,7 @@ from ivhl.pages.publish import publish
 from ivhl.tracker.spread import Spreads
 from ivhl.tracker.store import load_records
 from ivhl.tracker.table import render_results
+from ivhl.tracker.timings import recorded_since, render_timings
 from ivhl.tracker.wording import counted
 
 
@@ -88,6 +90,7 @@ def bench_command(
     if slurm:
         raise SpecError("--slurm: is for --executor slurm only", hint="add --executor slurm")
     console = Console()
+    began = datetime.now(UTC)
     done = bench(
         Request(
             root=root,
@@ -132,6 +135,8 @@ def bench_command(
         f"commit {done.commit[:8]}, {counted(len(done.cells), 'cell')}, {done.seconds:.0f} s",
         highlight=False,
     )
+    if timings:
+        console.print(render_timings(recorded_since(records, began), wall_s=done.seconds))
     if done.missing:
         raise ResultsError(
             f"{counted(len(done.missing), 'case')} without a record: {'; '.join(done.missing[:5])}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 from io import StringIO
 from itertools import product
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ from ivhl.errors import SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state, matrix_digest
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
+from ivhl.measure.runner import this_machine
 from ivhl.workload import full_cases, select_cases
 from tests.browser.project import git
 from tests.browser.synthetic import make_failure, make_record
@@ -291,6 +293,34 @@ def test_bench_begins_in_all_cells_before_it_goes_through_any(
     cells = ("py3.12-torch2.5.1", "py3.12-torch2.6.0")
     names = [case.name for case in FULL]
     assert asked == [*product(cells, names[:2]), *product(cells, names[2:])]
+
+
+@pytest.mark.usefixtures("asked")
+def test_bench_tells_where_the_time_of_this_run_went(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = this_machine("m")
+    phases = {"compile": 30.0, "timing": 10.0}
+    # Of the same case, and not of this run.
+    long_ago = "2020-01-01T00:00:00+00:00"
+    old = a_record(root, variant="b", phase_s=phases, machine=here, recorded_at=long_ago)
+    write_records(root / "results", old)
+
+    def run_asv(
+        settings: Settings, locks: Sequence[LockState], _: object, **__: object
+    ) -> tuple[str, ...]:
+        assert [lock.cell.id for lock in locks] == ["py3.12-torch2.6.0"]
+        assert settings.names == ("ops.one/small/b",)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        write_records(root / "results", replace(old, recorded_at=now))
+        return ()
+
+    monkeypatch.setattr(ivhl.bench, "run_asv", run_asv)
+    words = ["bench", "--python=3.12", "--torch=2.6.0", "--machine=m", "--no-publish"]
+    words += ["--workload=ops.one", "--suite=core"]
+    told = invoke(root, CliRunner(), *words, "--timings").splitlines()
+    assert ["compile", "30.0", "75%", "30.0"] in [line.split() for line in told]
+    assert "seconds in" not in invoke(root, CliRunner(), *words)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,8 @@ def test_a_container_is_told_its_image(tmp_path: Path, monkeypatch: pytest.Monke
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "nothing")
     settings = Settings(
         root="", project="ivhl", workloads="ivhl.workloads:WORKLOADS", machine=MACHINE,
-        results="", scratch="", events="", interpreters={}, names=("ops.normalize_field/medium/real-compiled",),
+        results="", scratch="", events="", interpreters={},
+        names=("ops.normalize_field/medium/real-compiled",),
     )  # fmt: skip
     order = Order(
         root=tmp_path, image=IMAGE, settings=settings, cell=make_record().cell,

@@ -1,0 +1,72 @@
+"""Where the time of a run went: seconds per phase and cell, from the records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+
+from ivhl.tracker.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ivhl.records import RunRecord
+
+# In the order in which a process goes through them; ``start`` is all that is in none of them.
+PHASES = (
+    "start",
+    "import",
+    "inputs",
+    "reference",
+    "eager",
+    "compile",
+    "accuracy",
+    "timing",
+    "memory",
+)
+
+
+def recorded_since(records: Iterable[RunRecord], began: datetime) -> tuple[RunRecord, ...]:
+    """Return the records that are not older than ``began``, to the second as they say it."""
+    first = began.replace(microsecond=0)
+    return tuple(r for r in records if datetime.fromisoformat(r.recorded_at) >= first)
+
+
+def render_timings(records: Sequence[RunRecord], *, wall_s: float) -> Group:
+    """Return a table of seconds per phase, with a column per cell, and the wall time below it.
+
+    Seconds are those of all processes of a case, which compile side by side: their sum may be more
+    than ``wall_s``. Records without phases (cells that could not be made) add nothing.
+
+    Args:
+        records: Of this run.
+        wall_s: How long the whole run took.
+    """
+    cells: dict[str, Counter[str]] = {}
+    for record in records:
+        if record.phase_s:
+            cells.setdefault(record.cell.id, Counter()).update(record.phase_s)
+    total = sum(cells.values(), Counter())
+    known = [name for name in PHASES if name in total]
+    phases = [*known, *sorted(total.keys() - set(PHASES))]
+    n = sum(bool(record.phase_s) for record in records)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("seconds in")
+    for name in ("all cells", "share", *cells):
+        table.add_column(name, justify="right", overflow="fold")
+    everything = total.total()
+    for name in phases:
+        table.add_row(
+            name,
+            f"{total[name]:.1f}",
+            f"{total[name] / everything:.0%}" if everything else "",
+            *(f"{seconds[name]:.1f}" for seconds in cells.values()),
+        )
+    table.add_row(
+        "all", f"{everything:.1f}", "", *(f"{seconds.total():.1f}" for seconds in cells.values())
+    )
+    return Group(table, f"{counted(n, 'case')} measured, {wall_s:.0f} s of wall time")
