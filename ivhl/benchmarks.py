@@ -71,7 +71,6 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--workloads", default="ivhl.workloads:WORKLOADS", metavar="MODULE:NAME")
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     p.add_argument("--threads", type=positive(int), default=1)
-    p.add_argument("--quick", action="store_true", help="few samples, wide intervals")
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--memory-limit", type=positive(float), metavar="GIB")
     return p
@@ -109,7 +108,6 @@ def benchmark(arguments: argparse.Namespace) -> None:
             repeat=f"python -m ivhl.measure --out DIR --workloads {arguments.workloads}",
             device=arguments.device,
             threads=arguments.threads,
-            quick=arguments.quick,
             memory_limit=limit,
         )
         limits = measure_limits(arguments.device, arguments.threads)
@@ -170,8 +168,9 @@ def measure_limits(device: str, threads: int) -> Limits:
     target = torch.empty_like(source)
     a = torch.ones(MATRIX, MATRIX, device=device)
     product = torch.empty_like(a)
-    copy_s = min(time_block(lambda: target.copy_(source), 1, clock) for _ in range(ROUNDS))
-    mm_s = min(time_block(lambda: torch.mm(a, a, out=product), 1, clock) for _ in range(ROUNDS))
+    copies = [time_block(lambda: target.copy_(source), 1, clock) for _ in range(ROUNDS)]
+    products = [time_block(lambda: torch.mm(a, a, out=product), 1, clock) for _ in range(ROUNDS)]
+    copy_s, mm_s = (min(block.seconds for block in blocks) for blocks in (copies, products))
     return Limits(bytes_per_s=2 * COPY_BYTES / copy_s, flops_per_s=2 * MATRIX**3 / mm_s)
 
 

@@ -107,8 +107,8 @@ class CompileFacts(_Strict):
 
     Attributes:
         cold_s: First call with an empty private cache, after a throwaway compile; with one run, and
-            for TorchScript with the runs that its profiling executor learns from. ``None`` where it was
-            never measured.
+            for TorchScript with the runs that its profiling executor learns from. ``None`` where it
+            was never measured.
         warm_s: First call of a second process that finds the first one's cache on disk, the median
             of several processes; ``None`` where there is no such cache.
         cold_cpu_s: CPU seconds of the same as ``cold_s``, with all processes that compile.
@@ -297,6 +297,8 @@ class RunRecord(_Strict):
         prepare_s: Seconds of ``Variant.prepare``, which are in no time.
         finish_s: Seconds of ``Variant.finish``, likewise.
         phase_s: Seconds of all processes of the case by phase.
+        same_as: Commit at which it was measured, where this commit only has the same sources; the
+            time of recording is that of the measurement.
     """
 
     schema: Literal["ivhl.run/1", "ivhl.run/2"] = "ivhl.run/2"
@@ -333,6 +335,7 @@ class RunRecord(_Strict):
     prepare_s: float | None = None
     finish_s: float | None = None
     phase_s: dict[str, float] | None = None
+    same_as: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a record that claims both, or neither.
@@ -354,7 +357,7 @@ def to_json(record: RunRecord) -> str:
     # What may be missing is left out, as it was before there were such fields.
     optional = (
         (data["conditions"], ("image", "stability", "wheels", "gil")),
-        (data, ("sources", "rounds", "draws", "prepare_s", "finish_s", "phase_s")),
+        (data, ("sources", "rounds", "draws", "prepare_s", "finish_s", "phase_s", "same_as")),
     )
     for part, names in optional:
         for name in names:
@@ -372,7 +375,16 @@ def append_record(path: Path, record: RunRecord) -> None:
     Raises:
         OSError: If the disk is full or the folder cannot be written.
     """
-    data = (to_json(record) + "\n").encode()
+    append_line(path, to_json(record))
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one record as it is written, see ``append_record``.
+
+    Raises:
+        OSError: If the disk is full or the folder cannot be written.
+    """
+    data = (line + "\n").encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+") as file:
         size = file.seek(0, os.SEEK_END)

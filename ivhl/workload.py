@@ -329,8 +329,10 @@ def full_cases(workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case
     early has something of everything.
     """
     core = core_cases(workloads, device)
-    others = [[c for c in select_cases(workloads, names=[w.name], device=device) if c not in core]
-              for w in workloads]
+    others = [
+        [c for c in select_cases(workloads, names=[w.name], device=device) if c not in core]
+        for w in workloads
+    ]
     turns = zip_longest(*others)
     variants = [case for turn in turns for case in turn if case is not None]
     sizes = [

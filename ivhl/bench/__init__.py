@@ -215,6 +215,7 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
             console.print(f"warning: set aside: {problem}", markup=False, soft_wrap=True)
         # asv measures the same cases in all cells that it is given.
         alike: dict[tuple[str, ...], list[LockState]] = {}
+        by_name = {case.name: case for case in cases}
         for lock in locks:
             mine = share[lock.cell]
             if lock.kind == "locked":
@@ -226,8 +227,8 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
         log = root / ".asv" / "asv.log"
         log.unlink(missing_ok=True)
         for names, locked in alike.items():
-            part = [case for case in cases if case.name in names]
             wanted = replace(settings, names=names)
+            part = tuple(by_name[name] for name in names)
             missing += place.measure(wanted, locked, part, commit=commit, console=console)
     return Done(
         commit=commit,
@@ -241,7 +242,7 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
 
 
 def first_look(cases: tuple[Case, ...]) -> tuple[tuple[Case, ...], ...]:
-    """Return the cases in the parts in which to go through all cells: one of them, then the rest.
+    """Return the cases in the parts in which to go through all cells: the first few, then the rest.
 
     So every cell has a verdict before any cell is measured through, which takes minutes.
     """
@@ -270,11 +271,14 @@ def cases_of_cells(
         records_at(request.root, commit),
         device=request.device,
     )
-    share: dict[CellSpec, tuple[Case, ...]] = {}
+    mine: dict[CellSpec, set[str]] = {}
     for one in take_shard(work, request.shard):
         if one.cell.python == request.python:
-            share[one.cell] = share.get(one.cell, ()) + one.cases
-    return share
+            mine.setdefault(one.cell, set()).update(case.name for case in one.cases)
+    # In the order of all of it, in which the first case of each workload may come before any second.
+    return {
+        cell: tuple(case for case in cases if case.name in names) for cell, names in mine.items()
+    }
 
 
 def lock_of(root: Path, matrix: Matrix, cell: CellSpec, console: Console) -> LockState:

@@ -68,30 +68,50 @@ def choose_cases(
     Args:
         workloads: Every workload there is.
         names: Workloads wanted; empty means all.
-        size: Size wanted; ``None`` means each workload's default.
+        size: Size wanted; ``None`` means each workload's default, and with ``full`` every size.
         variants: Variants wanted; empty means all.
         device: Device type.
-        suite: ``core`` or ``full``, less what was not named; ``None`` means ``core`` where nothing
-            was named, and otherwise everything that was.
+        suite: ``core`` or ``full``, less what was not named; see ``suite_of`` for ``None``.
 
     Raises:
         UnknownNameError: If a name is in no workload; lists the nearest.
+        SpecError: If the suite has none of what was named.
     """
-    named = bool(names or variants or size)
-    if suite is not None or not named:
-        chosen = full_cases(workloads, device) if suite == "full" else core_cases(workloads, device)
-        select_cases(workloads, names=names, size=size, device=device)  # refuses what is unknown
-        return tuple(
-            case
-            for case in chosen
-            if (not names or case.workload.name in names)
-            and (not variants or case.variant.name in variants)
-            and size in (None, case.size)
-        )
     every = select_cases(workloads, names=names, size=size, device=device)
     for variant in variants:  # refuses what is unknown
         select_cases(workloads, names=names, size=size, variant=variant, device=device)
-    return tuple(case for case in every if not variants or case.variant.name in variants)
+    suite = suite_of(suite, names=names, size=size, variants=variants)
+    if suite == "core":
+        core = core_cases(workloads, device)
+        every = tuple(
+            replace(c, size=size or c.size) for c in core if size in {None, *c.workload.sizes}
+        )
+    elif suite == "full":
+        every = tuple(c for c in full_cases(workloads, device) if size in (None, c.size))
+    chosen = tuple(
+        case
+        for case in every
+        if (not names or case.workload.name in names)
+        and (not variants or case.variant.name in variants)
+    )
+    if suite is not None and not chosen:
+        named = " ".join([*names, *filter(None, [size]), *variants])
+        raise SpecError(
+            f"--suite {suite} has no case of {named or 'any workload'} on {device}",
+            hint="a workload, size or variant that is named without --suite is measured in any case",
+        )
+    return chosen
+
+
+def suite_of(
+    suite: Suite | None, *, names: Sequence[str], size: str | None, variants: Sequence[str]
+) -> Suite | None:
+    """Return the suite that is measured: ``core`` where none is asked for and nothing is named.
+
+    Returns:
+        ``None`` where just what is named is measured.
+    """
+    return suite or (None if names or size or variants else "core")
 
 
 def parse_shard(text: str) -> Shard:

@@ -18,6 +18,7 @@ from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import Tier
 from ivhl.measure.runner import DEADLINE_S
 from ivhl.pages.publish import publish
+from ivhl.tracker.spread import Spreads
 from ivhl.tracker.store import load_records
 from ivhl.tracker.table import render_results
 from ivhl.tracker.wording import counted
@@ -68,9 +69,7 @@ def bench_command(
     cold: Annotated[
         bool, typer.Option("--cold", help="Compile again what is in the cache of earlier runs.")
     ] = False,
-    timings: Annotated[
-        bool, typer.Option("--timings", help="Print where the time went.")
-    ] = False,
+    timings: Annotated[bool, typer.Option("--timings", help="Print where the time went.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is there.")] = False,
     in_docker: Annotated[
         bool,
@@ -127,7 +126,8 @@ def bench_command(
     if shard is not None and not done.cells:
         console.print(f"nothing of Python {python} is in share {shard}")
         return
-    console.print(render_results(records, done.cells))
+    spreads = Spreads((*loaded.records, *loaded.replaced))
+    console.print(render_results(records, done.cells, spreads=spreads))
     console.print(
         f"commit {done.commit[:8]}, {counted(len(done.cells), 'cell')}, {done.seconds:.0f} s",
         highlight=False,

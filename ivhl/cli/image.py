@@ -49,6 +49,10 @@ SizeOption = Annotated[str | None, typer.Option(help="(default: each workload's 
 VariantOption = Annotated[
     list[str] | None, typer.Option("--variant", help="Only this one; repeatable.")
 ]
+SuiteOption = Annotated[
+    Literal["core", "full"] | None,
+    typer.Option(help="As for `ivhl bench` (default: core, where nothing is named)."),
+]
 
 _GIB = 2**30
 
@@ -97,6 +101,7 @@ def run_command(
     workload: WorkloadOption = None,
     size: SizeOption = None,
     variant: VariantOption = None,
+    suite: SuiteOption = None,
     commit: Annotated[str, typer.Option(help="Commit to measure.")] = "HEAD",
     machine: Annotated[str | None, typer.Option(help="(default: the engine's host name)")] = None,
     results: Annotated[Path | None, typer.Option(help="Folder (default: results).")] = None,
@@ -118,6 +123,7 @@ def run_command(
         workload=workload,
         size=size,
         variant=variant,
+        suite=suite,
         commit=commit,
         machine=machine,
         results=results,
@@ -228,6 +234,7 @@ def compare_command(
     workload: WorkloadOption = None,
     size: SizeOption = None,
     variant: VariantOption = None,
+    suite: SuiteOption = None,
     rounds: Annotated[int, typer.Option(min=1, help="Runs on each side.")] = 3,
     cpus: CpusOption = "",
 ) -> None:
@@ -252,6 +259,7 @@ def compare_command(
                 workloads=tuple(workload or ()),
                 size=size,
                 variants=tuple(variant or ()),
+                suite=suite,
                 results=folder / side,
                 force=True,
             )

@@ -20,6 +20,7 @@ from ivhl.bench.work import (
     list_work,
     parse_shard,
     records_at,
+    suite_of,
     take_shard,
 )
 from ivhl.cli import app
@@ -81,6 +82,10 @@ def list_cells(
     variant: Annotated[
         list[str] | None, typer.Option("--variant", help="Only this one; repeatable.")
     ] = None,
+    suite: Annotated[
+        Literal["core", "full"] | None,
+        typer.Option(help="As for `ivhl bench` (default: core, where nothing is named)."),
+    ] = None,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it would run.")] = "cpu",
     shard: Annotated[str | None, typer.Option(help="I/N: only the I-th of N shares.")] = None,
     commit: Annotated[str, typer.Option(help="What would be measured.")] = "HEAD",
@@ -107,7 +112,15 @@ def list_cells(
     every: tuple[Case, ...] = ()
     work: dict[str, tuple[Case, ...]] | None = None
     if shard is not None or stale or form == "github":
-        every = _cases(root, workload or (), size, variant or (), device)
+        names, variants = workload or (), variant or ()
+        every = choose_cases(
+            load_workloads(load_project(root).workloads),
+            names=names,
+            size=size,
+            variants=variants,
+            device=device,
+            suite=suite,
+        )
         work = _work(
             root,
             cells,
@@ -122,27 +135,18 @@ def list_cells(
     if form == "github":
         # Where there is nothing to install, there is nothing to measure either.
         there = [cell for cell in known if _state(root, matrix, cell)["lock"] != "unavailable"]
-        options = [("--size", size), *(("--variant", name) for name in variant or ())]
+        # Always named: a job that measures a part of a suite names workloads.
+        chosen = suite_of(suite, names=names, size=size, variants=variants)
+        options = [("--suite", chosen), ("--size", size)]
+        options += [("--variant", name) for name in variants]
         options += [("--device", device), ("--commit", commit)]
-        typer.echo(_github(there, work or {}, every, options))
+        typer.echo(_github(there, work or {}, () if names else every, options))
         return
     rows = _rows(root, matrix, known, work)
     if as_json or form == "json":
         _print_json(rows)
     else:
         _print_cells(rows)
-
-
-def _cases(
-    root: Path, workloads: Sequence[str], size: str | None, variants: Sequence[str], device: str
-) -> tuple[Case, ...]:
-    """Return the cases that ``ivhl bench`` with the same arguments would measure in a cell.
-
-    Raises:
-        UnknownNameError: If there is no such workload, size or variant.
-    """
-    declared = load_workloads(load_project(root).workloads)
-    return choose_cases(declared, names=workloads, size=size, variants=variants, device=device)
 
 
 def _work(
@@ -184,6 +188,12 @@ def _github(
 ) -> str:
     """Return the matrix of a job: a line of JSON with a job per cell.
 
+    Args:
+        cells: Those that get a job.
+        work: What is to be measured in each.
+        every: What is measured where no workload is named; empty if that is not what is wanted.
+        options: Of every job; those that have their default are left out.
+
     Raises:
         SpecError: If there are more than GitHub starts.
     """
@@ -202,7 +212,7 @@ def _github(
     for cell in cells:
         names = dict.fromkeys(case.workload.name for case in work[cell.id])
         words = ["--torch", cell.torch, *given]
-        if len(work[cell.id]) < len(every):
+        if len(work[cell.id]) != len(every):
             words += [word for name in names for word in ("--workload", name)]
         entry = {"cell": cell.id, "python": cell.python, "torch": cell.torch}
         include.append(entry | {"arguments": shlex.join(words)})

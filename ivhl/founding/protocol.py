@@ -126,7 +126,8 @@ def run_corrected(name: str, make: Make, *, effort: Effort) -> CorrectedRun:
     baseline = Moving(name, StudentCalculator(method_of(student)))
     for _ in range(WARM_UP_CALLS):
         call()
-    arms = time_arms({"this": call, "baseline": baseline}, clock="cpu", effort=effort, seed=SEED)
+    times = time_arms({"this": call, "baseline": baseline}, clock="cpu", effort=effort, seed=SEED)
+    arms = {name: timed.arm() for name, timed in times.items()}
     energy, forces = call()
     if calculator.evaluations != call.calls:
         raise RuntimeError(

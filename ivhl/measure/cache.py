@@ -1,10 +1,10 @@
 """Compiled code that is kept from run to run, so that an unchanged case is not compiled again.
 
-An entry is what one process that compiled a case left on disk, and what it found. It is looked up by
-everything that could make it another one: lock, Python, processor, instrument, case and the hash of
-the sources that the case reaches. Each file is checked against its digest before it is used; what does
-not fit, was cut off, or cannot be read is thrown away, and the case is compiled as if nothing had
-been there.
+An entry is what one process that compiled a case left on disk, and what it found. It is looked up
+by everything that could make it another one: lock, Python, processor, instrument, case and the hash
+of the sources that the case reaches. Each file is checked against its digest before it is used; what
+does not fit, was cut off, or cannot be read is thrown away, and the case is compiled as if nothing
+had been there.
 """
 
 from __future__ import annotations
@@ -46,25 +46,33 @@ def fetch(cache: Path, key: str, target: Path) -> dict[str, Any] | None:
     entry = cache / key
     try:
         manifest = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
-        if manifest["schema"] != SCHEMA or manifest["key"] != key:
-            raise ValueError("another entry's manifest")
-        for name, digest in manifest["files"].items():
-            if ".." in Path(name).parts or Path(name).is_absolute():
-                raise ValueError(f"{name} is outside of the entry")
-            data = (entry / name).read_bytes()
-            if hashlib.sha256(data).hexdigest() != digest:
-                raise ValueError(f"{name} is not what was kept")
-            path = target / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-            path.chmod((entry / name).stat().st_mode)
-        findings: dict[str, Any] = manifest["findings"]
+        fits = manifest["schema"] == SCHEMA and manifest["key"] == key
+        whole = fits and all(
+            _bring(entry, name, digest, target) for name, digest in manifest["files"].items()
+        )
+        findings: dict[str, Any] | None = dict(manifest["findings"]) if whole else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        findings = None
+    if findings is None:
         drop(cache, key)
         return None
     with suppress(OSError):
         os.utime(entry / MANIFEST)  # when it was last used
     return findings
+
+
+def _bring(entry: Path, name: str, digest: str, target: Path) -> bool:
+    """Copy one file, and say whether it is what was kept, and nowhere but in the target."""
+    if ".." in Path(name).parts or Path(name).is_absolute():
+        return False
+    data = (entry / name).read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest:
+        return False
+    path = target / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    path.chmod((entry / name).stat().st_mode)
+    return True
 
 
 def keep(

@@ -60,7 +60,8 @@ class Settings:
             threads=self.threads,
             force=self.force,
             cold=self.cold,
-            cache=str(Path(self.scratch).parent / "compile-cache"),
+            # A container's would go with it, and takes of its memory until then.
+            cache=None if image else str(Path(self.scratch).parent / "compile-cache"),
             deadline_s=self.deadline_s,
             memory_limit=self.memory_limit,
             image=image,

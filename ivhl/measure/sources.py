@@ -79,12 +79,15 @@ _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
-def reached_sources(case: Case, workloads: str) -> str:
-    """Return the hash, 64 hex digits; complete once the case has run in this process.
+def reached_sources(case: Case, workloads: str, *, ran: bool = True) -> str:
+    """Return the hash, 64 hex digits.
 
     Args:
         case: Its module of workloads is imported; its functions need not be.
         workloads: ``"module:ATTRIBUTE"`` of all workloads, by which the project is known.
+        ran: Whether the case, and nothing but the case, has run in this process; what it has
+            imported by names that only running makes is then in the hash. Elsewhere the hash is the
+            same for all cases that import nothing of that kind.
     """
     project = _Project(workloads.partition(":")[0])
     reach = _Reach(project)
@@ -100,7 +103,7 @@ def reached_sources(case: Case, workloads: str) -> str:
     # Imported by a name that only running the code makes.
     places = {project.place_of(name) for name in (*reach.ran, project.home)}
     places |= {Path(text) for text in os.environ.get("PYTHONPATH", "").split(os.pathsep) if text}
-    for name in sorted(sys.modules):
+    for name in sorted(sys.modules) if ran else ():
         # Not what torch writes into a temporary folder of its own and imports from there.
         if name not in reach.ran and project.has(name) and project.place_of(name) in places:
             reach.take(name)

@@ -108,7 +108,8 @@ def compare(comparison: Comparison, size: str, *, effort: Effort) -> list[Row]:
         }
         clock = choose_clock("cpu", 1)
         try:
-            arms = time_arms(calls, clock=clock, effort=effort, seed=SEED) if calls else {}
+            times = time_arms(calls, clock=clock, effort=effort, seed=SEED) if calls else {}
+            arms = {name: timed.arm() for name, timed in times.items()}
         except Exception as error:  # noqa: BLE001  (the next comparison may well work)
             arms = {}
             for contestant in contestants:

@@ -9,8 +9,9 @@ from ivhl.errors import LockError, SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
+from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.store import commit_order, device_type, load_records
-from ivhl.workload import load_workloads, select_cases
+from ivhl.workload import core_cases, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,8 +34,10 @@ class State:
         cells: The default tier, and of the others every Python of a release that has records.
         releases: Those of the default tier; ``None`` without a matrix.
         unavailable: Cell id to why there is nothing to install.
-        cases: What should have been run: every workload at its default size.
+        cases: What should have been run: the core suite. Of all others, those are asked for that
+            have a record; see ``compat_rows``.
         commit_order: Commits up to HEAD, oldest first.
+        spreads: How far apart runs lie, by machine and kind of case.
     """
 
     name: str
@@ -46,6 +49,7 @@ class State:
     workloads: tuple[Workload, ...]
     cases: tuple[Case, ...]
     commit_order: tuple[str, ...]
+    spreads: Spreads = SHIPPED
 
 
 def load_state(root: Path, results: Path) -> State:
@@ -88,6 +92,7 @@ def load_state(root: Path, results: Path) -> State:
         workloads=workloads,
         cases=_cases(workloads, loaded.records),
         commit_order=commit_order(root),
+        spreads=Spreads((*loaded.records, *loaded.replaced)),
     )
 
 
@@ -103,7 +108,5 @@ def _cells(matrix: Matrix, records: Iterable[RunRecord]) -> tuple[CellSpec, ...]
 
 def _cases(workloads: Sequence[Workload], records: Iterable[RunRecord]) -> tuple[Case, ...]:
     devices = sorted({device_type(record) for record in records}) or ["cpu"]
-    cases = {
-        case.name: case for device in devices for case in select_cases(workloads, device=device)
-    }
+    cases = {case.name: case for device in devices for case in core_cases(workloads, device)}
     return tuple(cases.values())

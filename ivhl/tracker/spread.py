@@ -1,13 +1,13 @@
 """What another run of the same case would show, learnt from cases that were run more than once.
 
 The interval of a record is of the rounds of one run. Another run has other processes, another layout
-of memory, another hour. How far its ratio lies away is learnt from runs of one machine that differ in
-nothing else, per kind of case, and checked on runs that were not learnt from (``coverage``).
+of memory, another hour. How far its ratio lies away is learnt from runs of one machine that differ
+in nothing else, per kind of case, and checked on runs that were not learnt from (``coverage``).
 
-The scale of a run is ``sqrt(tau**2 + within**2)``: what differs between runs, and half of the width of
-its own interval. How many such scales hold 95 or 99 % of the differences is counted, not assumed:
-split conformal prediction, as in Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World
-(2005), section 4.1.
+The scale of a run is ``sqrt(tau**2 + within**2)``: what differs between runs, and the standard error
+that its own interval stands for. How many such scales hold 95 or 98 % of the differences is counted,
+not assumed: split conformal prediction, as in Vovk, Gammerman and Shafer, Algorithmic Learning in a
+Random World (2005), section 4.1.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Spreads:
         self._learnt = {
             key: learn(found, f"{len(found)} pairs of runs on {key[0]}")
             for key, found in pairs.items()
-            if len(found) >= ENOUGH_PAIRS and len({run for p in found for run in p.runs}) >= ENOUGH_RUNS
+            if len(found) >= ENOUGH_PAIRS
+            and len({run for pair in found for run in pair.runs}) >= ENOUGH_RUNS
         }
 
     def of(self, record: RunRecord) -> Spread:
@@ -291,3 +292,7 @@ def coverage(
     if not n:
         return Coverage(0, math.nan, math.nan, math.nan)
     return Coverage(n, held / n, own / n, slower / n)
+
+
+# What is known where no machine has repeated anything.
+SHIPPED = Spreads()

@@ -93,7 +93,7 @@ class Bench:
     """A run of some cases of one workload, without the cells of the matrix."""
 
     def __init__(self, engine: Engine, clone: Path, results: Path, **changes: Any) -> None:  # noqa: ANN401
-        request = Request(root=clone, python=PYTHON, workloads=(WORKLOAD,), quick=True)
+        request = Request(root=clone, python=PYTHON, workloads=(WORKLOAD,))
         project = load_project(clone)
         machine = engine.machine(request)
         made = make_settings(request, project, results, machine)
@@ -472,7 +472,7 @@ def test_one_real_cell_is_built_measured_and_shown(daemon: Daemon, clone: Path) 
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NOX")}
     environment |= {"COLUMNS": "120", "PYTHONPATH": str(clone)}
     command = [
-        *(sys.executable, "-m", "nox", "-s", f"bench-{PYTHON}", "--", "--docker", "--quick"),
+        *(sys.executable, "-m", "nox", "-s", f"bench-{PYTHON}", "--", "--docker"),
         *("--torch", REAL.torch, "--workload", WORKLOAD, "--variant", "real-compiled"),
         *("--machine", "here"),
     ]

@@ -35,7 +35,6 @@ def make_run(folder: Path) -> Run:
         results=str(folder / "results"),
         scratch=str(folder / "scratch"),
         repeat="repeat",
-        quick=True,
         deadline_s=60,
         memory_limit=4 << 30,
     )

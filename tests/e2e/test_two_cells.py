@@ -66,7 +66,7 @@ def measured(clone: Path) -> dict[str, str]:
     for python in ("3.12", "3.13"):
         said[python] = run(
             sys.executable, "-m", "nox", "-s", f"bench-{python}", "--",
-            "--torch", "2.5.1", "--quick", "--workload", WORKLOAD, "--machine", "here",
+            "--torch", "2.5.1", "--workload", WORKLOAD, "--machine", "here",
             cwd=clone,
         )  # fmt: skip
     return said
@@ -89,7 +89,6 @@ def test_python_312_compiles_with_pytorch_251(
     assert row["status"] == "works"
     assert row["failure_class"] is None
     assert row["speedup_low"] <= row["speedup"] <= row["speedup_high"]
-    assert row["quick"] is True
 
 
 def test_python_313_is_gated_by_pytorch_251_with_its_message(
@@ -107,7 +106,7 @@ def test_the_gated_cell_keeps_its_eager_numbers(clone: Path, measured: dict[str,
     assert measured
     records = json.loads(ivhl("results", "--json", "--python", "3.13", cwd=clone))
     assert len(records) == len(CASES)
-    assert all(len(record["eager"]["samples_s"]) >= 9 for record in records)
+    assert all(len(record["eager"]["samples_s"]) >= 8 for record in records)
     assert all(record["compiled"] is None for record in records)
 
 
@@ -135,7 +134,7 @@ def test_a_second_run_measures_nothing_again(clone: Path, measured: dict[str, st
     assert measured
     before = {p: p.read_bytes() for p in (clone / "results").rglob("*.jsonl")}
     said = ivhl(
-        "bench", "--python", "3.13", "--torch", "2.5.1", "--quick", "--workload", WORKLOAD,
+        "bench", "--python", "3.13", "--torch", "2.5.1", "--workload", WORKLOAD,
         "--machine", "here", "--no-publish", cwd=clone,
     )  # fmt: skip
     assert said.count("has a record already") == len(CASES)
@@ -145,7 +144,7 @@ def test_a_second_run_measures_nothing_again(clone: Path, measured: dict[str, st
 def test_a_release_without_a_wheel_is_a_result(clone: Path, measured: dict[str, str]) -> None:
     assert measured
     said = ivhl(
-        "bench", "--python", "3.13", "--torch", "2.4.1", "--quick", "--workload", WORKLOAD,
+        "bench", "--python", "3.13", "--torch", "2.4.1", "--workload", WORKLOAD,
         "--machine", "here", "--no-publish", cwd=clone,
     )  # fmt: skip
     assert "unavailable" in said
@@ -172,7 +171,7 @@ def test_a_lock_with_a_false_hash_fails_its_own_cell_only(
     lock.write_text("".join(false), encoding="utf-8")
     try:
         said = ivhl(
-            "bench", "--python", "3.13", "--torch", "2.6.0", "--torch", "2.5.1", "--quick",
+            "bench", "--python", "3.13", "--torch", "2.6.0", "--torch", "2.5.1",
             "--workload", WORKLOAD, "--machine", "faulty", "--no-publish", cwd=clone,
         )  # fmt: skip
     finally:
@@ -188,7 +187,7 @@ def test_a_lock_with_a_false_hash_fails_its_own_cell_only(
 def test_a_run_that_is_ended_leaves_nothing_running(clone: Path, measured: dict[str, str]) -> None:
     assert measured
     command = [
-        sys.executable, "-m", "ivhl", "bench", "--python", "3.12", "--torch", "2.5.1", "--quick",
+        sys.executable, "-m", "ivhl", "bench", "--python", "3.12", "--torch", "2.5.1",
         "--workload", WORKLOAD, "--machine", "ended", "--no-publish",
     ]  # fmt: skip
     with subprocess.Popen(
@@ -236,9 +235,7 @@ def test_a_results_folder_without_room_is_refused_before_measuring(
     if mount.returncode:
         pytest.skip("needs the right to mount a tmpfs: " + mount.stderr.decode().strip())
     try:
-        said = ivhl(
-            "bench", "--python", "3.12", "--quick", "--results", str(small), cwd=clone, expect=5
-        )
+        said = ivhl("bench", "--python", "3.12", "--results", str(small), cwd=clone, expect=5)
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
     assert "MiB free" in said

@@ -19,6 +19,7 @@ from ivhl.bench import (
     check_machine,
     check_room,
     end_session,
+    first_look,
     lock_of,
     only_run_here,
     resolve_commit,
@@ -26,7 +27,8 @@ from ivhl.bench import (
     write_configuration,
 )
 from ivhl.bench.progress import Display, minutes
-from ivhl.errors import ResultsError, SpecError
+from ivhl.bench.work import choose_cases
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure.runner import (
@@ -61,7 +63,7 @@ def settings(folder: Path) -> Settings:
         scratch=str(folder / "scratch"),
         events=str(folder / "events.jsonl"),
         interpreters={"3.12": "python3.12"},
-        names=("ops.one",),
+        names=("ops.one/small/a",),
     )
 
 
@@ -132,6 +134,94 @@ def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(3.2, "3 s"), (89, "89 s"), (180, "3 min")])
 def test_times_are_for_people(seconds: float, text: str) -> None:
     assert minutes(seconds) == text
+
+
+SIZED = replace(WORKLOAD, sizes={"small": 1, "large": 2})
+SECOND = replace(
+    WORKLOAD,
+    name="ops.two",
+    variants=(*WORKLOAD.variants, Variant(name="gpu", call="m:f", devices=("cuda",))),
+    core="a",
+)
+STOOD_FOR = replace(WORKLOAD, name="ops.three", core="")
+EVERY = (SIZED, SECOND, STOOD_FOR)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        ({}, "one/small/b two/small/a"),
+        ({"suite": "core"}, "one/small/b two/small/a"),
+        ({"device": "cuda"}, "one/small/b two/small/a"),
+        (
+            {"suite": "full"},
+            "one/small/b two/small/a one/small/a two/small/b three/small/a three/small/b "
+            "one/large/b",
+        ),
+        # What is named is measured, all variants of it.
+        ({"names": ["ops.one"]}, "one/small/a one/small/b"),
+        ({"names": ["ops.three"]}, "three/small/a three/small/b"),
+        ({"size": "large"}, "one/large/a one/large/b"),
+        ({"variants": ["a"]}, "one/small/a two/small/a three/small/a"),
+        # Unless a suite is asked for as well, of which it is a part.
+        ({"names": ["ops.two", "ops.one"], "suite": "core"}, "one/small/b two/small/a"),
+        ({"variants": ["a"], "suite": "core"}, "two/small/a"),
+        ({"size": "large", "suite": "core"}, "one/large/b"),
+        ({"size": "large", "suite": "full"}, "one/large/b"),
+        ({"names": ["ops.three"], "suite": "full"}, "three/small/a three/small/b"),
+        ({"variants": ["gpu"], "suite": "full", "device": "cuda"}, "two/small/gpu"),
+    ],
+)
+def test_a_suite_is_chosen_and_narrowed(wanted: dict[str, Any], names: str) -> None:
+    found = [case.name for case in choose_cases(EVERY, **wanted)]
+    assert found == [f"ops.{name}" for name in names.split()]
+
+
+@pytest.mark.parametrize("suite", [None, "core", "full"])
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"names": ["ops.tow"]}, "unknown workload 'ops.tow'"),
+        ({"size": "lrge"}, "unknown size 'lrge'"),
+        ({"variants": ["a", "bb"]}, "unknown variant 'bb'"),
+        ({"variants": ["gpu"]}, "unknown variant 'gpu'"),
+    ],
+)
+def test_an_unknown_name_is_refused_in_every_suite(
+    suite: Any,  # noqa: ANN401
+    wanted: dict[str, Any],
+    message: str,
+) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        choose_cases(EVERY, **wanted, suite=suite)
+    assert str(caught.value) == message
+
+
+def test_a_suite_that_has_nothing_of_what_is_named_is_refused() -> None:
+    with pytest.raises(
+        SpecError, match=r"--suite core has no case of ops\.three on cpu"
+    ) as caught:
+        choose_cases(EVERY, names=["ops.three"], suite="core")
+    assert "without --suite" in caught.value.hint
+    with pytest.raises(SpecError, match="--suite core has no case of any workload on cpu"):
+        choose_cases([STOOD_FOR])
+
+
+@pytest.mark.parametrize(("n", "parts"), [(0, []), (1, [1]), (8, [8]), (9, [2, 7]), (30, [2, 28])])
+def test_many_cases_begin_with_a_look_at_the_first(n: int, parts: list[int]) -> None:
+    cases = tuple(replace(CASES[0], size=str(i)) for i in range(n))
+    found = first_look(cases)
+    assert [len(part) for part in found] == parts
+    assert tuple(case for part in found for case in part) == cases
+
+
+def test_settings_name_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "EVERY", EVERY, raising=False)
+    here = replace(settings(tmp_path), workloads="json:EVERY")
+    names = ("ops.one/large/b", "ops.one/small/a")
+    assert tuple(case.name for case in replace(here, names=names).cases()) == names
+    with pytest.raises(UnknownNameError, match="unknown case 'ops.one/small/gpu'"):
+        replace(here, names=("ops.one/small/gpu",)).cases()
 
 
 def test_settings_survive_the_trip(tmp_path: Path) -> None:
@@ -209,10 +299,10 @@ def test_the_command_of_a_record_repeats_its_limits(tmp_path: Path) -> None:
     cell = Cell(id="c", python="3.12", torch="2.6.0", lock_sha256=None)
     plain = settings(tmp_path).run_in(cell, "0" * 40)
     assert "--deadline" not in repeat_command(plain, CASES[0])
-    limited = replace(plain, deadline_s=30.5, memory_limit=3 << 29, quick=True)
+    limited = replace(plain, deadline_s=30.5, memory_limit=3 << 29)
     assert repeat_command(limited, CASES[0]) == (
         "nox -s bench-3.12 -- --torch 2.6.0 --commit 00000000 --workload ops.one --size small "
-        "--variant a --quick --deadline 30.5 --memory-limit 1.5 --force"
+        "--variant a --deadline 30.5 --memory-limit 1.5 --force"
     )
 
 

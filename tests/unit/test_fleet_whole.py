@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 import zipfile
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure import runner
+from ivhl.measure.runner import Compiled
 from ivhl.pages.publish import publish
 from ivhl.records import Cell, to_json
 from ivhl.tracker.store import load_records
@@ -79,6 +81,12 @@ class Meter:
         return replace(record, commit=run.commit, cell=run.cell, conditions=conditions)
 
 
+def compiled_nothing(*_: object) -> Compiled:
+    """Return what ``ivhl.measure.runner.compile_case`` would, with an empty folder."""
+    folder = tempfile.TemporaryDirectory()
+    return Compiled(folder=folder, findings={}, failure=None, seconds=0.0, load=0.0)
+
+
 def measure_share(root: Path, name: str, shard: Shard) -> None:
     """Do on a machine what its bench sessions do, with real files and stand-ins for the cells."""
     matrix = load_matrix(root / "envs" / "matrix.toml")
@@ -116,7 +124,8 @@ def run_fleet(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Mete
     """Measure on three machines; the second one goes down half-way and is started again."""
     meter = Meter(home)
     monkeypatch.setattr(runner, "measure_case", meter.measure)
-    monkeypatch.setattr(runner, "make_seed", lambda *_: object())
+    monkeypatch.setattr(runner, "make_seed", lambda *_: None)
+    monkeypatch.setattr(runner, "compile_case", compiled_nothing)
     for index in range(1, COUNT + 1):
         root = folder / f"clone-{index}"
         subprocess.run(["git", "clone", "-q", str(home), str(root)], check=True)

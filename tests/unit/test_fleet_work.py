@@ -34,7 +34,7 @@ from ivhl.errors import SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state, matrix_digest
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
-from ivhl.workload import select_cases
+from ivhl.workload import full_cases, select_cases
 from tests.browser.project import git
 from tests.browser.synthetic import make_failure, make_record
 from tests.unit.fleet_project import (
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from ivhl.workload import Case
 
 CASES = select_cases(WORKLOADS)
+FULL = full_cases(WORKLOADS)
 SPECS = [CellSpec(python, torch) for python, torch in CELLS]
 
 
@@ -136,9 +137,8 @@ def test_a_share_that_is_none_is_refused(text: str) -> None:
     assert parse_shard("2/3") == Shard(2, 3)
 
 
-def estimates(records: list[RunRecord], **kind: Any) -> dict[tuple[str, str], float]:  # noqa: ANN401
-    about: dict[str, Any] = {"device": "cpu", "quick": False}
-    work = list_work(SPECS, CASES, records, **about | kind)
+def estimates(records: list[RunRecord]) -> dict[tuple[str, str], float]:
+    work = list_work(SPECS, CASES, records, device="cpu")
     return {
         (one.cell.id, case.name): seconds
         for one in work
@@ -166,14 +166,12 @@ def test_an_estimate_is_of_the_cell_then_the_case_then_anything() -> None:
     assert found["py3.13-torch2.6.0", "ops.two/small/a"] == 20.0
 
 
-def test_quick_records_count_only_for_quick_runs_or_alone() -> None:
-    full = took(100.0)
-    quick = replace(took(10.0), conditions=replace(full.conditions, quick=True))
-    card = replace(took(1.0), conditions=replace(full.conditions, device="cuda NVIDIA H200"))
+def test_what_a_gpu_took_says_nothing_of_a_cpu() -> None:
+    one = took(100.0)
+    gpu = replace(took(1.0), conditions=replace(one.conditions, device="cuda NVIDIA H200"))
     where = ("py3.12-torch2.6.0", "ops.one/small/a")
-    assert estimates([full, quick, card])[where] == 100.0
-    assert estimates([full, quick, card], quick=True)[where] == 10.0
-    assert estimates([quick])[where] == 10.0
+    assert estimates([one, gpu])[where] == 100.0
+    assert estimates([gpu])[where] == 1.0  # what all weigh without records
 
 
 def test_a_cell_that_could_not_be_made_is_not_free_but_one_that_does_not_exist_is() -> None:
@@ -215,11 +213,19 @@ def test_the_split_is_that_of_the_commit_whatever_was_measured_since(root: Path)
     runner = CliRunner()
     listed = []
     for index in (1, 2, 3):
-        arguments = ["matrix", "list", "--json", "--shard", f"{index}/3", "--commit", at]
-        listed.append(json.loads(invoke(root, runner, *arguments)))
-    assert [{row["id"]: tuple(row["cases"]) for row in rows} for rows in listed] == [
-        {cell.id: of for cell, of in share.items()} for share in before
+        arguments = ["--suite", "full", "--shard", f"{index}/3", "--commit", at]
+        listed.append(json.loads(invoke(root, runner, "matrix", "list", "--json", *arguments)))
+    assert [{row["id"]: set(row["cases"]) for row in rows} for rows in listed] == [
+        {cell.id: set(of) for cell, of in share.items()} for share in before
     ]
+
+
+def test_a_share_is_in_the_order_of_the_whole(root: Path) -> None:
+    matrix = load_matrix(root / "envs" / "matrix.toml")
+    request = Request(root=root, python="3.12", shard=Shard(1, 1))
+    for order in (FULL, FULL[::-1]):
+        share = cases_of_cells(request, matrix, order, git(root, "rev-parse", "HEAD"))
+        assert list(share.values()) == [order, order]
 
 
 @pytest.fixture
@@ -253,7 +259,8 @@ def test_bench_measures_its_share_and_nothing_else(
     commit(root, "records")
     sizes = []
     for index, python in product((1, 2, 3), ("3.12", "3.13")):
-        request = Request(root=root, python=python, shard=Shard(index, 3), machine=f"m{index}")
+        shard = Shard(index, 3)
+        request = Request(root=root, python=python, suite="full", shard=shard, machine=f"m{index}")
         done = bench(request, Console(file=StringIO()))
         sizes.append(len(done.cells))
     every = sorted((cell.id, case.name) for cell in SPECS for case in CASES)
@@ -261,8 +268,29 @@ def test_bench_measures_its_share_and_nothing_else(
     assert 0 in sizes  # the slow one fills a share, so its machine has no work in 3.12
     asked.clear()
     for python in ("3.12", "3.13"):
-        bench(Request(root=root, python=python, machine="m"), Console(file=StringIO()))
+        request = Request(root=root, python=python, suite="full", machine="m")
+        bench(request, Console(file=StringIO()))
     assert sorted(asked) == every
+
+
+def test_bench_measures_the_core_suite_where_nothing_is_named(
+    root: Path, asked: list[tuple[str, str]]
+) -> None:
+    done = bench(Request(root=root, python="3.12", machine="m"), Console(file=StringIO()))
+    names = ("ops.one/small/b", "ops.two/small/a", "ops.three/small/a")
+    assert done.cases == names
+    assert sorted(asked) == sorted(product(("py3.12-torch2.5.1", "py3.12-torch2.6.0"), names))
+
+
+def test_bench_begins_in_all_cells_before_it_goes_through_any(
+    root: Path, asked: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ivhl.bench, "WORTH_A_LOOK", 3)
+    request = Request(root=root, python="3.12", suite="full", machine="m")
+    bench(request, Console(file=StringIO()))
+    cells = ("py3.12-torch2.5.1", "py3.12-torch2.6.0")
+    names = [case.name for case in FULL]
+    assert asked == [*product(cells, names[:2]), *product(cells, names[2:])]
 
 
 @pytest.mark.parametrize(
@@ -330,7 +358,7 @@ def test_a_commit_without_results_has_no_records(root: Path) -> None:
 def test_only_a_final_record_as_things_are_now_answers(root: Path) -> None:
     here = a_record(root)
     spec = SPECS[1]
-    work = list_work([spec], [CASES[0]], [], device="cpu", quick=False)
+    work = list_work([spec], [CASES[0]], [], device="cpu")
 
     def stale(*records: RunRecord, machine: str | None = None) -> bool:
         locks = {spec.id: here.cell.lock_sha256}
@@ -375,7 +403,7 @@ def test_a_job_per_stale_cell_for_github(root: Path) -> None:
         "cell": "py3.12-torch2.5.1",
         "python": "3.12",
         "torch": "2.5.1",
-        "arguments": "--torch 2.5.1",
+        "arguments": "--torch 2.5.1 --suite core",
     }
     assert len(json.loads(text)["include"]) == len(CELLS)
     measured = [
@@ -394,14 +422,19 @@ def test_a_job_per_stale_cell_for_github(root: Path) -> None:
     commit(root, "records, and nothing else: the code is that of its parent")
     include = json.loads(invoke(root, runner, *github))["include"]
     assert [(job["cell"], job["arguments"]) for job in include] == [
-        ("py3.12-torch2.6.0", "--torch 2.6.0 --workload ops.two"),
-        ("py3.13-torch2.5.1", "--torch 2.5.1"),
-        ("py3.13-torch2.6.0", "--torch 2.6.0"),
+        ("py3.12-torch2.6.0", "--torch 2.6.0 --suite core --workload ops.two"),
+        ("py3.13-torch2.5.1", "--torch 2.5.1 --suite core"),
+        ("py3.13-torch2.6.0", "--torch 2.6.0 --suite core"),
     ]
     (only,) = json.loads(invoke(root, runner, *github, "--python", "3.12"))["include"]
     assert only["cell"] == "py3.12-torch2.6.0"
     two = invoke(root, runner, *github, "--python=3.13", "--variant=a", "--variant=b")
     assert json.loads(two)["include"][0]["arguments"] == "--torch 2.5.1 --variant a --variant b"
+    # As was listed: what is named, where all of it is to be measured too.
+    named = invoke(root, runner, *github, "--python=3.13", "--workload=ops.one", "--suite=full")
+    assert [job["arguments"] for job in json.loads(named)["include"]] == [
+        f"--torch {torch} --suite full --workload ops.one" for torch in ("2.5.1", "2.6.0")
+    ]
     (root / "code.py").write_text("new")
     commit(root, "code")
     assert len(json.loads(invoke(root, runner, *github))["include"]) == len(CELLS)
@@ -451,4 +484,6 @@ def test_more_jobs_than_github_starts_are_refused(
 
 def test_people_see_how_many_cases_a_cell_has(root: Path) -> None:
     text = invoke(root, CliRunner(), "matrix", "list", "--shard", "1/1")
+    assert "3: ops.one, ops.two, ops.three" in text
+    text = invoke(root, CliRunner(), "matrix", "list", "--shard", "1/1", "--suite", "full")
     assert "4: ops.one, ops.two, ops.three" in text

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from ivhl.errors import SpecError, UnknownNameError
-from ivhl.workload import Variant, Workload, load_workloads, resolve, select_cases
+from ivhl.workload import (
+    Variant,
+    Workload,
+    core_cases,
+    core_variant,
+    full_cases,
+    load_workloads,
+    resolve,
+    select_cases,
+)
+from ivhl.workloads import WORKLOADS
 
 GOOD = Workload(
     name="ops.good",
@@ -114,6 +124,85 @@ def test_a_wrong_name_gets_the_nearest(wanted: dict[str, Any], message: str, hin
         names(**wanted)
     assert str(caught.value) == message
     assert hint in caught.value.hint
+
+
+VARIANTS = (
+    Variant(name="naive", call="m:f"),
+    Variant(name="real", call="m:f"),
+    Variant(name="dynamic", call="m:f", dynamic=True),
+    Variant(name="gpu", call="m:f", devices=("cuda",)),
+)
+
+
+@pytest.mark.parametrize(
+    ("core", "variants", "name"),
+    [
+        # The last plain one: not for GPUs alone, not with dynamic shapes.
+        (None, VARIANTS, "real"),
+        (None, VARIANTS[2:], ""),
+        ("naive", VARIANTS, "naive"),
+        ("gpu", VARIANTS, "gpu"),
+        ("", VARIANTS, ""),
+    ],
+)
+def test_a_core_variant_stands_for_its_workload(
+    core: str | None, variants: tuple[Variant, ...], name: str
+) -> None:
+    workload = dataclasses.replace(GOOD, core=core, variants=variants)
+    assert core_variant(workload) == name
+    for device in ("cpu", "cuda"):
+        found = [case.name for case in core_cases([workload], device)]
+        there = name and not (name == "gpu" and device == "cpu")
+        assert found == ([f"ops.good/medium/{name}"] if there else [])
+
+
+def test_a_core_variant_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = (dataclasses.replace(GOOD, core="real"),)
+    monkeypatch.setattr(json, "WRONG", wrong, raising=False)
+    with pytest.raises(SpecError, match=r"ops\.good: core 'real' is not one of compiled, graphs"):
+        load_workloads("json:WRONG")
+
+
+@pytest.mark.parametrize("position", [-1, 1.0, True, "0"])
+def test_a_fixed_input_is_a_number(monkeypatch: pytest.MonkeyPatch, position: object) -> None:
+    wrong = (dataclasses.replace(GOOD, fixed=(position,)),)
+    monkeypatch.setattr(json, "WRONG", wrong, raising=False)
+    with pytest.raises(
+        SpecError, match=r"ops\.good: fixed input .* is not the number of an input"
+    ):
+        load_workloads("json:WRONG")
+
+
+def test_the_full_suite_has_something_of_everything_first() -> None:
+    one = dataclasses.replace(GOOD, variants=VARIANTS)
+    none = dataclasses.replace(GOOD, name="ops.none", variants=VARIANTS[:2], core="")
+    other = dataclasses.replace(OTHER, variants=VARIANTS[:2])
+    assert [case.name for case in full_cases([one, none, other])] == [
+        "ops.good/medium/real",
+        "ops.other/medium/real",
+        "ops.good/medium/naive",
+        "ops.none/medium/naive",
+        "ops.other/medium/naive",
+        "ops.good/medium/dynamic",
+        "ops.none/medium/real",
+        "ops.good/small/real",
+        "ops.other/huge/real",
+    ]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_of_ours_every_workload_is_in_both_suites(device: str) -> None:
+    core, full = (suite(WORKLOADS, device) for suite in (core_cases, full_cases))
+    names = [case.workload.name for case in core]
+    assert len(names) == len(set(names))
+    # One of the force field stands for the three.
+    left_out = {workload.name for workload in WORKLOADS} - set(names)
+    assert left_out == {"mlff.edge_list", "mlff.trajectory"}
+    assert full[: len(core)] == core
+    assert len({case.name for case in full}) == len(full)
+    assert {case.name for case in select_cases(WORKLOADS, device=device)} < {
+        case.name for case in full
+    }
 
 
 @pytest.mark.parametrize("text", ["", "module", ":name", "module:"])
