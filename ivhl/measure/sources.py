@@ -22,6 +22,7 @@ import re
 import sys
 import sysconfig
 from dataclasses import MISSING, fields, is_dataclass
+from fnmatch import fnmatch
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import packages_distributions
@@ -67,7 +68,10 @@ _SETTERS: Final = frozenset(
         *("add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert"),
         *("pop", "popitem", "register", "remove", "reverse", "setdefault", "sort", "update"),
         *("__import__", "__setattr__", "__setitem__", "compile", "delattr", "eval", "exec"),
-        *("globals", "import_module", "locals", "open", "setattr", "vars"),
+        *("globals", "import_module", "locals", "next", "open", "setattr", "send", "vars"),
+        *("__delattr__", "__delitem__", "__iadd__", "__ior__", "delitem", "iadd", "insort"),
+        *("insort_left", "insort_right", "ior", "mkdir", "setitem", "touch", "unlink", "write"),
+        *("write_bytes", "write_text"),
     }
 )
 _IMPORTERS: Final = frozenset({"import_module", "__import__"})
@@ -109,7 +113,8 @@ def reached_sources(case: Case, workloads: str, *, ran: bool = True) -> str:
         for name in declaring - reach.reached
     ]
     parts += [f"imports {name}" for name in reach.others]
-    parts += _data(project, reach.reached | declaring)
+    counted = reach.reached | declaring
+    parts += _data(project, counted, set().union(*map(reach.texts, counted)))
     parts.append(_declared(case))
     return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
 
@@ -165,18 +170,34 @@ def _digest(path: Path, without: Iterable[str] = ()) -> str:
         return hashlib.sha256(content).hexdigest()
 
 
-def _data(project: _Project, modules: Iterable[str]) -> Iterator[str]:
-    """Yield name and hash of each file that is no Python, of the packages around some modules."""
-    for package in {package for module in modules for package in project.packages_of(module)}:
-        for folder in project.folders(package):
-            for path in _files_in(folder):
-                name = path.relative_to(folder).as_posix()
-                yield f"{package}/{name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+def _data(project: _Project, modules: Iterable[str], texts: Iterable[str]) -> Iterator[str]:
+    """Yield name and hash of each file that is no Python and that some modules may read.
+
+    Those are the files of the packages around them, and of the project's other packages what a
+    text in the modules names: the package, the file, its ending, or a pattern.
+    """
+    around = {package for module in modules for package in project.packages_of(module)}
+    names = {text.rpartition("/")[2] for text in texts if len(text) > 1}
+    for top in {package.partition(".")[0] for package in around}:
+        for package in {top, *project.packages_below(top)}:
+            for folder in project.folders(package):
+                for path in _files_in(folder):
+                    if package in around | names or any(_is_named(path.name, n) for n in names):
+                        name = path.relative_to(folder).as_posix()
+                        yield f"{package}/{name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def _is_named(file: str, text: str) -> bool:
+    """Say whether a text in a program stands for a file: name, beginning, ending or pattern."""
+    if "*" in text or "?" in text:
+        return fnmatch(file, text) and text.strip("*?.") != ""
+    stem = file.partition(".")[0]
+    return text in {file, stem} or (text[0] == "." and file.endswith(text))
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or path.name == "__pycache__":
+        if path.name.startswith(".") or path.name.endswith("~") or path.name == "__pycache__":
             continue
         # A package below has its own data.
         if path.is_dir() and not (path / "__init__.py").is_file():
@@ -229,6 +250,15 @@ class _Project:
                     yield name
                 if path.is_dir() and path.name.isidentifier() and path.name != "__pycache__":
                     yield from self.below(name)
+
+    def packages_below(self, package: str) -> Iterator[str]:
+        """Yield every package in a package."""
+        for folder in self.folders(package):
+            for path in sorted(folder.iterdir()):
+                name = f"{package}.{path.name}"
+                if (path / "__init__.py").is_file() and not is_instrument(name):
+                    yield name
+                    yield from self.packages_below(name)
 
     def _has(self, module: str) -> bool:
         if is_instrument(module) or module in _NOBODYS:
@@ -336,6 +366,14 @@ class _Reach:
         except (SyntaxError, ValueError):
             return ast.Module([], [])
 
+    def texts(self, module: str) -> set[str]:
+        """Return the texts in a module, which may name files."""
+        return {
+            node.value
+            for node in ast.walk(self._tree(module))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+
     def take(self, module: str) -> None:
         """Take a module for reached, with everything that it imports."""
         self.run(module)
@@ -350,6 +388,8 @@ class _Reach:
         for node in _running(tree, inside_functions=True):
             for found in self._imports(node, module):
                 self._take_import(found)
+                if _is_importer(found):
+                    self._take_object(module.partition(".")[0])
             if isinstance(node, ast.Call) and _last_name(node.func) in _IMPORTERS:
                 self._take_computed(node, module)
 
@@ -417,14 +457,15 @@ class _Reach:
                     self.run(
                         found.module if found.name is None else f"{found.module}.{found.name}"
                     )
-                    self._note_other(found.module.partition(".")[0])
+                    self._note_other(found.module)
             if self.does_more(name):
                 self.take(name)
 
-    def _note_other(self, top: str) -> None:
-        known = top in sys.stdlib_module_names or top in {"torch", "ivhl"}
-        if not known and not self._project.is_package(top) and not self._project.has(top):
-            self.others.add(top)
+    def _note_other(self, module: str) -> None:
+        top = module.partition(".")[0]
+        ours = self._project.is_package(top) or self._project.has(top)
+        if top not in sys.stdlib_module_names and not ours and not is_instrument(module):
+            self.others.add(module)
 
     def does_more(self, module: str) -> bool:
         """Say whether importing a module may do more than define names in it.
@@ -448,7 +489,16 @@ class _Reach:
                 return root.id in records or self._is_plain(module)
             return root.id in _PURE_BUILTINS or _is_exception(root.id)
 
-        return any(_is_set(n) or not all(map(is_harmless, _called_by(n))) for n in nodes)
+        def is_imported(operand: ast.expr) -> bool:
+            root = _root(operand)
+            return isinstance(root, ast.Name) and root.id in origins
+
+        return any(
+            _is_set(node)
+            or not all(map(is_harmless, _called_by(node)))
+            or not all(map(is_harmless, filter(is_imported, _operands(node))))
+            for node in nodes
+        )
 
     def _is_harmless_import(self, found: _Import) -> bool:
         """Say whether what is imported may be called with anything, and nothing comes of it."""
@@ -480,9 +530,10 @@ class _Reach:
         """Yield what a node imports, if it is an import statement of this module."""
         if isinstance(node, ast.Import):
             for alias in node.names:
-                # ``import a.b`` binds ``a``, and with it whatever is in it.
-                top = alias.name.partition(".")[0]
-                yield _Import(alias.name if alias.asname else top, None, alias.asname or top)
+                yield _Import(alias.name, None, alias.asname or alias.name)
+                if not alias.asname:  # ``import a.b`` binds ``a``, and with it whatever is in it
+                    top = alias.name.partition(".")[0]
+                    yield _Import(top, None, top)
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
@@ -529,6 +580,15 @@ def _called_by(node: ast.AST) -> list[ast.expr]:
     return []
 
 
+def _operands(node: ast.AST) -> list[ast.expr]:
+    """Return what a node uses in a way that its class may turn into a call."""
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.AugAssign):
+        return [node.target, node.value]
+    return [node.context_expr] if isinstance(node, ast.withitem) else []
+
+
 def _root(called: ast.expr) -> ast.expr:
     """Return where a chain begins: ``a`` of ``a.b(1)[0].c``."""
     while isinstance(called, ast.Attribute | ast.Call | ast.Subscript):
@@ -547,6 +607,16 @@ def _is_record(node: ast.AST) -> bool:
 def _is_exception(name: str) -> bool:
     found = getattr(builtins, name, None)
     return isinstance(found, type) and issubclass(found, BaseException)
+
+
+def _is_importer(found: _Import) -> bool:
+    """Say whether it imports what can import by a name, in a way whose calls are not recognised."""
+    if found.name in _IMPORTERS:
+        return found.bound != found.name
+    inner = f"{found.module}.{found.name}"
+    return bool(
+        {found.module, inner} & {"pkgutil", "runpy", "importlib.util", "importlib.machinery"}
+    )
 
 
 def _last_name(called: ast.expr) -> str:

@@ -72,7 +72,18 @@ PROJECT = {
     "demo/shared.py": "def base(x): return x\n",
     "demo/hidden.py": "def inner(x): return x\n",
     "demo/unused.py": "def f(x): return x\n",
+    "demo/setter.py": "import os\nos.environ['X'] = '1'\n",
+    "demo/pipe.py": """
+        import operator
+        ALL = {}
+        class P:
+            def __or__(self, other): ALL[1] = other
+        p = P()
+        def keep(x): ALL.setdefault(1, x)
+    """,
     "demo/data/table.txt": "1 2 3",
+    "demo/store/__init__.py": "",
+    "demo/store/named.dat": "1",
     "demo/ops/weights.bin": "weights",
 }
 
@@ -189,6 +200,15 @@ REACHED = [
     ("demo/ops/b.py", "def eager", "class A:\n    torch.x = 1\ndef eager"),
     ("demo/ops/b.py", "return x", "return x\neager(1)"),
     ("demo/ops/b.py", "(x)", "(x, y=torch.seed())"),
+    ("demo/ops/b.py", "import torch", "import torch.nn\nimport torch"),
+    ("demo/ops/b.py", "import torch", "import torch, demo.setter"),
+    ("demo/ops/b.py", "import torch", "import torch, demo.setter as s"),
+    ("demo/ops/b.py", "import torch", "import torch\nfrom demo import setter"),
+    ("demo/ops/b.py", "import torch", "import torch\nfrom demo.pipe import p\nX = p | 1"),
+    ("demo/ops/b.py", "import torch", "import torch\nfrom demo.pipe import p\nwith p: pass"),
+    ("demo/ops/b.py", "import torch", "import torch\nfrom demo.pipe import p\np += 1"),
+    ("demo/ops/b.py", "import torch", "import torch\nfrom demo.pipe import keep\nkeep(1)"),
+    ("demo/ops/b.py", "import torch", "import torch\nfrom demo.pipe import put\nput(1)"),
     ("demo/ops/__init__.py", "from demo.ops.a", "import torch; torch.x = 1\nfrom demo.ops.a"),
     ("demo/__init__.py", "VERSION", "import sys; sys.setswitchinterval(1); VERSION"),
 ]
@@ -208,6 +228,9 @@ NOT_REACHED = [
     ("demo/__init__.py", "1", "2"),
     ("demo/ops/b.py", "return x", "return -x"),
     ("demo/ops/b.py", "import torch", "import torch\nLIMIT = 3"),
+    ("demo/ops/b.py", "import torch", "import torch\nLIMIT = 3 * 2 + 1\nOTHER = LIMIT * 2"),
+    ("demo/ops/b.py", "import torch", "import torch\nimport math\nANGLE = 2.0 * math.pi"),
+    ("demo/store/named.dat", "1", "2"),
     ("demo/unused.py", "return x", "return -x"),
     ("demo/workloads/two.py", "version=3", "version=4"),
     ("demo/workloads/one.py", 'title="One"', 'title="Two"'),
@@ -251,6 +274,10 @@ IMPORTS = [
     "from demo.extra import lazy",
     "import importlib; importlib.import_module('demo.extra.tools')",
     "import importlib; importlib.import_module(NAME)",
+    "from importlib import import_module as load",
+    "import importlib.util",
+    "from importlib import util",
+    "from pkgutil import resolve_name",
     "import importlib; importlib.import_module('.tools', 'demo.extra')",
     "__import__('demo.extra')",
     "try:\n    import nothing\nexcept ImportError:\n    from demo.extra import tool",
@@ -314,6 +341,20 @@ def test_a_module_beside_the_project_counts_and_one_of_another_package_does_not(
     demo.write("beside.py", "x = 1\n")
     demo.add("demo/shared.py", "import beside, pytest, json\n")
     assert changes(demo, lambda: demo.change("beside.py", "x = 1", "x = 2"))
+
+
+@pytest.mark.parametrize(
+    "text", ["store/named.dat", "named.dat", "named", ".dat", "n*.dat", "demo.store"]
+)
+def test_a_file_of_another_package_counts_where_a_text_names_it(demo: Demo, text: str) -> None:
+    demo.add("demo/shared.py", f"def read(): return ROOT / {text!r}")
+    assert changes(demo, lambda: demo.change("demo/store/named.dat", "1", "2"))
+
+
+@pytest.mark.parametrize("text", ["*", "", "dat", "demo", "a.dat"])
+def test_a_text_that_names_no_file_is_only_a_text(demo: Demo, text: str) -> None:
+    demo.add("demo/shared.py", f"def read(): return ROOT / {text!r}")
+    assert not changes(demo, lambda: demo.change("demo/store/named.dat", "1", "2"))
 
 
 def test_what_no_python_can_read_is_hashed_by_its_bytes(demo: Demo) -> None:
