@@ -2,9 +2,9 @@
 
 An entry is what one process that compiled a case left on disk, and what it found. It is looked up
 by everything that could make it another one: lock, Python, processor, instrument, case and the hash
-of the sources that the case reaches. Each file is checked against its digest before it is used; what
-does not fit, was cut off, or cannot be read is thrown away, and the case is compiled as if nothing
-had been there.
+of the sources that the case reaches. Each file is checked against its digest before any is used;
+what does not fit, was cut off, or cannot be read is thrown away, and the case is compiled as if
+nothing had been there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ MANIFEST = "manifest.json"
 SCHEMA = "ivhl.compiled/1"
 # All entries together; the one that was not used for longest goes first.
 LIMIT_BYTES = 4 << 30
+# Longer than any process takes to write an entry, or to remove one.
+HALF_DONE_S = 3600.0
 
 
 def key_of(about: dict[str, Any]) -> str:
@@ -43,36 +45,47 @@ def fetch(cache: Path, key: str, target: Path) -> dict[str, Any] | None:
     Returns:
         The findings; ``None`` if there is no such entry, or none that can be used.
     """
-    entry = cache / key
+    files: dict[str, tuple[bytes, int]] = {}
     try:
-        manifest = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
-        fits = manifest["schema"] == SCHEMA and manifest["key"] == key
-        whole = fits and all(
-            _bring(entry, name, digest, target) for name, digest in manifest["files"].items()
-        )
-        findings: dict[str, Any] | None = dict(manifest["findings"]) if whole else None
+        findings, files = _read(cache / key, key)
+        for name, (data, mode) in files.items():
+            path = target / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            path.chmod(mode)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        findings = None
-    if findings is None:
         drop(cache, key)
+        # The case is compiled in the same folder, and must find nothing there.
+        for top in {Path(name).parts[0] for name in files}:
+            shutil.rmtree(target / top, ignore_errors=True)
+            with suppress(OSError):
+                (target / top).unlink()
         return None
     with suppress(OSError):
-        os.utime(entry / MANIFEST)  # when it was last used
+        os.utime(cache / key / MANIFEST)  # when it was last used
     return findings
 
 
-def _bring(entry: Path, name: str, digest: str, target: Path) -> bool:
-    """Copy one file, and say whether it is what was kept, and nowhere but in the target."""
-    if ".." in Path(name).parts or Path(name).is_absolute():
-        return False
-    data = (entry / name).read_bytes()
-    if hashlib.sha256(data).hexdigest() != digest:
-        return False
-    path = target / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    path.chmod((entry / name).stat().st_mode)
-    return True
+def _read(entry: Path, key: str) -> tuple[dict[str, Any], dict[str, tuple[bytes, int]]]:
+    """Return the findings of an entry, and the bytes and mode of each of its files, all checked.
+
+    Raises:
+        ValueError: If it is not what was kept; others, too, for a manifest that is none.
+        OSError: If it cannot be read.
+    """
+    manifest = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
+    findings: dict[str, Any] = manifest["findings"]
+    if manifest["schema"] != SCHEMA or manifest["key"] != key or type(findings) is not dict:
+        raise ValueError("another entry's manifest")
+    files = {}
+    for name, digest in manifest["files"].items():
+        if ".." in Path(name).parts or Path(name).is_absolute():
+            raise ValueError(f"{name} is outside of the entry")
+        data = (entry / name).read_bytes()
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ValueError(f"{name} is not what was kept")
+        files[name] = data, (entry / name).stat().st_mode
+    return findings, files
 
 
 def keep(
@@ -105,7 +118,7 @@ def keep(
         manifest = {"schema": SCHEMA, "key": key, "files": files, "findings": findings}
         (fresh / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
         drop(cache, key)
-        with suppress(FileExistsError, OSError):  # another run was faster
+        with suppress(OSError):  # another run was faster
             fresh.rename(cache / key)
     except OSError as error:
         return f"{error.strerror or error}"
@@ -124,9 +137,16 @@ def drop(cache: Path, key: str) -> None:
 
 
 def prune(cache: Path, limit_bytes: int) -> None:
-    """Throw entries away, the longest unused ones first, until all are within the limit."""
+    """Throw entries away, the longest unused ones first, until all are within the limit.
+
+    What a killed process has left half-done goes as well.
+    """
+    for half in cache.glob(".*"):
+        with suppress(OSError):
+            if time.time() - half.stat().st_mtime > HALF_DONE_S:
+                shutil.rmtree(half)
     entries = []
-    for manifest in cache.glob(f"*/{MANIFEST}"):
+    for manifest in cache.glob(f"[!.]*/{MANIFEST}"):
         with suppress(OSError):
             size = sum(path.stat().st_size for path in _files(manifest.parent))
             entries.append((manifest.stat().st_mtime, size, manifest.parent.name))

@@ -301,23 +301,25 @@ def test_bench_tells_where_the_time_of_this_run_went(
 ) -> None:
     here = this_machine("m")
     phases = {"compile": 30.0, "timing": 10.0}
-    # Of the same case, and not of this run.
+    # Asked for as well, and not measured again.
     long_ago = "2020-01-01T00:00:00+00:00"
-    old = a_record(root, variant="b", phase_s=phases, machine=here, recorded_at=long_ago)
+    about: dict[str, Any] = {"phase_s": phases, "machine": here, "recorded_at": long_ago}
+    old = a_record(root, workload="ops.two", **about)
     write_records(root / "results", old)
 
     def run_asv(
         settings: Settings, locks: Sequence[LockState], _: object, **__: object
     ) -> tuple[str, ...]:
         assert [lock.cell.id for lock in locks] == ["py3.12-torch2.6.0"]
-        assert settings.names == ("ops.one/small/b",)
+        assert settings.names == ("ops.one/small/b", "ops.two/small/a")
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        write_records(root / "results", replace(old, recorded_at=now))
+        new = a_record(root, variant="b", **about | {"recorded_at": now})
+        write_records(root / "results", new)
         return ()
 
     monkeypatch.setattr(ivhl.bench, "run_asv", run_asv)
     words = ["bench", "--python=3.12", "--torch=2.6.0", "--machine=m", "--no-publish"]
-    words += ["--workload=ops.one", "--suite=core"]
+    words += ["--workload=ops.one", "--workload=ops.two", "--suite=core"]
     told = invoke(root, CliRunner(), *words, "--timings").splitlines()
     assert ["compile", "30.0", "75%", "30.0"] in [line.split() for line in told]
     assert "seconds in" not in invoke(root, CliRunner(), *words)

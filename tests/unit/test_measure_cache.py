@@ -1,0 +1,309 @@
+"""Compiled code is kept whole or not at all, and whatever does not fit is thrown away."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ivhl.measure import cache
+from ivhl.measure.cache import MANIFEST, drop, fetch, keep, key_of, prune
+
+KEY = key_of({"case": "ops.one/small/a"})
+NAMES = ("inductor", "packages", "references.pt")
+FINDINGS = {"compile": {"cold_s": 6.5}}
+FILES = {
+    "inductor/ab/code.py": b"print(1)\n",
+    "inductor/ab/kernel.so": b"\x7fELF\x00",
+    "packages/0.pt2": b"",
+    "references.pt": b"tensors",
+}
+
+
+def case_folder(folder: Path, files: dict[str, bytes] = FILES) -> Path:
+    """Return a folder as a case leaves it."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    (folder / "inductor" / "ab" / "kernel.so").chmod(0o755)
+    (folder / "compile-0.jsonl").write_text("not kept")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Return a cache with one entry."""
+    store = tmp_path / "cache"
+    assert keep(store, KEY, case_folder(tmp_path / "case"), NAMES, FINDINGS) is None
+    return store
+
+
+def left(store: Path) -> list[str]:
+    """Return what lies in the cache, half-written and thrown away things included."""
+    return sorted(path.name for path in store.iterdir())
+
+
+def test_a_key_is_everything_in_any_order() -> None:
+    assert key_of({"a": 1, "b": [2]}) == key_of({"b": [2], "a": 1})
+    assert key_of({"a": 1, "b": [2]}) != key_of({"a": 1, "b": [3]})
+    assert Path(KEY).name == KEY
+
+
+def test_an_entry_comes_back_as_it_was_kept(store: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    assert fetch(store, KEY, target) == FINDINGS
+    assert contents(target) == FILES
+    assert os.access(target / "inductor" / "ab" / "kernel.so", os.X_OK)
+    assert left(store) == [KEY]
+
+
+def test_a_case_that_changes_its_files_leaves_the_entry_alone(store: Path, tmp_path: Path) -> None:
+    for number in range(2):
+        target = tmp_path / f"target-{number}"
+        assert fetch(store, KEY, target) == FINDINGS
+        assert contents(target) == FILES
+        for name in FILES:
+            (target / name).write_bytes(b"changed")
+
+
+def test_what_is_there_is_replaced_and_what_else_is_there_stays(
+    store: Path, tmp_path: Path
+) -> None:
+    target = case_folder(tmp_path / "target", dict.fromkeys((*FILES, "other"), b"old"))
+    assert fetch(store, KEY, target) == FINDINGS
+    found = contents(target)
+    assert (found.pop("other"), found.pop("compile-0.jsonl")) == (b"old", b"not kept")
+    assert found == FILES
+
+
+def test_what_a_case_did_not_make_is_not_missed(tmp_path: Path) -> None:
+    source = tmp_path / "case"
+    source.mkdir()
+    (source / "references.pt").write_bytes(b"tensors")
+    assert keep(tmp_path / "cache", KEY, source, NAMES, {}) is None
+    assert fetch(tmp_path / "cache", KEY, tmp_path / "target") == {}
+    assert contents(tmp_path / "target") == {"references.pt": b"tensors"}
+
+
+def test_there_is_nothing_where_nothing_was_kept(tmp_path: Path) -> None:
+    assert fetch(tmp_path / "cache", KEY, tmp_path / "target") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_later_entry_replaces_the_earlier_one(store: Path, tmp_path: Path) -> None:
+    source = case_folder(tmp_path / "again", FILES | {"references.pt": b"others"})
+    assert keep(store, KEY, source, NAMES, {"compile": {}}) is None
+    assert fetch(store, KEY, tmp_path / "target") == {"compile": {}}
+    assert (tmp_path / "target" / "references.pt").read_bytes() == b"others"
+    assert left(store) == [KEY]
+
+
+def rewrite(entry: Path, **changes: Any) -> None:  # noqa: ANN401  (JSON)
+    path = entry / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def flip(entry: Path) -> None:
+    (entry / "inductor" / "ab" / "code.py").write_bytes(b"print(2)\n")
+
+
+def cut_off(entry: Path) -> None:
+    path = entry / "references.pt"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def make_a_folder(entry: Path) -> None:
+    (entry / "references.pt").unlink()
+    (entry / "references.pt").mkdir()
+
+
+def add_a_name(name: str, entry: Path) -> None:
+    """Let the manifest name a file outside of the entry that is there, with its true digest."""
+    files = json.loads((entry / MANIFEST).read_text())["files"]
+    (entry.parent.parent / "secret").write_bytes(FILES["references.pt"])
+    rewrite(entry, files={name.format(entry.parent.parent): files["references.pt"]} | files)
+
+
+DAMAGE = {
+    "a file changed": flip,
+    "a file cut off": cut_off,
+    "a file missing": lambda entry: (entry / "packages" / "0.pt2").unlink(),
+    "a folder in place of a file": make_a_folder,
+    "the manifest missing": lambda entry: (entry / MANIFEST).unlink(),
+    "the manifest cut off": lambda entry: (entry / MANIFEST).write_text('{"schema"'),
+    "no JSON": lambda entry: (entry / MANIFEST).write_bytes(b"\xff\xfe\x00"),
+    "no object": lambda entry: (entry / MANIFEST).write_text("[1]"),
+    "another key": lambda entry: rewrite(entry, key="0" * 32),
+    "another schema": lambda entry: rewrite(entry, schema="ivhl.compiled/2"),
+    "files that are none": lambda entry: rewrite(entry, files=["references.pt"]),
+    "a digest that is none": lambda entry: rewrite(entry, files={"references.pt": 1}),
+    "findings that are none": lambda entry: rewrite(entry, findings=[1]),
+    "no findings": lambda entry: (entry / MANIFEST).write_text(
+        json.dumps({"schema": cache.SCHEMA, "key": KEY, "files": {}})
+    ),
+    "a name above the entry": lambda entry: add_a_name("../../secret", entry),
+    "a name that climbs within": lambda entry: add_a_name("inductor/../../../secret", entry),
+    "an absolute name": lambda entry: add_a_name("{}/secret", entry),
+    "a name with a null": lambda entry: add_a_name("a\0b", entry),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_does_not_fit_is_thrown_away(store: Path, tmp_path: Path, damage: str) -> None:
+    DAMAGE[damage](store / KEY)
+    target = tmp_path / "deep" / "down" / "target"
+    before = contents(tmp_path)
+    assert fetch(store, KEY, target) is None
+    assert left(store) == []
+    # Nothing of it was written, neither for the case nor where nobody asked for it.
+    assert contents(tmp_path).items() <= before.items()
+
+
+def test_an_entry_reached_through_a_link_is_not_followed_out(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(FILES["references.pt"])
+    (store / KEY / "references.pt").unlink()
+    (store / KEY / "references.pt").symlink_to(tmp_path / "secret")
+    # Its content is what the manifest says, so using it changes nothing; a copy is made, no link.
+    assert fetch(store, KEY, tmp_path / "target") == FINDINGS
+    assert not (tmp_path / "target" / "references.pt").is_symlink()
+
+
+def test_two_writers_at_once_leave_one_whole_entry(tmp_path: Path) -> None:
+    store = tmp_path / "cache"
+    sources = [
+        case_folder(tmp_path / f"case-{n}", FILES | {"references.pt": bytes([n])})
+        for n in range(4)
+    ]
+    for _ in range(20):
+        with ThreadPoolExecutor(4) as pool:
+            told = list(pool.map(lambda s: keep(store, KEY, s, NAMES, {"from": s.name}), sources))
+        assert told == [None] * 4
+        assert left(store) == [KEY]
+        target = tmp_path / "target"
+        found = fetch(store, KEY, target)
+        assert found is not None
+        number = int(found["from"].removeprefix("case-"))
+        assert contents(target) == FILES | {"references.pt": bytes([number])}
+
+
+def test_a_writer_that_is_slower_leaves_the_others_entry(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its drop and its rename another run puts an entry of its own there."""
+    monkeypatch.setattr(cache, "drop", lambda *_: None)
+    source = case_folder(tmp_path / "slower", FILES | {"references.pt": b"slower"})
+    assert keep(store, KEY, source, NAMES, {}) is None
+    monkeypatch.undo()
+    assert fetch(store, KEY, tmp_path / "target") == FINDINGS
+    assert left(store) == [KEY]
+
+
+def test_a_full_disk_is_a_reason_and_leaves_nothing(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Path] = []
+    write_bytes = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if len(written) == 2:
+            write_bytes(path, data[:1])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written.append(path)
+        return write_bytes(path, data)
+
+    source = case_folder(tmp_path / "again")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert keep(store, KEY, source, NAMES, {}) == "No space left on device"
+    other = key_of({"case": "other"})
+    assert keep(store, other, source, NAMES, {}) == "No space left on device"
+    monkeypatch.undo()
+    # The entry that was there before is still whole.
+    assert left(store) == [KEY]
+    assert fetch(store, KEY, tmp_path / "target") == FINDINGS
+
+
+def test_a_cache_that_cannot_be_made_is_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    source = case_folder(tmp_path / "case")
+    assert keep(tmp_path / "file" / "cache", KEY, source, NAMES, {}) == "Not a directory"
+
+
+def test_no_room_for_the_case_is_no_entry(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bytes = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if path.name == "references.pt":
+            write_bytes(path, data[:1])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_bytes(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "compile-0.jsonl").touch()
+    assert fetch(store, KEY, target) is None
+    # The case is compiled there now, in new folders.
+    assert [path.name for path in target.iterdir()] == ["compile-0.jsonl"]
+
+
+def entries(store: Path, source: Path, n: int) -> list[str]:
+    """Return the keys of entries, the one that was not used for longest first."""
+    keys = [key_of({"n": number}) for number in range(n)]
+    for number, key in enumerate(keys):
+        assert keep(store, key, source, ("references.pt",), {}) is None
+        os.utime(store / key / MANIFEST, (1e9 + number, 1e9 + number))
+    return keys
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+    store = tmp_path / "cache"
+    source = case_folder(tmp_path / "case", FILES | {"references.pt": bytes(10_000)})
+    keys = entries(store, source, 4)
+    prune(store, 1 << 20)
+    assert left(store) == sorted(keys)
+    assert fetch(store, keys[0], tmp_path / "target") == {}  # used just now
+    prune(store, 25_000)
+    assert left(store) == sorted([keys[0], keys[3]])
+    prune(store, 0)
+    assert left(store) == []
+
+
+def test_what_a_killed_process_left_half_done_goes_once_it_is_old(store: Path) -> None:
+    old, new = store / f".{KEY}.1.1", store / f".{KEY}.gone.2.2"
+    for half in (old, new):
+        half.mkdir()
+        (half / MANIFEST).touch()
+    os.utime(old, (1e9, 1e9))
+    prune(store, 1 << 20)
+    assert left(store) == sorted([new.name, KEY])
+
+
+def test_keeping_prunes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "cache"
+    source = case_folder(tmp_path / "case", FILES | {"references.pt": bytes(10_000)})
+    monkeypatch.setattr(cache, "LIMIT_BYTES", 25_000)
+    keys = entries(store, source, 4)
+    assert left(store) == sorted(keys[2:])
+
+
+def test_dropping_what_is_not_there_is_no_mistake(store: Path) -> None:
+    drop(store, "0" * 32)
+    drop(store, KEY)
+    drop(store, KEY)
+    assert left(store) == []
