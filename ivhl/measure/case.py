@@ -66,7 +66,7 @@ class Journal:
         self._file = path.open("a", encoding="utf-8", buffering=1)
         self.phase: Phase = "import"
         self._entered = time.perf_counter()
-        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._seconds: dict[str, float] = defaultdict(float)
 
     def close(self) -> None:
         """Note how long each phase took, and let go of the file."""
@@ -647,6 +647,7 @@ class Measurement:
             variant.call != self.case.workload.eager or self.variant_dtype != self.dtype
         ):
             arms["formulation_eager"] = lambda: self.source(*self.variant_inputs)
+        times: dict[str, Times] = {}
         for last in (False, True):
             mark = self.watch.mark() if self.watch else None
             times = time_arms(
@@ -686,16 +687,19 @@ class Measurement:
         """
         if len(self.draws) == 1:
             return
-        for first in (0, MOST_FRESH_DRAWS):
-            took = self._time_fresh_calls(first)
-            if took is None or not (found := self._remembering(took)):
-                return
+        found = self._fresh_calls_show(0)
         # Twice: a neighbour on the machine who comes just then looks the same once.
+        if found is None or (found := self._fresh_calls_show(MOST_FRESH_DRAWS)) is None:
+            return
         raise CaseError(
             "remembers",
             f"a call on data not seen before takes {found[0]:.2g} times a call on data just seen "
             f"(eager: {found[1]:.2g}), so what was timed is what it remembers",
         )
+
+    def _fresh_calls_show(self, first: int) -> tuple[float, float] | None:
+        took = self._time_fresh_calls(first)
+        return None if took is None else self._remembering(took)
 
     def _time_fresh_calls(self, first: int) -> dict[str, dict[str, list[float]]] | None:
         """Return the seconds of single calls by arm and by what was done before them.
@@ -712,12 +716,16 @@ class Measurement:
         )
         from ivhl.measure.timing import time_block  # noqa: PLC0415  (imports torch)
 
-        arms = {"eager": self._run, "compiled": lambda: self.compiled(*self.variant_inputs)}
+        arms: dict[str, Callable[[], Any]] = {
+            "eager": self._run,
+            "compiled": lambda: self.compiled(*self.variant_inputs),
+        }
         took: dict[str, dict[str, list[float]]] = {a: {k: [] for k in FRESH_CALLS} for a in arms}
         live = self.inputs, self.variant_inputs
         decoys = clone(live)
         prepare_s = []
         outputs: dict[str, Any] = {}
+        inputs: tuple[Any, ...] = ()
         workers = living_descendants()
         ends = time.perf_counter() + FRESH_S
         for number in range(first, first + MOST_FRESH_DRAWS):

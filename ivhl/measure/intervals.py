@@ -68,12 +68,14 @@ def paired_ratio(
         raise ValueError("every sample must be a positive number of seconds")
     in_order = [a / b for a, b in zip(numerator, denominator, strict=True)]
     ratios = sorted(in_order)
-    low, high = median_ranks(len(ratios))
+    first, last = median_ranks(len(ratios))
     medians = [median(part) for part in split(in_order, rounds)]
+    low, high = min(ratios[first], *medians), max(ratios[last], *medians)
     return Interval(
-        value=math.exp(fmean(map(math.log, medians))),
-        low=min(ratios[low], *medians),
-        high=max(ratios[high], *medians),
+        # The mean of one number, or of equal ones, may differ from them by a rounding.
+        value=min(max(math.exp(fmean(map(math.log, medians))), low), high),
+        low=low,
+        high=high,
         confidence=CONFIDENCE,
         n=len(ratios),
     )

@@ -123,15 +123,23 @@ def _affinity() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
-def _functions() -> dict[str, int]:
-    """Return what changes when somebody replaces a function that eager calls."""
+def _functions() -> dict[str, Any]:
+    """Return what changes when somebody replaces a function that eager calls.
+
+    Dynamo wraps some of torch's own, such as ``manual_seed``, at its import; they keep the name.
+    """
     places = (torch, torch.Tensor, torch.nn.functional, torch.linalg, torch.fft)
     return {
-        f"{place.__name__}.{name}": id(value)
+        f"{place.__name__}.{name}": value.__name__ if _is_of_torch(value) else id(value)
         for place in places
         for name, value in vars(place).items()
         if callable(value) and not name.startswith("_")
     }
+
+
+def _is_of_torch(value: Any) -> bool:  # noqa: ANN401  (any callable)
+    module = str(getattr(value, "__module__", ""))
+    return hasattr(value, "__name__") and (module + ".").startswith("torch.")
 
 
 def _own_functions(eager: Callable[..., Any] | None) -> dict[str, Any]:

@@ -27,7 +27,9 @@ def workload(
     **variant: Any,  # noqa: ANN401  (fields of Variant)
 ) -> Workload:
     """Return a workload with one variant; without a compiler, which most cheats do not need."""
-    beside = {k: f"{CALLS}:{v}" if k in ("prepare", "finish") else v for k, v in variant.items()}
+    beside: dict[str, Any] = {
+        k: f"{CALLS}:{v}" if k in ("prepare", "finish") else v for k, v in variant.items()
+    }
     return Workload(
         name=name,
         version=1,

@@ -114,15 +114,16 @@ def remembers_half(compiler: Compiler) -> Function:
 def remembers_later(compiler: Compiler) -> Function:
     """Keep the answer only when the same numbers have come six times."""
     del compiler
-    seen: dict[str, Any] = {"version": -1, "calls": 0, "kept": None}
+    seen = {"version": -1, "calls": 0}
+    kept: list[torch.Tensor] = []
 
     def call(x: torch.Tensor) -> torch.Tensor:
         if x._version != seen["version"]:
             seen.update(version=x._version, calls=0)
         seen["calls"] += 1
         if seen["calls"] <= 6:
-            seen["kept"] = good(x)
-        return seen["kept"].clone()  # type: ignore[no-any-return]
+            kept[:] = [good(x)]
+        return kept[0].clone()
 
     return call
 
@@ -168,7 +169,12 @@ def knows_only_the_seeds(compiler: Compiler) -> Function:
     """Be quick with other numbers, too, and wrong."""
     del compiler
     known = known_answers()
-    return lambda x: known.get(tuple(x[:3].tolist()), x).clone()
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        answer = known.get(tuple(x[:3].tolist()))
+        return x.clone() if answer is None else answer.clone()
+
+    return call
 
 
 def right_at_the_end_of_a_block(compiler: Compiler) -> Function:
@@ -459,7 +465,7 @@ def _replace_sin() -> None:
 
 def _replace_clock() -> None:
     told, real = [0], time.perf_counter_ns
-    time.perf_counter_ns = lambda: told[0] + (real() - told[0]) // 2  # type: ignore[assignment]
+    time.perf_counter_ns = lambda: told[0] + (real() - told[0]) // 2
 
 
 def _replace_steps() -> None:

@@ -113,7 +113,7 @@ def records(
 ) -> dict[str, RunRecord]:
     """Return the records of the workloads that are asked for in this session."""
     wanted = [
-        item.callspec.params["workload"]
+        str(item.callspec.params["workload"])
         for item in request.session.items
         if isinstance(item, pytest.Function)
         and item.module is request.module
