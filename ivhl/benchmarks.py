@@ -24,7 +24,7 @@ from ivhl.measure.runner import Run, Step, run_cases, this_cell, this_machine
 from ivhl.workload import MODES, check_memory, load_workloads, select_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ivhl.records import Arm, RunRecord
     from ivhl.workload import Case, Workload
@@ -170,8 +170,12 @@ def measure_limits(device: str, threads: int) -> Limits:
     target = torch.empty_like(source)
     a = torch.ones(MATRIX, MATRIX, device=device)
     product = torch.empty_like(a)
-    copy_s = min(time_block(lambda: target.copy_(source), 1, clock) for _ in range(ROUNDS))
-    mm_s = min(time_block(lambda: torch.mm(a, a, out=product), 1, clock) for _ in range(ROUNDS))
+
+    def best(call: Callable[[], object]) -> float:
+        return min(time_block(call, 1, clock).seconds for _ in range(ROUNDS))
+
+    copy_s = best(lambda: target.copy_(source))
+    mm_s = best(lambda: torch.mm(a, a, out=product))
     return Limits(bytes_per_s=2 * COPY_BYTES / copy_s, flops_per_s=2 * MATRIX**3 / mm_s)
 
 

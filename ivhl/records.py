@@ -107,8 +107,8 @@ class CompileFacts(_Strict):
 
     Attributes:
         cold_s: First call with an empty private cache, after a throwaway compile; with one run, and
-            for TorchScript with the runs that its profiling executor learns from. ``None`` where it was
-            never measured.
+            for TorchScript with the runs that its profiling executor learns from. ``None`` where it
+            was never measured.
         warm_s: First call of a second process that finds the first one's cache on disk, the median
             of several processes; ``None`` where there is no such cache.
         cold_cpu_s: CPU seconds of the same as ``cold_s``, with all processes that compile.

@@ -20,6 +20,7 @@ from ivhl.measure.case import SEED
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.timing import time_arms
 from ivhl.mlff.student_seed import energy_forces, make_parameters
+from ivhl.records import Arm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,7 +127,10 @@ def run_corrected(name: str, make: Make, *, effort: Effort) -> CorrectedRun:
     baseline = Moving(name, StudentCalculator(method_of(student)))
     for _ in range(WARM_UP_CALLS):
         call()
-    arms = time_arms({"this": call, "baseline": baseline}, clock="cpu", effort=effort, seed=SEED)
+    times = time_arms({"this": call, "baseline": baseline}, clock="cpu", effort=effort, seed=SEED)
+    arms = {
+        name: Arm(calls=one.calls, samples_s=tuple(one.samples_s)) for name, one in times.items()
+    }
     energy, forces = call()
     if calculator.evaluations != call.calls:
         raise RuntimeError(

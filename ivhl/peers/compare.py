@@ -17,6 +17,7 @@ from ivhl.measure.timing import time_arms
 from ivhl.peers.judging import NAIVE, ByReference
 from ivhl.peers.potentials import ByItself
 from ivhl.peers.suite import Peer
+from ivhl.records import Arm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ivhl.measure.timing import Effort
     from ivhl.peers.judging import Judge, Started
     from ivhl.peers.suite import Comparison
-    from ivhl.records import Arm, Interval
+    from ivhl.records import Interval
     from ivhl.workload import Workload
 
 _JUDGES: Mapping[str, Callable[[Workload, str], Judge]] = {
@@ -108,7 +109,11 @@ def compare(comparison: Comparison, size: str, *, effort: Effort) -> list[Row]:
         }
         clock = choose_clock("cpu", 1)
         try:
-            arms = time_arms(calls, clock=clock, effort=effort, seed=SEED) if calls else {}
+            times = time_arms(calls, clock=clock, effort=effort, seed=SEED) if calls else {}
+            arms = {
+                name: Arm(calls=one.calls, samples_s=tuple(one.samples_s))
+                for name, one in times.items()
+            }
         except Exception as error:  # noqa: BLE001  (the next comparison may well work)
             arms = {}
             for contestant in contestants:

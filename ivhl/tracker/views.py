@@ -567,7 +567,7 @@ def _compiling(record: RunRecord) -> Iterable[Fact]:
     if facts is None:
         return
     first = FIRST_CALL_WORDS.get(record.engine, "first call")
-    yield Fact(first, seconds(facts.cold_s))
+    yield Fact(first, "not measured" if facts.cold_s is None else seconds(facts.cold_s))
     if record.engine in INDUCTOR_ENGINES:
         warm = "not measured" if facts.warm_s is None else seconds(facts.warm_s)
         yield Fact("warm compile, cache on disk", warm)

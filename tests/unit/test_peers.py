@@ -16,7 +16,7 @@ import torch
 
 from ivhl.compile import compile_mode
 from ivhl.measure.accuracy import flatten
-from ivhl.measure.case import cast
+from ivhl.measure.draws import cast
 from ivhl.measure.timing import Effort
 from ivhl.peers import fourier, long_step, sweep_numpy, sweep_python
 from ivhl.peers.__main__ import choose, main, parser
