@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--workloads", default="ivhl.workloads:WORKLOADS", metavar="MODULE:NAME")
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     p.add_argument("--threads", type=positive(int), default=1)
-    p.add_argument("--quick", action="store_true", help="few samples, wide intervals")
+    p.add_argument("--quick", action="store_true", help="without effect: all runs are short")
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--memory-limit", type=positive(float), metavar="GIB")
     return p
@@ -109,7 +109,6 @@ def benchmark(arguments: argparse.Namespace) -> None:
             repeat=f"python -m ivhl.measure --out DIR --workloads {arguments.workloads}",
             device=arguments.device,
             threads=arguments.threads,
-            quick=arguments.quick,
             memory_limit=limit,
         )
         limits = measure_limits(arguments.device, arguments.threads)
