@@ -111,8 +111,8 @@ def list_cells(
     known = matrix.cells(python or (), torch or (), tier)
     every: tuple[Case, ...] = ()
     work: dict[str, tuple[Case, ...]] | None = None
+    names, variants = workload or (), variant or ()
     if shard is not None or stale or form == "github":
-        names, variants = workload or (), variant or ()
         every = choose_cases(
             load_workloads(load_project(root).workloads),
             names=names,

@@ -7,12 +7,15 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ivhl.measure import cache
 from ivhl.measure.cache import MANIFEST, drop, fetch, keep, key_of, prune
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KEY = key_of({"case": "ops.one/small/a"})
 NAMES = ("inductor", "packages", "references.pt")
@@ -138,7 +141,7 @@ def add_a_name(name: str, entry: Path) -> None:
     rewrite(entry, files={name.format(entry.parent.parent): files["references.pt"]} | files)
 
 
-DAMAGE = {
+DAMAGE: dict[str, Callable[[Path], object]] = {
     "a file changed": flip,
     "a file cut off": cut_off,
     "a file missing": lambda entry: (entry / "packages" / "0.pt2").unlink(),

@@ -101,7 +101,7 @@ def test_a_fork_gets_no_machine_of_ours_unasked() -> None:
     )
     # The other ways in are for those who can write to the repository. True is how YAML reads `on`.
     (bench,) = [load(path) for path in PATHS if path.stem == "bench"]
-    assert set(bench[True]) == {"push", "pull_request", "workflow_dispatch"}
+    assert set(bench[True]) == {"push", "pull_request", "schedule", "workflow_dispatch"}
 
 
 def test_two_benchmarks_never_share_a_card() -> None:
@@ -249,7 +249,15 @@ def run_step(
     return told.read_text(encoding="utf-8").splitlines(), output.read_text(encoding="utf-8")
 
 
-INPUTS = {"TIER": "default", "TORCH": "", "WORKLOAD": "", "SIZE": "", "VARIANT": "", "FORCE": ""}
+INPUTS = {
+    "TIER": "default",
+    "TORCH": "",
+    "WORKLOAD": "",
+    "SIZE": "",
+    "VARIANT": "",
+    "SUITE": "auto",
+    "FORCE": "",
+}
 
 
 def test_the_list_gets_what_was_asked_for(stubs: Path) -> None:
@@ -261,10 +269,10 @@ def test_the_list_gets_what_was_asked_for(stubs: Path) -> None:
     assert told == [f"ivhl {want} <--stale>"]
     assert re.fullmatch(r'matrix=\{"include":\[\]\}\ncommit=[0-9a-f]{40}\n', output)
     given |= {"TORCH": "2.5.1 2.6.0", "WORKLOAD": "ops.x", "SIZE": "small", "FORCE": "true"}
-    given["VARIANT"] = "a b"
+    given |= {"VARIANT": "a b", "SUITE": "full"}
     told, _ = run_step(stubs, "bench/cells", "matrix list", given)
     more = "<--torch> <2.5.1> <--torch> <2.6.0> <--workload> <ops.x> <--size> <small>"
-    more += " <--variant> <a> <--variant> <b>"
+    more += " <--variant> <a> <--variant> <b> <--suite> <full>"
     assert told == [f"ivhl {want} {more}"]
 
 
@@ -278,6 +286,17 @@ def test_the_sessions_are_listed_by_their_tags(stubs: Path, tags: str) -> None:
     assert output == "sessions=[]\n"
 
 
+def test_everything_is_measured_once_a_week_and_kept_as_that_of_a_push() -> None:
+    (step,) = [s for s in dict(jobs())["bench/cells"]["steps"] if "SUITE" in s.get("env", {})]
+    assert step["env"]["SUITE"] == (
+        "${{ inputs.suite || github.event_name == 'schedule' && 'full' || 'auto' }}"
+    )
+    found = dict(jobs())
+    upload = [s for s in found["bench/report"]["steps"] if "pages" in s.get("uses", "")]
+    for where in (*upload, found["bench/keep"], found["bench/pages"]):
+        assert "github.event_name == 'push' || github.event_name == 'schedule'" in where["if"]
+
+
 def test_a_matrix_that_cannot_be_listed_fails_the_job(stubs: Path) -> None:
     given = INPUTS | {"DEVICE": "cpu", "STATUS_IVHL": "3"}
     run_step(stubs, "bench/cells", "matrix list", given, status=3)
@@ -287,7 +306,6 @@ MEASURE = {
     "PYTHON": "3.12",
     "ARGUMENTS": "--torch 2.6.0 --device cuda",
     "DEVICE": "cuda",
-    "QUICK": "true",
     "FORCE": "false",
     "MORE": "--threads 4",
     "MACHINE": "gpubox",
@@ -298,7 +316,7 @@ def test_a_machine_is_looked_at_and_then_measures(stubs: Path) -> None:
     told, _ = run_step(stubs, "bench/measure", "nox", MEASURE)
     folder = stubs.parent / "measured"
     ours = f"<--machine> <gpubox> <--results> <{folder}> <--no-publish>"
-    given = "<--torch> <2.6.0> <--device> <cuda> <--threads> <4> <--quick>"
+    given = "<--torch> <2.6.0> <--device> <cuda> <--threads> <4>"
     assert told == [
         "ivhl <doctor> <--device> <cuda> <--machine> <gpubox>",
         f"nox <-s> <bench-3.12> <--> {given} {ours}",

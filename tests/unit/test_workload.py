@@ -164,7 +164,7 @@ def test_a_core_variant_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("position", [-1, 1.0, True, "0"])
-def test_a_fixed_input_is_a_number(monkeypatch: pytest.MonkeyPatch, position: object) -> None:
+def test_a_fixed_input_is_a_number(monkeypatch: pytest.MonkeyPatch, position: Any) -> None:  # noqa: ANN401
     wrong = (dataclasses.replace(GOOD, fixed=(position,)),)
     monkeypatch.setattr(json, "WRONG", wrong, raising=False)
     with pytest.raises(
