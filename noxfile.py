@@ -15,10 +15,12 @@ try:
 except IvhlError as error:
     sys.exit(f"error: {error}\nnext: {error.hint}")
 RELEASES = MATRIX.releases("default")
+OLDEST_TORCH, NEWEST_TORCH = RELEASES[0], RELEASES[-1]
 OLDEST_PYTHON, NEWEST_PYTHON = MATRIX.pythons[0], MATRIX.pythons[-1]
-# What `tests` runs in a row, and .github/workflows/tests.yml side by side.
-CHECK = ["check"]
-# Most of a contract is compiling, each on one core; more processes would want more memory.
+# The tag of what `tests` requires and .github/workflows/tests.yml runs at each push, and of what
+# only `tests-full` requires and that workflow runs at night.
+CHECK, FULL = ["check"], ["full"]
+# Most of these tests compile, each on one core; more processes would need more memory.
 SIDE_BY_SIDE = ("--numprocesses", "logical", "--maxprocesses", "4", "--dist", "worksteal")
 
 nox.options.sessions = ["tests"]
@@ -44,26 +46,67 @@ for _python in MATRIX.pythons:
     define_bench(_python)
 
 
-def install_cell(session: nox.Session, release: str) -> None:
+@nox.session(venv_backend="none")
+def repeat(session: nox.Session) -> None:
+    """Run the core suite again and again, and show how far apart the runs lie.
+
+    ``-- [--runs N] [arguments of ivhl bench]``; ten runs of the newest release if nothing is named.
+    """
+    arguments = list(session.posargs)
+    runs = 10
+    if arguments[:1] == ["--runs"]:
+        runs, arguments = int(arguments[1]), arguments[2:]
+    arguments = arguments or ["--torch", RELEASES[-1]]
+    if "--results" not in arguments:
+        arguments += ["--results", ".asv/repeat"]
+    command = [sys.executable, "-m", "ivhl"]
+    for _ in range(runs):
+        session.run(
+            *(*command, "bench", "--python", OLDEST_PYTHON, "--force", "--no-publish", *arguments),
+            interrupt_timeout=20,
+            terminate_timeout=20,
+        )
+    folder = arguments[arguments.index("--results") + 1]
+    session.run(*command, "spread", "--results", folder)
+
+
+def install_cell(session: nox.Session, release: str, project: str = ".") -> None:
     """Install a cell's lock, and beside it what the tests need; torch is the lock's."""
     lock = f"envs/locks/py{session.python}-torch{release}.txt"
     session.install("--require-hashes", "--only-binary", ":all:", "-r", lock)
-    session.install("--constraint", lock, "--group", "test", "-e", ".")
+    session.install("--constraint", lock, "--group", "test", "-e", project)
 
 
-@nox.session(venv_backend="none")
-def tests(session: nox.Session) -> None:
-    """Run every check: lint, types, unit, with ASE, contract, e2e, clusters, images, browser."""
-    # Of a parametrised session, notify() takes only the one that is named.
-    contracts = [f"contract(torch={release!r})" for release in RELEASES]
-    calculators = [f"calculator(torch={release!r})" for release in (RELEASES[0], RELEASES[-1])]
-    with_ase = (*calculators, "founding-tests")
-    machines = ("slurm", "docker-tests")
-    for name in ("lint", "types", "unit", *with_ase, *contracts, "e2e", *machines, "browser"):
-        session.notify(name)
+# Required, not notified: `nox --parallel` orders and runs only what is required. The longest of
+# those that run beside another come first.
+IN_TESTS = (
+    *("lint", "types", "e2e", "docker-tests", "founding-tests", "slurm", "browser"),
+    *("unit", f"contract(torch={OLDEST_TORCH!r})"),
+)
+ONLY_IN_FULL = (
+    *(f"contract(torch={release!r})" for release in RELEASES if release != OLDEST_TORCH),
+    "calculator",
+)
 
 
-@nox.session(venv_backend="uv", tags=CHECK)
+def run_tests(session: nox.Session, *arguments: str) -> None:
+    """Run pytest where other processes use the CPUs, too."""
+    # There are more threads than CPUs: one that spins at a barrier keeps others from getting there.
+    passive = {"OMP_WAIT_POLICY": "PASSIVE"}
+    session.run("pytest", *arguments, *session.posargs, env=passive)
+
+
+@nox.session(venv_backend="none", requires=IN_TESTS)
+def tests(_: nox.Session) -> None:
+    """Run what a change must pass; `nox --parallel auto -s tests` takes the least time."""
+
+
+@nox.session(name="tests-full", venv_backend="none", requires=(*IN_TESTS, *ONLY_IN_FULL))
+def tests_full(_: nox.Session) -> None:
+    """Run `tests`, and beside it what takes too long for each change."""
+
+
+@nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def lint(session: nox.Session) -> None:
     """Check style, formatting, the import contracts, the locks and the workflows."""
     session.install("--group", "lint", "-e", ".")
@@ -78,7 +121,7 @@ def lint(session: nox.Session) -> None:
     session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
 
 
-@nox.session(venv_backend="uv", tags=CHECK)
+@nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def types(session: nox.Session) -> None:
     """Check the types."""
     session.install("--group", "lint", "-e", ".")
@@ -87,55 +130,54 @@ def types(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
 def unit(session: nox.Session) -> None:
-    """Run the unit tests beside the newest PyTorch of the default tier."""
-    install_cell(session, RELEASES[-1])
-    session.run("pytest", "tests/unit", *session.posargs)
+    """Run the unit tests beside the newest PyTorch of the default tier, and ASE."""
+    install_cell(session, NEWEST_TORCH, ".[ase]")
+    run_tests(session, "tests/unit", *SIDE_BY_SIDE)
 
 
-@nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
-@nox.parametrize("torch", (RELEASES[0], RELEASES[-1]))
-def calculator(session: nox.Session, torch: str) -> None:
-    """Run the tests of the ASE calculator, with the extra that it needs and no cell has."""
-    install_cell(session, torch)
-    lock = f"envs/locks/py{session.python}-torch{torch}.txt"
-    session.install("--constraint", lock, "-e", ".[ase]")
-    session.run("pytest", "tests/unit/test_mlff_calculator.py", *session.posargs)
+@nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=FULL, allow_parallel=True)
+def calculator(session: nox.Session) -> None:
+    """Run the tests of the ASE calculator where `torch.compile` refuses the Python."""
+    install_cell(session, OLDEST_TORCH, ".[ase]")
+    run_tests(session, "tests/unit/test_mlff_calculator.py")
 
 
-@nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK)
-@nox.parametrize("torch", RELEASES)
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON)
+@nox.parametrize(
+    "torch", [nox.param(r, tags=CHECK if r == OLDEST_TORCH else FULL) for r in RELEASES]
+)
 def contract(session: nox.Session, torch: str) -> None:
     """Run the contracts of every workload, record and lock on each PyTorch of the default tier."""
     install_cell(session, torch)
-    session.run("pytest", "tests/contract", *SIDE_BY_SIDE, *session.posargs)
+    run_tests(session, "tests/contract", *SIDE_BY_SIDE)
 
 
-@nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK)
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK, allow_parallel=True)
 def e2e(session: nox.Session) -> None:
     """Go the whole way on two real cells, and through every fault."""
-    install_cell(session, RELEASES[0])
-    session.run("pytest", "tests/e2e", *session.posargs)
+    install_cell(session, OLDEST_TORCH)
+    run_tests(session, "tests/e2e")
 
 
-@nox.session(venv_backend="uv", tags=CHECK)
+@nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def slurm(session: nox.Session) -> None:
     """Run on a Slurm of one node, begun for it; skipped where its programs are missing."""
     session.install("--group", "test", "-e", ".[slurm]")
-    session.run("pytest", "tests/slurm", *session.posargs)
+    run_tests(session, "tests/slurm")
 
 
-@nox.session(name="docker-tests", venv_backend="uv", tags=CHECK)
+@nox.session(name="docker-tests", venv_backend="uv", tags=CHECK, allow_parallel=True)
 def docker_tests(session: nox.Session) -> None:
     """Build images of cells and measure in them, on an engine that is there or is started here."""
     session.install("--group", "test", "-e", ".")
-    session.run("pytest", "tests/docker", *session.posargs)
+    run_tests(session, "tests/docker")
 
 
-@nox.session(venv_backend="uv", tags=CHECK)
+@nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def browser(session: nox.Session) -> None:
     """Open the site in headless Chromium."""
     session.install("--group", "test", "-e", ".")
-    session.run("pytest", "tests/browser", *session.posargs)
+    run_tests(session, "tests/browser")
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON)
@@ -169,13 +211,19 @@ def founding(session: nox.Session, torch: str) -> None:
     session.run("python", "-m", "ivhl.founding", *session.posargs)
 
 
-@nox.session(name="founding-tests", venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
+@nox.session(
+    name="founding-tests",
+    venv_backend="uv",
+    python=NEWEST_PYTHON,
+    tags=CHECK,
+    allow_parallel=True,
+)
 def founding_tests(session: nox.Session) -> None:
     """Run the tests that need ASE, beside the newest PyTorch of the default tier."""
-    locks = install_founding(session, RELEASES[-1])
+    locks = install_founding(session, NEWEST_TORCH)
     constraints = [argument for name in locks for argument in ("--constraint", name)]
     session.install(*constraints, "--group", "test", "--group", "founding", "-e", ".")
-    session.run("pytest", "tests/founding", *session.posargs)
+    run_tests(session, "tests/founding")
 
 
 def install_training(session: nox.Session) -> None:

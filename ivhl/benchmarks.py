@@ -24,7 +24,7 @@ from ivhl.measure.runner import Run, Step, run_cases, this_cell, this_machine
 from ivhl.workload import MODES, check_memory, load_workloads, select_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ivhl.records import Arm, RunRecord
     from ivhl.workload import Case, Workload
@@ -71,7 +71,6 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--workloads", default="ivhl.workloads:WORKLOADS", metavar="MODULE:NAME")
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     p.add_argument("--threads", type=positive(int), default=1)
-    p.add_argument("--quick", action="store_true", help="without effect: all runs are short")
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--memory-limit", type=positive(float), metavar="GIB")
     return p
@@ -169,12 +168,9 @@ def measure_limits(device: str, threads: int) -> Limits:
     target = torch.empty_like(source)
     a = torch.ones(MATRIX, MATRIX, device=device)
     product = torch.empty_like(a)
-
-    def best(call: Callable[[], object]) -> float:
-        return min(time_block(call, 1, clock).seconds for _ in range(ROUNDS))
-
-    copy_s = best(lambda: target.copy_(source))
-    mm_s = best(lambda: torch.mm(a, a, out=product))
+    copies = [time_block(lambda: target.copy_(source), 1, clock) for _ in range(ROUNDS)]
+    products = [time_block(lambda: torch.mm(a, a, out=product), 1, clock) for _ in range(ROUNDS)]
+    copy_s, mm_s = (min(block.seconds for block in blocks) for blocks in (copies, products))
     return Limits(bytes_per_s=2 * COPY_BYTES / copy_s, flops_per_s=2 * MATRIX**3 / mm_s)
 
 

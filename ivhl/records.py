@@ -220,6 +220,24 @@ class Observation(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Wheel(_Strict):
+    """What tells an installed package from others of the same version.
+
+    Attributes:
+        build: Build tag of the wheel; ``None`` where it has none.
+        tags: Pythons and platforms that it is for, e.g. ``cp312-cp312-manylinux_2_28_x86_64``.
+        record_sha256: Hash of the names and hashes of the files in it; ``None`` where the
+            installation does not list them.
+    """
+
+    name: str
+    version: str
+    build: str | None
+    tags: tuple[str, ...]
+    record_sha256: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Conditions(_Strict):
     """How it ran.
 
@@ -234,6 +252,9 @@ class Conditions(_Strict):
         image: Digest of the image whose container it ran in, ``sha256:...``; ``None`` if in none.
         stability: What was seen of the machine before the first case that the run measured in this
             cell; ``None`` where nobody looked, as in older records.
+        wheels: What is installed of PyTorch and Triton; ``None`` where nobody looked.
+        gil: Whether the global interpreter lock was on after torch was imported, in a Python that
+            can do without it; ``None`` in any other.
     """
 
     device: str
@@ -247,6 +268,8 @@ class Conditions(_Strict):
     quick: bool = False
     image: str | None = None
     stability: tuple[Observation, ...] | None = None
+    wheels: tuple[Wheel, ...] | None = None
+    gil: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,6 +288,8 @@ class RunRecord(_Strict):
         compiled: The variant, whatever its engine.
         dtype: That of the variant; ``eager`` runs in the workload's.
         engine: ``ivhl.workload.Engine``; records made before 2026-11-21 hold none.
+        sources: Hash of the project's code and data that the case reaches, and of its declaration
+            (``ivhl.measure.sources``); ``None`` where nobody looked.
         command: Repeats this record.
         rounds: Rounds in each process; samples of all processes follow one another. Empty in records
             of ``ivhl.run/1``, where all rounds are of one process.
@@ -272,6 +297,8 @@ class RunRecord(_Strict):
         prepare_s: Seconds of ``Variant.prepare``, which are in no time.
         finish_s: Seconds of ``Variant.finish``, likewise.
         phase_s: Seconds of all processes of the case by phase.
+        same_as: Commit at which it was measured, where this commit only has the same sources; the
+            time of recording is that of the measurement.
     """
 
     schema: Literal["ivhl.run/1", "ivhl.run/2"] = "ivhl.run/2"
@@ -302,11 +329,13 @@ class RunRecord(_Strict):
     warnings: tuple[Counted, ...]
     command: str
     engine: str = "compile"
+    sources: str | None = None
     rounds: tuple[int, ...] = ()
     draws: int | None = None
     prepare_s: float | None = None
     finish_s: float | None = None
     phase_s: dict[str, float] | None = None
+    same_as: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a record that claims both, or neither.
@@ -325,9 +354,15 @@ def to_json(record: RunRecord) -> str:
         ValueError: If a number in it is NaN or infinite.
     """
     data = asdict(record)
-    for name in ("image", "stability"):  # as it was written before there were any
-        if data["conditions"][name] is None:
-            del data["conditions"][name]
+    # What may be missing is left out, as it was before there were such fields.
+    optional = (
+        (data["conditions"], ("image", "stability", "wheels", "gil")),
+        (data, ("sources", "rounds", "draws", "prepare_s", "finish_s", "phase_s", "same_as")),
+    )
+    for part, names in optional:
+        for name in names:
+            if part[name] in (None, ()):
+                del part[name]
     return json.dumps(data, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -340,7 +375,16 @@ def append_record(path: Path, record: RunRecord) -> None:
     Raises:
         OSError: If the disk is full or the folder cannot be written.
     """
-    data = (to_json(record) + "\n").encode()
+    append_line(path, to_json(record))
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one record as it is written, see ``append_record``.
+
+    Raises:
+        OSError: If the disk is full or the folder cannot be written.
+    """
+    data = (line + "\n").encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+") as file:
         size = file.seek(0, os.SEEK_END)

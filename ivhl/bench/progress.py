@@ -124,6 +124,9 @@ class Display:
             case "case-kept":
                 self._finish(cell, case)
                 self._say(f"{cell}: {case}: has a record already", None)
+            case "case-unchanged":
+                self._finish(cell, case)
+                self._say(f"{cell}: {case}: unchanged, as measured at another commit", None)
             case "case-finished":
                 self._finish(cell, case)
                 self._case_seconds.append(event["at"] - self._case_began)

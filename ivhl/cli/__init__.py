@@ -57,3 +57,4 @@ from ivhl.cli import fleet as _fleet  # noqa: E402, F401
 from ivhl.cli import image as _image  # noqa: E402, F401
 from ivhl.cli import matrix as _matrix  # noqa: E402, F401
 from ivhl.cli import results as _results  # noqa: E402, F401
+from ivhl.cli import spread as _spread  # noqa: E402, F401

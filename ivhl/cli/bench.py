@@ -19,6 +19,7 @@ from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import Tier
 from ivhl.measure.runner import DEADLINE_S
 from ivhl.pages.publish import publish
+from ivhl.tracker.spread import Spreads
 from ivhl.tracker.store import load_records
 from ivhl.tracker.table import render_results
 from ivhl.tracker.timings import recorded_since, render_timings
@@ -128,7 +129,8 @@ def bench_command(
     if shard is not None and not done.cells:
         console.print(f"nothing of Python {python} is in share {shard}")
         return
-    console.print(render_results(records, done.cells))
+    spreads = Spreads((*loaded.records, *loaded.replaced))
+    console.print(render_results(records, done.cells, spreads=spreads))
     console.print(
         f"commit {done.commit[:8]}, {counted(len(done.cells), 'cell')}, {done.seconds:.0f} s",
         highlight=False,

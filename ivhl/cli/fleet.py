@@ -20,6 +20,7 @@ from ivhl.fleet.sources import shown
 from ivhl.matrix.project import find_root, load_project
 from ivhl.matrix.repository import commits_of_same_code, find_commit
 from ivhl.tracker.gate import GAPS, KINDS, MEANINGS, REGRESSIONS, judge
+from ivhl.tracker.spread import Spreads
 from ivhl.tracker.store import load_records
 from ivhl.tracker.wording import counted
 from ivhl.workload import load_workloads
@@ -118,7 +119,8 @@ def gate_command(
     ends = [find_commit(root, name) for name in (base, head)]
     before, after = (commits_of_same_code(root, commit, hashes) for commit in ends)
     workloads = load_workloads(load_project(root).workloads)
-    verdict = judge(records, before, after, workloads)
+    spreads = Spreads((*loaded.records, *loaded.replaced))
+    verdict = judge(records, before, after, workloads, spreads)
     writers = {"text": _verdict_text, "json": _verdict_json, "github": _verdict_markdown}
     typer.echo(writers[form](verdict, *(commit[:8] for commit in ends)))
     worse, gaps = verdict.of(REGRESSIONS), verdict.of(GAPS)

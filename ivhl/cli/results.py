@@ -20,8 +20,9 @@ from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
 from ivhl.pages.publish import publish as publish_site
 from ivhl.tracker.compat import format_speedup, status_of, support
+from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state
-from ivhl.tracker.store import is_existing, load_records
+from ivhl.tracker.store import commit_order, is_existing, load_records
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.views import retired_cases, rows_of
 from ivhl.tracker.wording import STATUS_WORDS, support_sentence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from ivhl.records import RunRecord
     from ivhl.tracker.compat import Row, Support
+    from ivhl.tracker.pairs import Pairs
 
 T = TypeVar("T")
 
@@ -91,6 +93,9 @@ def list_results(
     machine: MachineOption = None,
     results: ResultsOption = None,
     *,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Count neighbouring records that can be compared.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the records, oldest first. With --json as they are stored, samples included."""
@@ -108,6 +113,9 @@ def list_results(
     )
     records = _only("workload", workload, records, lambda record: record.workload)
     records = _only("machine", machine, records, lambda record: record.machine.name)
+    if pairs:
+        _print_pairs(count_pairs(records, commit_order(root)))
+        return
     if as_json:
         typer.echo(json.dumps([asdict(record) for record in records], indent=1))
         return
@@ -116,6 +124,17 @@ def list_results(
         console.print(part)
     if not records:
         console.print("no records")
+
+
+def _print_pairs(pairs: Pairs) -> None:
+    lines = (
+        (pairs.total, "pairs of neighbouring records: same machine, cell and case, next commit"),
+        (pairs.same_lock, "of them with the same lock"),
+        (pairs.same_text, "of these with the same text in conditions.instrument"),
+        (pairs.same_version, "of these with the same version of the instrument"),
+    )
+    for count, what in lines:
+        typer.echo(f"{count:6d}  {what}")
 
 
 @app.command("publish")

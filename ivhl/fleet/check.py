@@ -29,12 +29,15 @@ _TEXT = re.compile(r".{1,100}")
 _DEVICE = re.compile(r"cpu|cuda( .{1,100})?")
 _IMAGE = re.compile(r"sha256:[0-9a-f]{64}")
 _INSTRUMENT = re.compile(r"[0-9a-f]{1,64}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[^\s/,]+")
 _LONGEST_NAME = 100
 # Far beyond any machine, and far from where floating point ends.
 _LONGEST_S = 1e9
 _MOST_CPUS = 2**20
 _MOST_OBSERVATIONS = 200
+_MOST_WHEELS = 20
+_MOST_TAGS = 50
 _MOST_BYTES = 2**60
 _MOST_TIMES = 1e9
 _DAMAGED = "copy the file again from the machine that wrote it"
@@ -176,9 +179,7 @@ def _case_mistakes(record: RunRecord) -> Iterator[str]:
     image = record.conditions.image
     if image is not None and not _IMAGE.fullmatch(image):
         yield f"conditions.image: must be sha256: and 64 hex digits (got {_got(image)})"
-    instrument = record.conditions.instrument
-    if not _INSTRUMENT.fullmatch(instrument):
-        yield f"conditions.instrument: must be a version or a digest (got {_got(instrument)})"
+    yield from _identity_mistakes(record)
     yield from _stability_mistakes(record)
     for field in ("workload", "size", "variant"):
         value = getattr(record, field)
@@ -202,6 +203,28 @@ def _stability_mistakes(record: RunRecord) -> Iterator[str]:
             if not _is_plain(value, _TEXT):
                 place = f"conditions.stability.{field}"
                 yield f"{place}: must be a short text (got {_got(value)})"
+
+
+def _identity_mistakes(record: RunRecord) -> Iterator[str]:
+    """Yield what is wrong with what tells environment and code from others of the same name."""
+    instrument = record.conditions.instrument
+    if not _INSTRUMENT.fullmatch(instrument):
+        yield f"conditions.instrument: must be a version or a digest (got {_got(instrument)})"
+    if record.sources is not None and not _SHA256.fullmatch(record.sources):
+        yield f"sources: must be 64 hex digits (got {_got(record.sources)})"
+    wheels = record.conditions.wheels or ()
+    if len(wheels) > _MOST_WHEELS:
+        yield f"conditions.wheels: must be at most {_MOST_WHEELS} (got {len(wheels)})"
+    for wheel in wheels:
+        for field, value in (("name", wheel.name), ("version", wheel.version)):
+            if not _is_plain(value, _TEXT):
+                yield f"conditions.wheels.{field}: must be a short text (got {_got(value)})"
+        texts = (*wheel.tags, *([] if wheel.build is None else [wheel.build]))
+        if len(texts) > _MOST_TAGS or not all(_is_plain(text, _TEXT) for text in texts):
+            yield f"conditions.wheels: tags and build must be short texts (got {_got(texts)})"
+        if wheel.record_sha256 is not None and not _SHA256.fullmatch(wheel.record_sha256):
+            got = _got(wheel.record_sha256)
+            yield f"conditions.wheels.record_sha256: must be 64 hex digits (got {got})"
 
 
 def _number_mistakes(record: RunRecord) -> Iterator[str]:

@@ -20,7 +20,6 @@ from ivhl.measure.case import SEED
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.timing import time_arms
 from ivhl.mlff.student_seed import energy_forces, make_parameters
-from ivhl.records import Arm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,9 +127,7 @@ def run_corrected(name: str, make: Make, *, effort: Effort) -> CorrectedRun:
     for _ in range(WARM_UP_CALLS):
         call()
     times = time_arms({"this": call, "baseline": baseline}, clock="cpu", effort=effort, seed=SEED)
-    arms = {
-        name: Arm(calls=one.calls, samples_s=tuple(one.samples_s)) for name, one in times.items()
-    }
+    arms = {name: timed.arm() for name, timed in times.items()}
     energy, forces = call()
     if calculator.evaluations != call.calls:
         raise RuntimeError(

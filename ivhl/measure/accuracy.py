@@ -195,10 +195,8 @@ def judge_compiled(
     return tuple(judged)
 
 
-def worse(
-    one: Sequence[OutputError], other: Sequence[OutputError]
-) -> tuple[OutputError, ...]:
-    """Return, output by output, the one that is nearer to its limit; all of the other if one is empty."""
+def worse(one: Sequence[OutputError], other: Sequence[OutputError]) -> tuple[OutputError, ...]:
+    """Return, output by output, the one nearer to its limit; ``other`` if ``one`` is empty."""
     if not one:
         return tuple(other)
     return tuple(max(pair, key=_share_of_limit) for pair in zip(one, other, strict=True))

@@ -13,8 +13,8 @@ from ivhl.measure.timing import Block, Bystander
 if TYPE_CHECKING:
     from ivhl.measure.case import Measurement
 
-# CPU time of other threads, as a part of eager's, above which eager was not alone.
-ELSEWHERE = 0.2
+# CPU time of other threads and processes, as a part of eager's, above which eager was not alone.
+ELSEWHERE = 0.05
 # Part of the blocks whose last output is judged, beside the first, the middle and the last one.
 LOOKS = 0.1
 
@@ -47,18 +47,20 @@ class Around(Bystander):
             if busy and case.device.type == "cpu":
                 raise CaseError(
                     "side_effect",
-                    f"while eager was timed, other threads of the process used "
-                    f"{block.elsewhere_s / block.cpu_s:.0%} of its CPU time",
+                    f"while eager was timed, other threads and processes used "
+                    f"{block.elsewhere_s / block.cpu_s:.0%} of the CPU time",
                 )
             if looked:
                 case.refuse_changed_eager_inputs(self._draw)
             return
+        # At once: who has not finished when the clock stops must not finish while we look elsewhere.
+        outputs = case.detached(block.output) if arm == "compiled" and looked else []
         case.refuse_new_state(f"the arm {arm!r}")
         if gc.isenabled():
             raise CaseError("side_effect", f"the arm {arm!r} turns the garbage collector on")
-        if arm == "compiled" and looked:
+        if outputs:
             which = f"the output after round {number + 1} of {rounds}: its"
-            case.judge(case.detached(block.output), self._draw, which)
+            case.judge(outputs, self._draw, which)
             case.refuse_changed_inputs(self._draw)
         if number == rounds - 1 and (new := set(living_descendants()) - set(self.descendants)):
             raise CaseError(

@@ -7,18 +7,20 @@ that neither guards nor allocations change. Each draw has a reference of its own
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # How many draws are gone through in turn; more cost time for references, and catch no more.
 N_DRAWS = 3
 
 
 class ShapesDifferError(Exception):
-    """Two draws cannot be copied into the same tensors."""
+    """Two draws cannot be copied into the same tensors, or there is no use in doing so."""
 
 
 def draw(
@@ -91,6 +93,16 @@ def check_alike(one: Any, other: Any) -> None:  # noqa: ANN401  (any pytree)
             raise ShapesDifferError(f"one draw has {x!r}, another {y!r}"[:300])
 
 
+def check_different(one: Any, other: Any) -> None:  # noqa: ANN401  (any pytree)
+    """Refuse two draws that are the same.
+
+    Raises:
+        ShapesDifferError: If every value of one is that of the other.
+    """
+    if holds(other, one):
+        raise ShapesDifferError("every draw has the same values")
+
+
 def fill(live: Any, source: Any) -> None:  # noqa: ANN401  (any pytree)
     """Copy the values of ``source`` into the tensors of ``live``, where they are."""
     with torch.no_grad():
@@ -110,3 +122,50 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     if not isinstance(a, torch.Tensor) or a.shape != b.shape or a.dtype != b.dtype:
         return False
     return bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124
+
+
+def touch(nest: Any) -> None:  # noqa: ANN401  (any pytree)
+    """Raise the version of every tensor, and leave memory and caches as they are."""
+    with torch.no_grad():
+        for leaf in tree_flatten(nest)[0]:
+            if isinstance(leaf, torch.Tensor) and leaf.dim():
+                leaf[:0].zero_()
+
+
+# How many numbers are looked up.
+LOOKED_UP = 4096
+
+
+def made_of(made: Any, parts: Any, *, unlike: Any = None) -> bool:  # noqa: ANN401  (any pytree)
+    """Say whether every number of one nest is one of another nest, but for its sign.
+
+    Args:
+        made: Of which some thousand numbers are looked up.
+        parts: Where they have to be.
+        unlike: Like ``made``, of another draw; what both have in one place need not be there.
+    """
+    known = torch.cat([_numbers(leaf) for leaf in tree_flatten(parts)[0]]).sort()[0]
+    leaves = tree_flatten(made)[0]
+    others = [None] * len(leaves) if unlike is None else tree_flatten(unlike)[0]
+    for leaf, other in zip(leaves, others, strict=True):
+        numbers = _numbers(leaf)
+        if other is not None:
+            numbers = numbers[numbers != _numbers(other)]
+        if not numbers.numel():
+            continue
+        if not known.numel():
+            return False
+        stride = -(-numbers.numel() // LOOKED_UP)
+        asked = numbers[::stride].contiguous()
+        found = torch.searchsorted(known, asked).clamp(max=known.numel() - 1)
+        if not bool((known[found] == asked).all()):
+            return False
+    return True
+
+
+def _numbers(leaf: Any) -> torch.Tensor:  # noqa: ANN401  (a leaf of any pytree)
+    """Return the absolute values of all real numbers of a tensor; none of anything else."""
+    if not isinstance(leaf, torch.Tensor):
+        return torch.empty(0, dtype=torch.float64)
+    real = torch.view_as_real(leaf.detach().resolve_conj()) if leaf.is_complex() else leaf.detach()
+    return real.reshape(-1).to(device="cpu", dtype=torch.float64).abs()

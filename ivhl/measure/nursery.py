@@ -1,10 +1,10 @@
 """A process that has imported the compiler and used it once, and from which cases are forked.
 
-Importing torch, Dynamo and Inductor takes 5 s, a first compile in an empty cache 10 to 20 s more,
-for precompiled headers and for finding the vector instructions, and 1 to 7 s where the cache is
-there: three processes of every case would pay for that. This one pays once per run and core. It has
-no second thread, so what is forked from it is what a fresh process is after the same steps. Not for
-CUDA, which does not survive a fork.
+Importing torch, Dynamo and Inductor takes 5 s. A first compile in an empty cache takes 10 to 20 s
+more, for precompiled headers and for finding the vector instructions, and 1 to 7 s where the cache
+is there: three processes of every case would pay for that. This one pays once per run and core. It
+has no second thread, so what is forked from it is what a fresh process is after the same steps. Not
+for CUDA, which does not survive a fork.
 
 It is told what to run by lines of JSON on standard input, and answers on standard output: first
 ``{"threads": n}``, then for each order ``{"pid": n}`` and, at its end, ``{"status": n}``.

@@ -33,7 +33,9 @@ from ivhl.measure import cache
 from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import Job, choose_clock
 from ivhl.measure.process import Ending, Nursery, NurseryError, memory_limit, run_group, tail
+from ivhl.measure.sources import reached_sources
 from ivhl.measure.stability import observe
+from ivhl.measure.wheels import installed_wheels
 from ivhl.records import (
     SCHEMAS,
     Arm,
@@ -49,17 +51,17 @@ from ivhl.records import (
     OutputError,
     Phase,
     RunRecord,
+    append_line,
     append_record,
     record_file,
 )
-from ivhl.workload import INDUCTOR_ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ivhl.workload import Case
 
-Step = Literal["kept", "started", "finished"]
+Step = Literal["kept", "unchanged", "started", "finished"]
 
 # Workload, version, size, variant and device; commit, cell, lock, threads, instrument, image.
 CaseKey = tuple[str, int, str, str, str]
@@ -163,10 +165,14 @@ def run_cases(
     """
     newest = {} if run.force else newest_keys(run.record_file)
     Path(run.scratch).mkdir(parents=True, exist_ok=True)
+    elsewhere = {} if run.force else records_of_other_commits(run)
     todo = []
     for case in cases:
         if is_answered(run, case, newest):
             on_step("kept", case, None)
+        elif data := same_subject(run, case, elsewhere):
+            append_line(run.record_file, json.dumps(data, sort_keys=True, separators=(",", ":")))
+            on_step("unchanged", case, None)
         else:
             todo.append(case)
     if not todo:
@@ -210,13 +216,64 @@ def is_answered(run: Run, case: Case, newest: dict[CaseKey, RunKey]) -> bool:
 
     Only the newest counts, since it is the one that every view shows.
     """
-    found = newest.get(
-        (case.workload.name, case.workload.version, case.size, case.variant.name, run.device)
-    )
+    return newest.get(case_key(run, case)) == run_key(run)
+
+
+def case_key(run: Run, case: Case) -> CaseKey:
+    """Return what a record of the case is about."""
+    workload = case.workload
+    return (workload.name, workload.version, case.size, case.variant.name, run.device)
+
+
+def run_key(run: Run) -> RunKey:
+    """Return how a record of this run is made."""
     cell = run.cell
-    return found == (
-        run.commit, cell.id, cell.lock_sha256, run.threads, str(INSTRUMENT), run.image
-    )  # fmt: skip
+    return (run.commit, cell.id, cell.lock_sha256, run.threads, str(INSTRUMENT), run.image)
+
+
+def records_of_other_commits(run: Run) -> dict[CaseKey, dict[str, Any]]:
+    """Return the newest final record of each case that differs from this run in its commit only.
+
+    Those of environments that no lock describes are left out: their packages may have changed.
+    """
+    found: dict[CaseKey, dict[str, Any]] = {}
+    if run.cell.lock_sha256 is None:
+        return found
+    wanted = run_key(run)[1:]
+    for path in run.record_file.parent.glob(f"*-{run.cell.id}.jsonl"):
+        for case, made, data in read_final(path):
+            older = found.get(case)
+            if made is None or made[1:] != wanted or not data.get("sources"):
+                continue
+            if older is None or data["recorded_at"] > older["recorded_at"]:
+                found[case] = data
+    return found
+
+
+def same_subject(
+    run: Run, case: Case, elsewhere: dict[CaseKey, dict[str, Any]]
+) -> dict[str, Any] | None:
+    """Return the record of another commit at which the case is the same, as one of this commit.
+
+    It reaches the same sources there, so there is nothing to measure. When it was measured stays in
+    it, so that nobody takes it for another run.
+    """
+    data = elsewhere.get(case_key(run, case))
+    if data is None or data["sources"] != sources_of(case, run.workloads):
+        return None
+    return data | {
+        "commit": run.commit,
+        "same_as": data.get("same_as") or data["commit"],
+        "command": repeat_command(run, case),
+    }
+
+
+def sources_of(case: Case, workloads: str) -> str | None:
+    """Return the hash of what the case reaches; ``None`` where that cannot be found out here."""
+    try:
+        return reached_sources(case, workloads, ran=False)
+    except Exception:  # noqa: BLE001  (somebody's sources: the process of the case says what is wrong)
+        return None
 
 
 def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
@@ -226,8 +283,20 @@ def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
     the line.
     """
     found: dict[CaseKey, RunKey] = {}
+    for case, made, _ in read_final(path):
+        found.pop(case, None)
+        if made is not None:
+            found[case] = made
+    return found
+
+
+def read_final(path: Path) -> Iterator[tuple[CaseKey, RunKey | None, dict[str, Any]]]:
+    """Yield each record of a file: what it is about, how it was made, and the record.
+
+    How it was made is ``None`` where measuring again might end in another way.
+    """
     if not path.is_file():
-        return found
+        return
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError, TypeError, KeyError, IndexError, AttributeError):
             data = json.loads(line)
@@ -249,10 +318,7 @@ def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
                 version_of(conditions["instrument"]),
                 conditions.get("image"),  # not there outside of containers
             )
-            found.pop(case, None)
-            if is_final(data["failure"]):
-                found[case] = made
-    return found
+            yield case, made if is_final(data["failure"]) else None, data
 
 
 def is_final(failure: dict[str, Any] | None) -> bool:
@@ -358,10 +424,10 @@ def make_seed(run: Run, case: Case, launcher: Launcher) -> Seed:
     """Compile a throwaway in an empty cache, once per cell: 10 to 20 s that are no case's own.
 
     The nursery does so by itself, and what is forked from it knows all that it has found out. Where
-    there is none, Inductor up to 2.6 also starts two processes that import torch, 5 s in every process
-    that compiles, to see whether the vector instructions work. It is told that they do, if then it
-    picks the same ones as by itself. When all this fails, each case fails the same way, with a
-    record of its own.
+    there is none, Inductor up to 2.6 also starts two processes that import torch, 5 s in every
+    process that compiles, to see whether the vector instructions work. It is told that they do, if
+    then it picks the same ones as by itself. When all this fails, each case fails the same way, with
+    a record of its own.
     """
     if launcher.start() is not None:
         launcher.cache.mkdir(exist_ok=True)
@@ -487,7 +553,10 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
     if failure is None and key is not None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         facts = findings.get("compile", {}) | {"cold_at": now}
-        found = {"compile": {k: v for k, v in facts.items() if k.startswith("cold")}}
+        found = {
+            "compile": {k: v for k, v in facts.items() if k.startswith("cold")},
+            "sources": findings.get("sources"),
+        }
         if why := cache.keep(Path(run.cache or ""), key, here, KEPT, found):
             note = {"text": f"ivhl: the compiled code was not kept: {why}", "count": 1}
             findings.setdefault("warnings", []).append(note)
@@ -508,11 +577,11 @@ def what_is_compiled(run: Run, case: Case) -> dict[str, Any]:
         "processor": run.machine.cpu,
         "image": run.image,
         "instrument": INSTRUMENT,
-        "sources": run.commit,
+        "sources": sources_of(case, run.workloads) or run.commit,
     }
 
 
-def measure_case(
+def measure_case(  # noqa: PLR0917  (what has no default is what it cannot do without)
     run: Run,
     case: Case,
     compiled: Compiled,
@@ -594,7 +663,7 @@ def merge(compiled: dict[str, Any], timed: list[dict[str, Any]]) -> dict[str, An
     return findings
 
 
-def run_stage(
+def run_stage(  # noqa: PLR0917  (as above)
     run: Run,
     case: Case,
     folder: Path,
@@ -762,7 +831,10 @@ def make_record(
             packages=installed_packages() if in_cell else (),
             image=run.image,
             stability=stability,
+            wheels=installed_wheels() if in_cell else None,
+            gil=findings.get("gil"),
         ),
+        sources=findings.get("sources"),
         workload=case.workload.name,
         workload_version=case.workload.version,
         size=case.size,

@@ -6,22 +6,42 @@ other arms take and what they return. So the state is looked at between calls.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import random
+import signal
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
 # What a workload could replace to change the clocks that it is measured with.
-_CLOCKS = ("perf_counter_ns", "process_time_ns", "thread_time_ns", "perf_counter", "clock_gettime_ns")
+_CLOCKS = (
+    "perf_counter_ns",
+    "process_time_ns",
+    "thread_time_ns",
+    "perf_counter",
+    "clock_gettime_ns",
+)
 
 
-def snapshot() -> dict[str, Any]:
-    """Return the state by the name under which it is reported, each value comparable by ``==``."""
-    denormal = torch.full((8,), 1e-310, dtype=torch.float64) * 0.5
+_HAS_SCHEDULER = hasattr(os, "sched_getscheduler")
+# Prefixes of variables in which compilers leave notes for themselves.
+_OF_COMPILERS = ("TORCH", "_TORCH", "TRITON", "KINETO", "PYTORCH", "KMP_DUPLICATE_LIB_OK", "CUDA")
+
+
+def snapshot(eager: Callable[..., Any] | None = None) -> dict[str, Any]:
+    """Return the state by the name under which it is reported, each value comparable by ``==``.
+
+    Args:
+        eager: Whose own functions are looked at, too.
+    """
+    denormal = torch.full((8,), 1e-310, dtype=torch.float64, device="cpu") * 0.5
     return {
         "torch.get_num_threads()": torch.get_num_threads(),
         "torch.get_num_interop_threads()": torch.get_num_interop_threads(),
@@ -45,26 +65,51 @@ def snapshot() -> dict[str, Any]:
         "the random state of torch": _digest(torch.get_rng_state()),
         "the random state of random": hash(random.getstate()),
         "sys.getswitchinterval()": sys.getswitchinterval(),
+        "gc.get_threshold()": gc.get_threshold(),
+        "gc.callbacks": len(gc.callbacks),
+        "sys.getprofile() or sys.gettrace()": (sys.getprofile(), sys.gettrace()),
+        "signal.getsignal(SIGCHLD) == SIG_IGN": _children_uncounted(),
+        "os.sched_getscheduler()": os.sched_getscheduler(0) if _HAS_SCHEDULER else 0,
         "os.sched_getaffinity()": _affinity(),
         "os.getpriority()": os.getpriority(os.PRIO_PROCESS, 0),
-        "os.environ": hash(frozenset(os.environ.items())),
+        "os.environ": _environment(),
         "os.getcwd()": os.getcwd(),  # noqa: PTH109  (of a folder that is gone, too)
         "the clocks of time": tuple(id(getattr(time, name)) for name in _CLOCKS),
         "the functions of torch": _functions(),
+        "the kernels of torch": _kernels(),
+        "the functions of eager's module": _own_functions(eager),
         "the number of torch's active modes": _modes(),
     }
 
 
-def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return what differs, with both values where they mean something to a reader."""
+def differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Return the names of what differs."""
+    return [name for name, old in before.items() if _differs(old, after[name])]
+
+
+def changes(
+    before: dict[str, Any], after: dict[str, Any], allowed: Iterable[str] = ()
+) -> list[str]:
+    """Return what differs and may not, with both values where they mean something to a reader."""
     found = []
-    for name, old in before.items():
-        new = after[name]
-        if old != new:
-            plain = isinstance(old, (bool, str, int, float)) and "state" not in name
-            plain = plain and name != "os.environ"
-            found.append(f"{name} was {old} and is {new}" if plain else f"{name} changed")
+    for name in differing(before, after):
+        old, new = before[name], after[name]
+        if name in allowed:
+            continue
+        if isinstance(old, dict):
+            which = sorted(str(key) for key in old if old[key] != new.get(key))
+            found.append(f"{name} changed: {', '.join(which[:5])}")
+        elif isinstance(old, (bool, str, int, float)) and "state" not in name:
+            found.append(f"{name} was {old} and is {new}")
+        else:
+            found.append(f"{name} changed")
     return found
+
+
+def _differs(old: Any, new: Any) -> bool:  # noqa: ANN401  (values of a snapshot)
+    if isinstance(old, dict):  # what is added is nobody's yet
+        return any(new.get(key) != value for key, value in old.items())
+    return bool(old != new)
 
 
 def _autocast() -> tuple[bool, ...]:
@@ -78,17 +123,56 @@ def _affinity() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
-def _functions() -> int:
-    """Return what changes when somebody replaces a function that eager calls."""
-    places = (torch, torch.Tensor, torch.nn.functional, torch.linalg)
-    return hash(
-        tuple(
-            (name, id(value))
-            for place in places
-            for name, value in sorted(vars(place).items())
-            if callable(value) and not name.startswith("_")
-        )
-    )
+def _functions() -> dict[str, Any]:
+    """Return what changes when somebody replaces a function that eager calls.
+
+    Dynamo wraps some of torch's own, such as ``manual_seed``, at its import; they keep the name.
+    """
+    places = (torch, torch.Tensor, torch.nn.functional, torch.linalg, torch.fft)
+    return {
+        f"{place.__name__}.{name}": value.__name__ if _is_of_torch(value) else id(value)
+        for place in places
+        for name, value in vars(place).items()
+        if callable(value) and not name.startswith("_")
+    }
+
+
+def _is_of_torch(value: Any) -> bool:  # noqa: ANN401  (any callable)
+    module = str(getattr(value, "__module__", ""))
+    return hasattr(value, "__name__") and (module + ".").startswith("torch.")
+
+
+def _own_functions(eager: Callable[..., Any] | None) -> dict[str, Any]:
+    """Return what changes when somebody replaces eager, or what it calls in its own module."""
+    own = getattr(eager, "__globals__", {}) | {"itself": eager}
+    return {
+        name: (id(value), id(getattr(value, "__code__", None)))
+        for name, value in own.items()
+        if callable(value)
+    }
+
+
+def _kernels() -> int:
+    """Return how many kernels of ATen itself somebody has put in the place of torch's."""
+    known = getattr(torch.library, "_impls", ())
+    return sum(str(name).startswith("aten/") for name in known)
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables that are none of the compilers' own notes."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(_OF_COMPILERS)} | {
+        "how many": str(sum(not k.startswith(_OF_COMPILERS) for k in os.environ))
+    }
+
+
+def _children_uncounted() -> bool:
+    """Say whether the kernel forgets the CPU time of children, as while SIGCHLD is ignored."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123  (quicker)
+            ignored = next(line for line in file if line.startswith("SigIgn"))
+    except (OSError, StopIteration):
+        return signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
+    return bool(int(ignored.split()[1], 16) >> (signal.SIGCHLD - 1) & 1)
 
 
 def _modes() -> int:

@@ -34,7 +34,7 @@ def syntax_digest(source: str | bytes, *, annotations: bool, without: Collection
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def defined_by(statement: ast.stmt) -> set[str]:
+def defined_by(statement: ast.AST) -> set[str]:
     """Return the names that a statement defines at its own level."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {statement.name}

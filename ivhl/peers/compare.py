@@ -17,7 +17,6 @@ from ivhl.measure.timing import time_arms
 from ivhl.peers.judging import NAIVE, ByReference
 from ivhl.peers.potentials import ByItself
 from ivhl.peers.suite import Peer
-from ivhl.records import Arm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from ivhl.measure.timing import Effort
     from ivhl.peers.judging import Judge, Started
     from ivhl.peers.suite import Comparison
-    from ivhl.records import Interval
+    from ivhl.records import Arm, Interval
     from ivhl.workload import Workload
 
 _JUDGES: Mapping[str, Callable[[Workload, str], Judge]] = {
@@ -110,10 +109,7 @@ def compare(comparison: Comparison, size: str, *, effort: Effort) -> list[Row]:
         clock = choose_clock("cpu", 1)
         try:
             times = time_arms(calls, clock=clock, effort=effort, seed=SEED) if calls else {}
-            arms = {
-                name: Arm(calls=one.calls, samples_s=tuple(one.samples_s))
-                for name, one in times.items()
-            }
+            arms = {name: timed.arm() for name, timed in times.items()}
         except Exception as error:  # noqa: BLE001  (the next comparison may well work)
             arms = {}
             for contestant in contestants:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 from packaging.version import InvalidVersion, Version
 
+from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
 from ivhl.tracker.store import device_type, is_existing, latest_per_case
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ class Row:
     Attributes:
         machine: Empty where nothing has been run on any machine.
         message: Why the status is not ``works``; empty where it is.
+        speedup_low: Where another run would be expected, with ``speedup_high``, at 95 %
+            (``ivhl.tracker.spread``).
+        within_low: Where the rounds of this very run lie, with ``within_high``, at 95 %.
         existing: Whether the environment was there already, and no lock says what is in it.
         record: What the row was made from; ``None`` where nothing was run.
     """
@@ -77,6 +81,8 @@ class Row:
     speedup: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None
+    within_low: float | None = None
+    within_high: float | None = None
     aa_low: float | None = None
     aa_high: float | None = None
     quick: bool | None = None
@@ -131,19 +137,17 @@ def python_key(python: str) -> tuple[bool, Version, str]:
     return (unknown, version, python)
 
 
-def is_slow(speedup: Interval, aa: Interval | None) -> bool:
-    """Say whether a variant is slower than eager beyond what noise alone does in the same run."""
-    bar = 1.0 if aa is None else min(1.0, aa.low)
-    return speedup.high < bar
+def is_slow(record: RunRecord, spreads: Spreads = SHIPPED) -> bool:
+    """Say whether other runs would find the variant slower than eager, too, 99 of 100."""
+    another = spreads.another_run(record, confidence=VERDICT_CONFIDENCE)
+    return another is not None and another.high < 1
 
 
-def status_of(record: RunRecord) -> Status:
+def status_of(record: RunRecord, spreads: Spreads = SHIPPED) -> Status:
     """Return the status that a record gives its case."""
     if record.failure is not None:
         return _STATUS_OF.get(record.failure.failure_class, "failed")
-    if record.speedup is not None and is_slow(record.speedup, record.aa):
-        return "slow"
-    return "works"
+    return "slow" if is_slow(record, spreads) else "works"
 
 
 def format_speedup(interval: Interval) -> str:
@@ -160,6 +164,7 @@ def compat_rows(
     workloads: Sequence[Workload] = (),
     commit_order: Sequence[str] = (),
     releases: Collection[str] | None = None,
+    spreads: Spreads = SHIPPED,
 ) -> tuple[Row, ...]:
     """Return what works where: the newest record of each case, and the cases that have none.
 
@@ -177,6 +182,7 @@ def compat_rows(
         cases: Cases that should have been run.
         workloads: What the project asks now; ``retired`` records of it have no row.
         commit_order: Commits, oldest first; see ``latest_per_case``.
+        spreads: How far apart runs lie.
     """
     records = tuple(records)
     gone = set(map(id, retired(records, workloads)))
@@ -215,7 +221,7 @@ def compat_rows(
             rows.append(
                 _empty_row(cell_id, python, torch, series, (unavailable or {}).get(cell_id))
                 if known is None
-                else _row(known)
+                else _row(known, spreads)
             )
     return tuple(sorted(rows, key=_row_key))
 
@@ -262,12 +268,13 @@ def _empty_row(cell_id: str, python: str, torch: str, series: Series, reason: st
     )
 
 
-def _row(record: RunRecord) -> Row:
-    status = status_of(record)
+def _row(record: RunRecord, spreads: Spreads) -> Row:
+    status = status_of(record, spreads)
     speedup, aa, failure = record.speedup, record.aa, record.failure
+    another = spreads.another_run(record)
     message = "" if failure is None else failure.message
-    if status == "slow" and speedup is not None:
-        message = f"slower than eager: {format_speedup(speedup)}"
+    if status == "slow" and another is not None:
+        message = f"slower than eager: {format_speedup(another)}"
         if aa is not None:
             message += f"; noise alone gives {format_speedup(aa)}"
     return Row(
@@ -279,8 +286,10 @@ def _row(record: RunRecord) -> Row:
         failure_class=None if failure is None else failure.failure_class,
         message=message,
         speedup=None if speedup is None else speedup.value,
-        speedup_low=None if speedup is None else speedup.low,
-        speedup_high=None if speedup is None else speedup.high,
+        speedup_low=None if another is None else another.low,
+        speedup_high=None if another is None else another.high,
+        within_low=None if speedup is None else speedup.low,
+        within_high=None if speedup is None else speedup.high,
         aa_low=None if aa is None else aa.low,
         aa_high=None if aa is None else aa.high,
         quick=record.conditions.quick,

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from ivhl.instrument import told_instrument
 from ivhl.tracker.compat import format_speedup, python_key, release_key, retired
+from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
 from ivhl.tracker.store import is_existing
 from ivhl.tracker.wording import seconds, short_message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from ivhl.records import Arm, RunRecord
+    from ivhl.records import Arm, Conditions, RunRecord
     from ivhl.workload import Workload
 
 Kind = Literal["fails", "slower", "missing", "incomparable", "undecided", "new", "mended", "held"]
@@ -95,6 +96,7 @@ def judge(
     base: Collection[str],
     head: Collection[str],
     workloads: Sequence[Workload] = (),
+    spreads: Spreads = SHIPPED,
 ) -> Verdict:
     """Compare the newest records of two commits, case by case.
 
@@ -103,6 +105,7 @@ def judge(
         base: Full hashes that hold the code of the base.
         head: Those that hold the code that is judged.
         workloads: What the project asks now; what it no longer asks is not missed.
+        spreads: How far apart runs lie.
     """
     records = tuple(records)
     gone = {id(record) for record in retired(records, workloads)}
@@ -113,7 +116,7 @@ def judge(
         (key.machine, key.device) for key in before if (key.machine, key.device) not in measured
     )
     findings = [
-        Finding(key, *_judge(before.get(key), after.get(key)))
+        Finding(key, *_judge(before.get(key), after.get(key), spreads))
         for key in before.keys() | after.keys()
         if (key.machine, key.device) in measured
     ]
@@ -150,13 +153,13 @@ def _key(record: RunRecord) -> CaseKey:
     )
 
 
-def _judge(base: RunRecord | None, head: RunRecord | None) -> tuple[Kind, str]:
+def _judge(base: RunRecord | None, head: RunRecord | None, spreads: Spreads) -> tuple[Kind, str]:
     if head is None:
         return "missing", "no record of this commit"
     if base is None:
         return "new", _told(head)
     if head.failure is None and base.failure is None:
-        return _judge_speedups(base, head)
+        return _judge_speedups(base, head, spreads)
     kind: Kind = "mended"
     if head.failure is not None:
         kind = "undecided" if _is_of_the_place(head) else "fails"
@@ -164,10 +167,12 @@ def _judge(base: RunRecord | None, head: RunRecord | None) -> tuple[Kind, str]:
     return kind, f"{_told(base)} before; {_told(head)} now"
 
 
-def _judge_speedups(base: RunRecord, head: RunRecord) -> tuple[Kind, str]:
+def _judge_speedups(base: RunRecord, head: RunRecord, spreads: Spreads) -> tuple[Kind, str]:
     if differences := _differences(base, head):
         return "incomparable", "; ".join(differences)
-    return "slower" if _is_slower(base, head) else "held", _change(base, head)
+    if base.sources is not None and base.sources == head.sources:
+        return "held", f"reaches the same sources; {_change(base, head, spreads)}"
+    return "slower" if _is_slower(base, head, spreads) else "held", _change(base, head, spreads)
 
 
 def _is_of_the_place(record: RunRecord) -> bool:
@@ -192,24 +197,39 @@ def _differences(base: RunRecord, head: RunRecord) -> list[str]:
     if is_existing(base) and old.packages != new.packages:
         changed = sorted(set(old.packages) ^ set(new.packages))
         found.append(f"packages of the existing environment: {', '.join(changed[:4])}")
-    return found
+    return found + _other_wheels(old, new)
+
+
+def _other_wheels(old: Conditions, new: Conditions) -> list[str]:
+    """Return the packages of which the same version was installed from other files.
+
+    Other versions are told by lock or packages, and what one of both does not know is no difference.
+    """
+    was = {(wheel.name, wheel.version): wheel for wheel in old.wheels or ()}
+    pairs = ((was.get((wheel.name, wheel.version)), wheel) for wheel in new.wheels or ())
+    return [
+        f"{now.name} {now.version} wheel: same version, other files"
+        for before, now in pairs
+        if before is not None and None not in (hashes := (before.record_sha256, now.record_sha256))
+        if len(set(hashes)) > 1
+    ]
 
 
 def _short(digest: str | None) -> str:
     return "none" if digest is None else digest[:12]
 
 
-def _is_slower(base: RunRecord, head: RunRecord) -> bool:
-    """Say whether the speedup clearly fell.
-
-    Two things must hold: the interval of the head lies wholly below that of the base, and the
-    factor by which the speedup fell is more than the factors that noise alone made in the two
-    runs, multiplied.
-    """
+def _is_slower(base: RunRecord, head: RunRecord, spreads: Spreads) -> bool:
+    """Say whether the speedup fell by more than two runs of the same code differ, 99 of 100."""
     old, new = base.speedup, head.speedup
     if old is None or new is None:
         return False
-    return new.high < old.low and old.value / new.value > noise(base) * noise(head)
+    return old.value / new.value > _allowed(base, head, spreads)
+
+
+def _allowed(base: RunRecord, head: RunRecord, spreads: Spreads) -> float:
+    """Return the factor by which two runs of the same code may differ."""
+    return spreads.of(head).factor(base, head, confidence=VERDICT_CONFIDENCE)
 
 
 def noise(record: RunRecord) -> float:
@@ -219,13 +239,13 @@ def noise(record: RunRecord) -> float:
     return max(record.aa.high, 1 / record.aa.low, 1.0)
 
 
-def _change(base: RunRecord, head: RunRecord) -> str:
+def _change(base: RunRecord, head: RunRecord, spreads: Spreads) -> str:
     old, new = base.speedup, head.speedup
     if old is None or new is None:  # both were measured
         return ""
     return (
-        f"{format_speedup(old)} before, {format_speedup(new)} now, noise "
-        f"{noise(base):.2f} and {noise(head):.2f}; eager {_times(base.eager, head.eager)}, "
+        f"{format_speedup(old)} before, {format_speedup(new)} now, two runs of the same differ by "
+        f"up to {_allowed(base, head, spreads):.2f}; eager {_times(base.eager, head.eager)}, "
         f"compiled {_times(base.compiled, head.compiled)}"
     )
 

@@ -9,6 +9,7 @@ from ivhl.errors import LockError, SpecError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
+from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.store import commit_order, device_type, load_records
 from ivhl.workload import core_cases, load_workloads
 
@@ -36,6 +37,7 @@ class State:
         cases: What should have been run: the core suite. Of all others, those are asked for that
             have a record; see ``compat_rows``.
         commit_order: Commits up to HEAD, oldest first.
+        spreads: How far apart runs lie, by machine and kind of case.
     """
 
     name: str
@@ -47,6 +49,7 @@ class State:
     workloads: tuple[Workload, ...]
     cases: tuple[Case, ...]
     commit_order: tuple[str, ...]
+    spreads: Spreads = SHIPPED
 
 
 def load_state(root: Path, results: Path) -> State:
@@ -89,6 +92,7 @@ def load_state(root: Path, results: Path) -> State:
         workloads=workloads,
         cases=_cases(workloads, loaded.records),
         commit_order=commit_order(root),
+        spreads=Spreads((*loaded.records, *loaded.replaced)),
     )
 
 

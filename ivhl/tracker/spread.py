@@ -1,13 +1,13 @@
 """What another run of the same case would show, learnt from cases that were run more than once.
 
 The interval of a record is of the rounds of one run. Another run has other processes, another layout
-of memory, another hour. How far its ratio lies away is learnt from runs of one machine that differ in
-nothing else, per kind of case, and checked on runs that were not learnt from (``coverage``).
+of memory, another hour. How far its ratio lies away is learnt from runs of one machine that differ
+in nothing else, per kind of case, and checked on runs that were not learnt from (``coverage``).
 
-The scale of a run is ``sqrt(tau**2 + within**2)``: what differs between runs, and half of the width of
-its own interval. How many such scales hold 95 or 99 % of the differences is counted, not assumed:
-split conformal prediction, as in Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World
-(2005), section 4.1.
+The scale of a run is ``sqrt(tau**2 + within**2)``: what differs between runs, and the standard error
+that its own interval stands for. How many such scales hold 95 or 98 % of the differences is counted,
+not assumed: split conformal prediction, as in Vovk, Gammerman and Shafer, Algorithmic Learning in a
+Random World (2005), section 4.1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from itertools import combinations
+from itertools import combinations, permutations
 from statistics import NormalDist, fmean, median
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -27,7 +27,7 @@ from ivhl.records import Interval
 from ivhl.tracker.store import device_type, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records import RunRecord
 
@@ -99,7 +99,8 @@ class Spreads:
         self._learnt = {
             key: learn(found, f"{len(found)} pairs of runs on {key[0]}")
             for key, found in pairs.items()
-            if len(found) >= ENOUGH_PAIRS and len({run for p in found for run in p.runs}) >= ENOUGH_RUNS
+            if len(found) >= ENOUGH_PAIRS
+            and len({run for pair in found for run in pair.runs}) >= ENOUGH_RUNS
         }
 
     def of(self, record: RunRecord) -> Spread:
@@ -157,7 +158,9 @@ def repeats(records: Iterable[RunRecord]) -> Iterator[tuple[RunRecord, ...]]:
         subject = record.sources or record.commit
         same = (
             key_of(record)._replace(commit=""), subject, record.cell.lock_sha256, conditions.threads,
-            conditions.image, conditions.packages, kind_of(record),
+            conditions.image, conditions.packages,
+            # Not the length: a case near a limit is of one length or the other by chance.
+            kind_of(record)._replace(length="long"),
         )  # fmt: skip
         # One run writes one record of a case; the same line in two files is no second run.
         groups[same][record.recorded_at] = record
@@ -252,42 +255,60 @@ class Coverage(NamedTuple):
     slower: float
 
 
-def coverage(
-    records: Iterable[RunRecord], group_of: Callable[[RunRecord], str], ratio: Ratio = "speedup"
-) -> Coverage:
+def coverage(groups: Iterable[Sequence[RunRecord]], ratio: Ratio = "speedup") -> Coverage:
     """Return how well intervals foretell runs that nothing was learnt from.
 
     Args:
-        records: Runs of the same cases.
-        group_of: Record to the name of its run. For each pair of runs of a case, what the interval
-            takes is learnt from all other cases.
+        groups: Runs of each case, from ``repeats``. What the interval of a case takes is learnt from
+            all other cases.
         ratio: Which ratio of the records.
     """
-    groups = list(repeats(records))
-    pairs: dict[int, list[tuple[Kind, _Pair]]] = {
-        number: [
-            (kind_of(one), _pair(one, other, ratio))
-            for one, other in combinations(runs, 2)
-            if group_of(one) != group_of(other)
-        ]
-        for number, runs in enumerate(groups)
-    }
+    groups = [group for group in groups if all(getattr(run, ratio) for run in group)]
+    learnt_from = [
+        (kind_of(runs[0]), [_pair(one, other, ratio) for one, other in combinations(runs, 2)])
+        for runs in groups
+    ]
     held = own = slower = n = 0
     for number, runs in enumerate(groups):
         kind = kind_of(runs[0])
-        others = [p for k, found in pairs.items() if k != number for q, p in found if q == kind]
+        others = [
+            pair
+            for k, (other_kind, pairs) in enumerate(learnt_from)
+            if k != number and other_kind.length == kind.length
+            for pair in pairs
+        ]
         spread = learn(others, "") if len(others) >= ENOUGH_PAIRS else shipped(kind)
-        for one, other in combinations(runs, 2):
-            if group_of(one) == group_of(other):
-                continue
-            for a, b in ((one, other), (other, one)):
-                x, y = getattr(a, ratio), getattr(b, ratio)
-                n += 1
-                factor = spread.factor(a, confidence=CONFIDENCE, ratio=ratio)
-                held += x.value / factor <= y.value <= x.value * factor
-                own += x.low <= y.value <= x.high
-                bound = spread.factor(a, b, confidence=VERDICT_CONFIDENCE, ratio=ratio)
-                slower += y.value * bound < x.value
+        for a, b in permutations(runs, 2):
+            x, y = getattr(a, ratio), getattr(b, ratio)
+            factor = spread.factor(a, confidence=CONFIDENCE, ratio=ratio)
+            bound = spread.factor(a, b, confidence=VERDICT_CONFIDENCE, ratio=ratio)
+            n += 1
+            held += x.value / factor <= y.value <= x.value * factor
+            own += x.low <= y.value <= x.high
+            slower += y.value * bound < x.value
     if not n:
         return Coverage(0, math.nan, math.nan, math.nan)
     return Coverage(n, held / n, own / n, slower / n)
+
+
+def spreads_by_length(groups: Iterable[Sequence[RunRecord]]) -> dict[str, Spread]:
+    """Return what is shipped: a spread for each instrument and length of calls, and for any.
+
+    Args:
+        groups: Runs of each case, from ``repeats``.
+    """
+    pairs: dict[str, list[_Pair]] = defaultdict(list)
+    for runs in groups:
+        kind = kind_of(runs[0])
+        for one, other in combinations(runs, 2):
+            pair = _pair(one, other, "speedup")
+            pairs[f"{kind.instrument}/{kind.length}"].append(pair)
+            pairs["any"].append(pair)
+    return {
+        name: learn(found, f"{len(found)} pairs of runs on other machines")
+        for name, found in sorted(pairs.items())
+    }
+
+
+# What is known where no machine has repeated anything.
+SHIPPED = Spreads()

@@ -7,6 +7,7 @@ import re
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -81,10 +82,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Every record that could be read, the latest of each key, and what could not be read."""
+    """Every record that could be read, the latest of each key, and what could not be read.
+
+    Attributes:
+        replaced: Records that a later one of the same key replaces: other runs of the same.
+    """
 
     records: tuple[RunRecord, ...]
     problems: tuple[Problem, ...]
+    replaced: tuple[RunRecord, ...] = ()
 
 
 def device_type(record: RunRecord) -> str:
@@ -125,19 +131,27 @@ def load_records(results: Path) -> Loaded:
     """
     problems: list[Problem] = []
     latest: dict[Key, tuple[tuple[str, str], RunRecord]] = {}
+    replaced: list[RunRecord] = []
     for path in sorted(results.glob("*/records/*.jsonl")):
         in_file: dict[Key, RunRecord] = {}
         for found in _read(path):
             if isinstance(found, Problem):
                 problems.append(found)
             else:
-                in_file[key_of(found)] = found
+                key = key_of(found)
+                if key in in_file:
+                    replaced.append(in_file[key])
+                in_file[key] = found
         for key, record in in_file.items():
             rank = (record.recorded_at, path.as_posix())
+            if key in latest:
+                replaced.append(min((rank, record), latest[key], key=itemgetter(0))[1])
             if key not in latest or rank > latest[key][0]:
                 latest[key] = (rank, record)
     return Loaded(
-        records=tuple(latest[key][1] for key in sorted(latest)), problems=tuple(problems)
+        records=tuple(latest[key][1] for key in sorted(latest)),
+        problems=tuple(problems),
+        replaced=tuple(replaced),
     )
 
 

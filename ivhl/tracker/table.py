@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.tracker.compat import compat_rows, python_key, release_key
+from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.wording import short_message
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def render_results(
     cells: Sequence[CellLike],
     *,
     unavailable: Mapping[str, str] | None = None,
+    spreads: Spreads = SHIPPED,
 ) -> RenderableType:
     """Return the records as tables: speedup with interval, or the failure class and its reason.
 
@@ -69,12 +71,14 @@ def render_results(
         records: The newest of each case is shown.
         cells: The columns, in order of Python and PyTorch.
         unavailable: Cell id to why there is nothing to install.
+        spreads: How far apart runs lie.
     """
     shown = {cell.id for cell in cells}
     rows = compat_rows(
         [record for record in records if record.cell.id in shown],
         cells=cells,
         unavailable=unavailable,
+        spreads=spreads,
     )
     return ResultsTable(rows)
 

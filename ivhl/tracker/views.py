@@ -38,10 +38,11 @@ from ivhl.workload import INDUCTOR_ENGINES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ivhl.records import Arm, Counted, Failure, RunRecord
+    from ivhl.records import Arm, Counted, Failure, RunRecord, Wheel
     from ivhl.tracker.charts import Chart
     from ivhl.tracker.compat import Status
     from ivhl.tracker.project import State
+    from ivhl.tracker.spread import Spreads
 
 _PAST_SHOWN = 12
 
@@ -254,6 +255,7 @@ def rows_of(state: State) -> tuple[Row, ...]:
         workloads=state.workloads,
         commit_order=state.commit_order,
         releases=state.releases,
+        spreads=state.spreads,
     )
 
 
@@ -303,7 +305,7 @@ def compatibility_view(state: State, rows: Sequence[Row], page: PageView) -> Com
             for name, group in _by_workload(state, rows).items()
         ),
         retired=retired_cases(state),
-        reasons=tuple(_reason(row, environments, past) for row in told),
+        reasons=tuple(_reason(row, environments, past, state.spreads) for row in told),
         environments=tuple(environments.values()),
     )
 
@@ -502,6 +504,7 @@ def _reason(
     row: Row,
     environments: dict[tuple[object, ...], Environment],
     past: dict[_CaseKey, tuple[Past, ...]],
+    spreads: Spreads,
 ) -> Reason:
     record = row.record
     failure = record.failure if record else None
@@ -521,7 +524,7 @@ def _reason(
         meaning=meaning,
         message=row.message,
         failure=failure,
-        groups=_fact_groups(record) if record else (),
+        groups=_fact_groups(record, spreads) if record else (),
         graph_breaks=compiled.graph_breaks if compiled else (),
         recompiles=compiled.recompiles if compiled else (),
         warnings=record.warnings if record else (),
@@ -533,9 +536,9 @@ def _reason(
     )
 
 
-def _fact_groups(record: RunRecord) -> tuple[FactGroup, ...]:
+def _fact_groups(record: RunRecord, spreads: Spreads) -> tuple[FactGroup, ...]:
     groups = (
-        FactGroup("Speed", tuple(_speed(record))),
+        FactGroup("Speed", tuple(_speed(record, spreads))),
         FactGroup("Compiling", tuple(_compiling(record))),
         FactGroup("Peak memory of a call", tuple(_memory(record))),
         FactGroup("Run", tuple(_run(record))),
@@ -543,10 +546,15 @@ def _fact_groups(record: RunRecord) -> tuple[FactGroup, ...]:
     return tuple(group for group in groups if group.facts)
 
 
-def _speed(record: RunRecord) -> Iterable[Fact]:
+def _speed(record: RunRecord, spreads: Spreads) -> Iterable[Fact]:
     if record.speedup:
         percent = f"{record.speedup.confidence:.0%}"
-        yield Fact(f"speedup, {percent} interval", format_speedup(record.speedup))
+        another = spreads.another_run(record)
+        if another is not None:
+            learnt = spreads.of(record).origin
+            text = f"{format_speedup(another)} (from {learnt})"
+            yield Fact("speedup, as another run would show it", text)
+        yield Fact(f"speedup, {percent} interval within this run", format_speedup(record.speedup))
         yield Fact("pairs", str(record.speedup.n))
     if record.aa:
         yield Fact("eager over eager (noise)", format_speedup(record.aa))
@@ -567,7 +575,12 @@ def _compiling(record: RunRecord) -> Iterable[Fact]:
     if facts is None:
         return
     first = FIRST_CALL_WORDS.get(record.engine, "first call")
-    yield Fact(first, "not measured" if facts.cold_s is None else seconds(facts.cold_s))
+    if facts.cold_s is not None:
+        yield Fact(first, seconds(facts.cold_s))
+    if facts.cold_cpu_s is not None:
+        yield Fact("CPU time of it, with all processes", seconds(facts.cold_cpu_s))
+    if facts.cold_at is not None:
+        yield Fact("measured at", facts.cold_at)
     if record.engine in INDUCTOR_ENGINES:
         warm = "not measured" if facts.warm_s is None else seconds(facts.warm_s)
         yield Fact("warm compile, cache on disk", warm)
@@ -620,7 +633,18 @@ def _run(record: RunRecord) -> Iterable[Fact]:
     yield Fact("Python", conditions.python_full)
     if conditions.torch_full is not None:
         yield Fact("PyTorch", conditions.torch_full)
+    for wheel in conditions.wheels or ():
+        yield Fact(f"{wheel.name} wheel", _wheel(wheel))
+    if conditions.gil is not None:
+        yield Fact("global interpreter lock", "on" if conditions.gil else "off")
+    if record.sources is not None:
+        yield Fact("sources that the case reaches", record.sources[:12])
     yield Fact("workload version", str(record.workload_version))
+
+
+def _wheel(wheel: Wheel) -> str:
+    build = "" if wheel.build is None else f"build {wheel.build}, "
+    return f"{build}{', '.join(wheel.tags)}, files {(wheel.record_sha256 or 'unknown')[:12]}"
 
 
 def _errors(record: RunRecord) -> tuple[ErrorLine, ...]:

@@ -52,6 +52,7 @@ WORKLOAD = Workload(
     reference="ivhl.workloads.mera_layer_reference:reference",
     outputs=("coarse",),
     core="precontracted-compiled",
+    fixed=(1, 2),  # a layer is applied to many tensors
     variants=(
         Variant(name="naive-compiled", call=f"{CALLS}:layer"),
         # Both maps are contracted once, outside of the clock: who simulates applies the same layer

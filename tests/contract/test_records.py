@@ -18,12 +18,14 @@ from ivhl.records import (
     Interval,
     Observation,
     RunRecord,
+    Wheel,
     append_record,
     to_json,
 )
 from tests.browser.synthetic import make_record
 
 READER = TypeAdapter(RunRecord)
+ROOT = Path(__file__).parents[2]
 
 
 def failed(record: RunRecord) -> RunRecord:
@@ -80,7 +82,36 @@ def test_what_was_seen_of_the_machine_survives_the_trip() -> None:
 
 
 def test_where_nobody_looked_a_record_is_written_as_before() -> None:
-    assert "stability" not in json.loads(to_json(MEASURED))["conditions"]
+    data = json.loads(to_json(MEASURED))
+    assert {"stability", "wheels", "gil"} & set(data["conditions"]) == set()
+    assert "sources" not in data
+
+
+def test_what_tells_environment_and_code_apart_survives_the_trip() -> None:
+    wheel = Wheel(
+        name="torch", version="2.6.0", build=None, tags=("any",), record_sha256="ab" * 32
+    )
+    conditions = dataclasses.replace(MEASURED.conditions, wheels=(wheel,), gil=False)
+    record = dataclasses.replace(MEASURED, conditions=conditions, sources="cd" * 32)
+    assert READER.validate_json(to_json(record)) == record
+
+
+def test_a_record_of_the_schema_before_is_read_and_stays_what_it_is() -> None:
+    old = to_json(dataclasses.replace(MEASURED, schema="ivhl.run/1"))
+    assert to_json(READER.validate_json(old)) == old
+
+
+def test_every_committed_record_is_written_again_as_it_is() -> None:
+    lines = [
+        line
+        for path in (ROOT / "results").glob("*/records/*.jsonl")
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    assert len(lines) > 1000
+    for line in lines:
+        record = READER.validate_json(line)
+        assert READER.validate_json(to_json(record)) == record
+        assert set(json.loads(to_json(record))) - set(json.loads(line)) <= {"engine"}
 
 
 def test_an_unknown_field_is_refused() -> None:

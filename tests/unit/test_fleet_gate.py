@@ -16,10 +16,11 @@ from ivhl.cli import app
 from ivhl.cli.fleet import GapsError, WorseError
 from ivhl.errors import IvhlError, SpecError, UnknownNameError
 from ivhl.instrument import INSTRUMENT
-from ivhl.records import Interval
+from ivhl.records import Wheel
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge, noise
+from ivhl.tracker.spread import SHIPPED, Spreads
 from tests.browser.project import git
-from tests.browser.synthetic import COMMIT, interval, make_failure, make_record
+from tests.browser.synthetic import COMMIT, Known, interval, make_failure, make_record
 from tests.unit.fleet_project import WORKLOADS, a_record, commit, make_fleet_project, write_records
 
 if TYPE_CHECKING:
@@ -31,20 +32,17 @@ if TYPE_CHECKING:
 BASE, HEAD = COMMIT, "f" * 40
 
 
-def kind_of(base: RunRecord | None, head: RunRecord | None) -> tuple[str, str]:
+def kind_of(
+    base: RunRecord | None, head: RunRecord | None, spreads: Spreads = SHIPPED
+) -> tuple[str, str]:
     """Return the kind and the reason of a case; another case is there at both commits."""
     other = make_record(workload="ops.other")
     records = [other, replace(other, commit=HEAD)]
     records += [base] if base else []
     records += [replace(head, commit=HEAD)] if head else []
-    verdict = judge(records, {BASE}, {HEAD})
+    verdict = judge(records, {BASE}, {HEAD}, spreads=spreads)
     (found,) = [one for one in verdict.findings if one.key.workload != "ops.other"]
     return found.kind, found.reason
-
-
-def noisy(speedup: float, factor: float, width: float = 0.01) -> RunRecord:
-    aa = Interval(value=1.0, low=1 / factor, high=1.0, confidence=0.95, n=40)
-    return make_record(speedup=speedup, width=width, aa=aa)
 
 
 @pytest.mark.parametrize(
@@ -74,21 +72,27 @@ def test_each_case_is_of_one_kind(
 
 
 @pytest.mark.parametrize(
-    ("base", "head", "kind"),
+    ("before", "now", "width", "tau", "kind"),
     [
-        (noisy(2.0, 1.02), noisy(1.5, 1.02), "slower"),
-        (noisy(1.5, 1.02), noisy(2.0, 1.02), "held"),  # faster
-        (noisy(2.0, 1.02, 0.2), noisy(1.5, 1.02, 0.2), "held"),  # the intervals overlap
-        (noisy(2.0, 1.2), noisy(1.5, 1.2), "held"),  # fell by 1.33, and noise makes 1.44
-        (noisy(2.0, 1.35), noisy(1.5, 1.0), "held"),  # the noise of the base alone
-        (noisy(2.0, 1.0), noisy(1.5, 1.35), "held"),
-        (noisy(2.0, 1.15), noisy(1.5, 1.15), "slower"),  # 1.33 is more than 1.3225
+        (2.0, 1.5, 0.01, 0.01, "slower"),
+        (1.5, 2.0, 0.01, 0.01, "held"),  # faster
+        (2.0, 1.5, 0.3, 0.01, "held"),  # the rounds of each run are that far apart
+        (2.0, 1.5, 0.01, 0.1, "held"),  # fell by 1.33, and runs of the same differ by 1.42
+        (2.0, 1.5, 0.01, 0.07, "slower"),  # by 1.28
     ],
 )
-def test_slower_is_apart_and_more_than_both_noises(
-    base: RunRecord, head: RunRecord, kind: str
+def test_slower_is_more_than_two_runs_of_the_same_differ(
+    before: float, now: float, width: float, tau: float, kind: str
 ) -> None:
-    assert kind_of(base, head)[0] == kind
+    base, head = (make_record(speedup=value, width=width) for value in (before, now))
+    assert kind_of(base, head, Known(tau))[0] == kind
+
+
+def test_what_reaches_the_same_sources_is_never_slower() -> None:
+    base, head = (make_record(speedup=value, sources="ab" * 32) for value in (2.0, 1.0))
+    assert kind_of(base, head, Known(0.0))[0] == "held"
+    other = replace(head, sources="cd" * 32)
+    assert kind_of(base, other, Known(0.0))[0] == "slower"
 
 
 INTERVALS = st.builds(interval, st.floats(0.1, 50), st.floats(0, 0.5))
@@ -104,7 +108,7 @@ def test_of_two_commits_at_most_one_is_slower(first: RunRecord, second: RunRecor
 
 
 def test_a_regression_tells_which_side_moved() -> None:
-    _, reason = kind_of(noisy(3.0, 1.0), noisy(1.0, 1.0))
+    _, reason = kind_of(make_record(speedup=3.0, width=0.01), make_record(speedup=1.0, width=0.01))
     assert "3.00x [2.97, 3.03] before, 1.00x [0.99, 1.01] now" in reason
     assert "eager 1.2 ms to 1.2 ms, compiled 400 µs to 1.2 ms" in reason
 
@@ -129,6 +133,29 @@ def test_what_was_measured_otherwise_is_not_compared(field: str, value: Any, tol
     assert kind_of(make_record(), head) == ("incomparable", told)
     failed = make_failure("wrong", conditions=head.conditions)
     assert kind_of(make_record(), failed)[0] == "fails"
+
+
+def of_wheel(*, sha: str | None = "ab" * 32, version: str = "2.6.0", **changes: Any) -> RunRecord:  # noqa: ANN401
+    """Return a record that says which wheel of torch was there."""
+    wheel = Wheel(name="torch", version=version, build=None, tags=(), record_sha256=sha)
+    record = make_record(**changes)
+    return replace(record, conditions=replace(record.conditions, wheels=(wheel,)))
+
+
+def test_another_wheel_of_the_same_version_is_not_compared() -> None:
+    told = "torch 2.6.0 wheel: same version, other files"
+    slow = of_wheel(sha="cd" * 32, speedup=0.5)
+    assert kind_of(of_wheel(), slow) == ("incomparable", told)
+    assert kind_of(of_wheel(), of_wheel(speedup=0.5))[0] == "slower"
+
+
+def test_a_wheel_that_nobody_looked_at_is_no_difference() -> None:
+    slow = of_wheel(speedup=0.5)
+    assert kind_of(make_record(), slow)[0] == "slower"
+    assert kind_of(of_wheel(), make_record(speedup=0.5))[0] == "slower"
+    assert kind_of(of_wheel(sha=None), slow)[0] == "slower"
+    # Another version is another lock, or other packages.
+    assert kind_of(of_wheel(version="2.6.1", sha="cd" * 32), slow)[0] == "slower"
 
 
 def test_another_environment_is_not_compared() -> None:

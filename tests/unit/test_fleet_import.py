@@ -26,7 +26,7 @@ from ivhl.cli.fleet import RefusedError
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import Brought, bring
 from ivhl.fleet.merge import merge_records, write_whole
-from ivhl.records import Observation, append_record, record_file, to_json
+from ivhl.records import Observation, Wheel, append_record, record_file, to_json
 from ivhl.tracker.store import load_records
 from tests.browser.project import git
 from tests.browser.synthetic import make_failure, make_record
@@ -228,6 +228,13 @@ def told(check: str = "load", seen: str = "0.10 in the last minute") -> Observat
     return Observation(check=check, level="ok", seen=seen)
 
 
+def wheel(**changes: Any) -> Wheel:  # noqa: ANN401  (any field)
+    record = Wheel(
+        name="torch", version="2.6.0", build="1", tags=("any",), record_sha256="ab" * 32
+    )
+    return replace(record, **changes)
+
+
 # Field, value, what is told, and what to do about it.
 WRONG: list[tuple[str, Any, str, str]] = [
     ("commit", "f" * 40, "commit: must be one of this repository", "git fetch"),
@@ -255,6 +262,13 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("conditions.device", "tpu", "conditions.device: must be cpu, or cuda and", "ivhl"),
     ("conditions.image", "latest", "conditions.image: must be sha256: and 64 hex digits", "ivhl"),
     ("conditions.instrument", "the new one", "must be a version or a digest", "ivhl"),
+    ("sources", "none", "sources: must be 64 hex digits", "ivhl"),
+    ("conditions.wheels", (wheel(name="\x1b[2J"),), "wheels.name: must be a short", "ivhl"),
+    ("conditions.wheels", (wheel(version=" "),), "wheels.version: must be a short", "ivhl"),
+    ("conditions.wheels", (wheel(build="\n"),), "tags and build must be short texts", "ivhl"),
+    ("conditions.wheels", (wheel(tags=("x",) * 51),), "tags and build must be short", "ivhl"),
+    ("conditions.wheels", (wheel(record_sha256="x"),), "record_sha256: must be 64 hex", "ivhl"),
+    ("conditions.wheels", (wheel(),) * 21, "must be at most 20 (got 21)", "ivhl"),
     ("conditions.stability", (told(seen="x" * 101),), "stability.seen: must be a short", "ivhl"),
     ("conditions.stability", (told(seen="\x1b[2J"),), "stability.seen: must be a short", "ivhl"),
     ("conditions.stability", (told(), told(check=" ")), "stability.check: must be a", "ivhl"),
@@ -303,7 +317,15 @@ def test_a_record_of_a_container_that_says_how_steady_its_machine_was_is_taken(r
     here = a_record(root)
     image = f"sha256:{'a' * 64}"
     record = replace(
-        here, conditions=replace(here.conditions, image=image, stability=(told(),) * 200)
+        here,
+        sources="cd" * 32,
+        conditions=replace(
+            here.conditions,
+            image=image,
+            stability=(told(),) * 200,
+            wheels=(wheel(), wheel(name="triton", build=None, tags=(), record_sha256=None)),
+            gil=True,
+        ),
     )
     done = take(root, record)
     assert (done.new.total(), done.refused) == (1, ())

@@ -13,12 +13,17 @@ from ivhl.measure.runner import newest_keys
 from ivhl.records import append_record
 from tests.browser.synthetic import make_record
 
-RESULTS = Path(__file__).parents[2] / "results"
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_version_has_a_line_and_the_newest_is_the_one_in_use() -> None:
     assert list(HISTORY) == list(range(1, INSTRUMENT + 1))
     assert all(line.endswith(".") and "\n" not in line for line in HISTORY.values())
+
+
+def test_every_version_is_in_the_docs() -> None:
+    text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    assert [n for n in HISTORY if f"\n| {n} | 20" not in text] == []
 
 
 def test_every_digest_stands_for_a_version_there_was() -> None:
@@ -27,7 +32,7 @@ def test_every_digest_stands_for_a_version_there_was() -> None:
 
 def test_every_committed_record_has_a_version() -> None:
     seen = set()
-    for path in RESULTS.glob("*/records/*.jsonl"):
+    for path in (ROOT / "results").glob("*/records/*.jsonl"):
         with path.open(encoding="utf-8") as file:
             seen |= {json.loads(line)["conditions"]["instrument"] for line in file}
     assert {text for text in seen if version_of(text) not in map(str, HISTORY)} == set()
@@ -53,5 +58,5 @@ def test_a_digest_answers_as_its_version_does(tmp_path: Path) -> None:
     for n, text in enumerate(("2123dbd60a6f4e52", "0123456789abcdef", str(INSTRUMENT))):
         conditions = replace(record.conditions, instrument=text)
         append_record(path, replace(record, size=f"size-{n}", conditions=conditions))
-    made = {key[2]: way[5] for key, way in newest_keys(path).items()}
+    made = {key[2]: way[4] for key, way in newest_keys(path).items()}
     assert made == {"size-0": "4", "size-1": "0123456789abcdef", "size-2": str(INSTRUMENT)}

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="torch is only in the cells")
-pytest.importorskip("ase", reason="the extra `ase` is not installed; nox -s calculator has it")
-pytest.importorskip("vesin", reason="the extra `ase` is not installed; nox -s calculator has it")
+pytest.importorskip("ase", reason="the extra `ase` is not installed; nox -s unit has it")
+pytest.importorskip("vesin", reason="the extra `ase` is not installed; nox -s unit has it")
 import numpy as np
 import torch
 from ase import Atoms, units
@@ -566,7 +566,8 @@ def test_optimisation_reaches_a_minimum() -> None:
     start = atoms.get_potential_energy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        converged = BFGS(atoms, logfile=None).run(fmax=1e-3, steps=200)
+        # Rounding changes how many steps random weights need: 260 with two threads, 267 with one.
+        converged = BFGS(atoms, logfile=None).run(fmax=1e-3, steps=1000)
     assert converged
     assert np.abs(atoms.get_forces()).max() <= 1e-3
     assert atoms.get_potential_energy() < start - 1e-3

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivhl.records import FAILURE_CLASSES, FailureClass, Interval
+from ivhl.records import FAILURE_CLASSES, FailureClass
 from ivhl.tracker.compat import (
     STATUSES,
     compat_rows,
@@ -20,41 +20,36 @@ from ivhl.tracker.compat import (
     status_of,
     support,
 )
+from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.wording import support_sentence
 from ivhl.workload import Case, Variant
-from tests.browser.synthetic import EMPTY_WORKLOAD, FakeCell, interval, make_failure, make_record
+from tests.browser.synthetic import EMPTY_WORKLOAD, FakeCell, Known, make_failure, make_record
 
 if TYPE_CHECKING:
     from ivhl.records import RunRecord
     from ivhl.tracker.compat import Status, Support
 
 
-def around(low: float, high: float) -> Interval:
-    return Interval(value=(low + high) / 2, low=low, high=high, confidence=0.95, n=40)
-
-
 @pytest.mark.parametrize(
-    ("speedup", "aa", "slow"),
+    ("speedup", "width", "tau", "slow"),
     [
-        (around(0.80, 0.84), around(0.99, 1.01), True),
-        (around(0.80, 1.01), around(0.99, 1.01), False),  # eager may be as fast
-        (around(0.93, 0.97), around(0.90, 1.10), False),  # eager against itself does that too
-        (around(0.93, 0.97), around(1.02, 1.04), True),  # the bar never rises above 1
-        (around(1.00, 1.01), around(1.02, 1.04), False),
-        (around(0.80, 0.84), None, True),
+        (0.8, 0.02, 0.01, True),
+        (0.8, 0.02, 0.1, False),  # other runs would find eager as fast
+        (0.8, 0.3, 0.01, False),  # its own rounds do not show it
+        (0.97, 0.001, 0.001, True),
+        (1.01, 0.001, 0.001, False),
     ],
 )
-def test_slow_is_below_one_and_below_the_noise(
-    speedup: Interval, aa: Interval | None, *, slow: bool
+def test_slow_is_what_other_runs_would_find_slow_too(
+    speedup: float, width: float, tau: float, *, slow: bool
 ) -> None:
-    assert is_slow(speedup, aa) is slow
+    assert is_slow(make_record(speedup=speedup, width=width), Known(tau)) is slow
 
 
 @given(st.floats(0.1, 3), st.floats(0, 0.5), st.floats(0, 0.5))
-def test_more_noise_never_makes_a_case_slow(speedup: float, noise: float, more: float) -> None:
-    quiet = is_slow(interval(speedup), around(1 - noise, 1 + noise))
-    noisy = is_slow(interval(speedup), around(1 - noise - more, 1 + noise + more))
-    assert quiet or not noisy
+def test_more_spread_never_makes_a_case_slow(speedup: float, tau: float, more: float) -> None:
+    record = make_record(speedup=speedup)
+    assert is_slow(record, Known(tau)) or not is_slow(record, Known(tau + more))
 
 
 @pytest.mark.parametrize("failure_class", FAILURE_CLASSES)
@@ -81,12 +76,15 @@ def test_a_row_says_everything_that_json_promises() -> None:
     assert data["command"].startswith("ivhl run")
     assert "record" not in data
     (measured,) = compat_rows([make_record(speedup=2.0)])
-    assert (measured.speedup, measured.speedup_low, measured.speedup_high) == (2.0, 1.96, 2.04)
+    assert (measured.speedup, measured.within_low, measured.within_high) == (2.0, 1.96, 2.04)
+    another = SHIPPED.another_run(make_record(speedup=2.0))
+    assert another is not None
+    assert (measured.speedup_low, measured.speedup_high) == (another.low, another.high)
     assert (measured.status, measured.failure_class, measured.message) == ("works", None, "")
 
 
 def test_a_slow_row_says_by_how_much_and_what_noise_does() -> None:
-    (row,) = compat_rows([make_record(speedup=0.5)])
+    (row,) = compat_rows([make_record(speedup=0.5)], spreads=Known(0.0))
     assert row.status == "slow"
     assert "0.50x [0.49, 0.51]" in row.message
     assert "1.00x [0.99, 1.01]" in row.message

@@ -8,9 +8,10 @@ from dataclasses import replace
 from rich.console import Console
 
 from ivhl.tracker.compat import compat_rows
+from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.table import ResultsTable, render_results
 from ivhl.tracker.wording import short_message
-from tests.browser.synthetic import FakeCell, make_failure, make_record
+from tests.browser.synthetic import FakeCell, Known, make_failure, make_record
 
 TORCHES = ("2.4.1", "2.5.1", "2.6.0", "2.9.1", "2.10.0")
 CELLS = [FakeCell("3.12", torch) for torch in TORCHES]
@@ -33,8 +34,11 @@ def printed(width: int = 80) -> str:
 
 
 def test_an_entry_is_the_speedup_with_its_interval() -> None:
-    assert "6.41x [6.22, 6.60]" in printed()
-    assert "0.50x [0.49, 0.51]" in printed()
+    another = SHIPPED.another_run(
+        make_record(torch="2.4.1", speedup=6.41, width=0.03, workload="ops.field_superposition")
+    )
+    assert another is not None
+    assert f"6.41x [{another.low:.2f}, {another.high:.2f}]" in printed()
 
 
 def test_eighty_columns_hold_everything() -> None:
@@ -99,7 +103,8 @@ def test_a_message_loses_advice_but_not_its_reason() -> None:
 
 def test_slow_is_a_word_and_not_only_a_colour() -> None:
     console = Console(file=io.StringIO(), width=80)
-    console.print(render_results([make_record(speedup=0.5)], [FakeCell("3.12", "2.6.0")]))
+    cells = [FakeCell("3.12", "2.6.0")]
+    console.print(render_results([make_record(speedup=0.5)], cells, spreads=Known(0.0)))
     assert isinstance(console.file, io.StringIO)
     assert "0.50x [0.49, 0.51] slow" in console.file.getvalue()
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivhl.records import Arm
+from ivhl.records import Arm, Wheel
 from ivhl.tracker.charts import Chart, make_chart
-from ivhl.tracker.compat import Support, compat_rows
+from ivhl.tracker.compat import Support, compat_rows, format_speedup
 from ivhl.tracker.project import State
+from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.views import compatibility_view, page_view, rows_of
 from ivhl.tracker.wording import memory, seconds, support_sentence
 from ivhl.workloads import WORKLOADS
@@ -72,10 +73,13 @@ def test_no_line_is_drawn_across_a_failure() -> None:
 
 def test_the_table_says_what_the_chart_shows() -> None:
     chart = chart_of(2.0, None, 0.5)
+    fast, slow = (SHIPPED.another_run(make_record(speedup=value)) for value in (2.0, 0.5))
+    assert fast is not None
+    assert slow is not None
     assert chart.table[0].texts == (
-        "2.00x [1.96, 2.04]",
+        format_speedup(fast),
         "unsupported",
-        "0.50x [0.49, 0.51], slow",
+        f"{format_speedup(slow)}, slow",
     )
 
 
@@ -194,6 +198,17 @@ def test_seconds_of_two_instruments_are_not_compared() -> None:
     assert len(changes(before, after)) == 1
     other = replace(after, conditions=replace(after.conditions, instrument="another"))
     assert changes(before, other) == ()
+
+
+def test_the_page_of_a_reason_tells_which_wheel_and_sources_there_were() -> None:
+    wheel = Wheel(name="torch", version="2.6.0", build="1", tags=("any",), record_sha256="ab" * 32)
+    record = make_record(sources="cd" * 32)
+    conditions = replace(record.conditions, wheels=(wheel,), gil=False)
+    facts = facts_of(replace(record, conditions=conditions))
+    assert facts["torch wheel"] == "build 1, any, files abababababab"
+    assert facts["global interpreter lock"] == "off"
+    assert facts["sources that the case reaches"] == "cdcdcdcdcdcd"
+    assert {"torch wheel", "global interpreter lock"} & set(facts_of(make_record())) == set()
 
 
 def facts_of(record: RunRecord) -> dict[str, str]:

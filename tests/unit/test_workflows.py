@@ -121,19 +121,27 @@ def noxfile(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401  (a module)
     return module
 
 
-def test_the_sessions_side_by_side_are_those_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    queued: list[str] = []
+def test_what_a_session_requires_is_what_the_workflow_lists(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sessions = noxfile(monkeypatch)
+    for required, tags in (
+        (sessions.tests.requires, ["check"]),
+        (sessions.tests_full.requires, ["check", "full"]),
+    ):
+        command = [sys.executable, "-m", "nox", "--list", "--tags", *tags, "--json"]
+        listed = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
+        assert sorted(one["session"] for one in json.loads(listed.stdout)) == sorted(required)
 
-    class Session:
-        def notify(self, name: str) -> None:
-            queued.append(name)
 
-    noxfile(monkeypatch).tests.func(Session())
-    command = [sys.executable, "-m", "nox", "--list", "--tags", "check", "--json"]
-    listed = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
-    assert sorted(one["session"] for one in json.loads(listed.stdout)) == sorted(queued)
-    script = yaml.safe_dump(load(HERE / ".github/workflows/tests.yml"))
-    assert "nox --list --tags check --json" in script
+def test_the_night_runs_more_than_a_push() -> None:
+    (tests,) = [load(path) for path in PATHS if path.stem == "tests"]
+    assert set(tests[True]) == {"push", "pull_request", "schedule", "workflow_dispatch"}
+    (step,) = [s for s in dict(jobs())["tests/sessions"]["steps"] if "env" in s]
+    assert step["env"]["TAGS"] == (
+        "${{ github.event_name == 'push' && 'check' "
+        "|| github.event_name == 'pull_request' && 'check' || 'check full' }}"
+    )
 
 
 @pytest.fixture
@@ -277,6 +285,16 @@ def test_everything_is_measured_once_a_week_and_kept_as_that_of_a_push() -> None
     upload = [s for s in found["bench/report"]["steps"] if "pages" in s.get("uses", "")]
     for where in (*upload, found["bench/keep"], found["bench/pages"]):
         assert "github.event_name == 'push' || github.event_name == 'schedule'" in where["if"]
+
+
+@pytest.mark.parametrize("tags", ["check", "check full"])
+def test_the_sessions_are_listed_by_their_tags(stubs: Path, tags: str) -> None:
+    (stubs / "jq").write_text("#!/bin/sh\nexec cat\n", encoding="utf-8")
+    (stubs / "jq").chmod(0o755)
+    told, output = run_step(stubs, "tests/sessions", "nox", {"TAGS": tags, "SAYS": "[]"})
+    words = " ".join(f"<{tag}>" for tag in tags.split())
+    assert told == [f"nox <--list> <--tags> {words} <--json>"]
+    assert output == "sessions=[]\n"
 
 
 def test_a_matrix_that_cannot_be_listed_fails_the_job(stubs: Path) -> None:

@@ -1,0 +1,118 @@
+"""``ivhl spread``: how far apart runs of the same lie, and how well intervals foretell it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ivhl.cli import app
+from ivhl.errors import ResultsError
+from ivhl.matrix.project import find_root
+from ivhl.tracker.spread import Spread, coverage, repeats, spreads_by_length
+from ivhl.tracker.store import load_records
+from ivhl.tracker.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.records import RunRecord
+
+
+@app.command("spread")
+def spread_command(
+    results: Annotated[
+        list[Path] | None, typer.Option(help="Folder; repeatable (default: results).")
+    ] = None,
+    *,
+    write: Annotated[
+        Path | None, typer.Option(help="Write what was learnt, as ivhl/tracker/spread.json is.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show how far apart runs of the same case lie, and how often intervals held another run.
+
+    Each interval is made from what the runs of all other cases show.
+    """
+    folders = results or [find_root() / "results"]
+    loaded = [load_records(folder) for folder in folders]
+    # Runs of two folders (under load, and quiet) are not paired with each other.
+    runs = [(*one.records, *one.replaced) for one in loaded]
+    groups = [group for records in runs for group in repeats(records)]
+    if not groups:
+        raise ResultsError(
+            "no case was run twice in the same way",
+            hint="nox -s repeat -- --runs 10 runs the core suite ten times",
+        )
+    learnt = spreads_by_length(groups)
+    found = {
+        "cases": len(groups),
+        "runs": sum(map(len, groups)),
+        "speedup": coverage(groups)._asdict(),
+        "aa": coverage(groups, "aa")._asdict(),
+        "aa_mean": _aa(groups),
+        "spreads": {name: _told(spread) for name, spread in learnt.items()},
+    }
+    if write is not None:
+        write.write_text(json.dumps(found["spreads"], indent=1) + "\n", encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+    else:
+        _print(found)
+
+
+def _told(spread: Spread) -> dict[str, Any]:
+    return {
+        "tau": round(spread.tau, 5),
+        "scores": {str(c): round(s, 3) for c, s in spread.scores.items()},
+        "pairs": spread.pairs,
+        "origin": spread.origin,
+    }
+
+
+def _aa(groups: Sequence[Sequence[RunRecord]]) -> dict[str, dict[str, float]]:
+    """Return the geometric mean of A/A, with its standard error, by the number of arms."""
+    logs: dict[str, list[float]] = {}
+    for record in (record for group in groups for record in group):
+        if record.aa is not None:
+            arms = 3 + (record.formulation_eager is not None)
+            logs.setdefault(f"{arms} arms", []).append(math.log(record.aa.value))
+    return {
+        arms: {
+            "n": len(values),
+            "mean": math.exp(fmean(values)),
+            "error": stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan,
+        }
+        for arms, values in sorted(logs.items())
+    }
+
+
+def _print(found: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    console.print(
+        f"{counted(found['runs'], 'run')} of {counted(found['cases'], 'case')}, each more than once"
+    )
+    table = Table("kind", "between runs", "95 %", "98 %", "pairs", box=None)
+    for name, one in found["spreads"].items():
+        scores = one["scores"]
+        table.add_row(
+            name, f"{one['tau']:.2%}", *(f"{s:.2f}" for s in scores.values()), str(one["pairs"])
+        )
+    console.print(table)
+    for ratio in ("speedup", "aa"):
+        one = found[ratio]
+        console.print(
+            f"{ratio}: of {one['pairs']} pairs of runs the second lies in the first's interval for "
+            f"another run in {one['another_run']:.1%}, in that of its own rounds in "
+            f"{one['within_run']:.1%}; called slower: {one['slower']:.2%}"
+        )
+    for arms, one in found["aa_mean"].items():
+        console.print(
+            f"A/A with {arms}: {one['mean'] - 1:+.2%} +- {one['error']:.2%} ({one['n']} records)"
+        )

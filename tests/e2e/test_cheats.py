@@ -1,0 +1,174 @@
+"""Whoever looks faster without being so is caught, and whoever is honest is measured.
+
+Bounds follow from counting work: a variant that does eager's work, wherever, cannot be faster than
+eager; a fifth is left for noise.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import TypeAdapter
+
+from ivhl.measure.runner import Run, run_cases, this_machine
+from ivhl.records import Cell, FailureClass, RunRecord
+from ivhl.workload import load_workloads, select_cases
+from tests.e2e.cheats import STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from _pytest.mark import ParameterSet
+
+pytest.importorskip("torch", reason="cheats need torch")
+WORKLOADS = "tests.e2e.cheats:WORKLOADS"
+READER = TypeAdapter(RunRecord)
+# Of the same work as eager's.
+NO_FASTER = 1.2
+# Of eight steps, each of three operations, fused into one loop.
+ANY = 100.0
+
+
+def slow(workload: str, expected: FailureClass | float, says: str = "") -> ParameterSet:
+    """Return a row that is left to ``tests-full``: another one of its kind is in ``tests``."""
+    return pytest.param(workload, expected, says, marks=pytest.mark.full, id=workload)
+
+
+def quick(workload: str, expected: FailureClass | float, says: str = "") -> ParameterSet:
+    """Return a row that runs in ``tests``."""
+    return pytest.param(workload, expected, says, id=workload)
+
+
+# Workload, failure class or the largest speedup, and what the message or a warning says.
+EXPECTED = [
+    slow("keeps.first", "eager_failed", "own source"),
+    quick("keeps.by_version", "remembers", "not seen before"),
+    quick("keeps.by_sample", "remembers", "not seen before"),
+    slow("keeps.by_value", "remembers", "not seen before"),
+    quick("keeps.half", "remembers", "not seen before"),
+    slow("keeps.later", "remembers", "not seen before"),
+    slow("keeps.by_number", "wrong", "against float64"),
+    slow("keeps.seeds", "remembers", "not seen before"),
+    quick("keeps.only_seeds", "wrong", "on data not seen before"),
+    quick("keeps.block_ends", "wrong", "after round"),
+    quick("keeps.buffer", "side_effect", "memory of the call before"),
+    quick("keeps.fixed", "inputs", "names every input"),
+    quick("elsewhere.lazy", "side_effect", "call returns a Later"),
+    slow("elsewhere.lazy_input", "side_effect", "prepare returns a Later"),
+    quick("elsewhere.after", "wrong", "against float64"),
+    slow("elsewhere.thread", NO_FASTER),
+    quick("elsewhere.worker", NO_FASTER),
+    slow("elsewhere.orphan", NO_FASTER),
+    slow("elsewhere.per_call", NO_FASTER),
+    quick("elsewhere.unwaited", "side_effect", "SIGCHLD"),
+    quick("elsewhere.sleeps", "remembers", "not seen before"),
+    quick("elsewhere.burns", "side_effect", "while eager was timed"),
+    slow("elsewhere.holds", "side_effect", "while eager was timed"),
+    slow("elsewhere.eager_burns", "side_effect", "while eager was timed"),
+    quick("elsewhere.prepare", "side_effect", "computed computes what the call should"),
+    quick("elsewhere.finish", "side_effect", "computed computes what the call should"),
+    quick("changes.input", "side_effect", "changes its inputs"),
+    quick("changes.threads", "side_effect", "changes the process"),
+    quick("changes.source_grad", "side_effect", "changes the process"),
+    *(
+        slow(f"changes.{who}{state}", "side_effect", "changes the process")
+        for who in ("", "source_")
+        for state in STATES
+        if who + state not in {"threads", "source_grad", "collector", "source_collector"}
+    ),
+    slow("changes.collector", "side_effect", "garbage collector"),
+    slow("changes.source_collector", NO_FASTER),  # which is on when sources are judged
+    quick("wrong.source", "eager_failed", "own source"),
+    quick("wrong.element", "wrong", "in one element"),
+    quick("wrong.later", "wrong", "after round"),
+    slow("wrong.every_other", "wrong", "after round"),
+    slow("wrong.raises_later", "compile", "no more"),
+    quick("compiles.counts", "recompile_limit", ""),
+    slow("compiles.counts_later", "recompile_limit", ""),
+    slow("compiles.breaks_later", ANY),
+    quick("compiles.helper", NO_FASTER),
+    quick("compiles.breaks", ANY),
+    slow("compiles.breaks_untraceable", ANY),
+    slow("honest.good", ANY),
+    quick("honest.trivial", NO_FASTER),
+    slow("honest.dynamic", ANY),
+    slow("honest.integers", ANY),
+    slow("honest.complex", ANY),
+    slow("honest.gradient", ANY),
+    quick("honest.view", NO_FASTER),
+    slow("honest.lengths", ANY, "the data is not changed"),
+    slow("honest.same_data", ANY, "the data is not changed"),
+    quick("honest.random", ANY),
+    quick("honest.two_ulp", ANY),
+    slow("honest.slow", ANY),
+]
+
+
+@pytest.fixture(scope="module")
+def records(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, RunRecord]:
+    """Return the records of the workloads that are asked for in this session."""
+    wanted = [
+        str(item.callspec.params["workload"])
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.module is request.module
+        and hasattr(item, "callspec")
+    ]
+    return measure(wanted, tmp_path_factory.mktemp("cheats"))
+
+
+def measure(names: Iterable[str], folder: Path) -> dict[str, RunRecord]:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    run = Run(
+        project="cheats",
+        commit="0" * 40,
+        workloads=WORKLOADS,
+        cell=Cell(id="here", python=version, torch="here", lock_sha256=None),
+        machine=this_machine("test"),
+        results=str(folder / "results"),
+        scratch=str(folder / "scratch"),
+        repeat="repeat",
+        deadline_s=120,
+        memory_limit=4 << 30,
+    )
+    run_cases(run, select_cases(load_workloads(WORKLOADS), names=tuple(dict.fromkeys(names))))
+    lines = run.record_file.read_text(encoding="utf-8").splitlines()
+    return {(r := READER.validate_json(line)).workload: r for line in lines}
+
+
+@pytest.mark.parametrize(("workload", "expected", "says"), EXPECTED)
+def test_nobody_is_faster_than_the_work_that_is_done(
+    records: dict[str, RunRecord], workload: str, expected: FailureClass | float, says: str
+) -> None:
+    record = records[workload]
+    if isinstance(expected, str):
+        assert record.failure is not None, record.speedup
+        assert record.failure.failure_class == expected, record.failure.message
+        assert says in record.failure.message
+        assert record.speedup is None
+    else:
+        assert record.failure is None, record.failure
+        assert record.speedup is not None
+        assert record.speedup.low < expected
+        assert not says or any(says in warning.text for warning in record.warnings)
+
+
+@pytest.mark.parametrize("workload", ["compiles.breaks"])
+def test_what_is_compiled_with_breaks_is_recorded_with_them(
+    records: dict[str, RunRecord], workload: str
+) -> None:
+    told = records[workload].compile
+    assert told is not None
+    assert told.graph_breaks
+    assert told.graphs is not None
+    assert told.graphs >= 2
+
+
+def test_every_cheat_has_an_expected_outcome() -> None:
+    names = [str(row.values[0]) for row in EXPECTED]
+    assert sorted(names) == sorted(w.name for w in load_workloads(WORKLOADS))

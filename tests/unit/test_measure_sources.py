@@ -1,0 +1,397 @@
+"""A case's hash changes with everything that the case reaches, and with little else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ivhl.measure.runner import MEASURING_CODE
+from ivhl.measure.sources import INSTRUMENT, is_instrument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[2]
+PROJECT = {
+    "demo/__init__.py": "VERSION = 1\n",
+    "demo/workloads/__init__.py": """
+        from demo.workloads import one, two
+        WORKLOADS = (one.WORKLOAD, two.WORKLOAD)
+    """,
+    "demo/workloads/one.py": """
+        from dataclasses import dataclass
+        from ivhl.workload import Variant, Workload
+        from demo.workloads.variants import more
+        @dataclass(frozen=True)
+        class Size:
+            n: int
+            @property
+            def twice(self): return 2 * self.n
+        WORKLOAD = Workload(
+            name="one", version=1, title="One", sizes={"small": Size(1), "large": Size(2)},
+            default_size="small", make_inputs="demo.calls:make", eager="demo.ops.a:eager",
+            reference="demo.calls:reference", outputs=("x",),
+            variants=(Variant(name="v", call="demo.ops.a:fast"), *more()),
+        )
+    """,
+    "demo/workloads/two.py": """
+        from dataclasses import replace
+        from demo.workloads import one
+        WORKLOAD = replace(one.WORKLOAD, name="two", eager="demo.ops.b:eager", version=3)
+    """,
+    "demo/workloads/variants.py": """
+        from ivhl.workload import Variant
+        def more(): return (Variant(name="w", call="demo.ops.a:fast", dynamic=True),)
+    """,
+    "demo/calls.py": """
+        from demo.helpers import constant
+        def make(size, generator): return (size.twice, constant)
+        def reference(x): return x
+    """,
+    "demo/helpers.py": "constant = 1\n",
+    "demo/ops/__init__.py": """
+        from demo.ops.a import fast
+        from demo.ops.b import eager as other
+    """,
+    "demo/ops/a.py": """
+        import torch
+        from demo.shared import base
+        def eager(x): return base(x)
+        def fast(x):
+            from demo.hidden import inner
+            return inner(x)
+    """,
+    "demo/ops/b.py": """
+        import torch
+        def eager(x): return x
+    """,
+    "demo/shared.py": "def base(x): return x\n",
+    "demo/hidden.py": "def inner(x): return x\n",
+    "demo/unused.py": "def f(x): return x\n",
+    "demo/setter.py": "import os\nos.environ['X'] = '1'\n",
+    "demo/pipe.py": """
+        import operator
+        ALL = {}
+        class P:
+            def __or__(self, other): ALL[1] = other
+        p = P()
+        def keep(x): ALL.setdefault(1, x)
+    """,
+    "demo/data/table.txt": "1 2 3",
+    "demo/store/__init__.py": "",
+    "demo/store/named.dat": "1",
+    "demo/ops/weights.bin": "weights",
+}
+
+
+def dedent(text: str) -> str:
+    lines = text.strip("\n").splitlines()
+    margin = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
+    return "\n".join(line[margin:] for line in lines) + "\n"
+
+
+class Demo:
+    """The project in a folder, and the hash of a case of it, taken in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name, text in PROJECT.items():
+            self.write(name, dedent(text))
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def change(self, name: str, old: str, new: str) -> None:
+        """Replace a text in a file."""
+        text = (self.folder / name).read_text(encoding="utf-8")
+        assert old in text
+        self.write(name, text.replace(old, new))
+
+    def add(self, name: str, text: str) -> None:
+        """Add to the end of a file."""
+        path = self.folder / name
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        self.write(name, before + dedent(text))
+
+    def hash(self, workload: str = "one", variant: str = "v", after: str = "", **case: str) -> str:
+        """Return the hash of a case.
+
+        Args:
+            workload: Its name.
+            variant: Its variant.
+            after: What was run before the hash is taken.
+            case: Other arguments of ``select_cases``.
+        """
+        code = f"""
+            import sys
+            sys.path[:0] = [{str(self.folder)!r}, {str(ROOT)!r}]
+            from ivhl.workload import load_workloads, select_cases
+            from ivhl.measure.sources import reached_sources
+            every = load_workloads("demo.workloads:WORKLOADS")
+            names = dict(names=["{workload}"], variant="{variant}", **{case!r})
+            (case,) = select_cases(every, **names)
+            {after or "pass"}
+            print(reached_sources(case, "demo.workloads:WORKLOADS"))
+            assert "torch" not in sys.modules
+        """
+        command = [sys.executable, "-c", dedent(code)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Demo:
+    return Demo(tmp_path / "project")
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the hash of the project as it is above, which does not depend on the folder."""
+    return Demo(tmp_path_factory.mktemp("untouched")).hash()
+
+
+def changes(demo: Demo, change: Callable[[], None], **case: str) -> bool:
+    before = demo.hash(**case)
+    change()
+    return demo.hash(**case) != before
+
+
+def test_the_hash_is_of_the_case_and_of_nothing_else(demo: Demo, tmp_path: Path) -> None:
+    first = demo.hash()
+    assert len(first) == 64
+    assert Demo(tmp_path / "elsewhere").hash() == first
+    others = [demo.hash("two"), demo.hash(variant="w"), demo.hash(size="large")]
+    assert len({first, *others}) == 4
+
+
+REACHED = [
+    ("demo/ops/a.py", "return base(x)", "return base(x + 1)"),
+    ("demo/shared.py", "return x", "return -x"),
+    # Imported inside of a function.
+    ("demo/hidden.py", "return x", "return -x"),
+    ("demo/calls.py", "def reference(x): return x", "def reference(x): return x + 0"),
+    ("demo/helpers.py", "constant = 1", "constant = 2"),
+    ("demo/data/table.txt", "1 2 3", "1 2 4"),
+    ("demo/ops/weights.bin", "weights", "other weights"),
+    ("demo/workloads/one.py", "2 * self.n", "3 * self.n"),
+    ("demo/workloads/one.py", '"small": Size(1)', '"small": Size(7)'),
+    ("demo/workloads/one.py", "version=1", "version=2"),
+    ("demo/workloads/one.py", "reference=", "tolerance=0.5, reference="),
+    ("demo/workloads/one.py", "outputs=", "dtype='float64', outputs="),
+    ("demo/workloads/one.py", 'name="v", ', 'name="v", fullgraph=True, '),
+    # Of a module that declares workloads, what it imports.
+    ("demo/workloads/variants.py", "dynamic=True", "dynamic=False"),
+    # What only runs, but does more than define a name.
+    ("demo/ops/b.py", "import torch", "import torch\ntorch.backends.x = 1"),
+    ("demo/ops/b.py", "import torch", "import torch\ntorch.set_flush_denormal(True)"),
+    ("demo/ops/b.py", "import torch", "import torch\n_ = torch.set_num_threads(2)"),
+    ("demo/ops/b.py", "import torch", "import torch\nimport os\nos.environ['X'] = '1'"),
+    ("demo/ops/b.py", "import torch", "import torch\ndel torch.x[0]"),
+    ("demo/ops/b.py", "import torch", "import torch\nimport something_else"),
+    ("demo/ops/b.py", "def eager", "@torch.library.thing\ndef eager"),
+    ("demo/ops/b.py", "def eager", "class A(torch.nn.Module): pass\ndef eager"),
+    ("demo/ops/b.py", "def eager", "class A:\n    torch.x = 1\ndef eager"),
+    ("demo/ops/b.py", "return x", "return x\neager(1)"),
+    ("demo/ops/b.py", "(x)", "(x, y=torch.seed())"),
+    ("demo/ops/b.py", "import torch", "import torch.nn\nimport torch"),
+    ("demo/ops/b.py", "import torch", "import torch, demo.setter"),
+    ("demo/ops/b.py", "import torch", "import torch, demo.setter as s"),
+    ("demo/ops/b.py", "import torch", "import torch\nfrom demo import setter"),
+    ("demo/ops/b.py", "import torch", "import torch\nfrom demo.pipe import p\nX = p | 1"),
+    ("demo/ops/b.py", "import torch", "import torch\nfrom demo.pipe import p\nwith p: pass"),
+    ("demo/ops/b.py", "import torch", "import torch\nfrom demo.pipe import p\np += 1"),
+    ("demo/ops/b.py", "import torch", "import torch\nfrom demo.pipe import keep\nkeep(1)"),
+    ("demo/ops/b.py", "import torch", "import torch\nfrom demo.pipe import put\nput(1)"),
+    ("demo/ops/__init__.py", "from demo.ops.a", "import torch; torch.x = 1\nfrom demo.ops.a"),
+    ("demo/__init__.py", "VERSION", "import sys; sys.setswitchinterval(1); VERSION"),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new"), REACHED)
+def test_what_a_case_reaches_changes_it(
+    demo: Demo, untouched: str, name: str, old: str, new: str
+) -> None:
+    demo.change(name, old, new)
+    assert demo.hash() != untouched
+
+
+NOT_REACHED = [
+    ("demo/ops/a.py", "import torch", "import torch  # a comment"),
+    ("demo/ops/a.py", "x): return base(x)", "x):\n    'A docstring.'\n    return (base( x ))"),
+    ("demo/__init__.py", "1", "2"),
+    ("demo/ops/b.py", "return x", "return -x"),
+    ("demo/ops/b.py", "import torch", "import torch\nLIMIT = 3"),
+    ("demo/ops/b.py", "import torch", "import torch\nLIMIT = 3 * 2 + 1\nOTHER = LIMIT * 2"),
+    ("demo/ops/b.py", "import torch", "import torch\nimport math\nANGLE = 2.0 * math.pi"),
+    ("demo/store/named.dat", "1", "2"),
+    ("demo/unused.py", "return x", "return -x"),
+    ("demo/workloads/two.py", "version=3", "version=4"),
+    ("demo/workloads/one.py", 'title="One"', 'title="Two"'),
+    ("demo/workloads/one.py", '"large": Size(2)', '"large": Size(9)'),
+    ("demo/workloads/one.py", "(Variant(", "(Variant(name='z', call='demo.unused:f'), Variant("),
+    ("demo/workloads/__init__.py", "two.WORKLOAD", ""),
+    ("demo/ops/__init__.py", "other", "another"),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new"), NOT_REACHED)
+def test_what_a_case_does_not_reach_leaves_it(
+    demo: Demo, untouched: str, name: str, old: str, new: str
+) -> None:
+    demo.change(name, old, new)
+    assert demo.hash() == untouched
+
+
+def test_an_operation_that_is_added_leaves_the_others(demo: Demo) -> None:
+    def add() -> None:
+        demo.write("demo/ops/c.py", "import torch\ndef third(x): return x\n")
+        demo.add("demo/ops/__init__.py", "from demo.ops.c import third")
+        demo.add("demo/workloads/__init__.py", "THIRD = one.WORKLOAD")
+
+    assert not changes(demo, add)
+
+
+IMPORTS = [
+    "from demo.extra import tool",
+    "from demo.extra.tools import tool",
+    "from .extra import tool",
+    "from . import extra",
+    "from demo import extra as e",
+    "import demo.extra",
+    "import demo.extra.tools",
+    "import demo.extra.tools as t",
+    "import demo",
+    "from demo.extra import *",
+    "from demo.extra.tools import *",
+    "from demo.extra import renamed",
+    "from demo.extra import lazy",
+    "import importlib; importlib.import_module('demo.extra.tools')",
+    "import importlib; importlib.import_module(NAME)",
+    "from importlib import import_module as load",
+    "import importlib.util",
+    "from importlib import util",
+    "from pkgutil import resolve_name",
+    "import importlib; importlib.import_module('.tools', 'demo.extra')",
+    "__import__('demo.extra')",
+    "try:\n    import nothing\nexcept ImportError:\n    from demo.extra import tool",
+]
+
+
+@pytest.mark.parametrize("statement", IMPORTS)
+@pytest.mark.parametrize("inside", [False, True])
+def test_every_way_to_import_is_followed(demo: Demo, statement: str, *, inside: bool) -> None:
+    demo.write("demo/extra/tools.py", "import torch\ndef tool(x): return x\nlazy = tool\n")
+    demo.write("demo/extra/__init__.py", "from demo.extra.tools import tool, tool as renamed\n")
+    if inside:
+        lines = "\n".join(f"    {line}" for line in statement.splitlines())
+        statement = f"def user():\n{lines}\n" if "*" not in statement else statement
+    demo.add("demo/shared.py", statement)
+    assert changes(demo, lambda: demo.change("demo/extra/tools.py", "return x", "return -x"))
+
+
+def test_a_name_of_a_package_stands_for_its_module_only(demo: Demo) -> None:
+    demo.add("demo/shared.py", "from demo.ops import fast\n")
+    assert not changes(demo, lambda: demo.change("demo/ops/b.py", "return x", "return -x"))
+    demo.add("demo/shared.py", "from demo.ops import other\n")
+    assert changes(demo, lambda: demo.change("demo/ops/b.py", "return -x", "return x"))
+
+
+def test_a_name_that_a_package_computes_stands_for_all_of_it(demo: Demo) -> None:
+    demo.write("demo/ops/__init__.py", "def __getattr__(name): ...\n")
+    assert not changes(demo, lambda: demo.change("demo/ops/b.py", "return x", "return -x"))
+    demo.add("demo/shared.py", "from demo.ops import computed\n")
+    assert changes(demo, lambda: demo.change("demo/ops/b.py", "return -x", "return x"))
+
+
+def test_what_puts_itself_into_a_register_is_reached(demo: Demo) -> None:
+    demo.write(
+        "demo/register.py", "ALL = {}\ndef keep(f):\n    ALL[f.__name__] = f\n    return f\n"
+    )
+    demo.add("demo/shared.py", "from demo.register import ALL\n")
+    demo.change("demo/ops/b.py", "def eager", "from demo.register import keep\n@keep\ndef eager")
+    assert changes(demo, lambda: demo.change("demo/ops/b.py", "return x", "return -x"))
+
+
+def test_what_only_running_imports_is_reached(demo: Demo) -> None:
+    """The module is named nowhere, but it was there once the case had run."""
+    run = {"after": "import demo.unused"}
+    assert changes(demo, lambda: demo.change("demo/unused.py", "return x", "return -x"), **run)
+
+
+def test_what_torch_writes_and_imports_is_no_source(demo: Demo, tmp_path: Path) -> None:
+    (tmp_path / "generated").mkdir()
+    (tmp_path / "generated" / "remote_module.py").write_text("x = 1\n")
+    place = str(tmp_path / "generated")
+    run = f"sys.path.append({place!r}); import remote_module"
+    assert demo.hash(after=run) == demo.hash()
+    demo.write("remote_module.py", "x = 1\n")
+    assert demo.hash(after="import remote_module") != demo.hash()
+
+
+def test_a_module_beside_the_project_counts_and_one_of_another_package_does_not(
+    demo: Demo,
+) -> None:
+    demo.write("beside.py", "x = 1\n")
+    demo.add("demo/shared.py", "import beside, pytest, json\n")
+    assert changes(demo, lambda: demo.change("beside.py", "x = 1", "x = 2"))
+
+
+@pytest.mark.parametrize(
+    "text", ["store/named.dat", "named.dat", "named", ".dat", "n*.dat", "demo.store"]
+)
+def test_a_file_of_another_package_counts_where_a_text_names_it(demo: Demo, text: str) -> None:
+    demo.add("demo/shared.py", f"def read(): return ROOT / {text!r}")
+    assert changes(demo, lambda: demo.change("demo/store/named.dat", "1", "2"))
+
+
+@pytest.mark.parametrize("text", ["*", "", "dat", "demo", "a.dat"])
+def test_a_text_that_names_no_file_is_only_a_text(demo: Demo, text: str) -> None:
+    demo.add("demo/shared.py", f"def read(): return ROOT / {text!r}")
+    assert not changes(demo, lambda: demo.change("demo/store/named.dat", "1", "2"))
+
+
+def test_what_no_python_can_read_is_hashed_by_its_bytes(demo: Demo) -> None:
+    demo.add("demo/shared.py", "def f():\n    from demo.broken import x\n")
+    demo.write("demo/broken.py", "x = = 1\n")
+    assert changes(demo, lambda: demo.change("demo/broken.py", "= = 1", "= = 2"))
+
+
+def test_a_file_that_python_made_is_no_data(demo: Demo) -> None:
+    def compile_it() -> None:
+        demo.write("demo/ops/__pycache__/a.cpython-312.pyc", "bytes")
+        demo.write("demo/ops/.a.py.swp", "bytes")
+
+    assert not changes(demo, compile_it)
+
+
+def test_the_measuring_code_is_no_source_of_a_case() -> None:
+    parts = {name.removesuffix(".py") for name in MEASURING_CODE} - {"__init__"}
+    assert {"ivhl", *(f"ivhl.{part}" for part in parts)} == INSTRUMENT
+    assert is_instrument("ivhl.measure.case")
+    assert not is_instrument("ivhl.ops.field")
+
+
+def _ours() -> Iterator[str]:
+    code = """
+        from ivhl.workload import load_workloads, select_cases
+        from ivhl.measure.sources import reached_sources
+        every = load_workloads("ivhl.workloads:WORKLOADS")
+        for case in select_cases(every):
+            print(case.name, reached_sources(case, "ivhl.workloads:WORKLOADS"))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(code)], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    yield from done.stdout.splitlines()
+
+
+def test_each_of_our_cases_has_a_hash_of_its_own() -> None:
+    hashes = dict(line.split() for line in _ours())
+    assert len(hashes) == len(set(hashes.values())) > 50

@@ -1,0 +1,196 @@
+"""Whatever changes the process is seen, by its name, and no longer once it is set back."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from ivhl.measure.state import changes, differing, snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def eager(x: torch.Tensor) -> torch.Tensor:
+    return part(x)
+
+
+def part(x: torch.Tensor) -> torch.Tensor:
+    return torch.sin(x)
+
+
+@contextmanager
+def setting(setter: Callable[[Any], object], value: Any, old: Any) -> Iterator[None]:  # noqa: ANN401
+    setter(value)
+    try:
+        yield
+    finally:
+        setter(old)
+
+
+@contextmanager
+def replaced(place: Any, name: str, value: Any) -> Iterator[None]:  # noqa: ANN401
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, name, value)
+        yield
+
+
+@contextmanager
+def environment(**values: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in values.items():
+            patch.setenv(name, value)
+        yield
+
+
+@contextmanager
+def folder() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir("/")
+        yield
+
+
+@contextmanager
+def kernel() -> Iterator[None]:
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("digamma", lambda x: x, "CPU")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+YES, NO = True, False
+
+
+def other_state() -> Any:  # noqa: ANN401
+    return torch.Generator().manual_seed(77).get_state()
+
+
+CHANGES: dict[str, Callable[[], Any]] = {
+    "torch.get_num_threads()": lambda: setting(
+        torch.set_num_threads, torch.get_num_threads() + 1, torch.get_num_threads()
+    ),
+    "torch.is_grad_enabled()": torch.no_grad,
+    "torch.is_inference_mode_enabled()": torch.inference_mode,
+    "torch.is_autocast_enabled()": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "torch.get_default_dtype()": lambda: setting(
+        torch.set_default_dtype, torch.float64, torch.float32
+    ),
+    "torch.get_default_device()": lambda: torch.device("meta"),
+    "torch.are_deterministic_algorithms_enabled()": lambda: setting(
+        lambda on: torch.use_deterministic_algorithms(mode=on), YES, NO
+    ),
+    "torch.get_float32_matmul_precision()": lambda: setting(
+        torch.set_float32_matmul_precision, "medium", torch.get_float32_matmul_precision()
+    ),
+    "torch.set_flush_denormal()": lambda: setting(torch.set_flush_denormal, YES, NO),
+    "torch.backends.mkldnn.enabled": lambda: torch.backends.mkldnn.flags(enabled=False),
+    "torch.backends.cudnn": lambda: replaced(torch.backends.cudnn, "benchmark", YES),
+    "the random state of torch": lambda: setting(
+        torch.set_rng_state, other_state(), torch.get_rng_state()
+    ),
+    "the random state of random": lambda: setting(
+        random.setstate, (3, random.getstate()[1], 0.5), random.getstate()
+    ),
+    "sys.getswitchinterval()": lambda: setting(
+        sys.setswitchinterval, 0.123, sys.getswitchinterval()
+    ),
+    "gc.get_threshold()": lambda: setting(
+        lambda all_of_it: gc.set_threshold(*all_of_it), (1, 2, 3), gc.get_threshold()
+    ),
+    "gc.callbacks": lambda: replaced(gc, "callbacks", [lambda *_: None, *gc.callbacks]),
+    "sys.getprofile() or sys.gettrace()": lambda: setting(
+        sys.setprofile, lambda *_: None, sys.getprofile()
+    ),
+    "signal.getsignal(SIGCHLD) == SIG_IGN": lambda: setting(
+        lambda handler: signal.signal(signal.SIGCHLD, handler),
+        signal.SIG_IGN,
+        signal.getsignal(signal.SIGCHLD),
+    ),
+    "os.sched_getaffinity()": lambda: setting(
+        lambda cpus: os.sched_setaffinity(0, cpus),
+        {min(os.sched_getaffinity(0))},
+        os.sched_getaffinity(0),
+    ),
+    "os.environ": lambda: environment(OMP_SCHEDULE="dynamic"),
+    "os.getcwd()": folder,
+    "the clocks of time": lambda: replaced(time, "perf_counter_ns", lambda: 0),
+    "the functions of torch": lambda: replaced(torch, "sin", torch.cos),
+    "the kernels of torch": kernel,
+    "the functions of eager's module": lambda: replaced(sys.modules[__name__], "part", eager),
+    "the number of torch's active modes": lambda: torch.device("cpu"),
+}
+# They cannot be set back: the number of threads between operations, the niceness for who is not
+# root, and the scheduler.
+ONE_WAY = {
+    "torch.get_num_interop_threads()",
+    "os.getpriority()",
+    "os.sched_getscheduler()",
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # of a kernel that is overridden
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_seen_by_its_name_and_not_once_it_is_set_back(name: str) -> None:
+    if name == "os.sched_getaffinity()" and len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("one CPU")
+    before = snapshot(eager)
+    with CHANGES[name]():
+        found = changes(before, snapshot(eager))
+    assert [text for text in found if text.startswith(name)]
+    assert changes(before, snapshot(eager)) == []
+
+
+def test_every_part_of_the_state_has_a_test() -> None:
+    assert set(snapshot(eager)) == set(CHANGES) | ONE_WAY
+
+
+def test_both_values_are_named_where_they_mean_something() -> None:
+    before = snapshot()
+    with torch.no_grad():
+        (text,) = changes(before, snapshot())
+    assert text == "torch.is_grad_enabled() was True and is False"
+
+
+def test_what_was_replaced_is_named() -> None:
+    before = snapshot(eager)
+    with replaced(torch, "sin", torch.cos), replaced(sys.modules[__name__], "part", eager):
+        told = "; ".join(changes(before, snapshot(eager)))
+    assert "torch.sin" in told
+    assert "part" in told
+
+
+def test_the_code_of_eager_itself_cannot_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    before = snapshot(eager)
+    monkeypatch.setattr(eager, "__code__", other.__code__)
+    assert changes(before, snapshot(eager)) == [
+        "the functions of eager's module changed: eager, itself"
+    ]
+
+
+def test_what_is_allowed_differs_and_is_no_change() -> None:
+    before = snapshot()
+    with CHANGES["the random state of torch"]():
+        after = snapshot()
+    assert differing(before, after) == ["the random state of torch"]
+    assert changes(before, after, ["the random state of torch"]) == []
+
+
+def test_notes_of_compilers_in_the_environment_and_new_functions_are_no_change() -> None:
+    before = snapshot(eager)
+    with environment(TORCHINDUCTOR_NOTE="1"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "made_by_a_compiler", print, raising=False)
+        assert changes(before, snapshot(eager)) == []

@@ -1,0 +1,136 @@
+"""What another run would show must be learnt from other runs, and hold what they show."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ivhl.tracker.spread import (
+    CONFIDENCE,
+    ENOUGH_PAIRS,
+    SHIPPED,
+    VERDICT_CONFIDENCE,
+    Kind,
+    Spreads,
+    coverage,
+    kind_of,
+    repeats,
+    shipped,
+    spreads_by_length,
+    within,
+)
+from tests.browser.synthetic import make_failure, make_record
+
+if TYPE_CHECKING:
+    from ivhl.records import RunRecord
+
+
+def runs_of(
+    n_cases: int, n_runs: int, sigma: float, *, width: float = 0.01, seed: int = 0
+) -> list[RunRecord]:
+    """Return records of cases whose runs differ by ``sigma``, relative."""
+    draw = random.Random(seed)  # noqa: S311  (noise, not a secret)
+    return [
+        make_record(
+            workload=f"ops.case{case}",
+            speedup=(2.0 + case) * math.exp(draw.gauss(0, sigma)),
+            width=width,
+            recorded_at=f"2026-11-{1 + run:02}T12:00:00+00:00",
+        )
+        for case in range(n_cases)
+        for run in range(n_runs)
+    ]
+
+
+def test_runs_of_the_same_are_repeats_and_nothing_else_is() -> None:
+    one = make_record()
+    later = replace(one, recorded_at="2026-11-02T12:00:00+00:00")
+    assert list(repeats([one, later])) == [(one, later)]
+    assert not list(repeats([one, one]))  # the same line in two files
+    assert not list(repeats([one, make_failure(recorded_at=later.recorded_at)]))
+    for other in (
+        replace(later, commit="f" * 40),
+        replace(later, size="large"),
+        replace(later, machine=replace(later.machine, name="other")),
+        replace(later, cell=replace(later.cell, lock_sha256="cd" * 32)),
+        replace(later, conditions=replace(later.conditions, threads=2)),
+        replace(later, conditions=replace(later.conditions, instrument="1")),
+    ):
+        assert not list(repeats([one, other]))
+
+
+def test_two_commits_of_the_same_sources_are_the_same_subject() -> None:
+    one = make_record(sources="ab" * 32)
+    later = replace(one, commit="f" * 40, recorded_at="2026-11-02T12:00:00+00:00")
+    assert list(repeats([one, later])) == [(one, later)]
+    # Copied to another commit without being measured there: no other run.
+    assert not list(repeats([one, replace(one, commit="f" * 40, same_as=one.commit)]))
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.01, 0.05, 0.2])
+def test_what_is_learnt_is_what_runs_differ_by(sigma: float) -> None:
+    records = runs_of(30, 10, sigma, width=0.001)
+    spread = Spreads(records).of(records[0])
+    assert spread.tau == pytest.approx(sigma, rel=0.15, abs=1e-3)
+    assert "on bench" in spread.origin
+
+
+@pytest.mark.parametrize(("sigma", "width"), [(0.02, 0.001), (0.05, 0.05), (0.0, 0.02)])
+def test_the_interval_for_another_run_holds_as_many_as_it_says(sigma: float, width: float) -> None:
+    found = coverage(list(repeats(runs_of(40, 10, sigma, width=width))))
+    assert found.pairs == 40 * 90
+    assert found.another_run >= 0.93
+    assert found.slower <= 0.02
+
+
+def test_heavy_tails_are_counted_and_not_assumed_away() -> None:
+    draw = random.Random(3)  # noqa: S311
+    records = [
+        replace(record, speedup=replace(record.speedup, value=value, low=value, high=value))
+        for record in runs_of(40, 10, 0.0)
+        if record.speedup
+        for value in [2.0 * math.exp(0.02 * draw.gauss(0, 1) / math.sqrt(draw.gammavariate(1, 1)))]
+    ]
+    assert coverage(list(repeats(records))).another_run == pytest.approx(0.95, abs=0.02)
+
+
+def test_few_runs_show_nothing_and_the_shipped_spread_is_taken() -> None:
+    few = runs_of(1, 4, 0.3)
+    assert len(few) * 3 / 2 < ENOUGH_PAIRS
+    assert Spreads(few).of(few[0]) == shipped(kind_of(few[0]))
+
+
+@given(st.floats(0.1, 50), st.floats(0.001, 0.5))
+def test_the_interval_for_another_run_is_around_the_value(value: float, width: float) -> None:
+    record = make_record(speedup=value, width=width)
+    another = SHIPPED.another_run(record)
+    verdict = SHIPPED.another_run(record, confidence=VERDICT_CONFIDENCE)
+    assert another is not None
+    assert verdict is not None
+    assert another.low < value < another.high
+    assert verdict.low <= another.low <= another.high <= verdict.high
+    assert another.confidence == CONFIDENCE
+
+
+def test_what_was_not_measured_has_no_other_run() -> None:
+    assert SHIPPED.another_run(make_failure()) is None
+    assert within(make_failure()) == 0.0
+
+
+def test_an_instrument_that_nobody_repeated_takes_the_widest_spread() -> None:
+    known = kind_of(make_record())
+    unknown = Kind("1", known.device, known.clock, known.length)
+    assert shipped(unknown).scores[CONFIDENCE] > 0
+    assert shipped(unknown) == shipped(unknown._replace(length="short"))
+
+
+def test_what_is_shipped_comes_by_length_of_calls() -> None:
+    found = spreads_by_length(list(repeats(runs_of(10, 5, 0.03))))
+    assert "any" in found
+    assert {spread.pairs for spread in found.values()} == {100}
