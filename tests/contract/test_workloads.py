@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ivhl.measure import draws
 from ivhl.measure.failures import classify
 from ivhl.workload import (
     DYNAMO_ENGINES,
@@ -174,7 +173,9 @@ def inputs_for(workload: Workload, variant: Variant) -> Any:  # noqa: ANN401  (a
 
     inputs = anchor_of(workload, variant).inputs
     if variant.dtype is not None:
-        inputs = draws.cast(inputs, getattr(torch, variant.dtype), torch.device("cpu"))
+        from ivhl.measure.draws import cast  # noqa: PLC0415  (imports torch)
+
+        inputs = cast(inputs, getattr(torch, variant.dtype), torch.device("cpu"))
     return resolve(variant.prepare)(*inputs) if variant.prepare is not None else inputs
 
 

@@ -40,6 +40,12 @@ def mutates(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def changes_threads(x: torch.Tensor) -> torch.Tensor:
+    """Leave more threads behind than there were."""
+    torch.set_num_threads(2)
+    return good(x)
+
+
 def breaks_the_graph(x: torch.Tensor) -> torch.Tensor:
     """Break the graph in the middle."""
     y = torch.sin(x)

@@ -74,7 +74,11 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
         ("bad.wrong", "wrong", "accuracy", "against float64"),
         ("bad.wrong_shape", "wrong", "accuracy", "shape (255,)"),
         ("bad.nan", "wrong", "accuracy", "not finite"),
-        ("bad.recompiles", "recompile_limit", "timing", ""),
+        ("bad.mutates", "side_effect", "accuracy", "changes its inputs"),
+        ("bad.threads", "side_effect", "eager", "torch.get_num_threads() was 1 and is 2"),
+        ("bad.source_wrong", "eager_failed", "eager", "own source"),
+        ("bad.recompiles", "recompile_limit", "accuracy", ""),
+        ("bad.recompiles_silently", "recompile_limit", "accuracy", ""),
         ("bad.segfault", "crash", "compile", "SIGSEGV"),
         ("bad.exit", "crash", "eager", "exited with status 7"),
         ("bad.killed", "crash", "eager", "SIGKILL"),
@@ -236,7 +240,7 @@ def wait_for_case(runner: int) -> int:
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 output = (entry / "fd" / "1").readlink()
-                if output.name == "cold.txt" and runner in ancestors(int(entry.name)):
+                if output.name == "compile-0.txt" and runner in ancestors(int(entry.name)):
                     return int(entry.name)
         time.sleep(0.05)
     raise AssertionError("no process of a case appeared")

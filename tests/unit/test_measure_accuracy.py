@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -16,7 +17,12 @@ from ivhl.measure.accuracy import (
     flatten,
     judge_compiled,
     judge_eager,
+    worse,
 )
+
+
+if TYPE_CHECKING:
+    from ivhl.records import OutputError
 
 X = torch.linspace(0.5, 5.0, 2048, dtype=torch.float32)
 REFERENCE = torch.sin(X.double()) / X.double()
@@ -167,3 +173,46 @@ def test_the_ceiling_grows_with_the_roundoff_up_to_what_eager_is_allowed() -> No
     assert ceilings == sorted(ceilings)
     assert ceilings[2] == 2.0**-5
     assert ceilings[3] == EAGER_LIMIT
+
+
+def test_one_wrong_element_of_many_fails_although_the_rmse_does_not() -> None:
+    n = 16384
+    exact = torch.rand(n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    eager = exact.float()
+    wrong = eager.clone()
+    wrong[7] += 1e-3
+    errors = judge_eager(["y"], [eager], [exact])
+    (judged,) = judge_compiled(errors, [wrong], [exact], dtype="float32", tolerance=1e-4)
+    assert judged.compiled_rmse is not None
+    assert judged.limit_rmse is not None
+    assert judged.limit_max is not None
+    assert judged.compiled_rmse < judged.limit_rmse
+    assert judged.compiled_max == pytest.approx(1e-3, rel=0.01)
+    assert judged.limit_max < 1e-3
+    assert not judged.passed
+
+
+@pytest.mark.parametrize(("ulps", "passed"), [(0, True), (2, True), (4, True), (400, False)])
+@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6])
+def test_an_exact_scalar_leaves_room_for_some_roundings(
+    ulps: int, scale: float, *, passed: bool
+) -> None:
+    exact = torch.tensor(scale, dtype=torch.float64)
+    errors = judge_eager(["y"], [exact], [exact])
+    near = exact * (1 + ulps * 2.0**-23)
+    (judged,) = judge_compiled(errors, [near], [exact], dtype="float32", tolerance=0.0)
+    assert judged.passed is passed
+
+
+def test_of_two_judgements_the_one_nearer_to_its_limit_is_kept() -> None:
+    errors = judge_eager(["y", "z"], [EAGER, EAGER], [REFERENCE, REFERENCE])
+
+    def judged(*off: float) -> tuple[OutputError, ...]:
+        outputs = [EAGER + o for o in off]
+        return judge_compiled(errors, outputs, [REFERENCE] * 2, dtype="float32", tolerance=1e-4)
+
+    one, other = judged(1e-6, 5e-6), judged(3e-6, 1e-6)
+    assert worse(one, other) == (other[0], one[1])
+    assert worse((), other) == other
+    nan = judged(math.nan, 0.0)
+    assert worse(one, nan)[0] == nan[0]

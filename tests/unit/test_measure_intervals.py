@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivhl.measure.intervals import median_ranks, paired_ratio
+from ivhl.measure.intervals import (
+    DISAGREEMENT,
+    clocks_disagree,
+    median_ranks,
+    paired_ratio,
+    split,
+)
+from ivhl.records import Arm
 
 seconds = st.floats(min_value=1e-9, max_value=1e3)
 pairs = st.lists(st.tuples(seconds, seconds), min_size=1, max_size=60)
@@ -115,3 +122,58 @@ def test_samples_that_are_no_times_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         paired_ratio(a, b)
+
+
+def test_the_value_of_two_processes_is_the_geometric_mean_of_their_medians() -> None:
+    found = paired_ratio([2.0] * 9 + [8.0] * 9, [1.0] * 18, [9, 9])
+    assert found.value == pytest.approx(4.0)
+    # What differs between processes is in the interval, however steady each one is.
+    assert (found.low, found.high) == (2.0, 8.0)
+    assert found.n == 18
+
+
+def test_a_process_outside_of_the_interval_widens_it() -> None:
+    samples = [1.0] * 30 + [2.0] * 3
+    together = paired_ratio(samples, [1.0] * 33)
+    apart = paired_ratio(samples, [1.0] * 33, [30, 3])
+    assert together.high == 1.0
+    assert apart.high == 2.0
+    assert apart.low <= apart.value <= apart.high
+
+
+@pytest.mark.parametrize("rounds", [[1, 1], [3, 1], [3, 0]])
+def test_rounds_that_are_not_those_of_the_samples_are_refused(rounds: list[int]) -> None:
+    with pytest.raises(ValueError, match="3 samples are not"):
+        split([1.0, 2.0, 3.0], rounds)
+
+
+def arm(wall: float, cpu: float, noise: random.Random) -> Arm:
+    """Return 20 rounds in which a busy machine stretches elapsed time."""
+    walls = tuple(wall * (1 + noise.random()) for _ in range(20))
+    return Arm(calls=1, samples_s=(cpu,) * 20, wall_s=walls, cpu_s=(cpu,) * 20)
+
+
+@pytest.mark.parametrize(
+    ("eager_wall", "compiled_wall", "disagree"),
+    [
+        pytest.param(1.0, 1.0, False, id="neither waits"),
+        pytest.param(3.0, 3.0, False, id="a busy machine"),
+        pytest.param(1.0, 4.0, True, id="compiled waits"),
+        pytest.param(4.0, 1.0, False, id="eager waits, which is no merit of compiled"),
+    ],
+)
+def test_a_variant_that_waits_is_noticed(
+    eager_wall: float, compiled_wall: float, *, disagree: bool
+) -> None:
+    noise = random.Random(3)  # noqa: S311
+    eager, compiled = arm(eager_wall, 1.0, noise), arm(compiled_wall, 1.0, noise)
+    assert clocks_disagree(eager, compiled) is disagree
+
+
+def test_no_cpu_time_at_all_is_a_disagreement_and_no_clock_is_none() -> None:
+    noise = random.Random(3)  # noqa: S311
+    eager, idle = arm(1.0, 1.0, noise), arm(1.0, 0.0, noise)
+    assert clocks_disagree(eager, idle)
+    old = Arm(calls=1, samples_s=(1.0,))
+    assert not clocks_disagree(old, old)
+    assert DISAGREEMENT > 1

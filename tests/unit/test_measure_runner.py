@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ivhl.measure import runner
-from ivhl.measure.runner import Run, run_cases
+from ivhl.measure.runner import LARGEST_BATCH, Run, batches, merge, run_cases
 from ivhl.records import Failure, Machine, Observation
 from ivhl.workload import Case, Variant
 from tests.browser.synthetic import EMPTY_WORKLOAD, make_record
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ivhl.records import RunRecord
@@ -56,16 +61,27 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         steps.append("seed")
         return object()
 
-    def measure(
-        run: Run, case: Case, _seed: object, _launcher: object, seen: tuple[Observation, ...]
-    ) -> RunRecord:
+    def compile_all(_: object, cases: Sequence[Case], __: object) -> list[Any]:
+        steps.append("compile " + " ".join(case.variant.name for case in cases))
+        return [nullcontext() for _ in cases]
+
+    def measure(run: Run, case: Case, *most: object) -> RunRecord:
         steps.append(case.variant.name)
         failed = Failure(
             phase="compile", failure_class="support_gate", exception="", message="", where="",
             output_tail="",
         )  # fmt: skip
-        return runner.make_record(run, case, {}, failed, duration_s=1.0, load=0.5, stability=seen)
+        return runner.make_record(
+            run,
+            case,
+            {},
+            failed,
+            duration_s=1.0,
+            load=0.5,
+            stability=most[-1],  # type: ignore[arg-type]
+        )
 
+    monkeypatch.setattr(runner.Lanes, "compile", compile_all)
     monkeypatch.setattr(runner, "observe", look)
     monkeypatch.setattr(runner, "make_seed", make_seed)
     monkeypatch.setattr(runner, "measure_case", measure)
@@ -84,7 +100,8 @@ def test_every_record_of_a_run_says_how_steady_its_machine_was(
 ) -> None:
     records = records_of(make_run(tmp_path))
     assert [record.conditions.stability for record in records] == [SEEN, SEEN]
-    assert done == ["look at cpu", "seed", "a", "b"]
+    # Two at a time: one on each of two cores, and what is timed is then alone.
+    assert done == ["look at cpu", "seed", "compile a b", "a", "b"]
 
 
 IMAGE, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
@@ -117,3 +134,63 @@ def test_a_run_that_has_nothing_to_do_does_not_look(tmp_path: Path, done: list[s
     done.clear()
     assert records_of(make_run(tmp_path)) == []
     assert done == []
+
+
+@given(st.integers(0, 60), st.integers(1, 5))
+def test_batches_hold_every_case_once_in_order_and_grow(n_cases: int, n: int) -> None:
+    cases = [make_case(str(number)) for number in range(n_cases)]
+    found = list(batches(cases, n))
+    assert list(chain.from_iterable(found)) == cases
+    sizes = [len(batch) for batch in found]
+    assert all(sizes)
+    assert sizes[:1] <= [n]
+    assert sizes[:-1] == sorted(sizes[:-1])
+    assert max(sizes, default=0) <= LARGEST_BATCH * n
+
+
+def timed(samples: Sequence[float], *, warm_s: float, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return what a process that times finds, with one arm of these samples and both clocks."""
+    arm = {"calls": len(samples), "samples_s": samples, "wall_s": samples, "cpu_s": samples}
+    return {
+        "eager": arm,
+        "compile": {"warm_s": warm_s, "warm_cpu_s": 2 * warm_s, "graphs": 9},
+        "phase_s": {"timing": 1.0},
+    } | more
+
+
+def test_samples_of_all_processes_follow_one_another() -> None:
+    found = merge({}, [timed([1.0, 2.0], warm_s=1), timed([3.0, 4.0, 5.0], warm_s=1)])
+    assert found["rounds"] == [2, 3]
+    assert found["eager"]["samples_s"] == found["eager"]["wall_s"] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert found["eager"]["calls"] == 2
+    assert "compiled" not in found
+
+
+def test_an_arm_that_only_one_process_has_is_left_out() -> None:
+    arm = {"calls": 1, "samples_s": [1.0], "wall_s": [1.0], "cpu_s": [1.0]}
+    found = merge({}, [timed([1.0], warm_s=1, compiled=arm), timed([1.0], warm_s=1)])
+    assert "compiled" not in found
+
+
+def test_the_cold_compile_is_of_the_first_process_and_the_warm_one_the_median_of_the_others() -> (
+    None
+):
+    cold = {"compile": {"cold_s": 9.0, "graphs": 1}, "phase_s": {"compile": 9.0, "timing": 0.5}}
+    found = merge(cold, [timed([1.0], warm_s=1.0), timed([1.0], warm_s=3.0)])
+    assert found["compile"] == {"cold_s": 9.0, "graphs": 1, "warm_s": 2.0, "warm_cpu_s": 4.0}
+    assert found["phase_s"] == {"compile": 9.0, "timing": 2.5}
+
+
+def test_warnings_of_all_processes_are_added_up() -> None:
+    one, two = ([{"text": "a", "count": n}] for n in (1, 2))
+    found = merge({"warnings": one}, [timed([1.0], warm_s=1, warnings=two)])
+    assert found["warnings"] == [{"text": "a", "count": 3}]
+
+
+def test_what_failed_to_compile_has_its_eager_times() -> None:
+    found = merge(
+        {"compile": {"cold_s": None}},
+        [{k: v for k, v in timed([1.0], warm_s=1).items() if k != "compile"}],
+    )
+    assert found["eager"]["samples_s"] == [1.0]
+    assert found["compile"] == {"cold_s": None}

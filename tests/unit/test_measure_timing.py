@@ -1,20 +1,31 @@
-"""Timing must call what it times, in random order, and no more than it says. No times asserted."""
+"""Timing must call what it times, in balanced order, and no more than it says. No times asserted."""
 
 from __future__ import annotations
 
 import gc
 from collections import Counter
 from functools import partial
+from itertools import islice, pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ivhl.measure import timing
 from ivhl.measure.job import choose_clock
 from ivhl.measure.memory import peak_bytes
-from ivhl.measure.timing import Effort, block_length, time_arms
+from ivhl.measure.timing import (
+    Block,
+    Bystander,
+    Effort,
+    balanced_orders,
+    block_length,
+    design_length,
+    time_arms,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,16 +41,78 @@ def counting(log: list[str], name: str) -> Callable[[], None]:
     return call
 
 
-def test_every_arm_has_a_sample_of_every_round() -> None:
+def test_every_arm_has_a_sample_of_every_round_and_the_orders_are_balanced() -> None:
     log: list[str] = []
+    names = ("a", "b", "c")
     arms = time_arms(
-        {"a": counting(log, "a"), "b": counting(log, "b")}, clock="wall", effort=EFFORT, seed=0
+        {name: counting(log, name) for name in names}, clock="wall", effort=EFFORT, seed=0
     )
-    assert set(arms) == {"a", "b"}
-    lengths = {len(arm.samples_s) for arm in arms.values()}
-    assert len(lengths) == 1
-    assert EFFORT.min_rounds <= lengths.pop() <= EFFORT.max_rounds
+    assert set(arms) == set(names)
+    lengths = {
+        len(part) for arm in arms.values() for part in (arm.samples_s, arm.wall_s, arm.cpu_s)
+    }
+    (rounds,) = lengths
+    assert rounds >= EFFORT.min_rounds
+    assert rounds < EFFORT.max_rounds + design_length(3)
+    assert rounds % design_length(3) == 0
     assert all(t > 0 for arm in arms.values() for t in arm.samples_s)
+
+
+@given(st.integers(1, 7), st.integers(0, 5), st.integers(1, 3))
+def test_each_arm_is_equally_often_in_each_place_and_after_each_other(
+    n: int, seed: int, designs: int
+) -> None:
+    names = [f"arm {number}" for number in range(n)]
+    rounds = list(islice(balanced_orders(names, seed), designs * design_length(n)))
+    places = Counter((place, name) for order in rounds for place, name in enumerate(order))
+    assert {places[place, name] for place in range(n) for name in names} == {len(rounds) // n}
+    after = Counter(pair for order in rounds for pair in pairwise(order))
+    assert len({after[a, b] for a in names for b in names if a != b}) <= 1
+    assert not any(after[name, name] for name in names)
+
+
+def test_the_orders_depend_on_the_seed_only() -> None:
+    one, again, other = (list(islice(balanced_orders("abcd", s), 40)) for s in (1, 1, 2))
+    assert one == again != other
+
+
+def test_the_bystander_is_asked_around_every_block_and_sees_its_output() -> None:
+    seen: list[tuple[str, str, int]] = []
+
+    class Notes(Bystander):
+        def before(self, arm: str, number: int) -> None:
+            seen.append(("before", arm, number))
+
+        def after(self, arm: str, number: int, rounds: int, block: Block) -> None:
+            assert block.output == f"of {arm}"
+            assert number < rounds
+            seen.append(("after", arm, number))
+
+    arms = time_arms(
+        {"a": lambda: "of a", "b": lambda: "of b"},
+        clock="wall",
+        effort=EFFORT,
+        seed=0,
+        bystander=Notes(),
+    )
+    rounds = len(arms["a"].samples_s)
+    in_rounds = seen[-4 * rounds :]
+    for before, after in zip(in_rounds[::2], in_rounds[1::2], strict=True):
+        assert (before[0], after[0]) == ("before", "after")
+        assert before[1:] == after[1:]
+
+
+def test_the_output_that_is_kept_is_of_any_call_of_the_block() -> None:
+    calls = [0]
+
+    def call() -> int:
+        calls[0] += 1
+        return calls[0] % 4
+
+    kept = {timing.time_block(call, 4, "wall").output for _ in range(200)}
+    assert calls[0] == 800
+    # The chance that one of four is never taken is 4 times 0.75 to the 200th, below 1e-24.
+    assert kept == {0, 1, 2, 3}
 
 
 def test_a_block_has_as_many_calls_as_it_says() -> None:
@@ -49,18 +122,6 @@ def test_a_block_has_as_many_calls_as_it_says() -> None:
     in_rounds = arms["a"].calls * len(arms["a"].samples_s)
     assert len(log) >= in_rounds + arms["a"].calls
     assert Counter(log)["a"] == len(log)
-
-
-def test_each_arm_is_first_in_some_rounds() -> None:
-    log: list[str] = []
-    effort = Effort(block_s=1e-9, total_s=1.0, min_rounds=40, max_rounds=40)
-    arms = time_arms(
-        {"a": counting(log, "a"), "b": counting(log, "b")}, clock="wall", effort=effort, seed=3
-    )
-    assert {arm.calls for arm in arms.values()} == {1}
-    rounds = log[-80:]
-    first = Counter(rounds[::2])
-    assert 5 < first["a"] < 35
 
 
 def test_the_collector_is_off_while_timing_and_on_again_afterwards() -> None:
@@ -129,15 +190,15 @@ def test_on_a_gpu_each_call_is_alone_between_its_events(monkeypatch: pytest.Monk
         "torch",
         SimpleNamespace(cuda=gpu, int8=torch.int8, empty=lambda *_, **__: buffer),
     )
-    seconds = timing.time_block(lambda: log.append("call"), 3, "cuda_event")
-    assert seconds == pytest.approx(3e-3)
+    block = timing.time_block(lambda: log.append("call"), 3, "cuda_event")
+    assert block.seconds == pytest.approx(3e-3)
     assert log == ["flush", "event", "call", "event"] * 3 + ["synchronize"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_a_gpu_tells_a_time() -> None:
     x = torch.rand(64, 64, device="cuda")
-    assert timing.time_block(partial(torch.mm, x, x), 5, "cuda_event") > 0.0
+    assert timing.time_block(partial(torch.mm, x, x), 5, "cuda_event").seconds > 0.0
 
 
 @pytest.mark.parametrize(

@@ -276,6 +276,16 @@ def test_the_list_gets_what_was_asked_for(stubs: Path) -> None:
     assert told == [f"ivhl {want} {more}"]
 
 
+@pytest.mark.parametrize("tags", ["check", "check full"])
+def test_the_sessions_are_listed_by_their_tags(stubs: Path, tags: str) -> None:
+    (stubs / "jq").write_text("#!/bin/sh\nexec cat\n", encoding="utf-8")
+    (stubs / "jq").chmod(0o755)
+    told, output = run_step(stubs, "tests/sessions", "nox", {"TAGS": tags, "SAYS": "[]"})
+    words = " ".join(f"<{tag}>" for tag in tags.split())
+    assert told == [f"nox <--list> <--tags> {words} <--json>"]
+    assert output == "sessions=[]\n"
+
+
 def test_everything_is_measured_once_a_week_and_kept_as_that_of_a_push() -> None:
     (step,) = [s for s in dict(jobs())["bench/cells"]["steps"] if "SUITE" in s.get("env", {})]
     assert step["env"]["SUITE"] == (
@@ -285,16 +295,6 @@ def test_everything_is_measured_once_a_week_and_kept_as_that_of_a_push() -> None
     upload = [s for s in found["bench/report"]["steps"] if "pages" in s.get("uses", "")]
     for where in (*upload, found["bench/keep"], found["bench/pages"]):
         assert "github.event_name == 'push' || github.event_name == 'schedule'" in where["if"]
-
-
-@pytest.mark.parametrize("tags", ["check", "check full"])
-def test_the_sessions_are_listed_by_their_tags(stubs: Path, tags: str) -> None:
-    (stubs / "jq").write_text("#!/bin/sh\nexec cat\n", encoding="utf-8")
-    (stubs / "jq").chmod(0o755)
-    told, output = run_step(stubs, "tests/sessions", "nox", {"TAGS": tags, "SAYS": "[]"})
-    words = " ".join(f"<{tag}>" for tag in tags.split())
-    assert told == [f"nox <--list> <--tags> {words} <--json>"]
-    assert output == "sessions=[]\n"
 
 
 def test_a_matrix_that_cannot_be_listed_fails_the_job(stubs: Path) -> None:
