@@ -17,6 +17,7 @@ from ivhl.measure.timing import time_arms
 from ivhl.peers.judging import NAIVE, ByReference
 from ivhl.peers.potentials import ByItself
 from ivhl.peers.suite import Peer
+from ivhl.records import Arm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ivhl.measure.timing import Effort
     from ivhl.peers.judging import Judge, Started
     from ivhl.peers.suite import Comparison
-    from ivhl.records import Arm, Interval
+    from ivhl.records import Interval
     from ivhl.workload import Workload
 
 _JUDGES: Mapping[str, Callable[[Workload, str], Judge]] = {
