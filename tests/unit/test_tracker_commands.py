@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +14,15 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.tracker.project import load_state
+from ivhl.tracker.views import rows_of
 from tests.browser.project import make_project
+from tests.unit.fleet_project import CELLS, a_record, make_fleet_project, write_records
 
 if TYPE_CHECKING:
     from typer.testing import Result
+
+    from ivhl.records import RunRecord
+    from ivhl.tracker.compat import Row
 
 
 @pytest.fixture(scope="module")
@@ -132,3 +138,35 @@ def test_a_release_of_the_extended_tier_is_shown_once_it_has_records(root: Path)
         matrix.write_text(text, encoding="utf-8")
     assert {"py3.12-torch2.4.1", "py3.13-torch2.4.1", "py3.12-torch2.9.1"} <= cells
     assert not any("2.3.1" in cell for cell in cells)
+
+
+def test_a_cell_is_asked_for_the_core_suite_and_for_what_its_machine_has(tmp_path: Path) -> None:
+    make_fleet_project(tmp_path)
+    core = {"ops.one": "b", "ops.two": "a", "ops.three": "a"}
+    records = [
+        a_record(tmp_path, python=python, torch=torch, workload=workload, variant=variant)
+        for python, torch in CELLS
+        for workload, variant in core.items()
+    ]
+
+    def rows(*more: RunRecord) -> list[Row]:
+        results = tmp_path / "results"
+        shutil.rmtree(results, ignore_errors=True)
+        write_records(results, *more)
+        return list(rows_of(load_state(tmp_path, results)))
+
+    assert {row.status for row in rows(*records)} == {"works"}
+    assert len(rows(*records)) == len(records)
+    # Of a core case that a cell lacks, and of another case that some cell has.
+    lacking = [row for row in rows(*records[1:]) if row.status == "not_run"]
+    assert [(row.cell, row.workload, row.variant) for row in lacking] == [
+        ("py3.12-torch2.5.1", "ops.one", "b")
+    ]
+    elsewhere = a_record(tmp_path, "other", workload="ops.two")
+    more = rows(*records, a_record(tmp_path, workload="ops.one", variant="a"), elsewhere)
+    assert {
+        (row.machine, row.workload, row.variant) for row in more if row.status == "not_run"
+    } == {
+        ("box", "ops.one", "a"),
+        ("other", "ops.two", "a"),
+    }
