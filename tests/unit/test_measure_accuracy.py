@@ -20,7 +20,6 @@ from ivhl.measure.accuracy import (
     worse,
 )
 
-
 if TYPE_CHECKING:
     from ivhl.records import OutputError
 

@@ -194,3 +194,21 @@ def test_notes_of_compilers_in_the_environment_and_new_functions_are_no_change()
     with environment(TORCHINDUCTOR_NOTE="1"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "made_by_a_compiler", print, raising=False)
         assert changes(before, snapshot(eager)) == []
+
+
+def test_a_wrapper_by_torch_of_its_own_function_is_no_change() -> None:
+    # Importing Dynamo wraps ``manual_seed``.
+    def wrapper(seed: int) -> None:
+        raise NotImplementedError(seed)
+
+    def of(module: str) -> Any:  # noqa: ANN401
+        wrapper.__name__, wrapper.__module__ = "manual_seed", module
+        return wrapper
+
+    before = snapshot(eager)
+    with replaced(torch, "manual_seed", of("torch._dynamo.eval_frame")):
+        assert changes(before, snapshot(eager)) == []
+    with replaced(torch, "manual_seed", of("torchless")):
+        assert changes(before, snapshot(eager)) == [
+            "the functions of torch changed: torch.manual_seed"
+        ]
