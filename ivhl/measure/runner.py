@@ -867,10 +867,15 @@ def arm_of(data: dict[str, Any]) -> Arm:
     """Return an arm as the journal tells it."""
     return Arm(
         calls=data["calls"],
-        samples_s=tuple(data["samples_s"]),
-        wall_s=tuple(data["wall_s"]),
-        cpu_s=tuple(data["cpu_s"]),
+        samples_s=rounded(data["samples_s"]),
+        wall_s=rounded(data["wall_s"]),
+        cpu_s=rounded(data["cpu_s"]),
     )
+
+
+def rounded(samples: list[float]) -> tuple[float, ...]:
+    """Return the samples with five digits: more are noise, and most of what a record would hold."""
+    return tuple(float(f"{sample:.5g}") for sample in samples)
 
 
 def failed_everywhere(
