@@ -57,7 +57,8 @@ def refuses_to_be_compiled(x: torch.Tensor) -> torch.Tensor:
     """Raise while traced: Dynamo then skips the frame and runs it eagerly, without a word."""
     if torch.compiler.is_compiling():
         raise ValueError("not while compiling")
-    return good(x)
+    # Not by calling ``good``, which would be compiled as a frame of its own.
+    return torch.sin(x) * 2 + x
 
 
 def wrong_when_compiled(x: torch.Tensor) -> torch.Tensor:

@@ -80,7 +80,7 @@ EXPECTED = [
         if who + state not in {"threads", "source_grad", "collector", "source_collector"}
     ),
     slow("changes.collector", "side_effect", "garbage collector"),
-    slow("changes.source_collector", NO_FASTER),  # which is on when sources are judged
+    slow("changes.source_collector", "side_effect", "garbage collector"),
     quick("wrong.source", "eager_failed", "own source"),
     quick("wrong.element", "wrong", "in one element"),
     quick("wrong.later", "wrong", "after round"),

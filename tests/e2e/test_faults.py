@@ -70,7 +70,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
         ("bad.eager_wrong", "eager_failed", "eager", "is not the reference"),
         ("bad.eager_mutates", "eager_failed", "eager", "changes its inputs"),
         ("bad.graph_break", "graph_break", "compile", "graph_break"),
-        ("bad.skipped", "not_compiled", "compile", "ran eagerly without a word"),
+        ("bad.skipped", "not_compiled", "accuracy", "ran eagerly without a word"),
         ("bad.wrong", "wrong", "accuracy", "against float64"),
         ("bad.wrong_shape", "wrong", "accuracy", "shape (255,)"),
         ("bad.nan", "wrong", "accuracy", "not finite"),
