@@ -97,10 +97,12 @@ class Bench:
         project = load_project(clone)
         machine = engine.machine(request)
         made = make_settings(request, project, results, machine)
-        self.settings: Settings = replace(made, **changes)
+        # More than are begun together, so that a run can end between two of them.
         self.cases: tuple[Case, ...] = select_cases(
-            load_workloads(project.workloads), names=[WORKLOAD]
+            load_workloads(project.workloads), names=[WORKLOAD, "ops.vortex_field", "ops.gp_euler"]
         )
+        names = tuple(case.name for case in self.cases)
+        self.settings: Settings = replace(made, names=names, **changes)
         self.commit = subprocess.run(
             ["git", "-C", str(clone), "rev-parse", "HEAD"],
             check=True,
@@ -336,7 +338,7 @@ def test_a_container_that_is_killed_loses_nothing(
     assert 0 < len(missing) < len(bench.cases)
     assert all(line.startswith(lock.cell.id) for line in missing)
     assert "ended before its work was done (exit status 137)" in bench.said.getvalue()
-    done = {(record.cell.id, record.variant) for record in bench.records}
+    done = {(record.cell.id, record.workload, record.variant) for record in bench.records}
     assert len(done) == 2 * len(bench.cases) - len(missing)
     # Only what is missing is measured then.
     kept = bench.records

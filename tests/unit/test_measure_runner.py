@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import tempfile
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.measure import runner
-from ivhl.measure.runner import LARGEST_BATCH, Run, batches, merge, run_cases
+from ivhl.measure.runner import LARGEST_BATCH, Compiled, Run, batches, merge, run_cases
 from ivhl.records import Failure, Machine, Observation
 from ivhl.workload import Case, Variant
 from tests.browser.synthetic import EMPTY_WORKLOAD, make_record
@@ -63,7 +63,12 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def compile_all(_: object, cases: Sequence[Case], __: object) -> list[Any]:
         steps.append("compile " + " ".join(case.variant.name for case in cases))
-        return [nullcontext() for _ in cases]
+        return [
+            Compiled(
+                folder=tempfile.TemporaryDirectory(), findings={}, failure=None, seconds=0, load=0
+            )
+            for _ in cases
+        ]
 
     def measure(run: Run, case: Case, *most: object) -> RunRecord:
         steps.append(case.variant.name)
@@ -122,13 +127,6 @@ def test_a_record_answers_only_for_a_run_of_the_same_image(
     assert len(records_of(run)) == len(again)
 
 
-@pytest.mark.usefixtures("done")
-def test_a_quick_run_is_answered_by_a_full_one_of_the_same_image_only(tmp_path: Path) -> None:
-    records_of(make_run(tmp_path, image=IMAGE))
-    assert records_of(make_run(tmp_path, image=IMAGE, quick=True)) == []
-    assert len(records_of(make_run(tmp_path, image=OTHER, quick=True))) == 2
-
-
 def test_a_run_that_has_nothing_to_do_does_not_look(tmp_path: Path, done: list[str]) -> None:
     records_of(make_run(tmp_path))
     done.clear()
@@ -177,7 +175,7 @@ def test_the_cold_compile_is_of_the_first_process_and_the_warm_one_the_median_of
 ):
     cold = {"compile": {"cold_s": 9.0, "graphs": 1}, "phase_s": {"compile": 9.0, "timing": 0.5}}
     found = merge(cold, [timed([1.0], warm_s=1.0), timed([1.0], warm_s=3.0)])
-    assert found["compile"] == {"cold_s": 9.0, "graphs": 1, "warm_s": 2.0, "warm_cpu_s": 4.0}
+    assert found["compile"] == {"cold_s": 9.0, "graphs": 9, "warm_s": 2.0, "warm_cpu_s": 4.0}
     assert found["phase_s"] == {"compile": 9.0, "timing": 2.5}
 
 
