@@ -25,6 +25,7 @@ from ivhl.measure.failures import CaseError, classify, message_of, place_of, qua
 from ivhl.measure.job import Job, choose_clock
 from ivhl.workload import (
     DYNAMO_ENGINES,
+    INDUCTOR_ENGINES,
     Case,
     load_workloads,
     resolve,
@@ -57,6 +58,8 @@ MOST_FRESH_DRAWS = 15
 FRESH_S = 0.3
 # The first call of a compiled function may draw random numbers; they are set back before each block.
 RANDOM_STATES = frozenset({"the random state of torch", "the random state of random"})
+# Loading the first kernel of Inductor of PyTorch 2.5 does so, linked as it is with -ffast-math.
+BY_INDUCTOR = frozenset({"torch.set_flush_denormal()"})
 
 
 class Journal:
@@ -468,7 +471,10 @@ class Measurement:
         stage = "cold" if self.job.stage == "compile" else "warm"
         self._seconds = {f"{stage}_s": took.wall / 1e9, f"{stage}_cpu_s": took.cpu / 1e9}
         self._note_compile()
-        self._refuse_changes(changes(before, snapshot(self._eager), RANDOM_STATES))
+        allowed = RANDOM_STATES
+        if self.case.variant.engine in INDUCTOR_ENGINES:
+            allowed |= BY_INDUCTOR
+        self._refuse_changes(changes(before, snapshot(self._eager), allowed))
 
     def _judge_first_calls(self) -> None:
         """Judge the first calls, each on another draw, and whether anything was compiled at all."""

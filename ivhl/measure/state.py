@@ -143,12 +143,15 @@ def _is_of_torch(value: Any) -> bool:  # noqa: ANN401  (any callable)
 
 
 def _own_functions(eager: Callable[..., Any] | None) -> dict[str, Any]:
-    """Return what changes when somebody replaces eager, or what it calls in its own module."""
+    """Return what changes when somebody replaces eager, or what it calls in its own module.
+
+    Dynamo puts its own there, such as ``__compiled_fn_3``, and takes them away to compile anew.
+    """
     own = getattr(eager, "__globals__", {}) | {"itself": eager}
     return {
         name: (id(value), id(getattr(value, "__code__", None)))
         for name, value in own.items()
-        if callable(value)
+        if callable(value) and not name.startswith("__")
     }
 
 

@@ -8,7 +8,7 @@ from ivhl.workload import Engine, Variant, Workload
 
 CALLS = "tests.e2e.cheats_calls"
 STATES = (
-    "threads", "grad", "dtype", "device", "deterministic", "matmul", "denormals", "autocast",
+    "threads", "grad", "dtype", "device", "deterministic", "matmul", "autocast",
     "random", "python_random", "collector", "collector_threshold", "affinity", "nice",
     "environment", "profile", "torch_function", "clock", "own_function",
 )  # fmt: skip

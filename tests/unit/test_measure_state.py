@@ -212,3 +212,10 @@ def test_a_wrapper_by_torch_of_its_own_function_is_no_change() -> None:
         assert changes(before, snapshot(eager)) == [
             "the functions of torch changed: torch.manual_seed"
         ]
+
+
+def test_what_dynamo_puts_into_a_module_and_takes_away_again_is_no_change() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "__compiled_fn_3", print, raising=False)
+        before = snapshot(eager)
+    assert changes(before, snapshot(eager)) == []
