@@ -86,6 +86,7 @@ IN_TESTS = (
 ONLY_IN_FULL = (
     *(f"contract(torch={release!r})" for release in RELEASES if release != OLDEST_TORCH),
     "calculator",
+    *(f"cheats(torch={release!r})" for release in RELEASES),
 )
 
 
@@ -156,7 +157,15 @@ def contract(session: nox.Session, torch: str) -> None:
 def e2e(session: nox.Session) -> None:
     """Go the whole way on two real cells, and through every fault."""
     install_cell(session, OLDEST_TORCH)
-    run_tests(session, "tests/e2e")
+    run_tests(session, "tests/e2e", "-m", "not full")
+
+
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=FULL)
+@nox.parametrize("torch", RELEASES)
+def cheats(session: nox.Session, torch: str) -> None:
+    """Run every workload that cheats, and the honest ones beside them."""
+    install_cell(session, torch)
+    run_tests(session, "tests/e2e/test_cheats.py")
 
 
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)

@@ -315,12 +315,13 @@ class Measurement:
     def _run_reference(self) -> None:
         self.journal.enter("reference")
         path = Path(self.job.references)
-        if path.is_file():
+        # Kept for the processes that follow, which make them again where that does not work: the disk
+        # may be full, and PyTorch 2.5.1 cannot save on Python 3.13.
+        with suppress(Exception):
             self.references = self.torch.load(path)
             return
         self.references = [self._reference_of(inputs) for inputs in self.draws]
-        # For the processes that follow; nothing is lost where the disk is full.
-        with suppress(OSError, RuntimeError):
+        with suppress(Exception):
             fresh = path.with_name(f"{path.name}.{os.getpid()}")
             self.torch.save(self.references, fresh)
             fresh.rename(path)
