@@ -315,8 +315,8 @@ class Measurement:
     def _run_reference(self) -> None:
         self.journal.enter("reference")
         path = Path(self.job.references)
-        # Kept for the processes that follow, which make them again where that does not work: the disk
-        # may be full, and PyTorch 2.5.1 cannot save on Python 3.13.
+        # Kept for the processes that follow, which make them again where that does not work: the
+        # disk may be full, and PyTorch 2.5.1 cannot save on Python 3.13.
         with suppress(Exception):
             self.references = self.torch.load(path)
             return
