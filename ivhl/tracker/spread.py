@@ -277,6 +277,8 @@ def coverage(groups: Iterable[Sequence[RunRecord]], ratio: Ratio = "speedup") ->
             if k != number and other_kind.length == kind.length
             for pair in pairs
         ]
+        if len(others) < ENOUGH_PAIRS:  # of any length, then
+            others = [p for k, (_, pairs) in enumerate(learnt_from) if k != number for p in pairs]
         spread = learn(others, "") if len(others) >= ENOUGH_PAIRS else shipped(kind)
         for a, b in permutations(runs, 2):
             x, y = getattr(a, ratio), getattr(b, ratio)
