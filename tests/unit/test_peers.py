@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -106,11 +107,11 @@ def test_a_right_peer_has_times_an_error_and_a_ratio() -> None:
     assert row.status == "ok"
     assert row.arm is not None
     assert ours.arm is not None
-    assert len(row.arm.samples_s) == len(ours.arm.samples_s) == 9
+    assert len(row.arm.samples_s) == len(ours.arm.samples_s) >= 9
     assert row.speedup is not None
     # The ratio is the peer's time over ours: above one where ours is faster.
     ratios = [a / b for a, b in zip(row.arm.samples_s, ours.arm.samples_s, strict=True)]
-    assert row.speedup.value == sorted(ratios)[4]
+    assert row.speedup.value == pytest.approx(median(ratios))
     assert row.error == pytest.approx(0.0, abs=1e-6)
     assert row.packages == {"numpy": np.__version__, "no-such-package": "not installed"}
     assert ours.speedup is None
@@ -167,7 +168,7 @@ def test_the_table_and_the_export_hold_every_row(
     data = json.loads((tmp_path / "peers.json").read_text(encoding="utf-8"))
     assert data["schema"] == "ivhl.peers/1"
     assert [row["status"] for row in data["rows"]] == ["ok", "ok", "ok", "unavailable", "wrong"]
-    assert len(data["rows"][2]["arm"]["samples_s"]) == 9
+    assert len(data["rows"][2]["arm"]["samples_s"]) >= 9
 
 
 def test_sizes_and_operations_are_chosen_by_name() -> None:
