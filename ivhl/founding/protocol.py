@@ -128,16 +128,12 @@ def run_corrected(name: str, make: Make, *, effort: Effort) -> CorrectedRun:
         call()
     times = time_arms({"this": call, "baseline": baseline}, clock="cpu", effort=effort, seed=SEED)
     arms = {name: timed.arm() for name, timed in times.items()}
-    energy, forces = call()
+    # At both places: whoever repeats what it once gave is right at one of them.
+    errors = [_errors(call) for _ in call.places]
     if calculator.evaluations != call.calls:
         raise RuntimeError(
             f"the model was evaluated {calculator.evaluations} times in {call.calls} calls"
         )
-    expected_energy, expected_forces = energy_forces(
-        _weights(),
-        torch.tensor(call.atoms.numbers, dtype=torch.int64),
-        torch.tensor(call.atoms.positions, dtype=torch.float64),
-    )
     return CorrectedRun(
         arm=arms["this"],
         baseline=arms["baseline"],
@@ -145,8 +141,8 @@ def run_corrected(name: str, make: Make, *, effort: Effort) -> CorrectedRun:
         calls=call.calls,
         evaluations=calculator.evaluations,
         frames=frames_compiled(),
-        energy_error=abs(energy - float(expected_energy)),
-        force_error=float(np.abs(forces - expected_forces.numpy()).max()),
+        energy_error=max(energy for energy, _ in errors),
+        force_error=max(force for _, force in errors),
     )
 
 
@@ -162,6 +158,20 @@ def frames_compiled() -> int:
     With ``fullgraph`` it counts no frames: there, a frame is a graph.
     """
     return int(counters["frames"]["ok"] or counters["stats"]["unique_graphs"])
+
+
+def _errors(call: Moving) -> tuple[float, float]:
+    """Call once, and return the errors of the energy in eV and of the worst force in eV/Å."""
+    energy, forces = call()
+    expected_energy, expected_forces = energy_forces(
+        _weights(),
+        torch.tensor(call.atoms.numbers, dtype=torch.int64),
+        torch.tensor(call.atoms.positions, dtype=torch.float64),
+    )
+    return (
+        abs(energy - float(expected_energy)),
+        float(np.abs(forces - expected_forces.numpy()).max()),
+    )
 
 
 def _tried(make: Make | None, run: Callable[[Make], Any]) -> tuple[Any, str]:
