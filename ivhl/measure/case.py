@@ -6,6 +6,7 @@ kill loses only what had not been measured yet. ``runner`` makes the record from
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ import sysconfig
 import time
 import warnings
 from collections import Counter, defaultdict
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ivhl.measure.clocks import adopt_orphans, begin, end_descendants, living_descendants, since
 from ivhl.measure.failures import CaseError, classify, message_of, place_of, qualified_name
 from ivhl.measure.job import Job, choose_clock
+from ivhl.measure.turns import Turns
 from ivhl.workload import (
     DYNAMO_ENGINES,
     INDUCTOR_ENGINES,
@@ -33,7 +35,7 @@ from ivhl.workload import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ivhl.measure.dynamo import Watch
     from ivhl.measure.timing import Times
@@ -44,16 +46,15 @@ SEED = 1337
 # Dynamo compiles again at the second call where a size changed, and gives up after eight times.
 CALLS_BEFORE_TIMING = 12
 # Eager in the rounds over eager before the variant had run: all blocks of one above all of the
-# other by this factor. Of 1,200 processes of honest cases none came near it (docs/measuring.md).
+# other by this factor, in every process of the case.
 DISTURBED = 1.5
-# A call on new numbers over one on numbers just seen, in units of what eager shows. Of three of four
-# calls of honest cases it is at most 1.2 (docs/measuring.md).
+# A call on new numbers over one on numbers just seen, in units of what eager shows.
 REMEMBERS = 1.5
 # A call on numbers seen three times over one of those in the timing, likewise.
 REMEMBERS_LATER = 2.0
 FRESH_CALLS = ("new", "copied", "touched", "same")
 # As many draws as there is time for, and no fewer.
-FRESH_DRAWS = 5
+FRESH_DRAWS = 3
 MOST_FRESH_DRAWS = 15
 FRESH_S = 0.3
 # The first call of a compiled function may draw random numbers; they are set back before each block.
@@ -79,11 +80,15 @@ class Journal:
 
     def enter(self, phase: Phase) -> None:
         """Note that a phase begins."""
-        now = time.perf_counter()
-        self._seconds[self.phase] += now - self._entered
-        self._entered = now
+        self.book(self.phase)
         self.phase = phase
         self._write({"phase": phase})
+
+    def book(self, what: str) -> None:
+        """Say what the seconds since the last booking went to."""
+        now = time.perf_counter()
+        self._seconds[what] += now - self._entered
+        self._entered = now
 
     def note(self, **findings: Any) -> None:  # noqa: ANN401  (JSON)
         """Note findings by the name they have in the record."""
@@ -153,6 +158,7 @@ class Measurement:
         self.case = case
         self.journal = journal
         self.watch: Watch | None = None
+        self._turns = Turns(job.turns)
 
     def run(self) -> None:
         """Go through the phases of the job's stage; raises whatever a phase raises."""
@@ -179,10 +185,20 @@ class Measurement:
         self._run_source()
         self._compile()
         self._judge_first_calls()
-        self._time()
-        self._call_on_fresh_data()
+        with self._alone():
+            self._time()
+            self._call_on_fresh_data()
         if self.job.process == 0:
             self._measure_memory()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Have the machine for what is timed, and let the case's other processes wait."""
+        self.journal.book(self.journal.phase)
+        self._turns.take()
+        self.journal.book("waiting")
+        yield
+        self._turns.share()
 
     def _import_torch(self) -> None:
         import torch  # noqa: PLC0415  (importing torch is a phase that may fail)
@@ -631,9 +647,9 @@ class Measurement:
         from ivhl.measure.timing import BRIEF, time_arms  # noqa: PLC0415  (imports torch)
 
         self.journal.enter("eager")
-        times = time_arms(
-            dict.fromkeys(names, self._run), clock=self.clock, effort=BRIEF, seed=self.job.seed
-        )
+        arms = dict.fromkeys(names, self._run)
+        with self._alone():
+            times = time_arms(arms, clock=self.clock, effort=BRIEF, seed=self.job.seed)
         self._eager_before = next(iter(times.values())).samples_s
         if "eager_again" in names:
             self._note_times(times)
@@ -681,10 +697,12 @@ class Measurement:
     def _compare_with_eager_before(self) -> None:
         before, after = self._eager_before, self.times["eager"].samples_s
         if min(after) > DISTURBED * max(before) or max(after) * DISTURBED < min(before):
-            raise CaseError(
-                "side_effect",
-                f"eager takes {median(after) / median(before):.2g} times what it took before the "
-                "variant was first called: what the variant leaves behind is in eager's times",
+            # No failure yet: a neighbour on the machine who comes just then looks the same, but not
+            # in every process of the case.
+            self.journal.note(
+                disturbed=f"eager takes {median(after) / median(before):.2g} times what it took "
+                "before the variant was first called: what the variant leaves behind is in eager's "
+                "times"
             )
 
     def _call_on_fresh_data(self) -> None:
@@ -908,6 +926,7 @@ def sources_of(case: Case, workloads: str) -> str | None:
     """Return the hash of what the case reaches; trouble with it is no trouble of the case."""
     from ivhl.measure.sources import reached_sources  # noqa: PLC0415  (only once per case)
 
+    gc.disable()  # it would go through all of torch, again and again
     try:
         return reached_sources(case, workloads)
     except Exception as error:  # noqa: BLE001  (somebody's sources: whatever they hold)

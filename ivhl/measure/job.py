@@ -23,6 +23,7 @@ class Job:
         seed: Of the order in which arms take turns.
         secret: Of the draws that are used once, and that nobody can know before.
         references: File that keeps the references from process to process.
+        turns: File by which the processes of a case take turns; empty where there is one at a time.
         parent: Process that the child must not outlive.
         mode: Mode that was asked for in place of the declared ones; the variant's name has it.
         skip_isa_check: Whether Inductor is told that the vector instructions work.
@@ -42,6 +43,7 @@ class Job:
     seed: int = 0
     secret: int = 0
     references: str = ""
+    turns: str = ""
     mode: Mode | None = None
 
 

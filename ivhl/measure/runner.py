@@ -16,6 +16,7 @@ import signal
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 
 Step = Literal["kept", "unchanged", "started", "finished"]
 
+# What a child found, why it failed if it did, and its seconds.
+Stage = tuple[dict[str, Any], "Failure | None", float]
 # Workload, version, size, variant and device; commit, cell, lock, threads, instrument, image.
 CaseKey = tuple[str, int, str, str, str]
 RunKey = tuple[str, str, str | None, int, str, str | None]
@@ -81,9 +84,9 @@ MEASURING_CODE = (
 # process freed before; the same eager code then takes 0.5 or 2 ms. This is where it moves to.
 ALLOCATOR = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=67108864"
 DEADLINE_S = 600.0
-# Processes in which a case is timed, and how many cases are compiled before any of them is.
+# Processes in which a case is timed, and how many cases per core are compiled before any is timed.
 PROCESSES = 2
-LARGEST_BATCH = 4
+LARGEST_BATCH = 16
 # What of a case's folder is kept from run to run.
 KEPT = ("inductor", "triton", "packages", "references.pt")
 ARMS = ("eager", "eager_again", "formulation_eager", "compiled")
@@ -184,12 +187,17 @@ def run_cases(
         # Only now is the machine as it was found: what follows is load of our own.
         stability = observe(run.device)
         seed = make_seed(run, todo[0], lanes.first)
+        lanes.begin()
+        expected = expected_compile_s(run)
         for batch in batches(todo, lanes.n):
             for case in batch:
                 on_step("started", case, None)
             # Compiling fills all cores; what is timed is then alone on the machine.
-            for case, compiled in zip(batch, lanes.compile(batch, seed), strict=True):
-                with compiled:
+            dearest = sorted(batch, key=lambda c: -expected.get(case_key(run, c), 0.0))
+            done = lanes.compile(dearest, seed)
+            found = {case.name: one for case, one in zip(dearest, done, strict=True)}
+            for case in batch:
+                with found[case.name] as compiled:
                     record = measure_case(run, case, compiled, seed, lanes, stability)
                 if record.failure is not None and compiled.key is not None:
                     # What was kept may be at fault, so this time nothing of it is used.
@@ -201,14 +209,29 @@ def run_cases(
 
 
 def batches(cases: Sequence[Case], n: int) -> Iterator[list[Case]]:
-    """Yield cases to be compiled together: ``n`` at first, so that a verdict comes soon, then more.
+    """Yield cases to be compiled together: ``n`` at first, so that a verdict comes soon, then many.
 
-    In a large batch no core waits long for another one to be done.
+    In a large batch no core waits long for another one to be done. What is compiled stays in the
+    cache, so whoever ends a run loses little.
     """
     left, size = list(cases), n
     while left:
         yield left[:size]
-        left, size = left[size:], min(2 * size, LARGEST_BATCH * n)
+        left, size = left[size:], LARGEST_BATCH * n
+
+
+def expected_compile_s(run: Run) -> dict[CaseKey, float]:
+    """Return how long cases took to compile in this cell, on whatever machine.
+
+    The longest one begins first, or a core would wait for it at the end.
+    """
+    seconds: dict[CaseKey, float] = {}
+    for path in Path(run.results).glob(f"*/records/*-{run.cell.id}.jsonl"):
+        for case, _, data in read_final(path):
+            cold = (data.get("compile") or {}).get("cold_s")
+            if type(cold) is float:
+                seconds[case] = cold
+    return seconds
 
 
 def is_answered(run: Run, case: Case, newest: dict[CaseKey, RunKey]) -> bool:
@@ -362,8 +385,9 @@ class Launcher:
         self._run = run
         self._folder = folder
         self._seed = seed
-        self._may_fork = run.device == "cpu" and sys.platform == "linux"
+        self.may_fork = run.device == "cpu" and sys.platform == "linux"
         self._nursery: Nursery | None = None
+        self._starting = threading.Lock()
 
     @property
     def cache(self) -> Path:
@@ -400,8 +424,12 @@ class Launcher:
 
     def start(self) -> Nursery | None:
         """Return the nursery, started if there is none yet; ``None`` where none can be."""
-        if self._nursery is not None or not self._may_fork:
+        with self._starting:
+            if self._nursery is None and self.may_fork:
+                self._start()
             return self._nursery
+
+    def _start(self) -> None:
         # It is not to start Inductor's worker processes while it imports.
         environment = case_environment(self._run, self._folder) | {"TORCH_WARM_POOL": "0"}
         self._folder.mkdir(exist_ok=True)
@@ -410,8 +438,7 @@ class Launcher:
         try:
             self._nursery = Nursery(environment=environment, output=self._folder / "nursery.txt")
         except NurseryError:
-            self._may_fork = False
-        return self._nursery
+            self.may_fork = False
 
     def close(self) -> None:
         """End the nursery; the next case starts another."""
@@ -423,17 +450,24 @@ class Launcher:
 def make_seed(run: Run, case: Case, launcher: Launcher) -> Seed:
     """Compile a throwaway in an empty cache, once per cell: 10 to 20 s that are no case's own.
 
-    The nursery does so by itself, and what is forked from it knows all that it has found out. Where
-    there is none, Inductor up to 2.6 also starts two processes that import torch, 5 s in every
-    process that compiles, to see whether the vector instructions work. It is told that they do, if
-    then it picks the same ones as by itself. When all this fails, each case fails the same way, with
-    a record of its own.
+    What it leaves on disk is kept from run to run. The nursery does so by itself, and what is forked
+    from it knows all that it has found out. Where there is none, Inductor up to 2.6 also starts two
+    processes that import torch, 5 s in every process that compiles, to see whether the vector
+    instructions work. It is told that they do, if then it picks the same ones as by itself. When all
+    this fails, each case fails the same way, with a record of its own.
     """
+    folder = launcher.cache.parent
+    folder.mkdir()
+    key = cache.key_of({"seed": "throwaway"} | what_compiles(run))
+    kept = run.cache is not None and not run.cold and launcher.may_fork
+    if kept and cache.fetch(Path(run.cache or ""), key, folder) is not None:
+        return Seed(cache=launcher.cache, skip_isa_check=False)
     if launcher.start() is not None:
         launcher.cache.mkdir(exist_ok=True)
+        if run.cache is not None:
+            cache.keep(Path(run.cache), key, folder, ("inductor",), {})
         return Seed(cache=launcher.cache, skip_isa_check=False)
-    folder = launcher.cache.parent
-    launcher.cache.mkdir(parents=True)
+    launcher.cache.mkdir(parents=True, exist_ok=True)
     isa = []
     for skip in (False, True):
         seed = Seed(cache=launcher.cache, skip_isa_check=skip)
@@ -490,18 +524,12 @@ class Lanes:
             for number in range(1, max(self.n, PROCESSES))
         ]
         self._free: queue.SimpleQueue[Launcher] = queue.SimpleQueue()
-        for launcher in self._launchers[: self.n]:
-            self._free.put(launcher)
         self._pool = ThreadPoolExecutor(self.n)
 
     @property
     def first(self) -> Launcher:
         """The one with which a cell begins."""
         return self._launchers[0]
-
-    def of_process(self, number: int) -> Launcher:
-        """Return another one for each process that is timed."""
-        return self._launchers[number % len(self._launchers)]
 
     def seeds(self, case: Case, process: int) -> dict[str, int]:
         """Return the seeds of one process, which no other process and no other run has."""
@@ -511,6 +539,35 @@ class Lanes:
     def compile(self, cases: Sequence[Case], seed: Seed) -> list[Compiled]:
         """Compile cases side by side; in the order in which they were given."""
         return list(self._pool.map(lambda case: self._compile(case, seed), cases))
+
+    def begin(self) -> None:
+        """Get all lanes ready, side by side; each compiles as soon as it is."""
+        for launcher in self._launchers[: self.n]:
+            self._pool.submit(self._begin, launcher)
+
+    def _begin(self, launcher: Launcher) -> None:
+        try:
+            launcher.start()
+        finally:
+            self._free.put(launcher)
+
+    def time(self, case: Case, folder: Path, stage: str, seed: Seed) -> list[Stage]:
+        """Run the processes that time a case: ready side by side, timed one by one."""
+        turns = folder / "turns"
+        turns.touch()
+        # Or one would start beside what is timed.
+        for launcher in self._launchers[:PROCESSES]:
+            launcher.start()
+
+        def one(number: int) -> Stage:
+            return run_stage(
+                self._run, case, folder, stage, seed,
+                self._launchers[number % len(self._launchers)],
+                process=number, seeds=self.seeds(case, number),
+                turns=turns if self.n > 1 else None,
+            )  # fmt: skip
+
+        return list(self._pool.map(one, range(PROCESSES)))
 
     def _compile(self, case: Case, seed: Seed) -> Compiled:
         launcher = self._free.get()
@@ -569,6 +626,13 @@ def what_is_compiled(run: Run, case: Case) -> dict[str, Any]:
         "case": case.name,
         "version": case.workload.version,
         "mode": case.mode,
+        "sources": sources_of(case, run.workloads) or run.commit,
+    } | what_compiles(run)
+
+
+def what_compiles(run: Run) -> dict[str, Any]:
+    """Return everything but the case that decides what compiling gives, as JSON."""
+    return {
         "device": run.device,
         "threads": run.threads,
         "lock": run.cell.lock_sha256,
@@ -577,7 +641,6 @@ def what_is_compiled(run: Run, case: Case) -> dict[str, Any]:
         "processor": run.machine.cpu,
         "image": run.image,
         "instrument": INSTRUMENT,
-        "sources": sources_of(case, run.workloads) or run.commit,
     }
 
 
@@ -605,11 +668,7 @@ def measure_case(  # noqa: PLR0917  (what has no default is what it cannot do wi
     timed: list[dict[str, Any]] = []
     stage = "time" if failure is None else "eager"
     if failure is None or failure.phase not in BEFORE_TIMING:
-        for number in range(PROCESSES):
-            found, failed, took = run_stage(
-                run, case, here, stage, seed, lanes.of_process(number),
-                process=number, seeds=lanes.seeds(case, number),
-            )  # fmt: skip
+        for found, failed, took in lanes.time(case, here, stage, seed):
             seconds += took
             timed.append(found)
             if stage == "time":
@@ -620,10 +679,24 @@ def measure_case(  # noqa: PLR0917  (what has no default is what it cannot do wi
         run,
         case,
         merge(findings, timed),
-        failure,
+        failure or disturbance(timed),
         duration_s=seconds,
         load=compiled.load,
         stability=stability,
+    )
+
+
+def disturbance(timed: list[dict[str, Any]]) -> Failure | None:
+    """Return the failure of a variant that changed eager's times, if every process says so."""
+    if not timed or not all(found.get("disturbed") for found in timed):
+        return None
+    return Failure(
+        phase="timing",
+        failure_class="side_effect",
+        exception="",
+        message=timed[0]["disturbed"],
+        where="",
+        output_tail="",
     )
 
 
@@ -673,7 +746,8 @@ def run_stage(  # noqa: PLR0917  (as above)
     *,
     process: int = 0,
     seeds: dict[str, int] | None = None,
-) -> tuple[dict[str, Any], Failure | None, float]:
+    turns: Path | None = None,
+) -> Stage:
     """Run one child and return what it found, why it failed if it did, and its seconds."""
     name = f"{stage}-{process}"
     job = Job(
@@ -687,6 +761,7 @@ def run_stage(  # noqa: PLR0917  (as above)
         process=process,
         journal=str(folder / f"{name}.jsonl"),
         references=str(folder / "references.pt"),
+        turns=str(turns or ""),
         parent=os.getpid(),
         skip_isa_check=seed.skip_isa_check,
         mode=case.mode,

@@ -163,11 +163,24 @@ def _declarations(module: str) -> list[str]:
 
 
 def _digest(path: Path, without: Iterable[str] = ()) -> str:
-    content = path.read_bytes()
+    return _digest_of(path.read_bytes(), tuple(without))
+
+
+# By content: cases of a run share most of their modules.
+@cache
+def _digest_of(content: bytes, without: tuple[str, ...]) -> str:
     try:
         return syntax_digest(content, annotations=True, without=[*without])
     except (SyntaxError, ValueError, RecursionError):  # no Python that this one reads
         return hashlib.sha256(content).hexdigest()
+
+
+@cache
+def _tree_of(content: bytes) -> ast.Module:
+    try:
+        return ast.parse(content)
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
 
 
 def _data(project: _Project, modules: Iterable[str], texts: Iterable[str]) -> Iterator[str]:
@@ -361,10 +374,7 @@ class _Reach:
         self.others: set[str] = set()
 
     def _parse(self, module: str) -> ast.Module:
-        try:
-            return ast.parse(self._project.file(module).read_bytes())
-        except (SyntaxError, ValueError):
-            return ast.Module([], [])
+        return _tree_of(self._project.file(module).read_bytes())
 
     def texts(self, module: str) -> set[str]:
         """Return the texts in a module, which may name files."""

@@ -111,6 +111,9 @@ MOST_WALL_PER_BLOCK = 10
 # More than the L2 cache of any GPU; as much as triton.testing.do_bench writes.
 FLUSHED_BYTES = 256 * 2**20
 
+# A call that takes longer than so many blocks finds its caches cold whatever ran before it.
+LONG_CALL_BLOCKS = 10
+
 # For one process by itself: python -m ivhl.benchmarks and the studies beside other libraries.
 FULL = Effort(block_s=0.02, total_s=6.0, min_rounds=15, max_rounds=101)
 QUICK = Effort(block_s=0.005, total_s=1.0, min_rounds=9, max_rounds=31)
@@ -229,7 +232,8 @@ def time_arms(
     """Time all arms against each other.
 
     The number of rounds is fixed before the first one, from the calibration: stopping when the
-    interval looks good would make the interval a lie. Each block follows one untimed call.
+    interval looks good would make the interval a lie. Each block follows one untimed call, except
+    for calls so long that the block before is no part of what they take.
 
     Args:
         arms: Name to a call without arguments.
@@ -248,23 +252,24 @@ def time_arms(
         times[name] = Times(block_length(call, clock, effort.block_s), [], [], [])
     # Once more in the order of the rounds: calibration left the last arm warm and the first cold.
     began = time.perf_counter()
-    round_s = sum(
-        time_block(c, times[n].calls, clock).seconds * times[n].calls for n, c in arms.items()
-    )
+    took = {n: time_block(c, times[n].calls, clock) for n, c in arms.items()}
+    round_s = sum(block.seconds * times[n].calls for n, block in took.items())
     round_s = max(round_s, (time.perf_counter() - began) / MOST_WALL_PER_BLOCK)
+    long = {n for n, b in took.items() if b.seconds > LONG_CALL_BLOCKS * effort.block_s}
     wanted = min(
         max(int(effort.total_s / max(round_s, 1e-9)), effort.min_rounds), effort.max_rounds
     )
     balanced = design_length(len(arms))
     rounds = -(-wanted // balanced) * balanced
+    # Nothing is collected now either: in a process with a compiler that takes as long as all rounds.
     collecting = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         for number, order in enumerate(islice(balanced_orders(list(arms), seed), rounds)):
             for name in order:
                 around.before(name, number)
-                arms[name]()
+                if name not in long:
+                    arms[name]()
                 block = time_block(arms[name], times[name].calls, clock, around.descendants)
                 times[name].add(block)
                 around.after(name, number, rounds, block)

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
     from ivhl.records import RunRecord
 
-# In the order in which a process goes through them; ``start`` is all that is in none of them.
+# In the order in which a process goes through them; ``start`` is all that is in none of them, and
+# ``waiting`` is for the other process of the case to be timed.
 PHASES = (
     "start",
+    "waiting",
     "import",
     "inputs",
     "reference",
@@ -56,8 +58,8 @@ def render_timings(records: Sequence[RunRecord], *, wall_s: float) -> Group:
     n = sum(bool(record.phase_s) for record in records)
     table = Table(box=None, pad_edge=False)
     table.add_column("seconds in")
-    for name in ("all cells", "share", *cells):
-        table.add_column(name, justify="right", overflow="fold")
+    for name in ("all cells", "share", *(cell.replace("-", "\n", 1) for cell in cells)):
+        table.add_column(name, justify="right", vertical="bottom")
     everything = total.total()
     for name in phases:
         table.add_row(

@@ -125,6 +125,7 @@ def run_fleet(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Mete
     meter = Meter(home)
     monkeypatch.setattr(runner, "measure_case", meter.measure)
     monkeypatch.setattr(runner, "make_seed", lambda *_: None)
+    monkeypatch.setattr(runner.Launcher, "start", lambda _: None)
     monkeypatch.setattr(runner, "compile_case", compiled_nothing)
     for index in range(1, COUNT + 1):
         root = folder / f"clone-{index}"

@@ -12,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.measure import runner
-from ivhl.measure.runner import LARGEST_BATCH, Compiled, Run, batches, merge, run_cases
-from ivhl.records import Failure, Machine, Observation
+from ivhl.measure.runner import (
+    LARGEST_BATCH,
+    Compiled,
+    Run,
+    batches,
+    disturbance,
+    merge,
+    run_cases,
+)
+from ivhl.records import CompileFacts, Failure, Machine, Observation, append_record
 from ivhl.workload import Case, Variant
 from tests.browser.synthetic import EMPTY_WORKLOAD, make_record
 
@@ -86,6 +94,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             stability=most[-1],  # type: ignore[arg-type]
         )
 
+    monkeypatch.setattr(runner.Launcher, "start", lambda _: None)
     monkeypatch.setattr(runner.Lanes, "compile", compile_all)
     monkeypatch.setattr(runner, "observe", look)
     monkeypatch.setattr(runner, "make_seed", make_seed)
@@ -144,6 +153,32 @@ def test_batches_hold_every_case_once_in_order_and_grow(n_cases: int, n: int) ->
     assert sizes[:1] <= [n]
     assert sizes[:-1] == sorted(sizes[:-1])
     assert max(sizes, default=0) <= LARGEST_BATCH * n
+
+
+def test_the_longest_compile_begins_first_and_records_keep_their_order(
+    tmp_path: Path, done: list[str]
+) -> None:
+    run = make_run(tmp_path)
+    for seconds, case in zip((1.0, 5.0), CASES, strict=True):
+        record = records_of(run, (case,))[0]
+        facts = CompileFacts(
+            cold_s=seconds, warm_s=None, frames_total=None, frames_ok=None, graphs=None,
+            calls_captured=None, graph_breaks=(), recompiles=(),
+        )  # fmt: skip
+        append_record(run.record_file, replace(record, compile=facts))
+    done.clear()
+    records_of(replace(run, force=True))
+    assert done == ["look at cpu", "seed", "compile b a", "a", "b"]
+
+
+def test_what_changed_eager_is_believed_when_every_process_says_so() -> None:
+    told = {"disturbed": "eager takes 2 times"}
+    assert disturbance([]) is None
+    assert disturbance([told, {}]) is None
+    failure = disturbance([told, told])
+    assert failure is not None
+    assert failure.failure_class == "side_effect"
+    assert failure.message == told["disturbed"]
 
 
 def timed(samples: Sequence[float], *, warm_s: float, **more: Any) -> dict[str, Any]:  # noqa: ANN401
