@@ -214,15 +214,13 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
         for problem in set_aside_unreadable(results):
             console.print(f"warning: set aside: {problem}", markup=False, soft_wrap=True)
         # asv measures the same cases in all cells that it is given.
-        alike: dict[tuple[str, ...], list[LockState]] = {}
         by_name = {case.name: case for case in cases}
         for lock in locks:
-            mine = share[lock.cell]
-            if lock.kind == "locked":
-                for part in first_look(mine):
-                    alike.setdefault(tuple(case.name for case in part), []).append(lock)
-            else:
-                record_unavailable(settings, lock, mine, commit)
+            if lock.kind != "locked":
+                record_unavailable(settings, lock, share[lock.cell], commit)
+        alike = parts_in_order(
+            [(lock, share[lock.cell]) for lock in locks if lock.kind == "locked"]
+        )
         missing: tuple[str, ...] = ()
         log = root / ".asv" / "asv.log"
         log.unlink(missing_ok=True)
@@ -241,13 +239,26 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
     )
 
 
-def first_look(cases: tuple[Case, ...]) -> tuple[tuple[Case, ...], ...]:
-    """Return the cases in the parts in which to go through all cells: the first few, then the rest.
+def parts_in_order(
+    locked: Sequence[tuple[LockState, tuple[Case, ...]]],
+) -> dict[tuple[str, ...], list[LockState]]:
+    """Return in which order to go through the cells, with the cases and the cells of each part.
 
-    So every cell has a verdict before any cell is measured through, which takes minutes.
+    All cells begin with a few cases, so that each has a verdict before any is measured through,
+    which takes minutes. The last one is then measured through at once, and the others after it.
     """
-    parts = (cases[:FIRST_LOOK], cases[FIRST_LOOK:]) if len(cases) > WORTH_A_LOOK else (cases,)
-    return tuple(part for part in parts if part)
+    first: dict[tuple[str, ...], list[LockState]] = {}
+    rest: dict[tuple[str, ...], list[LockState]] = {}
+    for number, (lock, cases) in enumerate(locked, 1):
+        names = tuple(case.name for case in cases)
+        if len(names) > WORTH_A_LOOK and number < len(locked):
+            first.setdefault(names[:FIRST_LOOK], []).append(lock)
+            rest.setdefault(names[FIRST_LOOK:], []).append(lock)
+        elif names:
+            first.setdefault(names, []).append(lock)
+    for names, cells in rest.items():
+        first.setdefault(names, []).extend(cells)
+    return first
 
 
 def cases_of_cells(

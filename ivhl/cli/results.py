@@ -17,15 +17,15 @@ from rich.text import Text
 from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.project import MATRIX, find_root
-from ivhl.matrix.spec import load_matrix
+from ivhl.matrix.spec import load_matrix, newest_of
 from ivhl.pages.publish import publish as publish_site
-from ivhl.tracker.compat import format_speedup, status_of, support
+from ivhl.tracker.compat import STATUSES, format_speedup, status_of, support
 from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state
 from ivhl.tracker.store import commit_order, is_existing, load_records
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.views import retired_cases, rows_of
-from ivhl.tracker.wording import STATUS_WORDS, support_sentence
+from ivhl.tracker.wording import STATUS_WORDS, headline, support_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,6 +46,8 @@ TorchOption = Annotated[
 WorkloadOption = Annotated[
     list[str] | None, typer.Option("--workload", help="Only this workload.")
 ]
+SizeOption = Annotated[list[str] | None, typer.Option("--size", help="Only this size.")]
+VariantOption = Annotated[list[str] | None, typer.Option("--variant", help="Only this variant.")]
 MachineOption = Annotated[list[str] | None, typer.Option("--machine", help="Only this machine.")]
 ResultsOption = Annotated[
     Path | None, typer.Option("--results", help="Folder of the results (default: results).")
@@ -57,7 +59,12 @@ def compat(
     python: PythonOption = None,
     torch: TorchOption = None,
     workload: WorkloadOption = None,
+    size: SizeOption = None,
+    variant: VariantOption = None,
     machine: MachineOption = None,
+    status: Annotated[
+        list[str] | None, typer.Option("--status", help=f"Only these: {', '.join(STATUSES)}.")
+    ] = None,
     results: ResultsOption = None,
     *,
     as_json: Json = False,
@@ -68,15 +75,27 @@ def compat(
     _warn(state.problems)
     rows = rows_of(state)
     rows = _only("Python", python, rows, lambda row: row.python)
+    commands = _bench_commands(root)
     rows = _only(
-        "PyTorch release", torch, rows, lambda row: row.torch, measured_by=_bench_commands(root)
+        "PyTorch release",
+        [newest_of(text, commands) for text in torch or ()],
+        rows,
+        lambda row: row.torch,
+        measured_by=commands,
     )
     rows = _only("workload", workload, rows, lambda row: row.workload)
+    rows = _only("size", size, rows, lambda row: row.size)
+    rows = _only("variant", variant, rows, lambda row: row.variant)
     rows = _only("machine", machine, rows, lambda row: row.machine)
+    for one in status or ():
+        if one not in STATUSES:
+            raise UnknownNameError("status", one, STATUSES)
+    rows = tuple(row for row in rows if not status or row.status in status)
     if as_json:
         typer.echo(json.dumps([row.to_dict() for row in rows], indent=1))
         return
     console = Console()
+    console.print(Text(headline(rows), "bold"))
     console.print(ResultsTable(rows))
     for table in _support_tables(rows):
         console.print(table)
@@ -104,12 +123,13 @@ def list_results(
     _warn([str(problem) for problem in loaded.problems])
     records = tuple(sorted(loaded.records, key=lambda record: record.recorded_at))
     records = _only("Python", python, records, lambda record: record.cell.python)
+    commands = _bench_commands(root)
     records = _only(
         "PyTorch release",
-        torch,
+        [newest_of(text, commands) for text in torch or ()],
         records,
         lambda record: record.cell.torch,
-        measured_by=_bench_commands(root),
+        measured_by=commands,
     )
     records = _only("workload", workload, records, lambda record: record.workload)
     records = _only("machine", machine, records, lambda record: record.machine.name)

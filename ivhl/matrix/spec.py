@@ -189,11 +189,13 @@ class Matrix(_Model):
     def release(self, text: str) -> str:
         """Return the release that the text means; it need not be in the matrix.
 
+        Two numbers mean the newest of the matrix that begins with them, if there is one.
+
         Raises:
             SpecError: If it does not look like a release; names the nearest.
         """
         try:
-            return _canonical_release(text)
+            return _canonical_release(newest_of(text, self.releases("extended")))
         except ValueError as error:
             known = self.releases("extended")
             near = get_close_matches(text, known, n=1, cutoff=ALIKE)
@@ -246,6 +248,13 @@ class Matrix(_Model):
         if cell_id not in cells:
             raise UnknownNameError("cell", cell_id, cells)
         return cells[cell_id]
+
+
+def newest_of(text: str, releases: Iterable[str]) -> str:
+    """Return the newest release of a series such as ``2.6``; another text as it is."""
+    if not re.fullmatch(r"\d+\.\d+", text):
+        return text
+    return max((r for r in releases if r.startswith(f"{text}.")), key=Version, default=text)
 
 
 def load_matrix(path: Path) -> Matrix:

@@ -189,7 +189,7 @@ def run_cases(
         seed = make_seed(run, todo[0], lanes.first)
         lanes.begin()
         expected = expected_compile_s(run)
-        for batch in batches(todo, lanes.n):
+        for batch in batches(todo, lanes.n, begun=bool(newest)):
             for case in batch:
                 on_step("started", case, None)
             # Compiling fills all cores; what is timed is then alone on the machine.
@@ -208,13 +208,14 @@ def run_cases(
                 on_step("finished", case, record)
 
 
-def batches(cases: Sequence[Case], n: int) -> Iterator[list[Case]]:
+def batches(cases: Sequence[Case], n: int, *, begun: bool = False) -> Iterator[list[Case]]:
     """Yield cases to be compiled together: ``n`` at first, so that a verdict comes soon, then many.
 
+    Many at once where the cell has ``begun`` in an earlier run, which had a verdict.
     In a large batch no core waits long for another one to be done. What is compiled stays in the
     cache, so whoever ends a run loses little.
     """
-    left, size = list(cases), n
+    left, size = list(cases), LARGEST_BATCH * n if begun else n
     while left:
         yield left[:size]
         left, size = left[size:], LARGEST_BATCH * n

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ivhl.records import FailureClass
-    from ivhl.tracker.compat import Status, Support
+    from ivhl.tracker.compat import Row, Status, Support
 
 STATUS_WORDS: dict[Status, str] = {
     "works": "works",
@@ -21,7 +24,7 @@ STATUS_WORDS: dict[Status, str] = {
 
 STATUS_MEANINGS: dict[Status, str] = {
     "works": "runs, agrees with the float64 reference, and is not slower than eager",
-    "slow": "slower than eager, by more than the noise of the same run",
+    "slow": "slower than eager, and 99 of 100 other runs would find so, too",
     "wrong": "the output is outside of the error budget",
     "unsupported": "this PyTorch says, or lacks what shows, that it does not support it here",
     "unavailable": "this PyTorch has no distribution for this Python",
@@ -43,8 +46,11 @@ CLASS_MEANINGS: dict[FailureClass, str] = {
     "backend_compile": "Inductor, Triton or the C++ compiler failed",
     "compile": "compiling, or a compiled call, raised",
     "recompile_limit": "Dynamo recompiled too often and gave up",
+    "recompiles": "Dynamo went on compiling while the variant was timed",
     "not_compiled": "Dynamo skipped the code and silently ran it eagerly",
     "wrong": "the output is outside of the error budget",
+    "side_effect": "it changes its inputs, or the process in which the other arms are timed",
+    "remembers": "it gives back what it kept from an earlier call",
     "timeout": "it did not end in time",
     "crash": "the process was ended by a signal, or exited without a word",
     "out_of_memory": "memory ran out",
@@ -103,6 +109,16 @@ def memory(value: int) -> str:
 def counted(number: int, noun: str) -> str:
     """Return e.g. ``1 cell`` or ``3 cells``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def headline(rows: Sequence[Row]) -> str:
+    """Return in one line what the rows say, the most frequent status first."""
+    if not rows:
+        return "no cases"
+    counts = Counter(row.status for row in rows).most_common()
+    cells = {row.cell for row in rows}
+    told = ", ".join(f"{number} {STATUS_WORDS[status]}" for status, number in counts)
+    return f"{counted(len(rows), 'case')} in {counted(len(cells), 'cell')}: {told}"
 
 
 def support_sentence(found: Support) -> str:

@@ -19,9 +19,9 @@ from ivhl.bench import (
     check_machine,
     check_room,
     end_session,
-    first_look,
     lock_of,
     only_run_here,
+    parts_in_order,
     resolve_commit,
     session_of,
     write_configuration,
@@ -204,12 +204,19 @@ def test_a_suite_that_has_nothing_of_what_is_named_is_refused() -> None:
         choose_cases([STOOD_FOR])
 
 
-@pytest.mark.parametrize(("n", "parts"), [(0, []), (1, [1]), (8, [8]), (9, [2, 7]), (30, [2, 28])])
-def test_many_cases_begin_with_a_look_at_the_first(n: int, parts: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("n", "lengths"),
+    [(0, []), (1, [(1, "abc")]), (8, [(8, "abc")]), (9, [(2, "ab"), (9, "c"), (7, "ab")])],
+)
+def test_all_cells_but_the_last_begin_with_a_few_of_many_cases(
+    n: int, lengths: list[tuple[int, str]]
+) -> None:
     cases = tuple(replace(CASES[0], size=str(i)) for i in range(n))
-    found = first_look(cases)
-    assert [len(part) for part in found] == parts
-    assert tuple(case for part in found for case in part) == cases
+    # Only who they are counts here.
+    locks: list[Any] = ["a", "b", "c"]
+    found = parts_in_order([(lock, cases) for lock in locks])
+    assert [(len(names), "".join(map(str, cells))) for names, cells in found.items()] == lengths
+    assert list(parts_in_order([(locks[0], cases)]).values()) == ([locks[:1]] if n else [])
 
 
 def test_settings_name_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

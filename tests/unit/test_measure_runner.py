@@ -153,6 +153,8 @@ def test_batches_hold_every_case_once_in_order_and_grow(n_cases: int, n: int) ->
     assert sizes[:1] <= [n]
     assert sizes[:-1] == sorted(sizes[:-1])
     assert max(sizes, default=0) <= LARGEST_BATCH * n
+    # Where there is a verdict already, nobody waits for the first.
+    assert len(next(batches(cases, n, begun=True), [])) == min(n_cases, LARGEST_BATCH * n)
 
 
 def test_the_longest_compile_begins_first_and_records_keep_their_order(

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import ResultsError, UnknownNameError
+from ivhl.matrix.spec import newest_of
 from ivhl.tracker.project import load_state
 from ivhl.tracker.views import rows_of
 from tests.browser.project import make_project
@@ -170,3 +171,29 @@ def test_a_cell_is_asked_for_the_core_suite_and_for_what_its_machine_has(tmp_pat
         ("box", "ops.one", "a"),
         ("other", "ops.two", "a"),
     }
+
+
+def test_compat_begins_with_what_stands_how_often() -> None:
+    rows = rows_of(load_state(Path.cwd(), Path("results")))
+    first = " ".join(run("compat").stdout.partition("speedup")[0].split())
+    assert first.startswith(f"{len(rows)} cases in {len({row.cell for row in rows})} cells: ")
+    numbers = [int(word) for word in first.partition(": ")[2].split() if word.isdigit()]
+    assert sum(numbers) == len(rows)
+
+
+def test_compat_shows_only_the_size_variant_and_status_that_are_asked_for() -> None:
+    rows = json.loads(run("compat", "--json").stdout)
+    one = next(row for row in rows if row["status"] == "unsupported")
+    for name in ("size", "variant", "status"):
+        shown = json.loads(run("compat", "--json", f"--{name}", one[name]).stdout)
+        assert shown == [row for row in rows if row[name] == one[name]]
+
+
+def test_two_numbers_mean_the_newest_release_that_begins_with_them() -> None:
+    def shown(torch: str) -> str:
+        return run("compat", "--json", "--torch", torch).stdout
+
+    assert shown("2.6") == shown("2.6.0")
+    assert newest_of("2.9", ("2.9.0", "2.9.1", "2.10.0")) == "2.9.1"
+    assert newest_of("2.9", ("2.10.0",)) == "2.9"
+    assert newest_of("2.9.0", ("2.9.1",)) == "2.9.0"

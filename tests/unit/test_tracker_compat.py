@@ -21,7 +21,12 @@ from ivhl.tracker.compat import (
     support,
 )
 from ivhl.tracker.spread import SHIPPED
-from ivhl.tracker.wording import support_sentence
+from ivhl.tracker.wording import (
+    CLASS_MEANINGS,
+    STATUS_MEANINGS,
+    STATUS_WORDS,
+    support_sentence,
+)
 from ivhl.workload import Case, Variant
 from tests.browser.synthetic import EMPTY_WORKLOAD, FakeCell, Known, make_failure, make_record
 
@@ -305,3 +310,8 @@ def test_a_locked_cell_comes_before_an_existing_environment_of_its_name() -> Non
         assert (row.existing, row.speedup) == (False, 2.0)
     (row,) = compat_rows([bare])
     assert row.existing
+
+
+def test_every_failure_class_and_status_has_words() -> None:
+    assert set(CLASS_MEANINGS) == set(FAILURE_CLASSES)
+    assert set(STATUS_WORDS) == set(STATUS_MEANINGS) == set(STATUSES)

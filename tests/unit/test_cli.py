@@ -1,0 +1,61 @@
+"""The list of commands is printed without importing any of them, and is what they say themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import ivhl.cli
+from ivhl.cli import COMMANDS, app
+
+HEAVY = ("asv", "docker", "pydantic", "jinja2", "nox", "torch", "numpy")
+
+
+def test_every_command_is_listed_with_the_first_sentence_of_its_help() -> None:
+    for module, _ in COMMANDS.values():
+        import_module(f"ivhl.cli.{module}")
+    commands = typer.main.get_group(app).commands
+    assert {
+        name: command.help.replace("\n", " ").partition(".  ")[0].removesuffix(".")
+        for name, command in commands.items()
+        if command.help is not None
+    } == {name: sentence.removesuffix(".") for name, (_, sentence) in COMMANDS.items()}
+
+
+def test_the_help_imports_nothing_that_takes_long() -> None:
+    code = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from ivhl.cli import app\n"
+        "print(CliRunner().invoke(app, ['--help']).output)\n"
+        "print('imported', *sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    *shown, modules = ran.stdout.strip().splitlines()
+    assert all(any(f" {name} " in line for line in shown) for name in COMMANDS)
+    assert {name.partition(".")[0] for name in modules.split()}.isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_help_of_its_own(name: str) -> None:
+    result = CliRunner().invoke(app, [name, "--help"])
+    assert result.exit_code == 0
+    assert f"Usage: ivhl {name} " in result.output
+
+
+def test_an_unknown_command_is_refused_and_the_nearest_is_named() -> None:
+    result = CliRunner().invoke(app, ["compatt"])
+    assert result.exit_code == 2
+    assert "compat" in result.output
+
+
+def test_every_module_of_commands_is_in_the_list() -> None:
+    folder = Path(ivhl.cli.__file__).parent
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "markdown"}
+    assert modules == {module for module, _ in COMMANDS.values()}
