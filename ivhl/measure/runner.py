@@ -24,6 +24,7 @@ from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, distributions, version
+from itertools import repeat
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -206,6 +207,13 @@ def run_cases(
                         record = measure_case(run, case, fresh, seed, lanes, stability)
                 append_record(run.record_file, record)
                 on_step("finished", case, record)
+
+
+def is_starved(failure: Failure | None) -> bool:
+    """Say whether a process wanted for memory, which another one beside it may have had."""
+    return failure is not None and (
+        failure.failure_class == "out_of_memory" or failure.exception == "SIGKILL"
+    )
 
 
 def batches(cases: Sequence[Case], n: int, *, begun: bool = False) -> Iterator[list[Case]]:
@@ -395,12 +403,14 @@ class Launcher:
         """Inductor's cache of the nursery, from which those of the cases are copied."""
         return self._folder / "inductor"
 
-    def launch(self, job: Job, *, environment: dict[str, str], output: Path) -> Ending:
+    def launch(
+        self, job: Job, *, environment: dict[str, str], output: Path, deadline_s: float
+    ) -> Ending:
         """Run one process of a case, whose parent is filled in here, and return how it ended."""
         nursery = self.start()
         parent = nursery.pid if nursery else os.getpid()
         argument = json.dumps(asdict(replace(job, parent=parent)))
-        deadline_s, limit = self._run.deadline_s, self._run.memory_limit or memory_limit()
+        limit = self._run.memory_limit or memory_limit()
         if nursery is None:
             return run_group(
                 [sys.executable, "-m", "ivhl.measure.case", argument],
@@ -539,7 +549,12 @@ class Lanes:
 
     def compile(self, cases: Sequence[Case], seed: Seed) -> list[Compiled]:
         """Compile cases side by side; in the order in which they were given."""
-        return list(self._pool.map(lambda case: self._compile(case, seed), cases))
+        done = list(self._pool.map(lambda case: self._compile(case, seed), cases))
+        for number, case in enumerate(cases):
+            if len(cases) > 1 and is_starved(done[number].failure):
+                with done[number]:
+                    done[number] = compile_case(self._run, case, seed, self.first)
+        return done
 
     def begin(self) -> None:
         """Get all lanes ready, side by side; each compiles as soon as it is."""
@@ -560,15 +575,23 @@ class Lanes:
         for launcher in self._launchers[:PROCESSES]:
             launcher.start()
 
-        def one(number: int) -> Stage:
+        def one(number: int, turns: Path | None) -> Stage:
             return run_stage(
                 self._run, case, folder, stage, seed,
                 self._launchers[number % len(self._launchers)],
-                process=number, seeds=self.seeds(case, number),
-                turns=turns if self.n > 1 else None,
+                process=number, seeds=self.seeds(case, number), turns=turns,
             )  # fmt: skip
 
-        return list(self._pool.map(one, range(PROCESSES)))
+        if self.n > 1:
+            stages = list(self._pool.map(one, range(PROCESSES), repeat(turns)))
+            if not any(is_starved(failure) for _, failure, _ in stages):
+                return stages
+        stages = []
+        for number in range(PROCESSES):
+            stages.append(one(number, None))
+            if stages[-1][1] is not None:
+                break
+        return stages
 
     def _compile(self, case: Case, seed: Seed) -> Compiled:
         launcher = self._free.get()
@@ -750,6 +773,8 @@ def run_stage(  # noqa: PLR0917  (as above)
     turns: Path | None = None,
 ) -> Stage:
     """Run one child and return what it found, why it failed if it did, and its seconds."""
+    # Who waits for the others to be timed needs as much longer.
+    deadline_s = run.deadline_s * (PROCESSES if turns else 1)
     name = f"{stage}-{process}"
     job = Job(
         workloads=run.workloads,
@@ -771,12 +796,14 @@ def run_stage(  # noqa: PLR0917  (as above)
     (folder / f"{name}.jsonl").touch()
     output = folder / f"{name}.txt"
     began = time.monotonic()
-    ending = launcher.launch(job, environment=case_environment(run, folder), output=output)
+    ending = launcher.launch(
+        job, environment=case_environment(run, folder), output=output, deadline_s=deadline_s
+    )
     seconds = time.monotonic() - began
     phase, findings = read_journal(folder / f"{name}.jsonl")
     told = findings.setdefault("phase_s", {})
     told["start"] = max(0.0, seconds - sum(told.values()))
-    return findings, failure_of(phase, findings, ending, run, output), seconds
+    return findings, failure_of(phase, findings, ending, output), seconds
 
 
 def case_environment(run: Run, folder: Path) -> dict[str, str]:
@@ -825,7 +852,7 @@ def read_journal(path: Path) -> tuple[Phase, dict[str, Any]]:
 
 
 def failure_of(
-    phase: Phase, findings: dict[str, Any], ending: Ending, run: Run, output: Path
+    phase: Phase, findings: dict[str, Any], ending: Ending, output: Path
 ) -> Failure | None:
     """Return why the case failed, or ``None`` if it did not."""
     text = tail(output)
@@ -837,7 +864,7 @@ def failure_of(
     exception = ""
     if ending.how == "deadline":
         failure_class = "timeout"
-        message = f"still in phase {phase} after {run.deadline_s:.0f} s"
+        message = f"still in phase {phase} after {ending.seconds:.0f} s"
     elif ending.how == "memory":
         failure_class = "out_of_memory"
         message = f"killed at {ending.peak_bytes / 2**30:.1f} GiB of resident memory"

@@ -229,3 +229,65 @@ def test_what_failed_to_compile_has_its_eager_times() -> None:
     )
     assert found["eager"]["samples_s"] == [1.0]
     assert found["compile"] == {"cold_s": None}
+
+
+def starved(phase: str = "timing") -> Failure:
+    return Failure(
+        phase="timing", failure_class="crash", exception="SIGKILL", message=phase, where="",
+        output_tail="",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+@pytest.mark.parametrize("still", [False, True])
+def test_who_ran_out_of_memory_beside_another_is_timed_again_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, at_once: int, still: bool
+) -> None:
+    asked: list[tuple[int, bool]] = []
+
+    def run_stage(*_: object, process: int, turns: Path | None, **__: object) -> runner.Stage:
+        asked.append((process, turns is not None))
+        failure = starved() if still or (turns is not None and process == 1) else None
+        return {"number": process}, failure, 1.0
+
+    monkeypatch.setattr(runner, "run_stage", run_stage)
+    monkeypatch.setattr(runner.Launcher, "start", lambda _: None)
+    lanes = runner.Lanes(make_run(tmp_path), tmp_path)
+    lanes.n = at_once
+    seed = runner.Seed(cache=tmp_path, skip_isa_check=False)
+    found = lanes.time(CASES[0], tmp_path, "time", seed)
+    lanes.close()
+    beside = [(0, True), (1, True)] if at_once > 1 else []
+    assert sorted(asked[: len(beside)]) == beside
+    alone = [(0, False)] if still else [(0, False), (1, False)]
+    assert asked[len(beside) :] == alone
+    assert [failure is not None for _, failure, _ in found] == [still] * len(alone)
+
+
+def test_who_ran_out_of_memory_beside_another_is_compiled_again_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def compile_case(_: Run, case: Case, *__: object) -> Compiled:
+        asked.append(case.variant.name)
+        failure = starved() if asked.count(case.variant.name) == 1 else None
+        folder = tempfile.TemporaryDirectory(dir=tmp_path)
+        return Compiled(folder=folder, findings={}, failure=failure, seconds=0, load=0)
+
+    monkeypatch.setattr(runner, "compile_case", compile_case)
+    monkeypatch.setattr(runner.Launcher, "start", lambda _: None)
+    lanes = runner.Lanes(make_run(tmp_path), tmp_path)
+    seed = runner.Seed(cache=tmp_path, skip_isa_check=False)
+    lanes.begin()
+    (alone,) = lanes.compile(CASES[:1], seed)
+    assert alone.failure is not None
+    asked.clear()
+    both = lanes.compile(CASES, seed)
+    lanes.close()
+    assert sorted(asked[:2]) == ["a", "b"]
+    assert asked[2:] == ["a", "b"]
+    assert [one.failure for one in both] == [None, None]
+    for one in (alone, *both):
+        one.folder.cleanup()
+    assert list(tmp_path.iterdir()) == []
