@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,8 @@ Level = Literal["ok", "warning", "wrong"]
 
 class _Strict:
     __slots__ = ()
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    # JSON knows no NaN and no Infinity, but pydantic's reader does.
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,6 @@ from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix, newest_of
-from ivhl.pages.publish import publish as publish_site
 from ivhl.tracker.compat import STATUSES, format_speedup, status_of, support
 from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state
@@ -168,6 +167,8 @@ def publish(
     The old site is replaced only by a whole new one. Results that cannot be read are named and
     left out; the exit code is 0 all the same, since everything else is published.
     """
+    from ivhl.pages.publish import publish as publish_site  # noqa: PLC0415  (it imports asv)
+
     root = find_root()
     published = publish_site(root, output or root / "site")
     problems = [str(problem) for problem in published.problems]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from ivhl.records import SCHEMA, RunRecord, to_json
+from ivhl.records import SCHEMA, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -180,14 +180,12 @@ def parse_record(line: bytes) -> RunRecord:
         ValueError: If it is no record that this ivhl reads; names the field, the rule and the value.
     """
     try:
-        record = _ADAPTER.validate_json(line)
+        return _ADAPTER.validate_json(line)
     except ValidationError as error:
         schema = _schema(line)
         if _number(schema) > _number(SCHEMA):
             raise NewerSchemaError(schema) from None
         raise ValueError(_mistakes(error)) from None
-    to_json(record)  # pydantic accepts NaN and Infinity; a record may hold neither
-    return record
 
 
 def _mistakes(error: ValidationError) -> str:

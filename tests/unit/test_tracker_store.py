@@ -90,7 +90,7 @@ def test_an_unreadable_line_is_named_and_the_others_load(tmp_path: Path) -> None
     assert [problem.line for problem in loaded.problems] == [2, 3, 4, 5, 6, 7]
     texts = [str(problem) for problem in loaded.problems]
     assert texts[0].startswith(f"{path}:2: Invalid JSON")
-    assert "not JSON compliant" in texts[2]
+    assert texts[2] == f"{path}:4: duration_s: Input should be a finite number (got nan)"
     assert "cell.python: Input should be a valid string (got 3.12)" in texts[3]
     assert texts[4] == (
         f"{path}:6: schema: must be 'ivhl.run/2' or older (got 'ivhl.run/9'); "
