@@ -209,11 +209,29 @@ def run_cases(
                 on_step("finished", case, record)
 
 
-def is_starved(failure: Failure | None) -> bool:
-    """Say whether a process wanted for memory, which another one beside it may have had."""
-    return failure is not None and (
-        failure.failure_class == "out_of_memory" or failure.exception == "SIGKILL"
-    )
+def is_starved(failure: Failure | None, kills: int) -> bool:
+    """Say whether a process lacked memory that another one beside it may have had.
+
+    One that met its own limit did not, and one that a person killed is not to be run again.
+
+    Args:
+        failure: Of the process.
+        kills: What ``oom_kills`` was before it began.
+    """
+    if failure is None or not failure.exception:
+        return False
+    killed = failure.exception == "SIGKILL" and oom_kills() > kills
+    return killed or failure.failure_class == "out_of_memory"
+
+
+def oom_kills() -> int:
+    """Return how many processes Linux has killed so far because memory ran out."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
 
 
 def batches(cases: Sequence[Case], n: int, *, begun: bool = False) -> Iterator[list[Case]]:
@@ -549,9 +567,10 @@ class Lanes:
 
     def compile(self, cases: Sequence[Case], seed: Seed) -> list[Compiled]:
         """Compile cases side by side; in the order in which they were given."""
+        before = oom_kills()
         done = list(self._pool.map(lambda case: self._compile(case, seed), cases))
         for number, case in enumerate(cases):
-            if len(cases) > 1 and is_starved(done[number].failure):
+            if len(cases) > 1 and is_starved(done[number].failure, before):
                 with done[number]:
                     done[number] = compile_case(self._run, case, seed, self.first)
         return done
@@ -582,9 +601,10 @@ class Lanes:
                 process=number, seeds=self.seeds(case, number), turns=turns,
             )  # fmt: skip
 
+        before = oom_kills()
         if self.n > 1:
             stages = list(self._pool.map(one, range(PROCESSES), repeat(turns)))
-            if not any(is_starved(failure) for _, failure, _ in stages):
+            if not any(is_starved(failure, before) for _, failure, _ in stages):
                 return stages
         stages = []
         for number in range(PROCESSES):

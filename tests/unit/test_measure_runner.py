@@ -18,7 +18,9 @@ from ivhl.measure.runner import (
     Run,
     batches,
     disturbance,
+    is_starved,
     merge,
+    oom_kills,
     run_cases,
 )
 from ivhl.records import CompileFacts, Failure, Machine, Observation, append_record
@@ -231,11 +233,27 @@ def test_what_failed_to_compile_has_its_eager_times() -> None:
     assert found["compile"] == {"cold_s": None}
 
 
-def starved(phase: str = "timing") -> Failure:
-    return Failure(
-        phase="timing", failure_class="crash", exception="SIGKILL", message=phase, where="",
-        output_tail="",
+def starved(**changes: Any) -> Failure:  # noqa: ANN401
+    failure = Failure(
+        phase="timing", failure_class="out_of_memory", exception="RuntimeError", message="",
+        where="", output_tail="",
     )  # fmt: skip
+    return replace(failure, **changes)
+
+
+def test_only_who_may_have_lacked_memory_is_starved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "oom_kills", lambda: 3)
+    killed = starved(failure_class="crash", exception="SIGKILL")
+    assert is_starved(starved(), 3)
+    assert is_starved(killed, 2)
+    assert not is_starved(killed, 3)  # by a person
+    assert not is_starved(starved(exception=""), 3)  # at its own limit
+    assert not is_starved(starved(failure_class="wrong"), 2)
+    assert not is_starved(None, 2)
+
+
+def test_kills_are_counted_where_linux_tells() -> None:
+    assert oom_kills() >= 0
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
