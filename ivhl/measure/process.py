@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,14 +145,11 @@ class NurseryError(Exception):
 
 
 class Nursery:
-    """Our end of ``ivhl.measure.nursery``; ``close`` it.
+    """Our end of ``ivhl.measure.nursery``; ``close`` it, from whichever thread.
 
     Args:
         environment: The whole environment in which it imports.
         output: File that gets what it prints.
-
-    Raises:
-        NurseryError: If it does not start.
     """
 
     def __init__(self, *, environment: Mapping[str, str], output: Path) -> None:
@@ -165,13 +163,17 @@ class Nursery:
                 start_new_session=True,
             )
         self._pending = b""
-        try:
-            threads = self._answer("threads", START_S)
-        except NurseryError:
-            self.close()
-            raise
+        self._closing = threading.Lock()
+        self._reading = threading.Lock()
+
+    def wait(self) -> None:
+        """Wait until it can fork.
+
+        Raises:
+            NurseryError: If it cannot, or is closed meanwhile.
+        """
+        threads = self._answer("threads", START_S)
         if threads != 1:  # whatever the others hold would be held for ever in a fork
-            self.close()
             raise NurseryError(f"it has {threads} threads")
 
     @property
@@ -209,7 +211,7 @@ class Nursery:
         try:
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
             self._process.stdin.flush()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # it is gone, or closed
             raise NurseryError("it does not listen") from error
         group = self._answer("pid", START_S)
 
@@ -228,9 +230,16 @@ class Nursery:
         return watch(group, wait, kill, deadline_s=deadline_s, memory_limit=memory_limit)
 
     def close(self) -> None:
-        """End it."""
-        kill_group(self._process.pid)
-        self._process.communicate()
+        """End it; who waits for it is told."""
+        with self._closing:
+            if self._process.returncode is None:
+                kill_group(self._process.pid)
+                self._process.wait()
+        # Who was waiting has seen the end of the pipe by now, or soon does.
+        with self._reading:
+            for pipe in (self._process.stdin, self._process.stdout):
+                with contextlib.suppress(OSError):  # an order that nobody took
+                    pipe.close()  # type: ignore[union-attr]
 
     def _answer(self, name: str, seconds: float, *, patient: bool = False) -> int:
         """Return the next answer, which must be of this name.
@@ -240,16 +249,19 @@ class Nursery:
             TimeoutError: If ``patient``, and it may still come.
         """
         assert self._process.stdout is not None  # noqa: S101  (for the type checker)
-        pipe = self._process.stdout.fileno()
-        ends = time.monotonic() + seconds
-        while b"\n" not in self._pending:
-            ready, _, _ = select.select([pipe], [], [], max(0.0, ends - time.monotonic()))
-            if not ready and patient:
-                raise TimeoutError
-            if not ready or not (data := os.read(pipe, 4096)):
-                raise NurseryError(f"it does not answer with its {name}")
-            self._pending += data
-        line, _, self._pending = self._pending.partition(b"\n")
+        with self._reading:
+            if self._process.stdout.closed:
+                raise NurseryError("it is closed")
+            pipe = self._process.stdout.fileno()
+            ends = time.monotonic() + seconds
+            while b"\n" not in self._pending:
+                ready, _, _ = select.select([pipe], [], [], max(0.0, ends - time.monotonic()))
+                if not ready and patient:
+                    raise TimeoutError
+                if not ready or not (data := os.read(pipe, 4096)):
+                    raise NurseryError(f"it does not answer with its {name}")
+                self._pending += data
+            line, _, self._pending = self._pending.partition(b"\n")
         return int(json.loads(line)[name])
 
 

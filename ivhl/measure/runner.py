@@ -415,6 +415,7 @@ class Launcher:
         self.may_fork = run.device == "cpu" and sys.platform == "linux"
         self._nursery: Nursery | None = None
         self._starting = threading.Lock()
+        self._closed = False
 
     @property
     def cache(self) -> Path:
@@ -448,7 +449,7 @@ class Launcher:
         except NurseryError:
             # Somebody killed it, or the kernel did, and its child with it. Trying again in the same
             # folder would find the caches filled.
-            self.close()
+            self.restart()
             return Ending(how="signal", code=signal.SIGKILL, seconds=0.0, peak_bytes=0)
 
     def start(self) -> Nursery | None:
@@ -464,16 +465,27 @@ class Launcher:
         self._folder.mkdir(exist_ok=True)
         if self._seed is not None and not self.cache.exists():
             shutil.copytree(self._seed, self.cache)
+        nursery = Nursery(environment=environment, output=self._folder / "nursery.txt")
+        self._nursery = nursery  # before it is ready, so that it can be closed
+        if self._closed:
+            nursery.close()
         try:
-            self._nursery = Nursery(environment=environment, output=self._folder / "nursery.txt")
+            nursery.wait()
         except NurseryError:
+            nursery.close()
+            self._nursery = None
             self.may_fork = False
 
-    def close(self) -> None:
+    def restart(self) -> None:
         """End the nursery; the next case starts another."""
         if self._nursery is not None:
             self._nursery.close()
             self._nursery = None
+
+    def close(self) -> None:
+        """End the nursery, also one that is only about to be there."""
+        self._closed = True
+        self.restart()
 
 
 def make_seed(run: Run, case: Case, launcher: Launcher) -> Seed:
@@ -490,6 +502,7 @@ def make_seed(run: Run, case: Case, launcher: Launcher) -> Seed:
     key = cache.key_of({"seed": "throwaway"} | what_compiles(run))
     kept = run.cache is not None and not run.cold and launcher.may_fork
     if kept and cache.fetch(Path(run.cache or ""), key, folder) is not None:
+        launcher.cache.mkdir(exist_ok=True)  # where nothing compiles, nothing was kept
         return Seed(cache=launcher.cache, skip_isa_check=False)
     if launcher.start() is not None:
         launcher.cache.mkdir(exist_ok=True)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 from dataclasses import asdict
@@ -38,6 +39,7 @@ def nursery(tmp_path: Path) -> Iterator[Nursery]:
     with closing(
         Nursery(environment=environment(tmp_path), output=tmp_path / "nursery.txt")
     ) as started:
+        started.wait()
         yield started
 
 
@@ -148,6 +150,7 @@ def test_a_nursery_dies_with_its_owner(tmp_path: Path) -> None:
         "import os, pathlib, time\n"
         "from ivhl.measure.process import Nursery\n"
         "nursery = Nursery(environment=os.environ, output=pathlib.Path('nursery.txt'))\n"
+        "nursery.wait()\n"
         "print(nursery.pid, flush=True)\n"
         "time.sleep(60)"
     )
@@ -174,5 +177,26 @@ def test_a_second_thread_is_refused(tmp_path: Path) -> None:
         "import threading, time\n"
         "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
     )
-    with pytest.raises(NurseryError, match="2 threads"):
-        Nursery(environment=environment(tmp_path), output=tmp_path / "nursery.txt")
+    with (
+        closing(
+            Nursery(environment=environment(tmp_path), output=tmp_path / "nursery.txt")
+        ) as started,
+        pytest.raises(NurseryError, match="2 threads"),
+    ):
+        started.wait()
+
+
+def test_who_waits_for_a_nursery_that_is_closed_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import time\ntime.sleep(60)")
+    nursery = Nursery(environment=environment(tmp_path), output=tmp_path / "nursery.txt")
+    closer = threading.Timer(0.5, nursery.close)
+    closer.start()
+    began = time.monotonic()
+    with pytest.raises(NurseryError):
+        nursery.wait()
+    closer.join()
+    assert time.monotonic() - began < 30
+    assert dies(nursery.pid)
+    with pytest.raises(NurseryError, match="closed"):
+        nursery.wait()
+    nursery.close()
