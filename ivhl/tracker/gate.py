@@ -23,7 +23,7 @@ Kind = Literal["fails", "slower", "missing", "incomparable", "undecided", "new",
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MEANINGS: dict[Kind, str] = {
     "fails": "worked at the base and fails now",
-    "slower": "the speedup's interval lies below the base's, by more than both noises together",
+    "slower": "the speedup fell by more than 99 of 100 other runs of the same code would show",
     "missing": "the base has a record and this commit has none",
     "incomparable": "measured in another way, so that the speedups say nothing about the code",
     "undecided": "failed by what is no fault of the code: it should be measured again",
