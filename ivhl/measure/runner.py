@@ -602,7 +602,6 @@ class Lanes:
     def time(self, case: Case, folder: Path, stage: str, seed: Seed) -> list[Stage]:
         """Run the processes that time a case: ready side by side, timed one by one."""
         turns = folder / "turns"
-        turns.touch()
         # Or one would start beside what is timed.
         for launcher in self._launchers[:PROCESSES]:
             launcher.start()

@@ -14,26 +14,35 @@ import os
 class Turns:
     """A lock on a file, shared by all who get ready and held by the one who is timed.
 
-    The kernel lets go of it when a process ends, in whatever way.
+    A second lock is held by the one who waits to be timed: nobody shares the first one before it,
+    or who has just been timed would go on at once and keep the other one waiting. The kernel lets
+    go of both when a process ends, in whatever way.
 
     Args:
-        path: Of the file, which exists; empty where nobody else is there to wait for.
+        path: Of the file; empty where nobody else is there to wait for.
     """
 
     def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC) if path else None
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._files = (
+            [os.open(f"{path}{end}", flags, 0o600) for end in ("", ".next")] if path else []
+        )
         self.share()
 
     def take(self) -> None:
         """Wait until the machine is ours, as far as the processes of the case are concerned."""
-        self._change(fcntl.LOCK_EX)
+        if self._files:
+            turn, following = self._files
+            fcntl.flock(turn, fcntl.LOCK_UN)
+            fcntl.flock(following, fcntl.LOCK_EX)
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            fcntl.flock(following, fcntl.LOCK_UN)
 
     def share(self) -> None:
-        """Let the others go on."""
-        self._change(fcntl.LOCK_SH)
-
-    def _change(self, kind: int) -> None:
-        if self._file is not None:
-            # First of all: a change of kind keeps the old one while it waits, as the other one does.
-            fcntl.flock(self._file, fcntl.LOCK_UN)
-            fcntl.flock(self._file, kind)
+        """Let the others go on: first who waits to be timed."""
+        if self._files:
+            turn, following = self._files
+            fcntl.flock(turn, fcntl.LOCK_UN)
+            fcntl.flock(following, fcntl.LOCK_EX)
+            fcntl.flock(following, fcntl.LOCK_UN)
+            fcntl.flock(turn, fcntl.LOCK_SH)

@@ -2,63 +2,99 @@
 
 from __future__ import annotations
 
+import select
 import subprocess
 import sys
-import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
+
+import pytest
 
 from ivhl.measure.turns import Turns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-# Notes when it has the machine, and when it lets go of it.
+# Does what it is told, line by line, and answers each when it is done.
 WORKER = """
-import sys, time
+import sys
 from ivhl.measure.turns import Turns
 turns = Turns(sys.argv[1])
-time.sleep(float(sys.argv[2]))
-turns.take()
-began = time.monotonic()
-time.sleep(0.2)
-print(began, time.monotonic())
-if sys.argv[3] == "shares":
-    turns.share()
-    time.sleep(0.1)
+print("ready", flush=True)
+for line in sys.stdin:
+    getattr(turns, line.strip())()
+    print(line.strip(), flush=True)
 """
 
 
-def workers(path: Path, *delays: tuple[float, str]) -> list[tuple[float, float]]:
-    """Run workers side by side, and return when each had the machine, in order."""
-    path.touch()
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(path), str(delay), then],
+class Worker:
+    """One process that takes turns."""
+
+    def __init__(self, path: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(path)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        for delay, then in delays
-    ]
-    told = [worker.communicate(timeout=30)[0].split() for worker in running]
-    return sorted((float(began), float(ended)) for began, ended in told)
+        assert self.hears() == "ready"
+
+    def hears(self) -> str:
+        """Return what it says next."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def told(self, what: str) -> None:
+        """Tell it what to do."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{what}\n")
+        self.process.stdin.flush()
+
+    def is_silent(self) -> bool:
+        """Say whether it does not answer for a while."""
+        assert self.process.stdout is not None
+        return not select.select([self.process.stdout], [], [], 0.3)[0]
 
 
-def test_only_one_has_the_machine_and_waits_for_who_gets_ready(tmp_path: Path) -> None:
-    ready_at = time.monotonic() + 0.5
-    first, second = workers(tmp_path / "turns", (0.0, "shares"), (0.5, "shares"))
-    assert first[0] >= ready_at
-    assert second[0] >= first[1]
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Worker, Worker]]:
+    path = tmp_path / "turns"
+    with ExitStack() as stack:
+        workers = Worker(path), Worker(path)
+        for worker in workers:
+            stack.enter_context(worker.process)
+            stack.callback(worker.process.kill)
+        yield workers
 
 
-def test_who_ends_without_a_word_lets_the_others_go_on(tmp_path: Path) -> None:
-    first, second = workers(tmp_path / "turns", (0.0, "ends"), (0.1, "ends"))
-    assert second[0] >= first[1]
+def test_only_one_has_the_machine_and_waits_for_who_gets_ready(
+    pair: tuple[Worker, Worker],
+) -> None:
+    one, other = pair
+    one.told("take")
+    assert one.is_silent()
+    other.told("take")
+    assert one.hears() == "take"
+    assert other.is_silent()
+    # Who has been timed does not go on before who waits for it.
+    one.told("share")
+    assert other.hears() == "take"
+    assert one.is_silent()
+    other.told("share")
+    assert other.hears() == "share"
+    assert one.hears() == "share"
+
+
+def test_who_ends_without_a_word_lets_the_others_go_on(pair: tuple[Worker, Worker]) -> None:
+    one, other = pair
+    one.told("take")
+    other.process.kill()
+    assert one.hears() == "take"
 
 
 def test_who_is_alone_waits_for_nobody(tmp_path: Path) -> None:
     turns = Turns("")
     turns.take()
     turns.share()
-    path = tmp_path / "turns"
-    path.touch()
-    Turns(str(path)).take()
+    Turns(str(tmp_path / "turns")).take()
