@@ -198,7 +198,9 @@ class Measurement:
         self._turns.take()
         self.journal.book("waiting")
         yield
+        self.journal.book(self.journal.phase)
         self._turns.share()
+        self.journal.book("waiting")
 
     def _import_torch(self) -> None:
         import torch  # noqa: PLC0415  (importing torch is a phase that may fail)
