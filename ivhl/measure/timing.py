@@ -119,7 +119,7 @@ FULL = Effort(block_s=0.02, total_s=6.0, min_rounds=15, max_rounds=101)
 QUICK = Effort(block_s=0.005, total_s=1.0, min_rounds=9, max_rounds=31)
 # Per process of a case, of which there are two. What differs between processes is several times what
 # differs between rounds (docs/measuring.md), so more rounds would not say more.
-EFFORT = Effort(block_s=0.01, total_s=0.6, min_rounds=4, max_rounds=40)
+EFFORT = Effort(block_s=0.01, total_s=0.6, min_rounds=8, max_rounds=40)
 # To have eager's time before anything of the variant has run, and where nothing can be compiled.
 BRIEF = Effort(block_s=0.01, total_s=0.15, min_rounds=4, max_rounds=8)
 
