@@ -825,7 +825,8 @@ def run_stage(  # noqa: PLR0917  (as above)
         mode=case.mode,
         **(seeds or {}),
     )
-    (folder / f"{name}.jsonl").touch()
+    # Of a process that is run again, what the first one found is not to be read as the second's.
+    (folder / f"{name}.jsonl").write_bytes(b"")
     output = folder / f"{name}.txt"
     began = time.monotonic()
     ending = launcher.launch(

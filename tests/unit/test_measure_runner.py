@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.measure import runner
+from ivhl.measure.process import Ending
 from ivhl.measure.runner import (
     LARGEST_BATCH,
     Compiled,
@@ -29,10 +32,11 @@ from tests.browser.synthetic import EMPTY_WORKLOAD, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
+    from ivhl.measure.job import Job
     from ivhl.records import RunRecord
 
+VMSTAT = Path("/proc/vmstat")
 RECORD = make_record()
 SEEN = (Observation(check="turbo", level="warning", seen="on"),)
 
@@ -252,8 +256,31 @@ def test_only_who_may_have_lacked_memory_is_starved(monkeypatch: pytest.MonkeyPa
     assert not is_starved(None, 2)
 
 
+@pytest.mark.skipif(not VMSTAT.is_file(), reason="only Linux tells")
 def test_kills_are_counted_where_linux_tells() -> None:
-    assert oom_kills() >= 0
+    assert f"\noom_kill {oom_kills()}\n" in VMSTAT.read_text(encoding="ascii")
+
+
+def test_a_process_that_is_run_again_is_not_blamed_for_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = asdict(starved())
+    del told["output_tail"]
+    notes = [{"failure": told, "done": True}, {"device": "cpu", "done": True}]
+
+    def launch(_: runner.Launcher, job: Job, **__: object) -> Ending:
+        with Path(job.journal).open("a", encoding="utf-8") as journal:
+            journal.write(json.dumps({"findings": notes.pop(0)}) + "\n")
+        return Ending(how="exit", code=0, seconds=1.0, peak_bytes=0)
+
+    monkeypatch.setattr(runner.Launcher, "launch", launch)
+    run = make_run(tmp_path)
+    launcher = runner.Launcher(run, tmp_path)
+    seed = runner.Seed(cache=tmp_path, skip_isa_check=False)
+    failures = [
+        runner.run_stage(run, CASES[0], tmp_path, "time", seed, launcher)[1] for _ in range(2)
+    ]
+    assert [failure is not None for failure in failures] == [True, False]
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
