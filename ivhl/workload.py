@@ -370,12 +370,21 @@ def check_memory(cases: Sequence[Case], available: float) -> None:
     Raises:
         SpecError: If a case needs more; names every one of them.
     """
-    gib = 2.0**30
-    needs = {f"{c.workload.name}/{c.size}": c.cost.memory for c in cases if c.cost is not None}
-    too_large = {name: need for name, need in needs.items() if need > available}
-    if too_large:
-        told = "; ".join(f"{name} needs {need / gib:.1f} GiB" for name, need in too_large.items())
+    if too_large := [case for case in cases if not fits(case, available)]:
         raise SpecError(
-            f"not enough memory: {told}, and {available / gib:.1f} GiB are allowed here",
+            f"not enough memory: {needs_of(too_large, available)}",
             hint="choose a smaller --size, name other workloads, or raise --memory-limit",
         )
+
+
+def fits(case: Case, available: float) -> bool:
+    """Say whether a case takes no more than so many bytes, as far as it says what it takes."""
+    return case.cost is None or case.cost.memory <= available
+
+
+def needs_of(cases: Sequence[Case], available: float) -> str:
+    """Return what cases that do not fit need, each workload at each size once."""
+    gib = 2.0**30
+    needs = {f"{c.workload.name}/{c.size}": c.cost.memory for c in cases if c.cost is not None}
+    told = "; ".join(f"{name} needs {need / gib:.1f} GiB" for name, need in needs.items())
+    return f"{told}, and {available / gib:.1f} GiB are allowed here"

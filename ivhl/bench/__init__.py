@@ -31,7 +31,7 @@ from ivhl.measure.runner import DEADLINE_S, failed_everywhere, this_machine
 from ivhl.measure.settings import VARIABLE, Settings, write_settings
 from ivhl.pages.publish import set_aside_unreadable
 from ivhl.records import Cell, append_record
-from ivhl.workload import check_memory, load_workloads
+from ivhl.workload import check_memory, fits, load_workloads, needs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -204,7 +204,8 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
     share = cases_of_cells(request, matrix, cases, commit)
     cases = tuple(case for case in cases if any(case in mine for mine in share.values()))
     if request.device == "cpu":
-        check_memory(cases, request.memory_limit or memory_limit())
+        cases = those_that_fit(request, cases, console)
+        share = {cell: tuple(c for c in mine if c in cases) for cell, mine in share.items()}
     check_room(results)
     check_machine(settings)
     locks = [lock_of(root, matrix, spec, console) for spec in share]
@@ -237,6 +238,26 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
         log=log,
         seconds=time.monotonic() - began,
     )
+
+
+def those_that_fit(
+    request: Request, cases: tuple[Case, ...], console: Console
+) -> tuple[Case, ...]:
+    """Return the cases that fit into memory; of a whole suite, the others are left out and named.
+
+    Raises:
+        SpecError: If one that was asked for by name needs more.
+    """
+    limit = request.memory_limit or memory_limit()
+    if request.workloads or request.size:
+        check_memory(cases, limit)
+    if too_large := [case for case in cases if not fits(case, limit)]:
+        console.print(
+            f"left out for lack of memory: {needs_of(too_large, limit)}",
+            markup=False,
+            soft_wrap=True,
+        )
+    return tuple(case for case in cases if fits(case, limit))
 
 
 def parts_in_order(

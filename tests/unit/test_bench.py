@@ -15,6 +15,7 @@ from rich.console import Console
 
 from ivhl.asv_plugins.machine import asv_machine
 from ivhl.bench import (
+    Request,
     check_device,
     check_machine,
     check_room,
@@ -24,6 +25,7 @@ from ivhl.bench import (
     parts_in_order,
     resolve_commit,
     session_of,
+    those_that_fit,
     write_configuration,
 )
 from ivhl.bench.progress import Display, minutes
@@ -41,7 +43,7 @@ from ivhl.measure.runner import (
 from ivhl.measure.settings import Settings, read_settings, write_settings
 from ivhl.measure.suite import value, values_in
 from ivhl.records import Cell, Machine, append_record
-from ivhl.workload import Variant, select_cases
+from ivhl.workload import Case, Cost, Variant, select_cases
 from tests.browser.project import git
 from tests.browser.synthetic import EMPTY_WORKLOAD, make_failure, make_record
 
@@ -217,6 +219,29 @@ def test_all_cells_but_the_last_begin_with_a_few_of_many_cases(
     found = parts_in_order([(lock, cases) for lock in locks])
     assert [(len(names), "".join(map(str, cells))) for names, cells in found.items()] == lengths
     assert list(parts_in_order([(locks[0], cases)]).values()) == ([locks[:1]] if n else [])
+
+
+class Costly(Case):
+    """A case that needs 1 GiB, or 28 if it is extreme."""
+
+    @property
+    def cost(self) -> Cost:
+        """What the case takes."""
+        return Cost(flops=1.0, bytes=1.0, memory=2.0**30 * (28 if self.size == "extreme" else 1))
+
+
+def test_a_suite_is_measured_without_what_does_not_fit(tmp_path: Path) -> None:
+    small, extreme = (
+        Costly(workload=CASES[0].workload, size=size, variant=CASES[0].variant)
+        for size in ("small", "extreme")
+    )
+    sink = StringIO()
+    console = Console(file=sink, width=200)
+    request = Request(root=tmp_path, python="3.12", memory_limit=8 * 2**30)
+    assert those_that_fit(request, (small, extreme), console) == (small,)
+    assert "extreme needs 28.0 GiB, and 8.0 GiB are allowed here" in sink.getvalue()
+    with pytest.raises(SpecError, match=r"extreme needs 28\.0 GiB"):
+        those_that_fit(replace(request, size="extreme"), (extreme,), console)
 
 
 def test_settings_name_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
