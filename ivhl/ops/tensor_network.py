@@ -1,8 +1,8 @@
 """Contraction of a tensor network along a path that is chosen before anything is computed.
 
-The value of a network does not depend on the order of its contractions, but the cost does: a wrong
-order on a ring or a grid builds tensors that grow exponentially with the number of sites. The path
-is found from the shapes alone, once per equation and shapes, and is then a list of products of two.
+The order of contractions changes the cost of a network, not its value: a wrong order on a ring or a
+grid builds tensors that grow exponentially with the number of sites. The path depends on equation
+and shapes only, and is found once for each. It is a list of contractions of two tensors.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +24,14 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A contraction of two tensors as one product of matrices.
+    """A contraction of two tensors as one matrix multiplication.
 
     Attributes:
-        swap: Whether the second of the two is taken first.
-        left: Order of the first one's axes in which those that are summed come last.
-        right: Order of the second one's axes in which those that are summed come first.
-        n_summed: Size of all summed axes together.
-        shape: Shape of the result: axes of the first, then of the second.
+        swap: Whether the second tensor is the left operand.
+        left: Permutation of the left operand's axes that puts the summed ones last.
+        right: Permutation of the right operand's axes that puts the summed ones first.
+        n_summed: Product of the sizes of the summed axes.
+        shape: Shape of the result: axes of the left operand, then of the right.
     """
 
     swap: bool
@@ -45,10 +46,11 @@ class Step:
     """One contraction.
 
     Attributes:
-        positions: Places of the operands in the list, larger one first; they are taken out, and
-            the result is put at the end.
-        equation: Of these operands alone, in the letters of ``torch.einsum``.
-        product: The same without an equation to be read at each call, where there is one.
+        positions: Indices of the operands in the list, the larger first. The operands are removed
+            and the result is appended.
+        equation: Equation of this step for ``torch.einsum``.
+        product: The step as a matrix multiplication, which has no equation to parse at each call;
+            ``None`` if it cannot be one.
     """
 
     positions: tuple[int, ...]
@@ -58,12 +60,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The order of all contractions, and what it costs.
+    """The order of all contractions, and its cost.
 
     Attributes:
-        steps: One after the other.
+        steps: In order.
         n_products: Multiplications of two numbers, over all steps.
-        largest_intermediate: Elements of the largest tensor that a step makes.
+        largest_intermediate: Elements of the largest result of a step.
     """
 
     steps: tuple[Step, ...]
@@ -74,9 +76,9 @@ class Plan:
 def contract_tensor_network(equation: str, *tensors: torch.Tensor) -> torch.Tensor:
     """Return the contraction of a network, like ``torch.einsum``, along a good path.
 
-    The path is kept per equation and shapes, so a second call only does the arithmetic. Each step
-    is a matrix product that calls the library, for complex numbers as well; there is nothing to
-    fuse between them, so they are not compiled.
+    The path is cached per equation and shapes, so a second call does the arithmetic only. Each step
+    is a matrix multiplication by a library call, for complex numbers too. Nothing between two steps
+    could be fused, so they are not compiled.
 
     Args:
         equation: One term per tensor and, after ``->``, the indices of the result; without
@@ -100,14 +102,14 @@ def contract_tensor_network(equation: str, *tensors: torch.Tensor) -> torch.Tens
 
 
 def tensor_network(equation: str, *tensors: torch.Tensor) -> torch.Tensor:
-    """Return the same contraction, from left to right as the network is written.
+    """Return the same contraction, from left to right in the order of the equation.
 
-    This is what ``torch.einsum`` does where ``opt_einsum`` is not installed. Where it is,
-    ``torch.einsum`` looks for a path anew at every call: a baseline has to say which it means.
+    ``torch.einsum`` does this if ``opt_einsum`` is not installed. If it is, ``torch.einsum``
+    searches for a path at every call, so a baseline has to fix which of the two it times.
 
     Args:
         equation: As for ``contract_tensor_network``.
-        *tensors: As there.
+        *tensors: As for ``contract_tensor_network``.
 
     Returns:
         The contraction.
@@ -127,7 +129,7 @@ def make_contract_tensor_network(
     """Return ``contract_tensor_network`` for one equation and one set of shapes, compiled.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
         equation: As for ``contract_tensor_network``.
         shapes: Shape of each tensor.
 
@@ -150,7 +152,7 @@ def contract(plan: Plan, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the contraction of the tensors along a plan.
 
     Args:
-        plan: Made for an equation and the shapes of these tensors.
+        plan: Plan for the equation and the shapes of these tensors.
         tensors: In the order of the equation.
 
     Returns:
@@ -176,10 +178,10 @@ def _multiply(product: Product, left: torch.Tensor, right: torch.Tensor) -> torc
 
 @functools.lru_cache(maxsize=1024)
 def plan_contraction(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Plan:
-    """Return a plan that costs little, and never more products than the order as written.
+    """Return a cheap plan, with at most the multiplications of the order in the equation.
 
-    Up to 16 tensors the path is optimal but for outer products; beyond, it is the best of 128
-    greedy ones, which are drawn from fixed seeds: the plan depends on equation and shapes only.
+    For up to 16 tensors the path is optimal among those without outer products. For more, it is the
+    best of 128 greedy paths from fixed seeds, so the plan depends on equation and shapes only.
 
     Args:
         equation: As for ``contract_tensor_network``.
@@ -194,7 +196,7 @@ def plan_contraction(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Plan
     """
     terms, output, sizes = parse(equation, shapes)
     written = _plan(terms, output, sizes, _path_in_order(len(terms)), as_products=True)
-    if len(shapes) <= 2:  # noqa: PLR2004  (there is one order only)
+    if len(shapes) <= 2:  # noqa: PLR2004  (only one order)
         return written
     path = _find_path(terms, output, sizes)
     found = _plan(terms, output, sizes, path, as_products=True)
@@ -203,7 +205,7 @@ def plan_contraction(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Plan
 
 @functools.lru_cache(maxsize=1024)
 def plan_in_order(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Plan:
-    """Return the plan that contracts from left to right, an equation of ``torch.einsum`` a step.
+    """Return the plan that contracts from left to right, one ``torch.einsum`` per step.
 
     Args:
         equation: As for ``contract_tensor_network``.
@@ -270,14 +272,14 @@ def parse(
 
 
 def shapes_of(tensors: Sequence[torch.Tensor]) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes as ``plan_contraction`` wants them."""
+    """Return the shapes of tensors in the form of ``plan_contraction``."""
     return tuple(tuple(tensor.shape) for tensor in tensors)
 
 
 def _path_in_order(n_terms: int) -> list[tuple[int, ...]]:
     if n_terms == 1:
         return [(0,)]
-    # The result so far is the last of the list, the next tensor the first.
+    # The result so far is last in the list, the next tensor first.
     return [(0, 1), *((0, n_left - 1) for n_left in range(n_terms - 1, 1, -1))]
 
 
@@ -309,7 +311,7 @@ def _plan(
 
 
 def _as_product(picked: Sequence[str], result: str, sizes: Mapping[str, int]) -> Product | None:
-    """Return the step as a product of matrices, unless it is none, or wants another order."""
+    """Return the step as a matrix multiplication; ``None`` if it is not one in this axis order."""
     if len(picked) != 2 or any(len(set(term)) != len(term) for term in picked):  # noqa: PLR2004
         return None
     for swap in (False, True):
@@ -317,7 +319,7 @@ def _as_product(picked: Sequence[str], result: str, sizes: Mapping[str, int]) ->
         summed = [i for i in left if i in right]
         kept_left = [i for i in left if i not in summed]
         kept_right = [i for i in right if i not in summed]
-        # An empty tensor has no number of rows that could be found from the columns.
+        # For an empty tensor, reshape(-1, n) cannot infer the number of rows.
         if result == "".join(kept_left + kept_right) and all(sizes[i] for i in left + right):
             return Product(
                 swap=swap,
@@ -333,19 +335,24 @@ def _find_path(
     terms: Sequence[str], output: str, sizes: Mapping[str, int]
 ) -> Sequence[tuple[int, ...]]:
     opt_einsum = _import_opt_einsum()
-    # Sets of numbers have the same order in every process; those of letters do not, and then paths
-    # differ. Costs are compared by their logarithm, so an empty axis counts as one element.
+    # Indices as numbers: sets of letters have another order in each process, and paths would differ.
+    # opt_einsum compares logarithms of costs, so an empty axis counts as one element.
     numbers = {index: number for number, index in enumerate(sizes)}
     inputs = [frozenset(numbers[index] for index in term) for term in terms]
     extents = {numbers[index]: max(1, size) for index, size in sizes.items()}
     find = opt_einsum.paths.get_path_fn("auto-hq")
-    path = find(inputs, frozenset(numbers[index] for index in output), extents, None)
+    # Its search of large networks seeds the generator that the caller's own code draws from.
+    state = random.getstate()
+    try:
+        path = find(inputs, frozenset(numbers[index] for index in output), extents, None)
+    finally:
+        random.setstate(state)
     found: Sequence[tuple[int, ...]] = path
     return found
 
 
 def _import_opt_einsum() -> Any:  # noqa: ANN401  (a module)
-    # Here and not at the top: every other operation works without it.
+    # Imported here because no other operation needs it.
     try:
         return importlib.import_module("opt_einsum")
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The path changes what a network costs, and never what it is."""
+"""The path changes the cost of a network, never its value."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ pytest.importorskip("torch", reason="torch is only in the cells")
 pytest.importorskip("opt_einsum", reason="opt_einsum is only in the cells")
 import torch
 
+from benchmarks.mera import tensor_network as workload
+from benchmarks.mera.tensor_network import calls as workload_calls
 from ivhl.ops.tensor_network import (
     contract,
     contract_tensor_network,
@@ -26,8 +28,6 @@ from ivhl.ops.tensor_network import (
     plan_in_order,
     tensor_network,
 )
-from ivhl.workloads import tensor_network as workload
-from ivhl.workloads import tensor_network_calls as workload_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,6 +185,16 @@ def test_products_are_counted_as_by_hand() -> None:
 def test_the_path_is_searched_once_per_equation_and_shapes() -> None:
     shapes = ((2, 2),) * 3
     assert plan_contraction("ab,bc,ca->", shapes) is plan_contraction("ab,bc,ca->", shapes)
+
+
+@pytest.mark.parametrize("n_sites", [4, 60])
+def test_the_search_leaves_the_random_state_of_the_caller_alone(n_sites: int) -> None:
+    equation, shapes = ring_of(n_sites, 2)
+    plan_contraction.cache_clear()
+    random.seed(5)
+    before = random.getstate()
+    plan_contraction(equation, shapes)
+    assert random.getstate() == before
 
 
 def test_compiled_is_one_graph_and_the_same() -> None:
