@@ -1,4 +1,4 @@
-"""Every task by name: ``nox -l`` lists them. No logic here; sessions call tools or ``ivhl``."""
+"""Tasks by name; ``nox -l`` lists them. Sessions only call tools or ``ivhl``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ except IvhlError as error:
 RELEASES = MATRIX.releases("default")
 OLDEST_TORCH, NEWEST_TORCH = RELEASES[0], RELEASES[-1]
 OLDEST_PYTHON, NEWEST_PYTHON = MATRIX.pythons[0], MATRIX.pythons[-1]
-# The tag of what `tests` requires and .github/workflows/tests.yml runs at each push, and of what
-# only `tests-full` requires and that workflow runs at night.
+# Tags. CHECK: required by `tests`, run by .github/workflows/tests.yml at each push. FULL: required
+# by `tests-full` only, run by that workflow at night.
 CHECK, FULL = ["check"], ["full"]
-# Most of these tests compile, each on one core; more processes would need more memory.
+# Most of these tests compile, each on one core. More than 4 processes would need more memory.
 SIDE_BY_SIDE = ("--numprocesses", "logical", "--maxprocesses", "4", "--dist", "worksteal")
 
 nox.options.sessions = ["tests"]
@@ -29,14 +29,14 @@ nox.options.reuse_existing_virtualenvs = True
 
 
 def define_bench(python: str) -> None:
-    """Define ``bench-X.Y``; nox makes such names only for environments of its own."""
+    """Define ``bench-X.Y``; nox makes such names only for its own environments."""
 
     @nox.session(name=f"bench-{python}", venv_backend="none")
     def bench(session: nox.Session) -> None:
-        """Build the cells of one Python, measure, publish; ``-- --help`` tells the arguments."""
+        """Build the cells of one Python, measure, publish; ``-- --help`` lists the arguments."""
         session.run(
             *(sys.executable, "-m", "ivhl", "bench", "--python", python, *session.posargs),
-            # nox kills after half a second, and asv would go on measuring without bench.
+            # By default nox kills after half a second, and asv would go on measuring without bench.
             interrupt_timeout=20,
             terminate_timeout=20,
         )
@@ -48,9 +48,9 @@ for _python in MATRIX.pythons:
 
 @nox.session(venv_backend="none")
 def repeat(session: nox.Session) -> None:
-    """Run the core suite again and again, and show how far apart the runs lie.
+    """Run the core suite repeatedly, and show the spread between runs.
 
-    ``-- [--runs N] [arguments of ivhl bench]``; ten runs of the newest release if nothing is named.
+    ``-- [--runs N] [arguments of ivhl bench]``; default: ten runs of the newest release.
     """
     arguments = list(session.posargs)
     runs = 10
@@ -71,16 +71,16 @@ def repeat(session: nox.Session) -> None:
 
 
 def install_cell(session: nox.Session, release: str, project: str = ".") -> None:
-    """Install a cell's lock, and beside it what the tests need; torch is the lock's."""
+    """Install a cell's lock and the packages of the tests; torch comes from the lock."""
     lock = f"envs/locks/py{session.python}-torch{release}.txt"
     session.install("--require-hashes", "--only-binary", ":all:", "-r", lock)
     session.install("--constraint", lock, "--group", "test", "-e", project)
 
 
-# Required, not notified: `nox --parallel` orders and runs only what is required. The longest of
-# those that run beside another come first.
+# Required, not notified: `nox --parallel` orders and runs required sessions only. Of those that may
+# run in parallel, the longest come first.
 IN_TESTS = (
-    *("lint", "types", "e2e", "docker-tests", "founding-tests", "slurm", "browser"),
+    *("lint", "types", "faults", "e2e", "docker-tests", "founding-tests", "slurm", "browser"),
     *("unit", f"contract(torch={OLDEST_TORCH!r})"),
 )
 ONLY_IN_FULL = (
@@ -91,20 +91,20 @@ ONLY_IN_FULL = (
 
 
 def run_tests(session: nox.Session, *arguments: str) -> None:
-    """Run pytest where other processes use the CPUs, too."""
-    # There are more threads than CPUs: one that spins at a barrier keeps others from getting there.
+    """Run pytest beside other processes on the same CPUs."""
+    # With more threads than CPUs, a thread that spins at a barrier delays those it waits for.
     passive = {"OMP_WAIT_POLICY": "PASSIVE"}
     session.run("pytest", *arguments, *session.posargs, env=passive)
 
 
 @nox.session(venv_backend="none", requires=IN_TESTS)
 def tests(_: nox.Session) -> None:
-    """Run what a change must pass; `nox --parallel auto -s tests` takes the least time."""
+    """Run the tests that a change must pass; fastest with `nox --parallel auto -s tests`."""
 
 
 @nox.session(name="tests-full", venv_backend="none", requires=(*IN_TESTS, *ONLY_IN_FULL))
 def tests_full(_: nox.Session) -> None:
-    """Run `tests`, and beside it what takes too long for each change."""
+    """Run `tests`, and the tests that take too long for each change."""
 
 
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
@@ -115,7 +115,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
     session.run("python", "-m", "ivhl", "matrix", "check")
-    # Without shellcheck and pyflakes, which it would run where they happen to be.
+    # Without shellcheck and pyflakes, which actionlint would run only where they are installed.
     session.run("actionlint", "-shellcheck=", "-pyflakes=")
     session.run("zizmor", "--offline", "--persona=pedantic", ".github/workflows")
     workflows = sorted(map(str, Path(".github/workflows").glob("*.yml")))
@@ -155,29 +155,37 @@ def contract(session: nox.Session, torch: str) -> None:
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK, allow_parallel=True)
 def e2e(session: nox.Session) -> None:
-    """Go the whole way on two real cells, and through every fault."""
+    """Run end to end: a new user's two cells, and another project's first commit."""
     install_cell(session, OLDEST_TORCH)
-    run_tests(session, "tests/e2e", "-m", "not full")
+    run_tests(session, "tests/e2e/test_two_cells.py", "tests/e2e/test_foreign.py")
+
+
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK, allow_parallel=True)
+def faults(session: nox.Session) -> None:
+    """Run every fault, and one workload of each kind that cheats."""
+    install_cell(session, OLDEST_TORCH)
+    files = ("tests/e2e/test_faults.py", "tests/e2e/test_cheats.py")
+    run_tests(session, *files, "-m", "not full")
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=FULL)
 @nox.parametrize("torch", RELEASES)
 def cheats(session: nox.Session, torch: str) -> None:
-    """Run every workload that cheats, and the honest ones beside them."""
+    """Run every workload that cheats, and the honest ones for comparison."""
     install_cell(session, torch)
     run_tests(session, "tests/e2e/test_cheats.py")
 
 
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)
 def slurm(session: nox.Session) -> None:
-    """Run on a Slurm of one node, begun for it; skipped where its programs are missing."""
+    """Run on a one-node Slurm started for the tests; skip if its programs are missing."""
     session.install("--group", "test", "-e", ".[slurm]")
     run_tests(session, "tests/slurm")
 
 
 @nox.session(name="docker-tests", venv_backend="uv", tags=CHECK, allow_parallel=True)
 def docker_tests(session: nox.Session) -> None:
-    """Build images of cells and measure in them, on an engine that is there or is started here."""
+    """Build images of cells and measure in them, on a running Docker engine or one started here."""
     session.install("--group", "test", "-e", ".")
     run_tests(session, "tests/docker")
 
@@ -191,7 +199,7 @@ def browser(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON)
 def peers(session: nox.Session) -> None:
-    """Compare with other libraries: ``-- [SUITE] [arguments of python -m ivhl.peers]``."""
+    """Compare with other libraries: ``-- [SUITE] [arguments of python -m studies.peers]``."""
     named = [text for text in session.posargs[:1] if not text.startswith("-")]
     suite = named[0] if named else "ops"
     lock = Path("envs/peers") / f"{suite}.txt"
@@ -200,11 +208,11 @@ def peers(session: nox.Session) -> None:
         session.error(f"unknown suite of peers {suite!r}; known: {known}")
     session.install("--require-hashes", "-r", str(lock))
     session.install("--no-deps", "--no-build-isolation", "-e", ".")
-    session.run("python", "-m", "ivhl.peers", suite, *session.posargs[len(named) :])
+    session.run("python", "-m", "studies.peers", suite, *session.posargs[len(named) :])
 
 
 def install_founding(session: nox.Session, release: str) -> tuple[str, str]:
-    """Install a cell's lock with ASE on top, and return both locks; torch is the cell's."""
+    """Install a cell's lock and ASE, and return both locks; torch comes from the cell's lock."""
     locks = f"envs/locks/py{session.python}-torch{release}.txt", "envs/founding/founding.txt"
     both = [argument for name in locks for argument in ("-r", name)]
     session.install("--require-hashes", "--only-binary", ":all:", *both)
@@ -214,10 +222,10 @@ def install_founding(session: nox.Session, release: str) -> tuple[str, str]:
 @nox.session(venv_backend="uv", python=MATRIX.pythons)
 @nox.parametrize("torch", RELEASES)
 def founding(session: nox.Session, torch: str) -> None:
-    """Run the founding benchmark again: ``-- [arguments of python -m ivhl.founding]``."""
+    """Run the founding benchmark again: ``-- [arguments of python -m studies.founding]``."""
     install_founding(session, torch)
     session.install("--no-deps", "--no-build-isolation", "-e", ".")
-    session.run("python", "-m", "ivhl.founding", *session.posargs)
+    session.run("python", "-m", "studies.founding", *session.posargs)
 
 
 @nox.session(
@@ -236,23 +244,23 @@ def founding_tests(session: nox.Session) -> None:
 
 
 def install_training(session: nox.Session) -> None:
-    """Install what the weights are made with."""
+    """Install the packages for training."""
     session.install("--require-hashes", "-r", "envs/train/mlff.txt")
     session.install("--no-deps", "--no-build-isolation", "-e", ".")
 
 
 @nox.session(name="train-mlff", venv_backend="uv", python=OLDEST_PYTHON)
 def train_mlff(session: nox.Session) -> None:
-    """Make the weights of ivhl.mlff again: ``-- [arguments of python -m ivhl.train]``."""
+    """Train the weights of ivhl.mlff again: ``-- [arguments of python -m studies.training]``."""
     install_training(session)
-    session.run("python", "-m", "ivhl.train", *session.posargs)
+    session.run("python", "-m", "studies.training", *session.posargs)
 
 
 @nox.session(name="train-tests", venv_backend="uv", python=OLDEST_PYTHON)
 def train_tests(session: nox.Session) -> None:
-    """Test how labels are made, and a whole run in little, beside tblite."""
+    """Test the labels and a small training run, with tblite."""
     install_training(session)
-    # As ivhl.train does it: the tests import tblite before they import that.
+    # As in studies.training, which sets this too late here: the tests import tblite first.
     session.run("pytest", "tests/train", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
@@ -265,11 +273,11 @@ def lock(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def instrument(session: nox.Session) -> None:
-    """Say why a change of the measuring code changes numbers: ``-- --raise``, or ``--unchanged``."""
+    """Record whether a change of measuring code changes numbers: ``--raise``, ``--unchanged``."""
     session.run(sys.executable, "-m", "tests.contract.instrument", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def publish(session: nox.Session) -> None:
-    """Build the site from the results that are there."""
+    """Build the site from the results in the repository."""
     session.run(sys.executable, "-m", "ivhl", "publish", *session.posargs)

@@ -1,8 +1,5 @@
-"""asv's view of the workloads; everything is measured by ``ivhl.measure``."""
+"""The workloads, measured at every commit: a package per subject, and in it a package per workload.
 
-import os
-import sys
-
-# The measuring code of the checkout that drives the run, before that of the commit under test.
-if "IVHL_INSTRUMENT" in os.environ:
-    sys.path.insert(0, os.environ["IVHL_INSTRUMENT"])
+``__init__`` of a workload declares it and imports no torch; the cell imports ``calls`` and
+``reference``. They are separate modules, so that a change of one does not change the others.
+"""

@@ -1,9 +1,9 @@
-"""Compiled functions whose mode can be changed at any time, and which work where compiling fails.
+"""Compile functions with a mode that can change at any time, and with a fallback to eager.
 
 ``torch.compile`` is lazy: it compiles at the first call, and again for other inputs or settings.
-So a function decorated with ``get_compiled`` looks up at each call which mode holds. Where the
-compiler fails at a call, that call is run eagerly, and a warning says so once. Errors of the
-function itself, such as wrong shapes, are raised as they are. For users: docs/compile.md.
+So a function decorated with ``get_compiled`` looks up the current mode at each call. If the
+compiler fails during a call, the call runs eagerly and a warning is issued once. Errors of the
+function itself, such as wrong shapes, are raised unchanged. User guide: docs/compile.md.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 MEASURING_VARIABLE: Final = "IVHL_MEASURING"
 CACHE_VARIABLE: Final = "TORCHINDUCTOR_CACHE_DIR"
 
-# "auto" and "eager" stand beside the modes in what is set; None, the public name of "eager", could
-# not be told from "nothing set".
+# Settings beside the modes. Internally "eager" is not None, as it is in public, because None in
+# ``_scoped`` means that nothing is set.
 _AUTO: Final = "auto"
 _EAGER: Final = "eager"
-# What reuses its output buffers at the next call, and the same without that.
+# Modes with CUDA graphs, which reuse output buffers at the next call, and the same without.
 _WITHOUT_GRAPHS: Final[dict[Mode, Mode]] = {
     "reduce-overhead": "default",
     "max-autotune": "max-autotune-no-cudagraphs",
 }
 _LARGEST_CAUSE: Final = 400  # characters
 
-# Every wording of the gate from PyTorch 2.0 to 2.15. The same as in ivhl.measure.failures, which
-# must do without torch and without this package; a test compares them.
+# Every message from PyTorch 2.0 to 2.15 that refuses the Python version. ivhl.measure.failures has
+# a copy, since it must not import torch or this package; a test compares both.
 SUPPORT_GATE: Final = re.compile(
     r"(?:Dynamo|torch\.compile) is not supported on Python"
     r"|Python 3\.\d+\+? not yet supported for torch\.compile"
@@ -78,7 +78,7 @@ SUPPORT_GATE: Final = re.compile(
 _OUT_OF_MEMORY: Final = re.compile(
     r"not enough memory: you tried to allocate|out of memory|can't allocate memory"
 )
-# Where the exceptions of the compiler are defined. Their names changed with the releases.
+# Modules that define the compiler's exceptions; the names of these change between releases.
 _COMPILER_MODULES: Final = (
     "torch._dynamo.",
     "torch._inductor.",
@@ -87,41 +87,41 @@ _COMPILER_MODULES: Final = (
 )
 
 logger = logging.getLogger(__name__)
-logger.addHandler(logging.NullHandler())  # who configures no logging still has the warning
+logger.addHandler(logging.NullHandler())  # without logging configured, the warning remains
 
 
 class CompileFallbackWarning(RuntimeWarning):
     """A function could not be compiled and runs eagerly."""
 
 
-# --- what is set ---------------------------------------------------------------------------------
+# --- settings ------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Process:
-    """What holds for the whole process."""
+    """Settings and state of the whole process."""
 
     setting: str = _AUTO
-    measurements: int = 0  # measuring() blocks that are open
-    refusal: str = ""  # what the support gate said, once it did
+    measurements: int = 0  # number of open measuring() blocks
+    refusal: str = ""  # message with which PyTorch refused this Python, or empty
 
 
 _process = _Process()
 _scoped: ContextVar[str | None] = ContextVar("ivhl_compile_mode", default=None)
-# Held for a few assignments only, never while torch runs: Dynamo has a lock of its own, and calls
-# us while holding it.
+# Held for a few assignments only, never while torch runs: Dynamo calls us while it holds its own
+# lock, so anything longer could deadlock.
 _lock = threading.Lock()
 
 
 def get_compile_mode(device: torch.device | str | None = None) -> Mode | None:
-    """Return the mode in which a decorated function without a mode of its own runs here and now.
+    """Return the current mode of decorated functions that have no mode of their own.
 
-    Unless it was set, it follows from the device: ``max-autotune`` from compute capability 9.0,
-    ``reduce-overhead`` from 8.0, else ``default``, on the CPU as well. Threads other than the main
-    one get these modes without CUDA graphs, which older releases confine to one thread.
+    Unless set, the mode depends on the device: ``max-autotune`` from compute capability 9.0,
+    ``reduce-overhead`` from 8.0, else ``default``, also on the CPU. Threads other than the main one
+    get these modes without CUDA graphs, which older releases support in one thread only.
 
     Args:
-        device: Default: ``get_device()``. A call goes by the device of its tensors.
+        device: Default: ``get_device()``. A call uses the device of its tensors.
 
     Returns:
         The mode, or ``None`` for eager.
@@ -135,30 +135,30 @@ def get_compile_mode(device: torch.device | str | None = None) -> Mode | None:
 
 
 def set_compile_mode(mode: Mode | Literal["auto"] | None) -> None:
-    """Set the mode of all decorated functions, those decorated before as well.
+    """Set the mode of all decorated functions, including those already decorated.
 
-    It holds in the whole process until changed, except inside ``compile_mode`` blocks. What was
-    compiled in other modes is kept for when they come back.
+    The mode holds in the whole process until changed, except inside ``compile_mode`` blocks. Code
+    compiled in other modes is kept and used again when they are set again.
 
     Args:
-        mode: ``None`` runs everything eagerly. A mode is for functions that were decorated without
-            one of their own. ``"auto"``, as at the start, lets the device decide.
+        mode: ``None`` runs everything eagerly. A mode applies to functions decorated without one of
+            their own. ``"auto"``, the initial setting, chooses by device.
 
     Raises:
-        ValueError: If there is no such mode.
+        ValueError: If the mode is unknown.
     """
     _process.setting = _as_setting(mode)
 
 
 @contextlib.contextmanager
 def compile_mode(mode: Mode | Literal["auto"] | None) -> Iterator[None]:
-    """Set the mode for a block: in this thread (or task of asyncio) only, the innermost wins.
+    """Set the mode for a block, in this thread or asyncio task only; the innermost block wins.
 
     Args:
         mode: As for ``set_compile_mode``.
 
     Raises:
-        ValueError: If there is no such mode.
+        ValueError: If the mode is unknown.
     """
     token = _scoped.set(_as_setting(mode))
     try:
@@ -169,12 +169,12 @@ def compile_mode(mode: Mode | Literal["auto"] | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def measuring() -> Iterator[None]:
-    """Switch falling back off for a block: whatever fails to compile raises.
+    """Disable the fallback to eager for a block: a failure to compile raises.
 
-    A measurement must not time eager code and call it compiled. It holds for the whole process,
-    all threads, and for functions that had fallen back before. ``IVHL_MEASURING=1`` in the
-    environment does the same for good. ``set_compile_mode(None)`` still means eager: that is asked
-    for.
+    A measurement must not time eager code and report it as compiled. The setting holds in all
+    threads of the process, and for functions that fell back before. ``IVHL_MEASURING=1`` in the
+    environment does the same for the life of the process. ``set_compile_mode(None)`` still runs
+    eagerly, as requested.
     """
     with _lock:
         _process.measurements += 1
@@ -186,7 +186,7 @@ def measuring() -> Iterator[None]:
 
 
 def is_measuring() -> bool:
-    """Tell whether failures of the compiler are to be raised here and now, see ``measuring``."""
+    """Return whether compiler failures must raise now, see ``measuring``."""
     return _process.measurements > 0 or os.environ.get(MEASURING_VARIABLE, "0") not in {"", "0"}
 
 
@@ -246,33 +246,31 @@ def get_compiled(
     fullgraph: bool = False,
     fallback_on_error: bool = True,
 ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return the function compiled, as a decorator with or without arguments.
+    """Return the function compiled; usable as a decorator with or without arguments.
 
-    Nothing is compiled before the first call, and each call goes by the mode that holds then. Code
-    that others compile is not touched, and theirs does not touch this: each decorated function has
-    its own recompile limit in each mode. Inside a function that somebody else compiles, it is
-    traced like any function.
+    Nothing is compiled before the first call, and each call uses the mode set at that time. Each
+    decorated function has its own recompile limit in each mode, independent of other compiled code.
+    Inside a function compiled by other code it is traced like any function.
 
-    When the compiler fails, the call is repeated eagerly from the start, and if that works, the
-    function runs eagerly in this mode from then on, until ``clear_compile_cache``. A warning and
-    a line in the log name the cause once; ``compile_report`` shows it. If eager fails as well, its
-    exception is the one that is raised. If part of the function had run already (after a graph
-    break), it is not repeated, since it may have changed something: this call raises, and later
-    ones run eagerly. Lack of memory is no failure of the compiler. A backward graph that is
-    compiled in ``backward()`` is outside of the call, and its failure is raised there.
+    If the compiler fails, the call is repeated eagerly from the start. If that works, the function
+    runs eagerly in this mode until ``clear_compile_cache``. A warning and a log line report the
+    cause once; ``compile_report`` lists it. If eager fails too, its exception is raised. If part of
+    the function had already run (after a graph break), it is not repeated, because it may have side
+    effects: this call raises, and later ones run eagerly. Running out of memory does not count as a
+    failure of the compiler. A backward graph is compiled in ``backward()``, outside of the call,
+    and its failure is raised there.
 
-    In modes with CUDA graphs the outputs are copies: without that, the next call would overwrite
-    them.
+    In modes with CUDA graphs the outputs are copies, since the next call would overwrite them.
 
     Args:
-        function: What to compile; functions that change nothing suit best.
-        mode: Mode of this function, whichever is set for all, unless that is eager.
+        function: Function to compile, preferably without side effects.
+        mode: Mode of this function; overrides the mode set for all, except eager.
         dynamic: As for ``torch.compile``.
         fullgraph: As for ``torch.compile``.
-        fallback_on_error: Whether a failure of the compiler is answered by running eagerly.
+        fallback_on_error: Whether to run eagerly after a failure of the compiler.
 
     Raises:
-        ValueError: If there is no such mode.
+        ValueError: If the mode is unknown.
     """
     if mode is not None and mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
@@ -294,16 +292,16 @@ def get_compiled(
 def _wrap(decorated: _Function[P, R]) -> Callable[P, R]:
     function, ready, eager = decorated.function, decorated.ready, decorated.eager
 
-    # On the way of every call: keep it short. It costs about a microsecond.
+    # Runs at every call and costs about a microsecond: keep it short.
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        # Not is_compiling(): since some release, that is true while any thread compiles.
+        # Not is_compiling(): in newer releases that is true while any thread compiles.
         if torch.compiler.is_dynamo_compiling():
             return function(*args, **kwargs)
         setting = _scoped.get() or _process.setting
         entry = ready.get(setting) or decorated.find(setting, args, kwargs)
         if _on_start not in entry.starts:
-            _observe()  # torch._dynamo.reset() forgets who observes
+            _observe()  # torch._dynamo.reset() drops our callbacks
         for one in (*args, *kwargs.values()):
             if isinstance(one, torch.Tensor) and one.is_neg():
                 args = tuple(map(_with_sign, args))  # type: ignore[assignment]
@@ -318,21 +316,21 @@ def _wrap(decorated: _Function[P, R]) -> Callable[P, R]:
         try:
             return decorated.run_eagerly(entry, failure, args, kwargs)
         finally:
-            del failure  # its traceback holds this frame, and with it the inputs
+            del failure  # its traceback keeps this frame and the inputs alive
 
     return call
 
 
 @dataclass(eq=False, slots=True)
 class _Entry(Generic[P, R]):
-    """A function in one mode, and what became of it."""
+    """A function in one mode, with its compiled form and counters."""
 
     mode: Mode
     dynamic: bool | None
     run: Callable[P, R]
     place: tuple[str, int]  # file and line of the function
-    starts: Container[Callable[..., None]]  # what Dynamo calls at each start of the compiler
-    cause: str = ""  # why it runs eagerly, once it does
+    starts: Container[Callable[..., None]]  # Dynamo's callbacks at the start of a compilation
+    cause: str = ""  # why it runs eagerly; empty if it does not
     frames: int = 0
     seconds: float = 0.0
     graph_breaks: Counter[str] = field(default_factory=Counter)
@@ -340,7 +338,7 @@ class _Entry(Generic[P, R]):
 
 
 class _Function(Generic[P, R]):
-    """A decorated function with what is known of it in each mode."""
+    """A decorated function and its entry for each mode."""
 
     def __init__(
         self,
@@ -361,7 +359,7 @@ class _Function(Generic[P, R]):
             f"{getattr(function, '__qualname__', type(function).__name__)}"
         )
         self.entries: dict[Mode, _Entry[P, R]] = {}
-        # What a setting leads to, where that needs no second thought.
+        # Entries by setting, where the setting alone determines the entry.
         self.ready: dict[str, _Entry[P, R]] = {}
         self.eager = _Entry(
             mode="default", dynamic=None, run=function, place=("", 0), starts=(_on_start,)
@@ -369,7 +367,7 @@ class _Function(Generic[P, R]):
         _functions[next(_numbers)] = self
 
     def find(self, setting: str, args: Any, kwargs: Any) -> _Entry[P, R]:  # noqa: ANN401
-        """Return what a setting leads to for these arguments."""
+        """Return the entry for a setting and these arguments."""
         if setting == _EAGER:
             return self.ready.setdefault(setting, self.eager)
         mode = self.mode or (
@@ -390,7 +388,7 @@ class _Function(Generic[P, R]):
         return entry
 
     def may_fall_back(self, entry: _Entry[P, R], error: Exception) -> bool:
-        """Tell whether to answer an exception by running eagerly; take note if it is too late."""
+        """Return whether to run eagerly after an exception; record the failure if it is too late."""
         if not self.fallback_on_error or is_measuring() or not is_compiler_failure(error):
             return False
         if getattr(_local, "started", None) == (entry, True):
@@ -403,13 +401,13 @@ class _Function(Generic[P, R]):
         return True
 
     def run_eagerly(self, entry: _Entry[P, R], error: Exception, args: Any, kwargs: Any) -> R:  # noqa: ANN401
-        """Return what the plain function returns; a mistake of the caller raises here, as itself."""
+        """Return the result of the plain function; an error of the caller raises here, unchanged."""
         result = self.function(*args, **kwargs)
         self._note(entry, error)
         return result
 
     def forget(self) -> None:
-        """Start anew."""
+        """Drop everything compiled."""
         with _lock:
             self.entries.clear()
             self.ready.clear()
@@ -442,7 +440,7 @@ class _Function(Generic[P, R]):
         return entry
 
     def _note(self, entry: _Entry[P, R], error: Exception) -> None:
-        """Run eagerly from now on in this mode, and say so once."""
+        """Switch this mode to eager from now on, and warn once."""
         cause = describe(error)
         refused = any(SUPPORT_GATE.search(str(e)) for e in _chain(error))
         with _lock:
@@ -466,10 +464,10 @@ _forgetting: list[Callable[[], object]] = []
 
 
 def _with_sign(one: object) -> object:
-    """Return a tensor whose sign is in its numbers.
+    """Return a tensor without the negative bit; anything else unchanged.
 
-    The imaginary part of a conjugate is a view with a bit for the sign, and Inductor, up to 2.15 at
-    least, overlooks the bit (pytorch/pytorch#145093).
+    The imaginary part of a conjugate is a view with the negative bit set, which Inductor ignores, up
+    to 2.15 at least (pytorch/pytorch#145093).
     """
     return one.resolve_neg() if isinstance(one, torch.Tensor) else one
 
@@ -479,7 +477,7 @@ def _has_gpu() -> bool:
 
 
 def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
-    """Return where a call runs: where a tensor among its arguments is, rather not the CPU."""
+    """Return the device of the tensor arguments; if they differ, the first that is not the CPU."""
     devices = [v.device for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor)]
     if not devices:
         return get_device()
@@ -489,8 +487,8 @@ def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
 def _with_own_code(function: Callable[P, R]) -> Callable[P, R]:
     """Return a copy of the function whose code object is its own.
 
-    Dynamo keeps what it compiled, and counts its recompile limit of 8, per code object. All
-    closures of a factory share one, as do all modes.
+    Dynamo stores compiled code, and counts its recompile limit of 8, per code object. All closures
+    of a factory share a code object, and so do all modes.
     """
     if not isinstance(function, types.FunctionType):  # a method, a module, a partial, a builtin
 
@@ -532,10 +530,10 @@ def _copying_outputs(compiled: Callable[P, R]) -> Callable[P, R]:
 
 
 def is_compiler_failure(error: BaseException) -> bool:
-    """Tell whether an exception comes from the compiler or from the gate before it.
+    """Return whether an exception comes from the compiler or from PyTorch's check of the Python.
 
-    ``torch._dynamo`` wraps mistakes of the traced code as well, so what this takes for a failure
-    of the compiler is only believed if the plain function then runs.
+    ``torch._dynamo`` also wraps errors of the traced code, so the caller must confirm a compiler
+    failure by running the plain function.
     """
     errors = list(_chain(error))
     if any(isinstance(e, MemoryError) or _OUT_OF_MEMORY.search(str(e)) for e in errors):
@@ -563,12 +561,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-# --- what the compiler does ----------------------------------------------------------------------
+# --- compilations --------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Compilation:
-    """The one that is under way; Dynamo's lock admits one at a time."""
+    """The compilation in progress; Dynamo's lock admits one at a time."""
 
     entry: _Entry[..., Any] | None
     started: float
@@ -582,7 +580,7 @@ _local = threading.local()
 
 
 def _observe() -> Container[Callable[..., None]]:
-    """Have Dynamo call us whenever it compiles; return the list of those it calls at the start."""
+    """Register our callbacks with Dynamo; return its list of start callbacks."""
     from torch._dynamo.callback import callback_handler  # noqa: PLC0415  (seconds, if first)
 
     with _lock:
@@ -594,15 +592,15 @@ def _observe() -> Container[Callable[..., None]]:
 
 
 def _on_start(*_: object) -> None:
-    """Take note of a start; the arguments changed with the releases."""
+    """Record the start of a compilation; the arguments differ between releases."""
     from torch._dynamo.utils import counters  # noqa: PLC0415  (imported already)
     from torch.fx.experimental import _config as shapes  # noqa: PLC0415  (imported already)
 
     choose_cache_folder()
     entry, has_begun = _compiled_for()
     _local.started = (entry, has_begun)
-    # Two axes that are equally long at the first call are one symbol to Dynamo, and compiled anew
-    # where they are not: a cube first and then a box. Who asks for dynamic shapes means each axis.
+    # Dynamo gives axes of equal length at the first call one symbol, and recompiles when they
+    # differ: for a cube first and then a box. With dynamic=True we want one symbol per axis.
     has_own_shapes = entry is not None and bool(entry.dynamic) and shapes.use_duck_shape
     with _lock:
         compilation = _Compilation(
@@ -617,7 +615,7 @@ def _on_end(*args: object) -> None:
     from torch._dynamo.utils import counters  # noqa: PLC0415  (imported already)
     from torch.fx.experimental import _config as shapes  # noqa: PLC0415  (imported already)
 
-    # Since 2.8 or so also for backward graphs and CUDA graphs, which are no frames.
+    # Since about 2.8 also called for backward graphs and CUDA graphs, which are not frames.
     trigger = getattr(args[0] if args else None, "callback_trigger", None)
     is_frame = getattr(trigger, "name", "DYNAMO") == "DYNAMO"
     with _lock:
@@ -636,9 +634,9 @@ def _on_end(*args: object) -> None:
 
 
 def _compiled_for() -> tuple[_Entry[..., Any] | None, bool]:
-    """Return whose call led here, and whether a part of that function had run before.
+    """Return the entry whose call started the compiler, and whether part of it had already run.
 
-    Looking up the stack costs time where the compiler takes seconds, and none in other calls.
+    Walks the stack: only when the compiler runs, which takes seconds anyway.
     """
     places = set()
     frame: types.FrameType | None = sys._getframe(1)  # noqa: SLF001  (what else walks the stack)
@@ -653,9 +651,9 @@ def _compiled_for() -> tuple[_Entry[..., Any] | None, bool]:
 
 
 def _new_recompiles() -> Counter[str]:
-    """Return the reasons of the recompiles since last asked, one per recompile.
+    """Return the reasons for recompiles since the last call, one per recompile.
 
-    Dynamo notes one reason per graph that it has and cannot use, the newest graph first.
+    Dynamo logs one reason for each graph that does not fit, the newest graph first.
     """
     from torch._dynamo.utils import guard_failures  # noqa: PLC0415  (imported already)
 
@@ -673,17 +671,17 @@ def _new_recompiles() -> Counter[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FunctionReport:
-    """What compiling did for one function in one mode.
+    """Compilations of one function in one mode.
 
     Attributes:
         name: Module and qualified name.
-        mode: The mode that was asked for.
-        frames: How often Dynamo compiled a frame: the function, or a part of it after a graph
-            break; for the first time, or again.
-        graph_breaks: Reasons with their number.
-        recompiles: Reasons with their number.
+        mode: The requested mode.
+        frames: Number of frames that Dynamo compiled: the function, or a part of it after a graph
+            break; recompiles included.
+        graph_breaks: Number of graph breaks by reason.
+        recompiles: Number of recompiles by reason.
         seconds: Wall time of compiling forward graphs.
-        fell_back: Whether it runs eagerly since compiling failed.
+        fell_back: Whether it runs eagerly because compiling failed.
         cause: The failure, or ``""``.
     """
 
@@ -699,7 +697,7 @@ class FunctionReport:
 
 @dataclass(frozen=True, slots=True)
 class CompileReport:
-    """What compiling did for each decorated function and mode that was called; prints as a table.
+    """Compilations of each decorated function and mode that was called; prints as a table.
 
     Attributes:
         functions: In the order in which they were decorated.
@@ -722,7 +720,7 @@ class CompileReport:
 
 
 def compile_report() -> CompileReport:
-    """Return what compiling did since the start, or since ``clear_compile_cache``."""
+    """Return the compilations since the start, or since ``clear_compile_cache``."""
     decorated = [function for _, function in sorted(_functions.items())]
     with _lock:
         return CompileReport(
@@ -747,12 +745,12 @@ def compile_report() -> CompileReport:
 
 
 def choose_cache_folder() -> None:
-    """Point Inductor to the folder for this PyTorch, Python, processor and number of threads.
+    """Set Inductor's cache folder for this PyTorch, Python, processor and number of threads.
 
-    Up to some release Inductor finds a compiled kernel again whatever the number of threads, and
-    the number is compiled in: one for two threads then runs on one, and the reverse. Called at
-    each start of the compiler, since Dynamo compiles anew when the number has changed. A folder
-    that the user has chosen is left alone.
+    The number of threads is compiled into a kernel, but in older releases it is not part of the key
+    in Inductor's cache: a kernel for two threads would then run on one, and the reverse. Called at
+    each start of the compiler, since Dynamo recompiles when the number has changed. A folder chosen
+    by the user is kept.
     """
     from torch._inductor.runtime.runtime_utils import default_cache_dir  # noqa: PLC0415  (seconds)
     from torch._inductor.utils import clear_inductor_caches  # noqa: PLC0415
@@ -760,20 +758,20 @@ def choose_cache_folder() -> None:
     current = os.environ.get(CACHE_VARIABLE)
     default = Path(default_cache_dir())
     ours = default / "ivhl"
-    # PyTorch itself sets the variable to its default, and processes inherit what we have set.
+    # PyTorch sets the variable to its default, and child processes inherit ours.
     if current and Path(current) != default and not Path(current).is_relative_to(ours):
         return
     folder = str(ours / environment_key() / f"threads{torch.get_num_threads()}")
     if current != folder:
         os.environ[CACHE_VARIABLE] = folder
-        # They hold paths in the folder before, be it one that the environment no longer names; what
-        # includes a file there would be kept here, and fail when that folder is gone.
+        # These caches hold paths in the previous folder. Code that includes a file from there would
+        # be stored here, and fail once that folder is gone.
         clear_inductor_caches()
 
 
 @functools.cache
 def environment_key() -> str:
-    """Return PyTorch, Python and a digest of the processor: what kernels are compiled for."""
+    """Return a key of PyTorch, Python and processor, for which kernels are compiled."""
     processor = [platform.machine(), platform.processor()]
     with contextlib.suppress(OSError):  # Linux only
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -785,19 +783,19 @@ def environment_key() -> str:
 
 
 def when_cleared(forget: Callable[[], object]) -> None:
-    """Have ``clear_compile_cache`` call a function: for what keeps compiled code by itself."""
+    """Register a function for ``clear_compile_cache`` to call, to clear another cache of code."""
     _forgetting.append(forget)
 
 
 def clear_compile_cache(*, disk: bool = False) -> None:
     """Forget everything compiled in this process, and all fallbacks and reports.
 
-    Functions that others compiled are forgotten as well (``torch._dynamo.reset``); all are
-    compiled again when they are called. Modes stay as they are set.
+    This includes functions compiled by other code (``torch._dynamo.reset``). All are compiled again
+    at their next call. Mode settings stay.
 
     Args:
-        disk: Whether to delete our folders of this PyTorch, Python and processor too. No other
-            process should be compiling. A folder that the user has chosen is left alone.
+        disk: Whether to delete also ivhl's cache folders for this PyTorch, Python and processor. No
+            other process should be compiling. A folder chosen by the user is kept.
     """
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()  # noqa: SLF001  (torch.compiler.reset refuses where Dynamo does)

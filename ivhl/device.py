@@ -1,4 +1,4 @@
-"""Which device to use, which precision it is good at, and where its time goes."""
+"""Choose a device and its fast precision, and profile code on it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-BFLOAT16_CAPABILITY: Final = (8, 0)  # the first with bfloat16 in its tensor cores
-FLOAT16_CAPABILITY: Final = (7, 0)  # the first with tensor cores, which are float16
+BFLOAT16_CAPABILITY: Final = (8, 0)  # first with bfloat16 tensor cores
+FLOAT16_CAPABILITY: Final = (7, 0)  # first with tensor cores: float16
 
 
 def get_device() -> torch.device:
     """Return the current CUDA device (NVIDIA, or AMD under ROCm) if there is one, else the CPU.
 
-    It carries its number, so it equals the ``device`` of the tensors made on it. Apple's and
-    Intel's devices are not chosen: the first has no float64, and the operations were tested on
-    neither. Whoever wants one passes tensors that are there.
+    The device has an index, so it equals the ``device`` of tensors made on it. Apple's and Intel's
+    GPUs are never chosen: Apple's have no float64, and the operations were tested on neither. To
+    use one, pass tensors that are on it.
     """
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
@@ -35,7 +35,7 @@ def _as_device(device: torch.device | str | None) -> torch.device:
 def compute_capability(device: torch.device) -> tuple[int, int] | None:
     """Return NVIDIA's compute capability, e.g. ``(9, 0)``; ``None`` for any other device.
 
-    ROCm fills the same field with AMD's numbers, which are on another scale.
+    ROCm reports AMD's numbers in the same field, on another scale.
     """
     if device.type != "cuda" or torch.version.hip:
         return None
@@ -52,7 +52,7 @@ def autocast_dtype(device: torch.device | str | None = None) -> torch.dtype | No
     Returns:
         bfloat16 for NVIDIA GPUs from compute capability 8.0, for AMD's, and for x86 processors
         that multiply it in hardware (AVX512-BF16 or AMX); float16 for NVIDIA GPUs from 7.0 and for
-        Apple's; ``None`` for all others, where it would be emulated and slower than float32.
+        Apple's; ``None`` for all others, which emulate both, slower than float32.
     """
     on = _as_device(device)
     if on.type == "cuda":
@@ -68,9 +68,9 @@ def autocast_dtype(device: torch.device | str | None = None) -> torch.dtype | No
 
 
 def autocast_context(device: torch.device | str | None = None) -> AbstractContextManager[None]:
-    """Return ``torch.autocast`` in the precision of ``autocast_dtype``; without one, do nothing.
+    """Return ``torch.autocast`` with ``autocast_dtype``, or a null context if that is ``None``.
 
-    Complex tensors and float64 are not touched by autocast.
+    Autocast leaves complex tensors and float64 unchanged.
 
     Args:
         device: Default: ``get_device()``.
@@ -84,7 +84,7 @@ def autocast_context(device: torch.device | str | None = None) -> AbstractContex
 
 
 class Profile:
-    """What ``profile`` saw; complete once its block has ended."""
+    """Results of ``profile``; readable after its block has ended."""
 
     def __init__(self, profiler: torch.profiler.profile, device: torch.device) -> None:
         self._profiler = profiler
@@ -95,8 +95,8 @@ class Profile:
         """Return the operations as a table, the most expensive first.
 
         Args:
-            sort_by: A column of ``torch.profiler``; default: own time on the device.
-            row_limit: Rows at most.
+            sort_by: A column of ``torch.profiler``; default: self time on the device.
+            row_limit: Maximum number of rows.
 
         Raises:
             RuntimeError: If the block has not ended.
@@ -110,14 +110,14 @@ class Profile:
     def write_trace(self, path: str | Path) -> Path:
         """Write a trace for ``chrome://tracing`` or https://ui.perfetto.dev; return its path.
 
-        It can be written once: the profiler gives its events away.
+        A second call raises, since the profiler hands over its events at the first.
 
         Args:
-            path: ``*.json`` or ``*.json.gz``. Missing folders are made.
+            path: ``*.json`` or ``*.json.gz``. Missing folders are created.
 
         Raises:
             OSError: If the folder cannot be written.
-            RuntimeError: If the block has not ended, or the trace is written already.
+            RuntimeError: If the block has not ended, or the trace was already written.
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ class Profile:
         return path
 
     def end(self) -> None:
-        """Note that the block has ended."""
+        """Mark the block as ended."""
         self._ended = True
 
     def _finished(self) -> torch.profiler.profile:
@@ -144,18 +144,18 @@ def profile(
 ) -> Iterator[Profile]:
     """Profile a block with ``torch.profiler``.
 
-    ``with profile("field.json") as seen: ...`` and then ``print(seen.table())``. The process has
-    one profiler: profiles cannot be nested. Call compiled code once before, else the profile shows
-    the compiler.
+    ``with profile("field.json") as seen: ...`` and then ``print(seen.table())``. A process has one
+    profiler, so profiles cannot be nested. Call compiled code once before, or the profile includes
+    its compilation.
 
     Args:
         trace: Where to write the Chrome trace when the block ends without an exception.
-        device: What to watch besides the CPU; default: ``get_device()``.
+        device: Device to profile besides the CPU; default: ``get_device()``.
         shapes: Whether to record the shapes of inputs.
         memory: Whether to record allocations.
 
     Yields:
-        The profile, to be read after the block.
+        The profile, readable after the block.
 
     Raises:
         OSError: If the trace cannot be written.
@@ -171,7 +171,7 @@ def profile(
         seen = Profile(profiler, on)
         yield seen
         if on.type == "cuda":
-            torch.cuda.synchronize(on)  # what was launched in the block belongs to it
+            torch.cuda.synchronize(on)  # wait for kernels launched in the block
     seen.end()
     if trace is not None:
         seen.write_trace(trace)

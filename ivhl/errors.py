@@ -1,4 +1,4 @@
-"""Errors that stop a command. Each has its own exit code, so scripts can tell them apart."""
+"""Errors that stop a command, each with its own exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class IvhlError(Exception):
 
     Args:
         message: The place, the rule and the value seen.
-        hint: What the reader should do next; printed on its own line.
+        hint: The next step; printed on its own line.
     """
 
     exit_code: ClassVar[int] = 1
@@ -28,13 +28,13 @@ class IvhlError(Exception):
 
 
 class SpecError(IvhlError):
-    """A file or an argument that people write is not valid."""
+    """A file or an argument from the user is invalid."""
 
     exit_code = 2
 
 
 class UnknownNameError(SpecError):
-    """A name that is not in the list it should be in.
+    """A name that is not in the list of valid names.
 
     Args:
         kind: What the name stands for, e.g. ``workload``.
@@ -51,13 +51,13 @@ class UnknownNameError(SpecError):
 
 
 class LockError(IvhlError):
-    """A lock is missing, stale, not matched or cannot be made."""
+    """A lock is missing, stale, not matched or cannot be resolved."""
 
     exit_code = 3
 
 
 class InterpreterError(IvhlError):
-    """A Python that the matrix names is not on this machine."""
+    """This machine lacks a Python of the matrix."""
 
     exit_code = 4
 
@@ -69,6 +69,6 @@ class ResultsError(IvhlError):
 
 
 def likeness(given: str, known: str) -> float:
-    """Return how alike two names are, from 0 to 1; the beginning of a long name counts as well."""
+    """Return the similarity of two names, from 0 to 1, also against the start of a long name."""
     beginning = known[: len(given) + 1]
     return max(SequenceMatcher(a=given, b=text).ratio() for text in (known, beginning))

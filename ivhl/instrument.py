@@ -1,8 +1,8 @@
-"""The version of the way of measuring, and which version made an older record.
+"""The version of the instrument (the measuring code), and the versions of older records.
 
-A person raises ``INSTRUMENT`` when the same code could come out with other numbers, and writes one
-line about it. ``tests/contract/test_instrument.py`` asks for that, or for a reason why not,
-whenever code that can change a number has changed. Records of two versions are not compared.
+A maintainer raises ``INSTRUMENT`` when the same code under test could give other numbers, and
+describes the change in one line. ``tests/contract/test_instrument.py`` demands that, or a reason
+why not, whenever measuring code changes. Records of different versions are never compared.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 INSTRUMENT: Final = 5
 
-# Version to what came out differently from then on, and why.
+# Version to what it changed in the numbers, and why.
 HISTORY: Final = MappingProxyType(
     {
         1: "The first: children imported torch themselves, glibc's thresholds moved as they went.",
@@ -29,55 +29,54 @@ HISTORY: Final = MappingProxyType(
     }
 )
 
-# Until ivhl.run/2 a record held a digest of the bytes of the measuring code, which a comment
-# changed. These are the digests of the committed records, and of the last such code. Each names the
-# commits that have it and why it begins a version, or does not; found by computing the digest of
-# every commit (docs/measuring.md, "Instrument").
+# Records of ivhl.run/1 hold a digest of the bytes of the measuring code, which even a comment
+# changes. These are the digests in the committed records, and the last one, each with its version.
+# The comments name the commits with that digest and why it does or does not begin a version. Found
+# by computing the digest of every commit (docs/measuring.md, "Instrument").
 DIGESTS: Final = MappingProxyType(
     {
-        # 5a2b5e55 to 6a204149. The first in the results.
+        # 5a2b5e55 to 6a204149. The first one with records.
         "8e72ef3d5de31187": 1,
-        # 17ce042b to f420b1bb. Version 2 begins with 3fae6f42, before it. Inductor is told by its
-        # configuration that the vector instructions work: that check ran before the clock started.
+        # 17ce042b to f420b1bb. Version 2 begins with 3fae6f42, before it. Inductor's configuration
+        # now declares the vector instructions; its check for them ran before the clock started.
         "9b1ab22935497857": 2,
         # No commit: a working tree of 2026-11-20, 17:17 to 18:30 UTC, between 1c58db1a and
-        # 578bb7c1. It had GLIBC_TUNABLES, which were there from 16:50 on.
+        # 578bb7c1. It set GLIBC_TUNABLES, as the working tree did since 16:50.
         "7698f116d9cd54c7": 3,
-        # 10684723 and later, until the nursery. Since 578bb7c1 nothing but the costs of workloads,
-        # which refuse a case before it is measured.
+        # 10684723 and later, until the nursery. Since 578bb7c1 only the costs of workloads changed,
+        # which can only refuse a case before it is measured.
         "83fd1d09eeab54e2": 3,
         # f9a9cc4c and later: the nursery.
         "071e20c884bab1e2": 4,
-        # 4a783ef1. Engines, precisions and modes for new variants. Those there were take the same
-        # path: the same calls and arms in the same order.
+        # 4a783ef1. Engines, precisions and modes for new variants. Older variants still make the
+        # same calls, with the same arms in the same order.
         "2123dbd60a6f4e52": 4,
-        # ec6f4071. Sixteen roundings more for variants in a precision of their own. The 16 records
-        # of such variants that the digest before has had passed without them.
+        # ec6f4071. A 16 roundings wider error limit for variants in their own precision. All 16
+        # records of such variants with the previous digest had passed without it.
         "06a768ca2795d3d7": 4,
-        # 0fffef3c. Stability is looked at before the first child starts, and a record can name its
-        # image. On a GPU, each call is timed between its own events with a cold L2 cache; no record
-        # of a GPU is older.
+        # 0fffef3c. Stability is checked before the first child starts, and a record can name its
+        # image. On a GPU, each call is timed between its own events with a cold L2 cache; no older
+        # record was measured on a GPU.
         "d1597200b6c0eba2": 4,
-        # 78173808. A conversion to float of what was a float.
+        # 78173808. Converts a float to float.
         "8af72f5a14a824ec": 4,
     }
 )
 
 
 def version_of(instrument: str) -> str:
-    """Return the version that made a record; an unknown digest stands for itself.
+    """Return the version that made a record, or the digest itself if it is unknown.
 
-    Two records were measured alike if this is equal for both.
+    Two records are comparable if this is equal for both.
 
     Args:
-        instrument: ``conditions.instrument``: a version, or the digest of a record from before
-            there were versions.
+        instrument: ``conditions.instrument``: a version, or in ``ivhl.run/1`` a digest.
     """
     return str(DIGESTS.get(instrument, instrument))
 
 
 def told_instrument(instrument: str) -> str:
-    """Return the version for people: ``version 4``, or ``unknown (8e72ef3d5de31187)``."""
+    """Return the version as text: ``version 4``, or ``unknown (8e72ef3d5de31187)``."""
     version = version_of(instrument)
     known = version.isdecimal() and int(version) in HISTORY
     return f"version {version}" if known else f"unknown ({version})"

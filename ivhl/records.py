@@ -1,45 +1,49 @@
-"""What one run leaves behind: plain dataclasses, standard library only.
+"""The record of one case: plain dataclasses, standard library only.
 
-Written as one line of JSON inside the cell (``to_json``), read back on the tracking side with
-``pydantic.TypeAdapter(RunRecord)``. One definition, so the two sides cannot disagree. Seconds and
-bytes throughout; a number that does not exist is ``None``, never ``-1`` or ``NaN``.
+A cell writes it as one line of JSON (``to_json``); the tracker reads it with
+``pydantic.TypeAdapter(RunRecord)``. Both use this one definition. Times are in seconds, sizes in
+bytes; a missing number is ``None``, never ``-1`` or ``NaN``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
+
+from ivhl.errors import ResultsError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA = "ivhl.run/2"
+SCHEMA = "ivhl.run/3"
 # Those that are read, oldest first. What a newer one added is optional: one reader does for all.
-SCHEMAS = ("ivhl.run/1", SCHEMA)
+SCHEMAS = ("ivhl.run/1", "ivhl.run/2", SCHEMA)
 
 FailureClass = Literal[
-    "support_gate",  # Dynamo or torch.compile says that it does not support this Python
+    "support_gate",  # Dynamo or torch.compile refuses to run on this Python
     "unavailable",  # no distribution of this PyTorch for this Python
     "environment",  # the cell could not be created from its lock
     "build",  # the project at this commit could not be built or installed
+    "absent",  # this commit lacks the code that the benchmark measures
     "import",  # torch or the workload's module does not import
     "inputs",  # make_inputs raised
     "reference",  # the float64 reference raised: the workload is at fault
     "eager_failed",  # the eager code raised or is wrong: never blamed on the compiler
     "unsupported",  # this release or device lacks the engine, or an operation in the dtype
-    "graph_break",  # fullgraph was asked for and Dynamo broke the graph
+    "graph_break",  # the variant sets fullgraph, and Dynamo broke the graph
     "backend_compile",  # Inductor, Triton or the C++ compiler failed
     "compile",  # anything else raised while compiling or at a compiled call
     "recompile_limit",  # Dynamo gave up recompiling
-    "recompiles",  # Dynamo went on compiling while the variant was timed
-    "not_compiled",  # Dynamo skipped the code and ran it eagerly, silently
-    "side_effect",  # changes its inputs, or the process under which the other arms are measured
-    "remembers",  # gives back what it kept from an earlier call
-    "wrong",  # compiled output is outside the error budget
+    "recompiles",  # Dynamo recompiled while the variant was timed
+    "not_compiled",  # Dynamo skipped the code and ran it eagerly, without an error
+    "side_effect",  # changes its inputs, or the process in which the other arms are measured
+    "remembers",  # returns a result that it kept from an earlier call
+    "wrong",  # compiled output exceeds the error budget
     "timeout",
-    "crash",  # ended by a signal, or exited without a word
+    "crash",  # ended by a signal, or exited without a result
     "out_of_memory",
 ]
 FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
@@ -59,10 +63,13 @@ Phase = Literal[
 
 Level = Literal["ok", "warning", "wrong"]
 
+# Prefix of a file that is still being written; a killed process may leave one.
+UNFINISHED: Final = ".ivhl-import-"
+
 
 class _Strict:
     __slots__ = ()
-    # JSON knows no NaN and no Infinity, but pydantic's reader does.
+    # JSON has no NaN or Infinity, but pydantic's reader accepts them.
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
 
 
@@ -79,13 +86,13 @@ class Interval(_Strict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arm(_Strict):
-    """Raw samples of one arm of the comparison; sample *i* of every arm is of the same round.
+    """Raw samples of one arm; sample *i* of every arm comes from the same round.
 
     Attributes:
         calls: Calls per sample (block length), in the first process.
         samples_s: Seconds **per call**, one entry per round, by the clock of the record.
-        wall_s: The same as elapsed time; ``None`` in records of ``ivhl.run/1``.
-        cpu_s: The same as CPU time of the process and its descendants.
+        wall_s: Elapsed time of the same calls; ``None`` in records of ``ivhl.run/1``.
+        cpu_s: CPU time of the process and its descendants for the same calls.
     """
 
     calls: int
@@ -96,7 +103,7 @@ class Arm(_Strict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counted(_Strict):
-    """A reason, a warning or a message, and how often it came."""
+    """A reason, a warning or a message, and how often it occurred."""
 
     text: str
     count: int
@@ -104,18 +111,18 @@ class Counted(_Strict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompileFacts(_Strict):
-    """What was done before the second call. What Dynamo counts is ``None`` without Dynamo.
+    """Facts about compiling. Dynamo's counts are ``None`` for engines without Dynamo.
 
     Attributes:
-        cold_s: First call with an empty private cache, after a throwaway compile; with one run, and
-            for TorchScript with the runs that its profiling executor learns from. ``None`` where it
+        cold_s: Seconds of the first call with an empty private cache, after a throwaway compile.
+            Includes one run, and for TorchScript the runs of its profiling executor. ``None`` if it
             was never measured.
-        warm_s: First call of a second process that finds the first one's cache on disk, the median
-            of several processes; ``None`` where there is no such cache.
-        cold_cpu_s: CPU seconds of the same as ``cold_s``, with all processes that compile.
-        warm_cpu_s: CPU seconds of the same as ``warm_s``.
-        cold_at: When ``cold_s`` was measured, if a cache that an earlier run left was used.
-        frames_total: Frames that Dynamo looked at.
+        warm_s: Seconds of the first call of a second process with the first one's cache on disk,
+            the median of several processes; ``None`` if the engine has no such cache.
+        cold_cpu_s: CPU seconds of ``cold_s``, including all processes that compile.
+        warm_cpu_s: CPU seconds of ``warm_s``.
+        cold_at: When ``cold_s`` was measured, if the compile cache of an earlier run was used.
+        frames_total: Frames that Dynamo saw.
         frames_ok: Frames that it compiled.
         graphs: Graphs handed to the backend.
         calls_captured: Operations in these graphs.
@@ -136,14 +143,14 @@ class CompileFacts(_Strict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputError(_Strict):
-    """Distance of one output from the float64 reference, absolute.
+    """Absolute error of one output against the float64 reference.
 
     Attributes:
         scale: Largest absolute value of the reference.
-        limit_rmse: RMSE that the compiled output may have by the fp64-anchored rule.
-        limit_max: Error that its worst element may have; ``None`` in records of ``ivhl.run/1``.
+        limit_rmse: Largest RMSE of the compiled output that passes the fp64-anchored rule.
+        limit_max: Largest error of an element that passes; ``None`` in ``ivhl.run/1``.
         anchor_rmse: RMSE of the variant's own source run eagerly in the variant's dtype; ``None``
-            where that is the workload's, and eager is the anchor.
+            if that is the workload's dtype, so that eager is the anchor.
     """
 
     output: str
@@ -173,7 +180,7 @@ class Failure(_Strict):
     Attributes:
         exception: Exception type with its module, or a signal's name.
         where: Innermost line of the workload's own code, ``file:line``, without folders.
-        output_tail: End of what the process printed.
+        output_tail: End of the process's output.
     """
 
     phase: Phase
@@ -186,7 +193,7 @@ class Failure(_Strict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell(_Strict):
-    """An environment of the matrix. ``id`` is made from the fields and never parsed back."""
+    """An environment of the matrix. ``id`` is derived from the fields and never parsed."""
 
     id: str
     python: str
@@ -196,7 +203,7 @@ class Cell(_Strict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine(_Strict):
-    """Where it ran, as far as it matters for comparing."""
+    """The machine of a record: what must match for results to be comparable."""
 
     name: str
     cpu: str
@@ -207,12 +214,12 @@ class Machine(_Strict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation(_Strict):
-    """What was seen of one thing that decides how steady a machine is, as ``ivhl doctor`` says it.
+    """One observation about the machine's stability, as ``ivhl doctor`` prints it.
 
     Attributes:
-        check: What was looked at, e.g. ``governor``.
-        level: ``warning`` is what makes numbers noisier, ``wrong`` what makes them mean nothing.
-        seen: What was seen: a short text without paths and names of hosts.
+        check: What was checked, e.g. ``governor``.
+        level: ``warning`` makes numbers noisier, ``wrong`` makes them meaningless.
+        seen: What was observed: a short text without paths or host names.
     """
 
     check: str
@@ -222,13 +229,13 @@ class Observation(_Strict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wheel(_Strict):
-    """What tells an installed package from others of the same version.
+    """Identifies an installed wheel among others of the same version.
 
     Attributes:
-        build: Build tag of the wheel; ``None`` where it has none.
-        tags: Pythons and platforms that it is for, e.g. ``cp312-cp312-manylinux_2_28_x86_64``.
-        record_sha256: Hash of the names and hashes of the files in it; ``None`` where the
-            installation does not list them.
+        build: Build tag of the wheel; ``None`` if it has none.
+        tags: Its Pythons and platforms, e.g. ``cp312-cp312-manylinux_2_28_x86_64``.
+        record_sha256: Hash of the names and hashes of its files; ``None`` if the installation does
+            not list them.
     """
 
     name: str
@@ -240,22 +247,22 @@ class Wheel(_Strict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conditions(_Strict):
-    """How it ran.
+    """The conditions under which a case was measured.
 
     Attributes:
-        device: ``cpu``, or ``cuda`` with the name of the card.
-        clock: ``cpu`` is CPU time of the process, used with one thread on the CPU because other
-            load does not count in it; ``wall`` is elapsed time; ``cuda_event`` is the device's.
+        device: ``cpu``, or ``cuda`` with the name of the GPU.
+        clock: ``cpu``, CPU time of the process, used with one thread on the CPU because it excludes
+            other load; ``wall``, elapsed time; ``cuda_event``, the device's time.
         load_average: One-minute load average before the case.
-        instrument: Version of the way of measuring, ``"4"``; in ``ivhl.run/1`` a digest of the
-            measuring code. ``ivhl.instrument.version_of`` makes the two comparable.
+        instrument: Version of the instrument, ``"4"``; in ``ivhl.run/1`` a digest of the measuring
+            code. ``ivhl.instrument.version_of`` makes the two comparable.
         packages: Every package of the environment as ``name==version``.
-        image: Digest of the image whose container it ran in, ``sha256:...``; ``None`` if in none.
-        stability: What was seen of the machine before the first case that the run measured in this
-            cell; ``None`` where nobody looked, as in older records.
-        wheels: What is installed of PyTorch and Triton; ``None`` where nobody looked.
-        gil: Whether the global interpreter lock was on after torch was imported, in a Python that
-            can do without it; ``None`` in any other.
+        image: Digest of the container's image, ``sha256:...``; ``None`` outside of containers.
+        stability: Observations before the run's first case in this cell; ``None`` in records from
+            before they were made.
+        wheels: Installed wheels of PyTorch and Triton; ``None`` likewise.
+        gil: Whether the GIL was on after importing torch in a free-threaded Python; ``None`` in
+            other Pythons.
     """
 
     device: str
@@ -277,32 +284,35 @@ class Conditions(_Strict):
 class RunRecord(_Strict):
     """One case in one cell at one commit, measured or failed.
 
-    ``speedup`` is there exactly when ``failure`` is not. What was measured before a failure stays.
+    Exactly one of ``speedup`` and ``failure`` is set. A failed record keeps what was measured
+    before the failure.
 
     Attributes:
         commit: Commit of the project under test, 40 hex digits.
-        eager: The baseline; ``eager_again`` is the same code once more, for the noise floor.
-        formulation_eager: The variant's own source run eagerly, where it is not the baseline's.
-        speedup: Baseline eager over compiled, from pairs.
-        aa: ``eager`` over ``eager_again`` from the same rounds: what the noise alone does.
-        formulation_speedup: ``formulation_eager`` over compiled: what compiling alone gives.
-        compiled: The variant, whatever its engine.
-        dtype: That of the variant; ``eager`` runs in the workload's.
-        engine: ``ivhl.workload.Engine``; records made before 2026-11-21 hold none.
-        sources: Hash of the project's code and data that the case reaches, and of its declaration
-            (``ivhl.measure.sources``); ``None`` where nobody looked.
-        command: Repeats this record.
-        rounds: Rounds in each process; samples of all processes follow one another. Empty in records
-            of ``ivhl.run/1``, where all rounds are of one process.
-        draws: How many draws of the inputs were gone through.
-        prepare_s: Seconds of ``Variant.prepare``, which are in no time.
-        finish_s: Seconds of ``Variant.finish``, likewise.
-        phase_s: Seconds of all processes of the case by phase.
-        same_as: Commit at which it was measured, where this commit only has the same sources; the
-            time of recording is that of the measurement.
+        eager: The baseline; ``eager_again`` is the same code timed again, for the noise floor.
+        formulation_eager: The variant's own source run eagerly, if it differs from the baseline's.
+        speedup: Baseline eager over compiled, from pairs of samples.
+        aa: ``eager`` over ``eager_again`` from the same rounds: the noise floor.
+        formulation_speedup: ``formulation_eager`` over compiled: the effect of compiling alone.
+        compiled: The variant, also if its engine does not compile.
+        dtype: The variant's dtype; ``eager`` runs in the workload's.
+        engine: ``ivhl.workload.Engine``; missing in records made before 2026-11-21.
+        sources: Hash of the project's code and data that the case reaches
+            (``ivhl.measure.sources``); ``None`` if it was not computed.
+        benchmark: Hash of the benchmark's own code, data and declaration; ``None`` if ``sources``
+            includes them, because the benchmarks are a part of the project.
+        command: Command that repeats this measurement.
+        rounds: Rounds in each process; samples are stored process after process. Empty in records
+            of ``ivhl.run/1``, which have a single process.
+        draws: Number of draws of the inputs that were used.
+        prepare_s: Seconds of ``Variant.prepare``, which no timing includes.
+        finish_s: Seconds of ``Variant.finish``, which no timing includes.
+        phase_s: Seconds per phase, summed over all processes of the case.
+        same_as: Commit at which it was measured, if this commit only has the same sources; the
+            time of recording is then that of the measurement.
     """
 
-    schema: Literal["ivhl.run/1", "ivhl.run/2"] = "ivhl.run/2"
+    schema: Literal["ivhl.run/1", "ivhl.run/2", "ivhl.run/3"] = "ivhl.run/3"
     recorded_at: str
     duration_s: float
     project: str
@@ -331,6 +341,7 @@ class RunRecord(_Strict):
     command: str
     engine: str = "compile"
     sources: str | None = None
+    benchmark: str | None = None
     rounds: tuple[int, ...] = ()
     draws: int | None = None
     prepare_s: float | None = None
@@ -339,10 +350,10 @@ class RunRecord(_Strict):
     same_as: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a record that claims both, or neither.
+        """Check that exactly one of ``speedup`` and ``failure`` is set.
 
         Raises:
-            ValueError: If ``speedup`` and ``failure`` are both there or both missing.
+            ValueError: If both or neither are set.
         """
         if (self.speedup is None) == (self.failure is None):
             raise ValueError("a record has either a speedup or a failure")
@@ -355,10 +366,11 @@ def to_json(record: RunRecord) -> str:
         ValueError: If a number in it is NaN or infinite.
     """
     data = asdict(record)
-    # What may be missing is left out, as it was before there were such fields.
+    # Optional fields without a value are left out, as in records older than these fields.
     optional = (
         (data["conditions"], ("image", "stability", "wheels", "gil")),
-        (data, ("sources", "rounds", "draws", "prepare_s", "finish_s", "phase_s", "same_as")),
+        (data, ("sources", "benchmark", "rounds", "draws", "prepare_s", "finish_s", "phase_s")),
+        (data, ("same_as",)),
     )
     for part, names in optional:
         for name in names:
@@ -368,10 +380,10 @@ def to_json(record: RunRecord) -> str:
 
 
 def append_record(path: Path, record: RunRecord) -> None:
-    """Append the record to the file, as a whole line or not at all that a reader would mistake.
+    """Append the record to the file as one line; an interrupted write damages only its own line.
 
-    The line is written in one call and forced to disk. A file whose last line was cut off (a full
-    disk, a killed machine) gets a line break first, so that the damage stays in that one line.
+    Writes the line in one call and forces it to disk. If the last line of the file was cut off (a
+    full disk, a power failure), a line break comes first.
 
     Raises:
         OSError: If the disk is full or the folder cannot be written.
@@ -380,7 +392,7 @@ def append_record(path: Path, record: RunRecord) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append one record as it is written, see ``append_record``.
+    """Append one record in its JSON form; see ``append_record``.
 
     Raises:
         OSError: If the disk is full or the folder cannot be written.
@@ -399,8 +411,35 @@ def append_line(path: Path, line: str) -> None:
 
 
 def record_file(results: Path, machine: str, commit: str, cell_id: str) -> Path:
-    """Return where the records of one machine, commit and cell are kept.
+    """Return the file for the records of one machine, commit and cell.
 
-    Not ``*.json``: asv reads every such file under its results folder as one of its own.
+    Its suffix is not ``.json``, because asv reads all such files under its results folder.
     """
     return results / machine / "records" / f"{commit[:8]}-{cell_id}.jsonl"
+
+
+def write_whole(path: Path, data: bytes) -> bool:
+    """Replace a file atomically; return whether its content changed.
+
+    Raises:
+        ResultsError: If it cannot be written; the old file stays.
+    """
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}.part")
+    try:
+        if path.is_file() and path.read_bytes() == data:
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise ResultsError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="make room and run the same command again: what was taken stays, and the rest "
+            "is taken then",
+        ) from error
+    return True

@@ -1,16 +1,20 @@
-"""What a workload is: a declaration that can be read without torch.
+"""Workloads: declarations that can be read without torch.
 
-Callables are named as ``"module:function"`` and resolved inside the cell, at the moment they are
-needed. So the list of workloads can be shown, checked and selected where no torch is installed, a
-cell in which ``import torch`` fails still yields a record per workload, and a module that fails to
-import takes down its own workload only.
+Callables are named as ``"module:function"`` and resolved in the cell when they are needed. So
+workloads can be listed, checked and selected without torch; a cell in which ``import torch`` fails
+still yields a record per workload; and a module that fails to import affects only its own workload.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+import pkgutil
+import sys
 from dataclasses import dataclass, replace
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ivhl.errors import SpecError, UnknownNameError
@@ -22,36 +26,37 @@ Mode = Literal["default", "reduce-overhead", "max-autotune"]
 MODES: tuple[Mode, ...] = ("default", "reduce-overhead", "max-autotune")
 Dtype = Literal["float32", "float64", "bfloat16", "float16"]
 Engine = Literal["compile", "cuda-graph", "aotinductor", "torchscript", "eager"]
-# Those in which Dynamo captures what is run, and has to say so.
+# Engines that capture the code with Dynamo; its counters must show that it did.
 DYNAMO_ENGINES: frozenset[Engine] = frozenset({"compile", "cuda-graph"})
-# Those that compile with Inductor and leave on disk what a second process finds.
+# Engines that compile with Inductor and leave a cache on disk for other processes.
 INDUCTOR_ENGINES: frozenset[Engine] = frozenset({"compile", "cuda-graph", "aotinductor"})
+_HINT = "the module must import without torch; callables are named as 'module:function'"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """One way to run a workload, compiled as a rule.
+    """One way to run a workload, usually compiled.
 
     Attributes:
         name: Unique within the workload, e.g. ``naive-compiled``.
         call: ``"module:function"``. With ``compiles="whole"`` the harness wraps the function in
             ``torch.compile``; with ``"parts"`` the function is called once with the compiler
             (``torch.compile`` with this variant's arguments) and returns the callable to time, so
-            that it can compile only what should be compiled.
-        engine: What the compiler is (``ivhl.measure.engine``): ``torch.compile``; the same captured
-            in a CUDA graph by hand; ``torch.export`` with AOTInductor; a TorchScript trace; or
-            nothing, so that the code runs eagerly (another formulation, or another ``dtype``).
+            that it can choose which parts to compile.
+        engine: The compiler (``ivhl.measure.engine``): ``torch.compile``; the same, captured in a
+            CUDA graph by hand; ``torch.export`` with AOTInductor; a TorchScript trace; or none, so
+            that the code runs eagerly (another formulation, or another ``dtype``).
         dtype: Floating dtype in which the variant runs; ``None`` means the workload's. The harness
-            casts the inputs; the reference keeps those of the workload, so that what the cast loses
-            is the variant's error.
+            casts the inputs, but not those of the reference, so that rounding in the cast counts as
+            an error of the variant.
         mode: ``mode=`` of ``torch.compile``.
         dynamic: ``dynamic=`` of ``torch.compile``.
-        fullgraph: Whether one graph break already fails the variant.
-        devices: Device types on which the variant means something; elsewhere it is not run.
-        prepare: ``"module:function"`` from the workload's inputs, in the variant's ``dtype``, to
-            this variant's inputs, e.g. complex to real planes. Not timed.
-        finish: ``"module:function"`` from this variant's output to the form of the reference.
-            Not timed.
+        fullgraph: Whether a single graph break fails the variant.
+        devices: Device types that run the variant.
+        prepare: ``"module:function"`` that converts the workload's inputs, in the variant's
+            ``dtype``, to this variant's inputs, e.g. complex to real planes. Not timed.
+        finish: ``"module:function"`` that converts this variant's output to the form of the
+            reference. Not timed.
     """
 
     name: str
@@ -69,12 +74,12 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """What a workload takes at one size.
+    """The operations, memory traffic and memory of a workload at one size.
 
     Attributes:
-        flops: Floating point operations of the best way known to compute it.
-        bytes: Bytes that any way must move: inputs read once, outputs written once.
-        memory: Most bytes that a case holds at once, with eager and the float64 reference.
+        flops: Floating point operations of the best known algorithm.
+        bytes: Bytes that any algorithm must move: inputs read once, outputs written once.
+        memory: Peak memory of a case in bytes, with eager and the float64 reference.
     """
 
     flops: float
@@ -84,33 +89,33 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """A question asked of every cell. Pure data.
+    """A benchmark that every cell runs. Pure data.
 
     Attributes:
         name: ``<room>.<function>``, e.g. ``ops.field_superposition``.
         version: Raised when the meaning changes; other versions are not comparable.
-        title: One line for people.
+        title: One-line description.
         sizes: Name to parameters, smallest first.
-        default_size: The size that is run when none is asked for.
+        default_size: The size that runs by default.
         make_inputs: ``(size, generator) -> inputs``, a tuple (nested tuples, lists and dicts of
             tensors allowed); floating tensors are drawn in float64 and cast by the harness.
-        eager: ``(*inputs) -> outputs``: the code as one would first write it. The baseline of
-            every speedup of this workload.
+        eager: ``(*inputs) -> outputs``: the straightforward code. The baseline of every speedup of
+            this workload.
         reference: Same signature, called with float64 inputs (the *rounded* ones): the same
             quantity by an independent formula, not eager again.
         outputs: A name for each output tensor.
-        variants: What is compiled and timed against ``eager``.
-        dtype: Floating dtype in which eager and the variants run, those that name one excepted.
+        variants: The variants that are compiled and timed against ``eager``.
+        dtype: Floating dtype of eager, and of the variants without their own.
         tolerance: ``tol`` of the accuracy rule (``ivhl.measure.accuracy``).
         fixed: Positions of the inputs that are the same in every draw, such as the weights of a
             model, which a variant may keep from its first call. All others get new values between
             blocks of calls.
-        core: Name of the variant that stands for the workload in a core run; ``None`` means the last
-            one that is compiled by default on the CPU. ``""`` means none: another workload stands
-            for this one.
-        cost: ``"module:function"`` from the parameters of a size to its ``Cost``; the module must
-            import without torch. Without it nothing is refused for its memory, and no fraction of
-            the machine's limit is shown.
+        core: Name of the variant that represents the workload in the core suite; ``None`` means the
+            last one for the CPU that is not ``dynamic``. ``""`` means none: another workload
+            represents this one.
+        cost: ``"module:function"`` that returns the ``Cost`` for the parameters of a size; the
+            module must import without torch. Without it, the memory check and the fraction of the
+            machine's limit are skipped.
         source: Paper and equation, or upstream code.
     """
 
@@ -134,11 +139,11 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One workload at one size in one variant: what becomes one record per run.
+    """One workload at one size in one variant; a run makes one record of it.
 
     Attributes:
-        mode: The mode that was asked for in place of the declared ones, or ``None``; the variant
-            has it, and says so in its name.
+        mode: Mode requested in place of the declared ones, or ``None``; the variant has this mode,
+            and its name includes it.
     """
 
     workload: Workload
@@ -158,7 +163,7 @@ class Case:
 
     @property
     def cost(self) -> Cost | None:
-        """What the case takes, ``None`` where its workload does not say."""
+        """Cost of the case; ``None`` if its workload declares none."""
         if self.workload.cost is None:
             return None
         cost: Cost = resolve(self.workload.cost)(self.workload.sizes[self.size])
@@ -176,20 +181,154 @@ def resolve(reference: str) -> Any:  # noqa: ANN401  (whatever the name stands f
     if not (module_name and colon and attribute):
         raise SpecError(
             f"{reference!r} is not of the form 'module:attribute'",
-            hint="write it like 'ivhl.workloads:WORKLOADS'",
+            hint="write it like 'package.module:WORKLOADS'",
         )
     module = importlib.import_module(module_name)
     try:
         return getattr(module, attribute)
-    except AttributeError:
-        raise SpecError(f"module {module_name!r} has no attribute {attribute!r}") from None
+    except AttributeError as error:
+        raise SpecError(f"module {module_name!r} has no attribute {attribute!r}") from error
 
 
 def load_workloads(reference: str) -> tuple[Workload, ...]:
-    """Return the workloads that ``[tool.ivhl] workloads`` names, checked.
+    """Return the workloads of a project, checked.
+
+    Args:
+        reference: ``"module:ATTRIBUTE"`` of a tuple, as ``[tool.ivhl] workloads`` has it; or the
+            name of a package, as ``[tool.ivhl] benchmarks`` has it: then each module in it that has
+            a tuple ``WORKLOADS`` counts, in the order of their names. One that does not import
+            takes away its own workloads only (``broken_benchmarks``).
 
     Raises:
         SpecError: If it is not a tuple of workloads, or names in it clash; all mistakes at once.
+    """
+    if ":" in reference:
+        parts = {reference: _tuple_of(reference)}
+    else:
+        modules = _benchmark_modules(reference)
+        sound = [name for name, why in modules.items() if why is None]
+        if not sound:
+            broken = broken_benchmarks(reference)
+            raise SpecError(
+                "; ".join(broken) or f"{reference}: no module in it has a tuple WORKLOADS",
+                hint=_HINT if broken else "docs/workloads.md shows one",
+            )
+        parts = {name: _tuple_of(f"{name}:WORKLOADS") for name in sound}
+    workloads = tuple(w for part in parts.values() for w in part)
+    mistakes = [m for w in workloads for m in _mistakes(w)]
+    places: dict[str, list[str]] = {}
+    for module, part in parts.items():
+        for w in part:
+            places.setdefault(w.name, []).append(module)
+    mistakes += [
+        f"{name}: listed twice, in {' and '.join(dict.fromkeys(where))}"
+        for name, where in sorted(places.items())
+        if len(where) > 1
+    ]
+    if mistakes:
+        raise SpecError(
+            f"{reference!r}: " + "; ".join(mistakes),
+            hint="correct the declarations; a name stands for one workload",
+        )
+    return workloads
+
+
+def use_benchmarks(root: Path, package: str) -> None:
+    """Import a package of benchmarks from a folder, whatever else on the path has its name.
+
+    An editable install of ivhl puts ivhl's own ``benchmarks`` on the path of every project.
+
+    Args:
+        root: The folder that holds it.
+        package: Its name.
+
+    Raises:
+        SpecError: If it is not there, or does not import.
+    """
+    place = root.resolve() / package
+    if not (place / "__init__.py").is_file():
+        raise SpecError(
+            f"[tool.ivhl] benchmarks = {package!r}: there is no {place / '__init__.py'}",
+            hint="it is a folder beside pyproject.toml; docs/workloads.md shows one",
+        )
+    loaded = sys.modules.get(package)
+    if loaded is not None and str(place) in getattr(loaded, "__path__", ()):
+        return
+    for name in [name for name in sys.modules if f"{name}.".startswith(f"{package}.")]:
+        del sys.modules[name]
+    spec = spec_from_file_location(
+        package, place / "__init__.py", submodule_search_locations=[str(place)]
+    )
+    assert spec is not None  # noqa: S101  (it is a file of Python)
+    assert spec.loader is not None  # noqa: S101
+    module = module_from_spec(spec)
+    sys.modules[package] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # whatever somebody's module raises
+        del sys.modules[package]
+        raise SpecError(
+            f"[tool.ivhl] benchmarks = {package!r} does not import: {type(error).__name__}: {error}",
+            hint=f"correct {place / '__init__.py'}; it must import without torch",
+        ) from error
+
+
+def broken_benchmarks(reference: str) -> tuple[str, ...]:
+    """Return the modules of a benchmark package that do not import, each with the reason."""
+    if ":" in reference:
+        return ()
+    return tuple(f"{m} {why}" for m, why in _benchmark_modules(reference).items() if why)
+
+
+def _benchmark_modules(package: str) -> dict[str, str | None]:
+    """Return the modules with workloads that are directly in a package, and why one is of no use.
+
+    Raises:
+        SpecError: If the package does not import, or is none.
+    """
+    try:
+        places = importlib.import_module(package).__path__
+    except (Exception, SystemExit) as error:  # whatever somebody's module raises
+        raise SpecError(
+            f"[tool.ivhl] benchmarks = {package!r} does not import as a package: "
+            f"{type(error).__name__}: {error}",
+            hint=f"it is a folder beside pyproject.toml, with a file {package}/__init__.py",
+        ) from error
+    found: dict[str, str | None] = {}
+    for name in sorted(module.name for module in pkgutil.iter_modules(places, f"{package}.")):
+        try:
+            if _binds_workloads(name):
+                importlib.import_module(name)
+                found[name] = None
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever somebody's module raises)
+            found[name] = f"does not import: {type(error).__name__}: {error}"
+    return found
+
+
+def _binds_workloads(module: str) -> bool:
+    """Return whether a module binds the name ``WORKLOADS``.
+
+    Parses the module instead of importing it: it may hold benchmark code that needs torch.
+
+    Raises:
+        SyntaxError: If it is not valid Python.
+    """
+    spec = find_spec(module)
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return False
+    tree = ast.parse(Path(spec.origin).read_bytes())
+    return any(
+        (isinstance(node, ast.Name) and node.id == "WORKLOADS" and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.alias) and "WORKLOADS" in (node.name, node.asname))
+        for node in ast.walk(tree)
+    )
+
+
+def _tuple_of(reference: str) -> tuple[Workload, ...]:
+    """Return the tuple of workloads that ``"module:ATTRIBUTE"`` names.
+
+    Raises:
+        SpecError: If it is none.
     """
     try:
         workloads = resolve(reference)
@@ -199,17 +338,16 @@ def load_workloads(reference: str) -> tuple[Workload, ...]:
         raise SpecError(
             f"[tool.ivhl] workloads = {reference!r} does not import: "
             f"{type(error).__name__}: {error}",
-            hint="the module must import without torch; callables are named as 'module:function'",
+            hint=_HINT,
         ) from error
     if not isinstance(workloads, tuple) or not all(
         type(w).__name__ == "Workload" for w in workloads
     ):
-        raise SpecError(f"{reference!r} must be a tuple of ivhl.workload.Workload")
-    mistakes = [m for w in workloads for m in _mistakes(w)]
-    names = [w.name for w in workloads]
-    mistakes += [f"{n}: listed twice" for n in sorted({n for n in names if names.count(n) > 1})]
-    if mistakes:
-        raise SpecError(f"{reference!r}: " + "; ".join(mistakes))
+        raise SpecError(
+            f"{reference!r} must be a tuple of ivhl.workload.Workload "
+            f"(got {type(workloads).__name__})",
+            hint="write WORKLOADS = (Workload(...),), with the comma",
+        )
     return workloads
 
 
@@ -295,7 +433,7 @@ def select_cases(
 
 
 def every_case(workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case, ...]:
-    """Return the cases of every size, in every variant that applies to the device."""
+    """Return the cases of all sizes and all variants of the device."""
     return tuple(
         Case(workload=w, size=size, variant=v)
         for w in workloads
@@ -315,7 +453,7 @@ def core_cases(workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case
 
 
 def core_variant(workload: Workload) -> str:
-    """Return the name of the variant that stands for the workload; empty if another one does."""
+    """Return the name of the core variant; empty if another workload represents this one."""
     if workload.core is not None:
         return workload.core
     plain = [v.name for v in workload.variants if "cpu" in v.devices and not v.dynamic]
@@ -325,8 +463,8 @@ def core_variant(workload: Workload) -> str:
 def full_cases(workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case, ...]:
     """Return the core cases, then every other variant, then the core variants at other sizes.
 
-    The first case of each workload comes before the second of any, so that a run that is ended
-    early has something of everything.
+    The first case of each workload comes before the second of any, so that an interrupted run has
+    measured something of every workload.
     """
     core = core_cases(workloads, device)
     others = [
@@ -345,7 +483,7 @@ def full_cases(workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case
 
 
 def _variants_in(workload: Workload, device: str, mode: Mode | None) -> list[Variant]:
-    """Return the variants of a device, all in one mode if one is asked for."""
+    """Return the variants of a device, all in ``mode`` if it is given."""
     here = [v for v in workload.variants if device in v.devices]
     if mode is None:
         return here
@@ -361,10 +499,10 @@ def _without_mode(variant: Variant) -> Variant:
 
 
 def check_memory(cases: Sequence[Case], available: float) -> None:
-    """Refuse cases that cannot fit, before hours of others are measured.
+    """Refuse cases that do not fit into memory, before a run of hours starts.
 
     Args:
-        cases: Those that say what they take are looked at.
+        cases: Cases to check; those without a ``cost`` pass.
         available: Bytes.
 
     Raises:
@@ -378,12 +516,12 @@ def check_memory(cases: Sequence[Case], available: float) -> None:
 
 
 def fits(case: Case, available: float) -> bool:
-    """Say whether a case takes no more than so many bytes, as far as it says what it takes."""
+    """Return whether a case fits into so many bytes; ``True`` if it declares no cost."""
     return case.cost is None or case.cost.memory <= available
 
 
 def needs_of(cases: Sequence[Case], available: float) -> str:
-    """Return what cases that do not fit need, each workload at each size once."""
+    """Return a text with the memory that cases need, once per workload and size."""
     gib = 2.0**30
     needs = {f"{c.workload.name}/{c.size}": c.cost.memory for c in cases if c.cost is not None}
     told = "; ".join(f"{name} needs {need / gib:.1f} GiB" for name, need in needs.items())

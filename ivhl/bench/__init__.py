@@ -1,37 +1,32 @@
-"""The main job: cells of one Python, through asv, into records, a table and a site."""
+"""Measure the cells of one Python through asv and write their records (``ivhl bench``)."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import re
 import shutil
-import signal
-import subprocess
-import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from asv.machine import MachineCollection
-
-from ivhl.asv_plugins.machine import asv_machine, known_machine, machine_differences
+from ivhl.asv.machine import known_machine, machine_differences, save_machine
+from ivhl.asv.publish import set_aside_unreadable
+from ivhl.asv.run import log_of, run_asv
 from ivhl.bench.progress import Display
 from ivhl.bench.work import choose_cases, list_work, records_at, take_shard
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError
+from ivhl.git import changed_files, find_commit
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure.process import memory_limit
 from ivhl.measure.runner import DEADLINE_S, failed_everywhere, this_machine
-from ivhl.measure.settings import VARIABLE, Settings, write_settings
-from ivhl.pages.publish import set_aside_unreadable
+from ivhl.measure.settings import Settings
 from ivhl.records import Cell, append_record
-from ivhl.workload import check_memory, fits, load_workloads, needs_of
+from ivhl.workload import broken_benchmarks, check_memory, fits, load_workloads, needs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,29 +40,27 @@ if TYPE_CHECKING:
     from ivhl.records import Machine
     from ivhl.workload import Case
 
-# Enough for the records of a run; asked for before measuring, because afterwards it is too late.
+# Disk space that the records of a run need. Checked before measuring: a full disk loses results.
 ROOM_BYTES = 8 * 2**20
-# Cases with which all cells begin, where there are more than that in a cell.
+# Cells with more than WORTH_A_LOOK cases first run FIRST_LOOK of them; see ``parts_in_order``.
 FIRST_LOOK = 2
 WORTH_A_LOOK = 8
-# A parameter of asv's graphs, so that what a card does is not taken for what the processor did.
-DEVICE_VARIABLE = "IVHL_DEVICE"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What the person asked for.
+    """The options of ``ivhl bench``.
 
     Attributes:
-        python: One Python of the matrix.
+        python: A Python of the matrix.
         releases: PyTorch releases; empty means those of the tier.
-        workloads: Names of workloads; empty means all. So are ``variants``.
-        commit: What to measure; anything that git resolves to a commit.
+        workloads: Names of workloads; empty means all. The same holds for ``variants``.
+        commit: Commit to measure, in any form that git resolves.
         machine: Name of this machine in the results; ``None`` means its host name.
-        results: Folder of the results.
+        results: Folder of the results; ``None`` means ``results`` in the root.
         suite: See ``choose_cases``.
-        cold: Compile again what the cache of an earlier run has.
-        shard: Which share of all Pythons' work to do; ``None`` means all of this Python's.
+        cold: Ignore the compile cache of earlier runs.
+        shard: Share of all Pythons' work to do; ``None`` means all work of this Python.
     """
 
     root: Path
@@ -92,14 +85,14 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
-    """What a run left behind.
+    """The outcome of a run.
 
     Attributes:
-        machine: Name under which the records are kept.
-        cells: Cells asked for, unavailable ones included.
-        cases: Names of the cases asked for, in any of the cells.
+        machine: Name of the machine in the records.
+        cells: Requested cells, unavailable ones included.
+        cases: Names of the requested cases, in any of the cells.
         missing: Cases without a record of this run, as ``cell: case``.
-        log: What asv said.
+        log: File with asv's output.
     """
 
     commit: str
@@ -112,13 +105,13 @@ class Done:
 
 
 class Place(Protocol):
-    """Where cells are made and measured: this machine itself, or an engine of containers."""
+    """Where cells are installed and measured: on this machine itself, or in containers."""
 
     def machine(self, request: Request) -> Machine:
-        """Return the machine that the results are of."""
+        """Return the machine that the records describe."""
 
     def check(self, settings: Settings, python: str) -> Settings:
-        """Refuse what cannot work there; return the settings with what only the place knows."""
+        """Raise if the settings cannot work in this place; return them completed for it."""
 
     def measure(
         self,
@@ -129,7 +122,7 @@ class Place(Protocol):
         commit: str,
         console: Console,
     ) -> tuple[str, ...]:
-        """Measure the cases in the cells; return what has no record, as ``cell: case``."""
+        """Measure the cases in the cells; return those without a record, as ``cell: case``."""
 
 
 class Here:
@@ -139,7 +132,7 @@ class Here:
         """Return this machine.
 
         Raises:
-            SpecError: If its name cannot be that of a folder.
+            SpecError: If its name cannot be a folder name.
         """
         return this_machine(request.machine or os.uname().nodename)
 
@@ -147,12 +140,12 @@ class Here:
         """Return the settings with the interpreter of the Python.
 
         Raises:
-            InterpreterError: If it is not on this machine.
-            SpecError: If the device is not there.
+            InterpreterError: If this machine lacks the interpreter.
+            SpecError: If this machine lacks the device.
         """
         interpreter = find_interpreter(Path(settings.root), python)
         check_device(settings.device)
-        save_machine(settings)
+        save_machine(settings.machine)
         return replace(settings, interpreters={python: str(interpreter.path)})
 
     def measure(
@@ -164,8 +157,8 @@ class Here:
         commit: str,
         console: Console,
     ) -> tuple[str, ...]:
-        """See ``run_asv``."""
-        return run_asv(settings, locks, cases, commit=commit, console=console)
+        """See ``run_here``."""
+        return run_here(settings, locks, cases, commit=commit, console=console)
 
 
 def bench(request: Request, console: Console, place: Place | None = None) -> Done:
@@ -173,15 +166,15 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
 
     Args:
         request: What to measure.
-        console: Where it is told.
+        console: Where progress and warnings are printed.
         place: Where to measure; ``None`` means this machine itself.
 
     Raises:
-        SpecError: If a name is unknown, a file is not valid, this is no git repository, or the
-            results of this machine's name are another machine's.
-        LockError: If a lock is missing and cannot be made.
-        InterpreterError: If the Python is not on this machine.
-        ResultsError: If the results cannot be written; what was written before stays.
+        SpecError: If a name is unknown, a file is invalid, the root is not a git repository, or
+            the results under this machine's name come from another machine.
+        LockError: If a lock is missing and cannot be resolved.
+        InterpreterError: If this machine lacks the Python.
+        ResultsError: If the results cannot be written; records written before stay.
     """
     began = time.monotonic()
     place = place or Here()
@@ -200,6 +193,8 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
         device=request.device,
         suite=request.suite,
     )
+    for broken in broken_benchmarks(project.workloads):
+        console.print(f"warning: left out: {broken}", markup=False, soft_wrap=True)
     commit = resolve_commit(root, request.commit, console)
     share = cases_of_cells(request, matrix, cases, commit)
     cases = tuple(case for case in cases if any(case in mine for mine in share.values()))
@@ -211,10 +206,10 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
     locks = [lock_of(root, matrix, spec, console) for spec in share]
     settings = place.check(settings, request.python)
     with only_run_here(root):
-        shutil.rmtree(settings.scratch, ignore_errors=True)  # of runs that were killed
+        shutil.rmtree(settings.scratch, ignore_errors=True)  # left by killed runs
         for problem in set_aside_unreadable(results):
             console.print(f"warning: set aside: {problem}", markup=False, soft_wrap=True)
-        # asv measures the same cases in all cells that it is given.
+        # One asv run measures the same cases in all its cells: group cells with equal cases.
         by_name = {case.name: case for case in cases}
         for lock in locks:
             if lock.kind != "locked":
@@ -223,7 +218,7 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
             [(lock, share[lock.cell]) for lock in locks if lock.kind == "locked"]
         )
         missing: tuple[str, ...] = ()
-        log = root / ".asv" / "asv.log"
+        log = log_of(root)
         log.unlink(missing_ok=True)
         for names, locked in alike.items():
             wanted = replace(settings, names=names)
@@ -243,17 +238,17 @@ def bench(request: Request, console: Console, place: Place | None = None) -> Don
 def those_that_fit(
     request: Request, cases: tuple[Case, ...], console: Console
 ) -> tuple[Case, ...]:
-    """Return the cases that fit into memory; of a whole suite, the others are left out and named.
+    """Return the cases that fit into memory; print a note that names the others.
 
     Raises:
-        SpecError: If one that was asked for by name needs more.
+        SpecError: If a case that was requested by name does not fit.
     """
     limit = request.memory_limit or memory_limit()
     if request.workloads or request.size:
         check_memory(cases, limit)
     if too_large := [case for case in cases if not fits(case, limit)]:
         console.print(
-            f"left out for lack of memory: {needs_of(too_large, limit)}",
+            f"left out, not enough memory: {needs_of(too_large, limit)}",
             markup=False,
             soft_wrap=True,
         )
@@ -263,10 +258,10 @@ def those_that_fit(
 def parts_in_order(
     locked: Sequence[tuple[LockState, tuple[Case, ...]]],
 ) -> dict[tuple[str, ...], list[LockState]]:
-    """Return in which order to go through the cells, with the cases and the cells of each part.
+    """Return the parts of the run in order: case names to the cells that measure them.
 
-    All cells begin with a few cases, so that each has a verdict before any is measured through,
-    which takes minutes. The last one is then measured through at once, and the others after it.
+    Large cells first run a few cases each, so that every cell has a first result before a full
+    cell, which takes minutes. The last cell runs all its cases at once, then the others continue.
     """
     first: dict[tuple[str, ...], list[LockState]] = {}
     rest: dict[tuple[str, ...], list[LockState]] = {}
@@ -285,13 +280,13 @@ def parts_in_order(
 def cases_of_cells(
     request: Request, matrix: Matrix, cases: tuple[Case, ...], commit: str
 ) -> dict[CellSpec, tuple[Case, ...]]:
-    """Return what to measure in each cell of the Python that was asked for.
+    """Return the cases to measure in each cell of the requested Python.
 
-    A share is one of the work of all Pythons, so that the shares of all sessions of a machine
-    together are as long as those of the other machines.
+    A share is taken from the work of all Pythons. A machine runs one session per Python; only all
+    its sessions together take as long as those of the other machines.
 
     Raises:
-        UnknownNameError: If there is no such release.
+        UnknownNameError: If the matrix lacks a release.
         SpecError: If git does not know the commit.
     """
     cells = matrix.cells(releases=request.releases, tier=request.tier)
@@ -307,24 +302,24 @@ def cases_of_cells(
     for one in take_shard(work, request.shard):
         if one.cell.python == request.python:
             mine.setdefault(one.cell, set()).update(case.name for case in one.cases)
-    # In the order of all of it, in which the first case of each workload may come before any second.
+    # Keep the order of ``cases``: it may put the first case of every workload before any second.
     return {
         cell: tuple(case for case in cases if case.name in names) for cell, names in mine.items()
     }
 
 
 def lock_of(root: Path, matrix: Matrix, cell: CellSpec, console: Console) -> LockState:
-    """Return the lock of a cell, and say so when it had to be made for this run.
+    """Return the lock of a cell; resolve it, and print a note, if it is missing.
 
     Raises:
         LockError: See ``ensure_lock``.
-        UnknownNameError: If there is no such release.
+        UnknownNameError: If the matrix lacks the release.
     """
-    there = lock_state(root, cell).kind != "missing"
+    exists = lock_state(root, cell).kind != "missing"
     lock = ensure_lock(root, matrix, cell)
-    if not there:
+    if not exists:
         console.print(
-            f"note: {cell.id} had no lock; made {lock.path.relative_to(root)}: commit it, or its "
+            f"note: {cell.id} had no lock; wrote {lock.path.relative_to(root)}: commit it, or its "
             "records cannot be repeated",
             markup=False,
             highlight=False,
@@ -334,85 +329,67 @@ def lock_of(root: Path, matrix: Matrix, cell: CellSpec, console: Console) -> Loc
 
 
 def resolve_commit(root: Path, name: str, console: Console) -> str:
-    """Return the full hash of a commit, and say so when the working tree differs from it.
+    """Return the full hash of a commit; print a note if the working tree differs from HEAD.
 
     Raises:
-        SpecError: If this is no git repository, or has no such commit.
+        SpecError: If the root is not a git repository, or lacks the commit.
     """
-    done = git(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-    if done.returncode:
-        raise SpecError(
-            f"git knows no commit {name!r} in {root}: {done.stderr.strip()}".rstrip(": "),
-            hint="asv measures commits: run this in a git clone, and commit what is to be measured",
-        )
-    commit = done.stdout.strip()
-    # Runs change the results themselves, and nothing measured depends on them.
-    code = ["--", ".", ":(exclude)results"]
-    status = git(root, "status", "--porcelain", "--untracked-files=no", *code)
-    changed = status.stdout.splitlines()
+    commit = find_commit(root, name)
+    changed = changed_files(root)
     if name == "HEAD" and changed:
         console.print(
-            f"[yellow]note:[/] {len(changed)} changed file(s) not committed: the project under test "
-            f"is commit {commit[:8]}, without them; the matrix, the locks, benchmarks/ and the "
-            "measuring code are the working tree's",
+            f"[yellow]note:[/] {len(changed)} changed file(s) not committed. The project under test "
+            f"is commit {commit[:8]}, without these changes. The matrix, the locks, benchmarks/ and "
+            "the measuring code come from the working tree",
             soft_wrap=True,
         )
     return commit
 
 
-def git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run git in the project and return what it said."""
-    return subprocess.run(
-        ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
-    )
-
-
 def check_device(device: str) -> None:
-    """Refuse a device that is not there: its failures would be taken for PyTorch's.
+    """Raise if the device has no driver: its failures would look like PyTorch's.
 
     Raises:
-        SpecError: If there is no driver for it.
+        SpecError: If the device is ``cuda`` and no NVIDIA driver is installed.
     """
     if device == "cuda" and not has_nvidia_driver():
         raise SpecError(
             "--device cuda: this machine has no NVIDIA driver",
-            hint="leave --device away to measure on the CPU",
+            hint="leave out --device to measure on the CPU",
         )
 
 
 def has_nvidia_driver() -> bool:
-    """Say whether this machine has a driver for NVIDIA cards."""
+    """Return whether this machine has a driver for NVIDIA GPUs."""
     return Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
 
 
 def check_room(results: Path) -> None:
-    """Make the results folder.
+    """Create the results folder.
 
     Raises:
-        ResultsError: If it cannot be written, or the disk has no room for records.
+        ResultsError: If it cannot be written, or its disk has less than ``ROOM_BYTES`` free.
     """
     try:
         results.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(results).free
     except OSError as error:
         raise ResultsError(
-            f"the results folder cannot be made: {error}", hint="name another one with --results"
+            f"cannot create the results folder: {error}", hint="choose another one with --results"
         ) from error
     if not os.access(results, os.W_OK):
-        raise ResultsError(
-            f"{results} cannot be written", hint="name another folder with --results"
-        )
+        raise ResultsError(f"{results}: not writable", hint="choose another folder with --results")
     if free < ROOM_BYTES:
         raise ResultsError(
-            f"{results} has {free / 2**20:.1f} MiB free, and a run needs {ROOM_BYTES >> 20} MiB",
-            hint="make room, or name another folder with --results; nothing was measured yet",
+            f"{results} has {free / 2**20:.1f} MiB free; a run needs {ROOM_BYTES >> 20} MiB",
+            hint="free space, or choose another folder with --results; nothing was measured yet",
         )
 
 
 def make_settings(
     request: Request, project: Project, results: Path, machine: Machine | None = None
 ) -> Settings:
-    """Return the settings that every cell of this run reads; the machine is this one if none is."""
+    """Return the settings that every cell of this run reads; ``None`` means this machine."""
     home = request.root / ".asv"
     return Settings(
         root=str(request.root),
@@ -434,12 +411,12 @@ def make_settings(
 
 @contextmanager
 def only_run_here(root: Path) -> Iterator[None]:
-    """Hold the lock of this checkout: two runs side by side would measure each other.
+    """Hold the lock of this checkout: two concurrent runs would disturb each other's timings.
 
-    asv inherits the open file, so the lock also holds when this process is killed and asv is not.
+    asv inherits the open file, so the lock holds while asv runs, even if this process is killed.
 
     Raises:
-        ResultsError: If another run holds it.
+        ResultsError: If another run holds the lock.
     """
     path = root / ".asv" / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -451,7 +428,7 @@ def only_run_here(root: Path) -> Iterator[None]:
             file.seek(0)
             raise ResultsError(
                 f"another run is measuring in {root} (process {file.read().strip()})",
-                hint="wait for it, or end it",
+                hint="wait for it to end, or stop it",
             ) from None
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -460,33 +437,28 @@ def only_run_here(root: Path) -> Iterator[None]:
 
 
 def check_machine(settings: Settings) -> None:
-    """Refuse a name whose results are another machine's: they would be taken for changes.
+    """Raise if another machine has results under this name: differences would look like changes.
 
-    It happens where machines come and go under one host name, or one name is in a script.
+    This happens when machines are replaced under one host name, or a script fixes the name.
 
     Raises:
-        SpecError: If the results of that name are from another processor or system.
+        SpecError: If the results under that name come from another processor or system.
     """
     known = known_machine(Path(settings.results), settings.machine.name)
     different = machine_differences(known, settings.machine)
     if different:
         folder = Path(settings.results) / settings.machine.name
         raise SpecError(
-            f"machine {settings.machine.name!r} of {folder} is another machine: "
+            f"{folder} has results of another machine named {settings.machine.name!r}: "
             + "; ".join(different),
-            hint="give this one a name of its own with --machine NAME",
+            hint="give this machine its own name with --machine NAME",
         )
-
-
-def save_machine(settings: Settings) -> None:
-    """Tell asv about this machine, so that it does not ask."""
-    MachineCollection.save(settings.machine.name, asv_machine(settings.machine))
 
 
 def record_unavailable(
     settings: Settings, lock: LockState, cases: Sequence[Case], commit: str
 ) -> None:
-    """Record that there is nothing to install for this cell."""
+    """Record for each case that this cell's PyTorch has no distribution for its Python."""
     spec = lock.cell
     cell = Cell(id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=lock.sha256)
     run = settings.run_in(cell, commit)
@@ -512,12 +484,12 @@ def write(path: Path, record: Any) -> None:  # noqa: ANN401  (RunRecord)
         append_record(path, record)
     except OSError as error:
         raise ResultsError(
-            f"a record cannot be written to {path}: {error}",
-            hint="make room and run the same command again: it goes on where it stopped",
+            f"cannot write a record to {path}: {error}",
+            hint="free disk space, then run the same command again: it continues where it stopped",
         ) from error
 
 
-def run_asv(
+def run_here(
     settings: Settings,
     locks: Sequence[LockState],
     cases: Sequence[Case],
@@ -525,134 +497,26 @@ def run_asv(
     commit: str,
     console: Console,
 ) -> tuple[str, ...]:
-    """Run asv over the cells while showing what happens; return what it did not get to.
+    """Run asv over the cells and show the progress; return the cases that were not measured.
 
     Raises:
-        ResultsError: If the results could not be written.
+        SpecError: If ``asv.conf.json`` is invalid.
+        ResultsError: If the results could not be written, or a signal ended asv.
         IvhlError: If asv ended without measuring.
     """
-    root = Path(settings.root)
-    home = root / ".asv"
-    log, events = home / "asv.log", Path(settings.events)
-    events.write_text("", encoding="utf-8")
-    configuration = write_configuration(root, settings, locks)
-    write_settings(home / "settings.json", settings)
-    environment = os.environ | {VARIABLE: str(home / "settings.json"), "NO_COLOR": "1"}
-    command = [
-        sys.executable, "-m", "asv", "run", "--config", str(configuration),
-        "--machine", settings.machine.name, "--bench", benchmark_regex(cases), f"{commit}^!",
-    ]  # fmt: skip
-    with log.open("ab") as sink:
-        process = subprocess.Popen(
-            command,
-            cwd=root,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            close_fds=False,  # it holds our lock, see only_run_here
-        )
-        # A supervisor ends a job with SIGTERM; it must not leave asv behind, measuring on.
-        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        try:
-            with Display(console, events, [lock.cell.id for lock in locks], cases) as display:
-                while process.poll() is None:
-                    display.update()
-                    time.sleep(0.2)
-                display.update()
-        except BaseException:
-            end_session(process)
-            raise
-        finally:
-            signal.signal(signal.SIGTERM, before)
-    if process.returncode < 0:
-        end_session(process)  # what it started goes on without it
-        raise ResultsError(
-            f"asv was ended by signal {-process.returncode}; what was measured is kept",
-            hint="run the same command again: it goes on where it stopped",
-        )
+    cells = [lock.cell.id for lock in locks]
+    with Display(console, Path(settings.events), cells, cases) as display:
+        status = run_asv(settings, locks, cases, commit=commit, watch=display.update)
     if display.cannot_write:
         raise ResultsError(
-            f"a record cannot be written: {display.cannot_write}",
-            hint="make room and run the same command again: it goes on where it stopped",
+            f"cannot write a record: {display.cannot_write}",
+            hint="free disk space, then run the same command again: it continues where it stopped",
         )
-    # 2 means that a benchmark failed, which is a result.
-    if process.returncode not in (0, 2) and not display.measured_something:
+    if status not in (0, 2) and not display.measured_something:
+        log = log_of(Path(settings.root))
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         raise IvhlError(
             "asv ended without measuring: " + " | ".join(x.strip() for x in lines[-3:]),
-            hint=f"its whole output is in {log}",
+            hint=f"asv's complete output is in {log}",
         )
     return display.left()
-
-
-def benchmark_regex(cases: Sequence[Case]) -> str:
-    """Return what selects just these cases: asv starts a process for every value that it reads."""
-    names = "|".join(re.escape(case.name) for case in cases)
-    return rf"\('(?:{names})'\)$"
-
-
-def end_session(process: subprocess.Popen[bytes]) -> None:
-    """End asv as Ctrl-C would, then everything that it started.
-
-    asv gives its own children process groups of their own and leaves some behind when it is
-    interrupted; they all share the session that was begun for it. Cases have sessions of their own
-    and die with their parents.
-    """
-    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait(5)
-    # SIGTERM first: it lets a case end with its compile workers and its folder.
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        left = session_of(process.pid)
-        for one in left:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(one, how)
-        if left and how == signal.SIGTERM:
-            time.sleep(1)
-    process.wait()
-
-
-def session_of(leader: int) -> list[int]:
-    """Return every process of a session."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(ProcessLookupError, PermissionError):
-            if os.getsid(int(entry.name)) == leader:
-                found.append(int(entry.name))
-    return found
-
-
-def write_configuration(root: Path, settings: Settings, locks: Sequence[LockState]) -> Path:
-    """Write asv's configuration for exactly these cells, from ``asv.conf.json``.
-
-    asv changes into the folder of its configuration, so every path in it is made absolute.
-
-    Raises:
-        SpecError: If ``asv.conf.json`` is missing or not JSON.
-    """
-    source = root / "asv.conf.json"
-    try:
-        conf = json.loads(source.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SpecError(f"asv.conf.json: {error}", hint=f"correct {source}") from error
-    conf |= {
-        "ivhl_root": str(root),
-        "repo": str(root),
-        "benchmark_dir": str(root / conf["benchmark_dir"]),
-        "env_dir": str(root / conf["env_dir"]),
-        "html_dir": str(root / conf["html_dir"]),
-        "results_dir": settings.results,
-        "pythons": [],
-        "matrix": {},
-        "include": [
-            {"python": lock.cell.python, "req": {"torch": lock.cell.torch}} for lock in locks
-        ],
-    }
-    if settings.device != "cpu":
-        for cell in conf["include"]:
-            cell["env_nobuild"] = {DEVICE_VARIABLE: settings.device}
-    path = root / ".asv" / "asv.conf.json"
-    path.write_text(json.dumps(conf, indent=1), encoding="utf-8")
-    return path

@@ -1,4 +1,4 @@
-"""What is happening, on the terminal: which cell, which case, time so far, time left."""
+"""Show the progress of a run on the terminal: cell, case, elapsed time, estimated time left."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
     from ivhl.workload import Case
 
-# Before anything has been measured; afterwards the mean of what was.
+# Estimates until the first case of the run has finished; then the mean of the finished ones.
 GUESS_CELL_S = 15.0
 GUESS_CASE_S = 25.0
 
 
 class Display:
-    """Follows the file of events. A line is printed for all that ends; the last one is live.
+    """Follows the file of events: prints a line per finished step and updates a live last line.
 
     Attributes:
-        cannot_write: Why a record could not be written, or empty.
-        measured_something: Whether any cell got as far as its cases.
+        cannot_write: Why a record could not be written; empty if all were.
+        measured_something: Whether any cell reached its cases, or failed with a record.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Display:
         self._case_seconds: list[float] = []
         self._case_began = time.time()
         self._began = time.time()
-        self._doing = "asv starts"
+        self._doing = "starting asv"
         self.cannot_write = ""
         self.measured_something = False
         self._progress = Progress(
@@ -60,7 +60,7 @@ class Display:
         )
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the live line."""
         self._progress.start()
         return self
 
@@ -70,11 +70,11 @@ class Display:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         self._progress.stop()
 
     def update(self) -> None:
-        """Read what has happened since the last call and show it."""
+        """Read and show the events since the last call."""
         with self._events.open("rb") as file:
             file.seek(self._position)
             data = file.read()
@@ -91,11 +91,11 @@ class Display:
         )
 
     def left(self) -> tuple[str, ...]:
-        """Return what has not been measured, as ``cell: case``."""
+        """Return the cases not yet measured, as ``cell: case``."""
         return tuple(f"{cell}: {case}" for cell, names in self._left.items() for case in names)
 
     def seconds_left(self) -> float:
-        """Return an estimate from the cases finished so far."""
+        """Estimate the seconds left from the cases finished so far."""
         remaining = sum(len(names) for names in self._left.values())
         n = len(self._case_seconds)
         mean = sum(self._case_seconds) / n if n else GUESS_CASE_S
@@ -126,13 +126,13 @@ class Display:
                 self._say(f"{cell}: {case}: has a record already", None)
             case "case-unchanged":
                 self._finish(cell, case)
-                self._say(f"{cell}: {case}: unchanged, as measured at another commit", None)
+                self._say(f"{cell}: {case}: unchanged since its record at another commit", None)
             case "case-finished":
                 self._finish(cell, case)
                 self._case_seconds.append(event["at"] - self._case_began)
                 self._say(f"{cell}: {case}: {outcome(event)}", event["seconds"])
             case "cell-measured":
-                self._doing = f"{cell}: asv reads the values"
+                self._doing = f"{cell}: asv is reading the values"
             case "cannot-write":
                 self.cannot_write = f"{event['path']}: {event['message']}"
 

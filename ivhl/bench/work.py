@@ -1,4 +1,4 @@
-"""What there is to measure: split over a fleet, and less what is measured already."""
+"""List the cases to measure, split them over a fleet, and leave out those already measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 from ivhl.errors import SpecError
-from ivhl.matrix.repository import files_at
+from ivhl.git import files_at
 from ivhl.measure.runner import is_final
 from ivhl.tracker.store import device_type, parse_record
 from ivhl.workload import core_cases, full_cases, select_cases
@@ -36,11 +36,11 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A workload in a cell: what is never split further.
+    """One workload in one cell, the smallest unit that a share can hold.
 
     Attributes:
-        cases: Its sizes and variants that are wanted.
-        seconds: How long each case is expected to take; 1 each where nothing was measured.
+        cases: Cases of the workload to measure.
+        seconds: Expected duration of each case; 1 if no record gives one.
     """
 
     cell: CellSpec
@@ -50,7 +50,7 @@ class Work:
 
     @property
     def total_s(self) -> float:
-        """How long all of it is expected to take."""
+        """Expected duration of all its cases."""
         return sum(self.seconds)
 
 
@@ -63,22 +63,22 @@ def choose_cases(
     device: str = "cpu",
     suite: Suite | None = None,
 ) -> tuple[Case, ...]:
-    """Return the cases to run, of several variants if several are named; see ``select_cases``.
+    """Return the cases to run; see ``select_cases``.
 
     Args:
-        workloads: Every workload there is.
+        workloads: Every workload of the project.
         names: Workloads wanted; empty means all.
         size: Size wanted; ``None`` means each workload's default, and with ``full`` every size.
         variants: Variants wanted; empty means all.
         device: Device type.
-        suite: ``core`` or ``full``, less what was not named; see ``suite_of`` for ``None``.
+        suite: ``core`` or ``full``, restricted to the names given; see ``suite_of`` for ``None``.
 
     Raises:
-        UnknownNameError: If a name is in no workload; lists the nearest.
-        SpecError: If the suite has none of what was named.
+        UnknownNameError: If no workload has a name; lists the nearest.
+        SpecError: If the suite has no case with the names given.
     """
     every = select_cases(workloads, names=names, size=size, device=device)
-    for variant in variants:  # refuses what is unknown
+    for variant in variants:  # raises for unknown names
         select_cases(workloads, names=names, size=size, variant=variant, device=device)
     suite = suite_of(suite, names=names, size=size, variants=variants)
     if suite == "core":
@@ -98,7 +98,7 @@ def choose_cases(
         named = " ".join([*names, *filter(None, [size]), *variants])
         raise SpecError(
             f"--suite {suite} has no case of {named or 'any workload'} on {device}",
-            hint="a workload, size or variant that is named without --suite is measured in any case",
+            hint="leave out --suite to measure a named workload, size or variant of any suite",
         )
     return chosen
 
@@ -106,37 +106,37 @@ def choose_cases(
 def suite_of(
     suite: Suite | None, *, names: Sequence[str], size: str | None, variants: Sequence[str]
 ) -> Suite | None:
-    """Return the suite that is measured: ``core`` where none is asked for and nothing is named.
+    """Return the suite to measure: ``core`` if neither a suite nor a name is given.
 
     Returns:
-        ``None`` where just what is named is measured.
+        ``None`` if names are given without a suite: then exactly those are measured.
     """
     return suite or (None if names or size or variants else "core")
 
 
 def parse_shard(text: str) -> Shard:
-    """Return the share that a text like ``2/3`` means.
+    """Parse a share such as ``2/3``.
 
     Raises:
-        SpecError: If it is not of the form ``I/N`` with I from 1 to N.
+        SpecError: If it is not ``I/N`` with I from 1 to N.
     """
     match = _SHARD.fullmatch(text)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise SpecError(
-            f"--shard: must be I/N with I from 1 to N (got {text!r})",
-            hint="the second of three machines takes --shard 2/3",
+            f"--shard: expected I/N with I from 1 to N (got {text!r})",
+            hint="e.g. --shard 2/3 for the second of three machines",
         )
     return Shard(int(match[1]), int(match[2]))
 
 
 def records_at(root: Path, commit: str) -> tuple[RunRecord, ...]:
-    """Return the records that a commit holds, in ``results/``.
+    """Return the records in ``results/`` of a commit.
 
-    Not those of the working tree: every machine of a fleet must come to the same split, also the
-    one that has measured a part of its share and begins anew.
+    The working tree's records would not do: every machine of a fleet must compute the same split,
+    including one that has measured part of its share and starts again.
 
     Raises:
-        SpecError: If git has no such commit.
+        SpecError: If git does not know the commit.
     """
     records = []
     for data in files_at(root, commit, "results", ".jsonl").values():
@@ -144,7 +144,7 @@ def records_at(root: Path, commit: str) -> tuple[RunRecord, ...]:
             try:
                 records.append(parse_record(line))
             except ValueError:
-                continue  # named by whoever shows results; here it is only an estimate less
+                continue  # `ivhl results` reports it; here only an estimate is lost
     return tuple(records)
 
 
@@ -155,15 +155,15 @@ def list_work(
     *,
     device: str,
 ) -> tuple[Work, ...]:
-    """Return every workload in every cell, with how long it is expected to take.
+    """Return every workload in every cell with its expected duration.
 
-    The estimate of a case is the median of what it took in this cell, else in any cell, else the
-    median of all cases, else 1.
+    The estimate of a case is the median duration of its records in this cell, else in any cell,
+    else the median over all cases, else 1.
 
     Args:
-        cells: Where to measure.
-        cases: What to measure in each.
-        records: What was measured before, on any machine.
+        cells: Cells to measure in.
+        cases: Cases to measure in each cell.
+        records: Earlier records, of any machine.
         device: Device type.
     """
     took: dict[tuple[str, ...], list[float]] = {}
@@ -189,7 +189,8 @@ def list_work(
 
 
 def _says_how_long(record: RunRecord) -> bool:
-    # A cell that could not be made took no time and will take some; one that does not exist, none.
+    # Duration 0 means that the cell was not installed. An unavailable cell always takes 0; a cell
+    # that failed to install would take longer next time, so its record says nothing.
     failure = record.failure
     return record.duration_s > 0 or (
         failure is not None and failure.failure_class == "unavailable"
@@ -197,10 +198,10 @@ def _says_how_long(record: RunRecord) -> bool:
 
 
 def take_shard(work: Sequence[Work], shard: Shard) -> tuple[Work, ...]:
-    """Return one share, in the order of the whole.
+    """Return one share of the work, in the given order.
 
-    Longest first, each to the share that has least so far. Every piece is in exactly one share,
-    and which one depends on nothing but the arguments.
+    Assigns the longest piece first, each to the share with the least work so far. Every piece is
+    in exactly one share, and the split depends only on the arguments.
 
     Source:
         R. L. Graham, Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17 (1969),
@@ -226,19 +227,19 @@ def leave_out_measured(
     device: str,
     machine: str | None = None,
 ) -> tuple[Work, ...]:
-    """Return what is stale: the cases without a final record as things are now.
+    """Return the stale work: the cases without a valid final record.
 
-    A record answers for a case if it is of one of the commits, of the cell's lock and the
-    workload's version as they are now, final (``runner.is_final``) and made in no container, and no
-    newer record of the same on its machine is otherwise.
+    A record is valid for a case if it has one of the commits, the cell's current lock and the
+    workload's current version, is final (``runner.is_final``), was not measured in a container,
+    and is the newest such record on its machine.
 
     Args:
-        work: What is wanted.
-        records: Those that there are.
-        locks: Cell to the sha256 of its lock; ``None`` where there is no lock yet.
-        commits: Full hashes of those that hold the code in question.
+        work: Work to filter.
+        records: All records.
+        locks: Cell to the sha256 of its lock; ``None`` if the cell has no lock yet.
+        commits: Full hashes of the commits with the code in question.
         device: Device type.
-        machine: Whose records count; ``None`` means anybody's.
+        machine: Machine whose records count; ``None`` means any.
     """
     newest: dict[tuple[str, ...], RunRecord] = {}
     for record in sorted(records, key=lambda record: record.recorded_at):

@@ -1,6 +1,6 @@
-"""The command line: parse, call, print; each group of commands is imported when it is called.
+"""Command line of ivhl. Imports a command's module only when that command is called.
 
-Importing all of them brings asv, docker and pydantic along: 1 s before a word of help.
+Importing all of them also imports asv, docker and pydantic, which takes 1 s even for --help.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from ivhl.errors import IvhlError
 if TYPE_CHECKING:
     from typing import Any
 
-# Command: the module that registers it on ``app``, and the first sentence of its help.
+# Command to the module that registers it on ``app``, and to the first sentence of its help.
 COMMANDS = {
     "bench": ("bench", "Measure one Python's cells, publish the site and print the table."),
     "compat": (
         "results",
-        "Show what works where: the newest record of every case, and the cases without one.",
+        "Show which cases work in which cell, from the newest record of each case.",
     ),
     "results": (
         "results",
-        "List the records, oldest first. With --json as they are stored, samples included.",
+        "List the records, oldest first. --json prints them as stored, with all samples.",
     ),
     "publish": (
         "results",
-        "Build the site: asv's pages, Compatibility and Speedup, ready for any static server.",
+        "Build the static site: asv's pages, Compatibility and Speedup.",
     ),
-    "gate": ("fleet", "Fail on what newly fails or is clearly slower than at the base commit."),
+    "gate": ("fleet", "Fail if a case newly fails or is clearly slower than at the base commit."),
     "import": (
         "fleet",
-        "Take records of other machines: each once, in any order, checked one by one.",
+        "Import records from other machines. Checks each one and skips duplicates.",
     ),
     "spread": (
         "spread",
-        "Show how far apart runs of the same case lie, and how often intervals held another run.",
+        "Show how much repeated runs of a case differ, and how often intervals predicted it.",
     ),
     "matrix": (
         "matrix",
@@ -48,22 +48,25 @@ COMMANDS = {
     ),
     "image": (
         "image",
-        "Build images of cells, measure in them, compare them. Needs a Docker engine.",
+        "Build Docker images of cells, measure in them and compare them. Needs a Docker engine.",
     ),
-    "doctor": ("doctor", "Say what on this machine makes measurements noisy, slow or impossible."),
+    "doctor": (
+        "doctor",
+        "Check whether this machine can measure reliably. Read-only.",
+    ),
 }
 
 
 class Commands(TyperGroup):
-    """Lists all commands, and imports the one that is called."""
+    """Lists all commands; imports only the one that is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401  (click's)
-        """Return the names in the order of the help."""
+        """Return the names in the order in which the help shows them."""
         del ctx
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401  (click's)
-        """Return what the help shows of a command, or the command itself once it is imported."""
+        """Return the command if it is imported, else a placeholder with its help text."""
         if cmd_name not in COMMANDS or cmd_name in self.commands:
             return super().get_command(ctx, cmd_name)
         return TyperCommand(name=cmd_name, help=COMMANDS[cmd_name][1])
@@ -102,11 +105,11 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; an error of ours is a message and an exit code, not a traceback."""
+    """Run the command line. An ``IvhlError`` prints a message and exits, without a traceback."""
     try:
         app()
     except IvhlError as error:
-        from rich.console import Console  # noqa: PLC0415  (where it is needed)
+        from rich.console import Console  # noqa: PLC0415  (only errors need it)
 
         console = Console(stderr=True, highlight=False, soft_wrap=True)
         console.print("[bold red]error:[/]", end=" ")

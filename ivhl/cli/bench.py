@@ -1,4 +1,4 @@
-"""``ivhl bench``: what the nox sessions call."""
+"""``ivhl bench``: measure cells. The nox sessions ``bench-*`` call it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from ivhl.asv.publish import publish
 from ivhl.bench import Request, bench
 from ivhl.bench.slurm import parse_options, run_on_slurm
 from ivhl.bench.work import parse_shard
@@ -18,7 +19,6 @@ from ivhl.image.place import Engine
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import Tier
 from ivhl.measure.runner import DEADLINE_S
-from ivhl.pages.publish import publish
 from ivhl.tracker.spread import Spreads
 from ivhl.tracker.store import load_records
 from ivhl.tracker.table import render_results
@@ -29,56 +29,77 @@ from ivhl.tracker.wording import counted
 @app.command("bench")
 def bench_command(
     context: typer.Context,
-    python: Annotated[str, typer.Option(help="Python of the matrix.")],
+    python: Annotated[str, typer.Option(help="Python of the matrix, e.g. 3.12.")],
     torch: Annotated[
         list[str] | None, typer.Option(help="PyTorch release; repeatable (default: default tier).")
     ] = None,
     tier: Annotated[
-        Tier, typer.Option(help="Releases to run where --torch names none.")
+        Tier, typer.Option(help="Releases to measure when --torch is not given.")
     ] = "default",
-    workload: Annotated[list[str] | None, typer.Option(help="Only this one; repeatable.")] = None,
-    size: Annotated[str | None, typer.Option(help="(default: each workload's own)")] = None,
-    variant: Annotated[list[str] | None, typer.Option(help="Only this one; repeatable.")] = None,
+    workload: Annotated[
+        list[str] | None, typer.Option(help="Measure only this workload; repeatable.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(help="Size (default: each workload's default size).")
+    ] = None,
+    variant: Annotated[
+        list[str] | None, typer.Option(help="Measure only this variant; repeatable.")
+    ] = None,
     commit: Annotated[str, typer.Option(help="Commit to measure.")] = "HEAD",
-    machine: Annotated[str | None, typer.Option(help="(default: the host name)")] = None,
-    results: Annotated[Path | None, typer.Option(help="Folder (default: results).")] = None,
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to run.")] = "cpu",
+    machine: Annotated[
+        str | None, typer.Option(help="Machine name in the results (default: the host name).")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: results).")
+    ] = None,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to measure on.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     deadline: Annotated[
-        float, typer.Option(min=1, help="Seconds per process of a case.")
+        float, typer.Option(min=1, help="Time limit in seconds for each process of a case.")
     ] = DEADLINE_S,
     memory_limit: Annotated[
-        float | None, typer.Option(min=0.1, help="GiB (default: 90 % of the machine's).")
+        float | None,
+        typer.Option(min=0.1, help="Memory limit in GiB (default: 90 % of the machine's)."),
     ] = None,
     shard: Annotated[
-        str | None, typer.Option(help="I/N: only the I-th of N shares, for a fleet.")
+        str | None, typer.Option(help="I/N: measure only the I-th of N shares, for a fleet.")
     ] = None,
     executor: Annotated[
-        Literal["here", "slurm"], typer.Option(help="slurm: on a node of a cluster.")
+        Literal["here", "slurm"], typer.Option(help="slurm: run on a node of a Slurm cluster.")
     ] = "here",
     slurm: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=VALUE of the job, e.g. partition=gpu; repeatable."),
+        typer.Option(help="Slurm option NAME=VALUE, e.g. partition=gpu; repeatable."),
     ] = None,
     *,
     suite: Annotated[
         Literal["core", "full"] | None,
         typer.Option(
-            help="core: every workload in its core variant (default, where nothing is named); "
-            "full: all variants, and core at all sizes."
+            help="core: every workload in its core variant (default when no workload, size or "
+            "variant is named). full: all variants, and the core variants at all sizes."
         ),
     ] = None,
     cold: Annotated[
-        bool, typer.Option("--cold", help="Compile again what is in the cache of earlier runs.")
+        bool, typer.Option("--cold", help="Ignore the compile cache of earlier runs.")
     ] = False,
-    timings: Annotated[bool, typer.Option("--timings", help="Print where the time went.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Measure again what is there.")] = False,
+    timings: Annotated[
+        bool, typer.Option("--timings", help="Print the seconds spent in each phase.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Measure again cases that have a record.")
+    ] = False,
     in_docker: Annotated[
         bool,
-        typer.Option("--docker", help="In a container of each cell's image (docs/docker.md)."),
+        typer.Option(
+            "--docker", help="Measure in containers of the cells' images (docs/docker.md)."
+        ),
     ] = False,
-    cpus: Annotated[str, typer.Option(help="With --docker: CPUs to pin to, as 2-3.")] = "",
-    no_publish: Annotated[bool, typer.Option("--no-publish", help="No site.")] = False,
+    cpus: Annotated[
+        str, typer.Option(help="With --docker: CPUs to pin the container to, e.g. 2-3.")
+    ] = "",
+    no_publish: Annotated[
+        bool, typer.Option("--no-publish", help="Do not build the site.")
+    ] = False,
 ) -> None:
     """Measure one Python's cells, publish the site and print the table."""
     root = find_root()
@@ -88,7 +109,7 @@ def bench_command(
         code = run_on_slurm(root, arguments, options, lambda text: typer.echo(text, nl=False))
         raise typer.Exit(code)
     if slurm:
-        raise SpecError("--slurm: is for --executor slurm only", hint="add --executor slurm")
+        raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
     console = Console()
     began = datetime.now(UTC)
     done = bench(
@@ -116,7 +137,7 @@ def bench_command(
         Engine(root, cpus=cpus) if in_docker else None,
     )
     loaded = load_records(results or root / "results")
-    # Of this very run: a newer commit's records are not what was asked for.
+    # Only this run's commit: the folder may hold records of newer ones.
     records = [
         record
         for record in loaded.records
@@ -127,7 +148,7 @@ def bench_command(
         and f"{record.workload}/{record.size}/{record.variant}" in done.cases
     ]
     if shard is not None and not done.cells:
-        console.print(f"nothing of Python {python} is in share {shard}")
+        console.print(f"share {shard} has no work for Python {python}")
         return
     spreads = Spreads((*loaded.records, *loaded.replaced))
     console.print(render_results(records, done.cells, spreads=spreads))
@@ -144,7 +165,9 @@ def bench_command(
         )
     problems = [str(problem) for problem in loaded.problems]
     if results is not None and not no_publish:
-        problems.append(f"no site: it is built from {root / 'results'}, not from {results}")
+        problems.append(
+            f"site not built: it shows only {root / 'results'}, and this run wrote to {results}"
+        )
     elif not no_publish:
         site = publish(root, root / "site")
         problems += [str(problem) for problem in site.problems]
@@ -158,7 +181,7 @@ def bench_command(
 
 
 def _given(context: typer.Context, *, without: tuple[str, ...]) -> list[str]:
-    """Return the arguments of this command again, without those that have their default."""
+    """Return this command's arguments, without those that have their default."""
     words: list[str] = []
     for option in context.command.params:
         value = context.params.get(str(option.name))
@@ -169,6 +192,6 @@ def _given(context: typer.Context, *, without: tuple[str, ...]) -> list[str]:
         else:
             values = value if isinstance(value, list | tuple) else [value]
             for one in values:
-                # A relative path is one from here, not from the root, where the job runs.
+                # The job runs in the root: a path relative to this folder would not resolve there.
                 words += [option.opts[0], str(one.resolve() if isinstance(one, Path) else one)]
     return words

@@ -1,4 +1,4 @@
-"""``ivhl doctor``: what makes this machine unfit to measure on."""
+"""``ivhl doctor``: check whether this machine can measure reliably."""
 
 from __future__ import annotations
 
@@ -25,16 +25,20 @@ _COLOURS = {"ok": "green", "warning": "yellow", "wrong": "red"}
 
 @app.command("doctor")
 def doctor_command(
-    device: Annotated[
-        Literal["cpu", "cuda"], typer.Option(help="Where you want to measure.")
-    ] = "cpu",
-    machine: Annotated[str | None, typer.Option(help="(default: the host name)")] = None,
-    results: Annotated[Path | None, typer.Option(help="Folder (default: results).")] = None,
-    form: Annotated[Literal["text", "json"], typer.Option("--format")] = "text",
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to measure on.")] = "cpu",
+    machine: Annotated[
+        str | None, typer.Option(help="Machine name in the results (default: the host name).")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: results).")
+    ] = None,
+    form: Annotated[
+        Literal["text", "json"], typer.Option("--format", help="Output format.")
+    ] = "text",
 ) -> None:
-    """Say what on this machine makes measurements noisy, slow or impossible.
+    """Check whether this machine can measure reliably. Read-only.
 
-    Changes nothing. Exit code 1 if something is wrong; warnings alone leave it 0.
+    Exit code 1 if a check is "wrong"; 0 with warnings only.
     """
     root, matrix = load()
     here = this_machine(machine or os.uname().nodename)

@@ -1,4 +1,4 @@
-"""``ivhl import`` and ``ivhl gate``: records of other machines, and what a commit made worse."""
+"""``ivhl import`` and ``ivhl gate``: import records, and compare a commit with its base."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ivhl.cli.markdown import code
 from ivhl.errors import IvhlError, ResultsError, UnknownNameError
 from ivhl.fleet.bring import bring
 from ivhl.fleet.sources import shown
+from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root, load_project
-from ivhl.matrix.repository import commits_of_same_code, find_commit
 from ivhl.tracker.gate import GAPS, KINDS, MEANINGS, REGRESSIONS, judge
 from ivhl.tracker.spread import Spreads
 from ivhl.tracker.store import load_records
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from ivhl.tracker.gate import Verdict
 
 _PLACES_SHOWN = 3
-# GitHub takes comments of 65,536 characters.
+# GitHub accepts comments of at most 65,536 characters.
 _ROWS_SHOWN = 50
 
 
 class RefusedError(ResultsError):
-    """Something that was to be imported is not taken; everything else is."""
+    """At least one record was refused; all others were imported."""
 
     exit_code: ClassVar[int] = 6
 
@@ -46,18 +46,18 @@ class RefusedError(ResultsError):
 @app.command("import")
 def import_command(
     records: Annotated[
-        list[Path], typer.Argument(help="Files of records, folders that hold some, or zips.")
+        list[Path], typer.Argument(help="Record files, folders or zip archives with such files.")
     ],
     results: Annotated[
-        Path | None, typer.Option("--results", help="Folder to take them into (default: results).")
+        Path | None, typer.Option("--results", help="Folder to import into (default: results).")
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Take records of other machines: each once, in any order, checked one by one.
+    """Import records from other machines. Checks each one and skips duplicates.
 
-    Exit code 6 if anything was refused; everything else is taken all the same. The same command
-    again takes what is left.
+    Exit code 6 if a record was refused; the others are imported. Running the same command again
+    imports only what is missing.
     """
     root = find_root()
     brought = bring(root, records, (results or root / "results").resolve())
@@ -67,19 +67,19 @@ def import_command(
         _print(brought)
     if brought.refused:
         raise RefusedError(
-            f"{len(brought.refused)} refused; everything else is taken",
-            hint="do what each reason says, and run the same command again",
+            f"{len(brought.refused)} refused; all others were imported",
+            hint="fix what each reason names, then run the same command again",
         )
 
 
 class WorseError(IvhlError):
-    """Something newly fails or is clearly slower."""
+    """A case newly fails or is clearly slower."""
 
     exit_code: ClassVar[int] = 7
 
 
 class GapsError(IvhlError):
-    """Nothing is worse as far as is known, but records are missing or cannot be compared."""
+    """No case is known to be worse, but records are missing or cannot be compared."""
 
     exit_code: ClassVar[int] = 8
 
@@ -89,23 +89,24 @@ def gate_command(
     base: Annotated[str, typer.Option(help="Commit to compare with.")],
     head: Annotated[str, typer.Option(help="Commit to judge.")] = "HEAD",
     machine: Annotated[
-        list[str] | None, typer.Option("--machine", help="Only this one; repeatable.")
+        list[str] | None, typer.Option("--machine", help="Only this machine; repeatable.")
     ] = None,
     results: Annotated[
         Path | None, typer.Option("--results", help="Folder of the results (default: results).")
     ] = None,
     form: Annotated[
         Literal["text", "json", "github"],
-        typer.Option("--format", help="github: Markdown, for a comment."),
+        typer.Option("--format", help="github: Markdown for a pull request comment."),
     ] = "text",
     *,
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Records that are missing are no failure.")
+        bool, typer.Option("--allow-missing", help="Do not fail when records are missing.")
     ] = False,
 ) -> None:
-    """Fail on what newly fails or is clearly slower than at the base commit.
+    """Fail if a case newly fails or is clearly slower than at the base commit.
 
-    Exit code 7 if something is, 8 if nothing is but records are missing, 0 if all is well.
+    Exit code 7 if a case is worse; 8 if none is, but records are missing or cannot be compared;
+    0 otherwise.
     """
     root = find_root()
     loaded = load_records(results or root / "results")
@@ -116,25 +117,25 @@ def gate_command(
         if not any(record.machine.name == name for record in records):
             raise UnknownNameError("machine", name, {r.machine.name for r in loaded.records})
     hashes = {record.commit for record in records}
-    ends = [find_commit(root, name) for name in (base, head)]
-    before, after = (commits_of_same_code(root, commit, hashes) for commit in ends)
+    commits = [find_commit(root, name) for name in (base, head)]
+    before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)
     workloads = load_workloads(load_project(root).workloads)
     spreads = Spreads((*loaded.records, *loaded.replaced))
     verdict = judge(records, before, after, workloads, spreads)
     writers = {"text": _verdict_text, "json": _verdict_json, "github": _verdict_markdown}
-    typer.echo(writers[form](verdict, *(commit[:8] for commit in ends)))
+    typer.echo(writers[form](verdict, *(commit[:8] for commit in commits)))
     worse, gaps = verdict.of(REGRESSIONS), verdict.of(GAPS)
     if worse:
         raise WorseError(
-            f"{counted(len(worse), 'case')} newly failing or clearly slower than {ends[0][:8]}",
+            f"{counted(len(worse), 'case')} newly failing or clearly slower than {commits[0][:8]}",
             hint="ivhl results --workload NAME shows the records; measure again with --force to "
-            "tell a change from a bad moment",
+            "see whether it repeats",
         )
     if (gaps or not verdict.compared) and not allow_missing:
         what = f"{counted(len(gaps), 'case')} cannot be judged" if gaps else "nothing to compare"
         raise GapsError(
-            f"{what}: records are missing or were made otherwise",
-            hint=f"measure both commits alike, {ends[0][:8]} and {ends[1][:8]}, or pass "
+            f"{what}: records are missing or were measured under other conditions",
+            hint=f"measure {commits[0][:8]} and {commits[1][:8]} in the same way, or pass "
             "--allow-missing",
         )
 
@@ -163,7 +164,7 @@ def _counts(verdict: Verdict) -> str:
 
 def _elsewhere(verdict: Verdict) -> list[str]:
     return [
-        f"not measured at all on {machine}, {device} ({counted(n, 'case')} of the base)"
+        f"no record on {machine}, {device} ({counted(n, 'case')} at the base)"
         for (machine, device), n in verdict.elsewhere.items()
     ]
 
@@ -181,7 +182,7 @@ def _verdict_json(verdict: Verdict, base: str, head: str) -> str:
 
 
 def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
-    """Return a comment; what records say is shown as it is and never read as Markdown or HTML."""
+    """Return the verdict as a Markdown comment; text from records is escaped."""
     worse = len(verdict.of(REGRESSIONS))
     title = (
         "Nothing newly failing or clearly slower"
@@ -233,7 +234,7 @@ def _print(brought: Brought) -> None:
     if brought.new:
         console.print(table)
     new, had = brought.new.total(), brought.had.total()
-    console.print(f"{counted(new, 'new record')}, {had} that were here already")
+    console.print(f"{counted(new, 'new record')}, {had} already present")
     for problem in brought.set_aside:
         console.print(f"warning: set aside: {problem}", markup=False)
     for (rule, hint), places in _by_reason(brought.refused).items():

@@ -1,4 +1,4 @@
-"""``ivhl image``: cells as Docker images."""
+"""``ivhl image``: build, run and compare Docker images of cells."""
 
 from __future__ import annotations
 
@@ -34,31 +34,35 @@ if TYPE_CHECKING:
 
 image_app = typer.Typer(
     name="image",
-    help="Build images of cells, measure in them, compare them. Needs a Docker engine.",
+    help="Build Docker images of cells, measure in them and compare them. Needs a Docker engine.",
     no_args_is_help=True,
 )
 app.add_typer(image_app)
 
-CellArgument = Annotated[str, typer.Argument(metavar="CELL", help="Such as py3.12-torch2.6.0.")]
-DeviceOption = Annotated[Literal["cpu", "cuda"], typer.Option(help="What it is to run on.")]
+CellArgument = Annotated[str, typer.Argument(metavar="CELL", help="E.g. py3.12-torch2.6.0.")]
+DeviceOption = Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to measure on.")]
 WorkloadOption = Annotated[
-    list[str] | None, typer.Option("--workload", help="Only this one; repeatable.")
+    list[str] | None, typer.Option("--workload", help="Only this workload; repeatable.")
 ]
-CpusOption = Annotated[str, typer.Option(help="CPUs to pin to, as 2-3.")]
-SizeOption = Annotated[str | None, typer.Option(help="(default: each workload's own)")]
+CpusOption = Annotated[str, typer.Option(help="CPUs to pin the container to, e.g. 2-3.")]
+SizeOption = Annotated[
+    str | None, typer.Option(help="Size (default: each workload's default size).")
+]
 VariantOption = Annotated[
-    list[str] | None, typer.Option("--variant", help="Only this one; repeatable.")
+    list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")
 ]
 SuiteOption = Annotated[
     Literal["core", "full"] | None,
-    typer.Option(help="As for `ivhl bench` (default: core, where nothing is named)."),
+    typer.Option(
+        help="As for `ivhl bench` (default: core when no workload, size or variant is named)."
+    ),
 ]
 
 _GIB = 2**30
 
 
 class DifferentError(IvhlError):
-    """Two images, or two ways to measure, do not come to the same."""
+    """Two images differ, or native and container runs give different speedups."""
 
     exit_code: ClassVar[int] = 10
 
@@ -68,16 +72,18 @@ def build_command(
     cell: CellArgument,
     device: DeviceOption = "cpu",
     base: Annotated[
-        str, typer.Option(help="Image to begin with (default: envs/docker/bases.toml).")
+        str, typer.Option(help="Base image (default: the one in envs/docker/bases.toml).")
     ] = "",
     certificates: Annotated[
-        Path | None, typer.Option(help="PEM file to trust (default: SSL_CERT_FILE).")
+        Path | None, typer.Option(help="PEM file of CAs to trust (default: SSL_CERT_FILE).")
     ] = None,
     network: Annotated[
-        str, typer.Option(help="Network of the build, such as host (default: the engine's).")
+        str, typer.Option(help="Network of the build, e.g. host (default: the engine's).")
     ] = "",
     *,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Also if there is one already.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Build even if the image exists.")
+    ] = False,
 ) -> None:
     """Build the image of a cell from its lock."""
     root, matrix, found = _cell(cell)
@@ -90,7 +96,7 @@ def build_command(
         console.print(line, markup=False, style="bright_black")
 
     image = engine.image(lock, device, say, fresh=fresh)
-    what = "is there already" if image.id in before else "built"
+    what = "exists already" if image.id in before else "built"
     console.print(f"{found.id}: {what}: {image.id}, {image.size_bytes / _GIB:.1f} GiB")
 
 
@@ -103,17 +109,24 @@ def run_command(
     variant: VariantOption = None,
     suite: SuiteOption = None,
     commit: Annotated[str, typer.Option(help="Commit to measure.")] = "HEAD",
-    machine: Annotated[str | None, typer.Option(help="(default: the engine's host name)")] = None,
-    results: Annotated[Path | None, typer.Option(help="Folder (default: results).")] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(help="Machine name in the results (default: the engine's host name)."),
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: results).")
+    ] = None,
     device: DeviceOption = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     cpus: CpusOption = "",
     *,
-    force: Annotated[bool, typer.Option("--force", help="Measure again what is there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Measure again cases that have a record.")
+    ] = False,
 ) -> None:
-    """Measure one cell in a container of its image, which is built if there is none.
+    """Measure one cell in a container of its image; builds the image if it is missing.
 
-    `ivhl bench --docker` does the same for all cells of a Python, and builds the site.
+    `ivhl bench --docker` does the same for all cells of a Python and builds the site.
     """
     _, _, found = _cell(cell)
     bench_command(
@@ -142,16 +155,14 @@ def list_command(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """List the images of cells that the engine has."""
+    """List the engine's images of cells."""
     root, matrix = load()
     images = list_images(connect(), cell)
     if as_json:
         rows = [asdict(image) | {"state": _state(root, matrix, image)} for image in images]
         typer.echo(json.dumps(rows, indent=1))
         return
-    table = Table(
-        "image", "cell", "state", "GiB", "built", "begins with", box=None, pad_edge=False
-    )
+    table = Table("image", "cell", "state", "GiB", "built", "base", box=None, pad_edge=False)
     for image in images:
         table.add_row(
             image.short,
@@ -169,11 +180,9 @@ def list_command(
 def prune_command(
     cell: Annotated[str, typer.Argument(metavar="[CELL]", help="Only its images.")] = "",
     *,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also those that today's locks would make.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also remove current images.")] = False,
 ) -> None:
-    """Remove the images whose lock is another one by now, or that a later build replaced."""
+    """Remove images whose cell has a newer lock, and images that a later build replaced."""
     root, matrix = load()
     client = connect()
     console = Console(highlight=False, soft_wrap=True)
@@ -181,19 +190,19 @@ def prune_command(
     chosen = [i for i in images if everything or _state(root, matrix, i) != "current"]
     freed = prune_images(client, chosen, lambda line: console.print(line, markup=False))
     kept = len(images) - len(chosen)
-    told = f"{freed / _GIB:.1f} GiB in {counted(len(chosen), 'image')} removed"
-    console.print(f"{told}, layers shared with others included; {kept} kept")
+    summary = f"removed {counted(len(chosen), 'image')}, {freed / _GIB:.1f} GiB"
+    console.print(f"{summary} (counting layers shared with other images); {kept} kept")
 
 
 @image_app.command("diff")
 def diff_command(
     images: Annotated[
-        list[str], typer.Argument(metavar="CELL | IMAGE IMAGE", help="See ivhl image list.")
+        list[str], typer.Argument(metavar="CELL | IMAGE IMAGE", help="From `ivhl image list`.")
     ],
 ) -> None:
-    """Compare what two images hold: Python, packages with their files, packages of the system.
+    """Compare two images: Python, packages with their files, system packages.
 
-    Of a cell the two newest images are compared. Exit code 10 if they differ.
+    With a CELL, compares its two newest images. Exit code 10 if they differ.
     """
     client = connect()
     match images:
@@ -203,10 +212,13 @@ def diff_command(
         case [one, other]:
             two = (find_image(client, one), find_image(client, other))
         case _:
-            raise SpecError("one cell or two images must be named", hint="ivhl image list")
+            raise SpecError(
+                f"expected one cell or two images (got {len(images)} names)",
+                hint="ivhl image list shows both",
+            )
     if len(two) < 2:  # noqa: PLR2004  (a pair)
         raise SpecError(
-            f"{images[0]} has {counted(len(two), 'image')}, and two are compared",
+            f"{images[0]} has {counted(len(two), 'image')}; a comparison needs two",
             hint=f"ivhl image build {images[0]} --fresh builds another one",
         )
     before, after = (contents(client, image.id) for image in two)
@@ -216,7 +228,7 @@ def diff_command(
         console.print(f"{image.short}  {image.cell}, built {image.created[:16]}")
     if not found:
         counts = ", ".join(counted(len(names), kind) for kind, names in sorted(before.items()))
-        console.print(f"the same: {counts}")
+        console.print(f"identical: {counts}")
         return
     table = Table("", "name", two[0].short, two[1].short, box=None, pad_edge=False)
     for thing in found:
@@ -235,12 +247,14 @@ def compare_command(
     size: SizeOption = None,
     variant: VariantOption = None,
     suite: SuiteOption = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Runs on each side.")] = 3,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Runs on the machine itself, and in containers.")
+    ] = 3,
     cpus: CpusOption = "",
 ) -> None:
-    """Measure a cell on this machine itself and in containers, in turns, and compare.
+    """Measure a cell natively and in containers, alternating, and compare the speedups.
 
-    Exit code 10 if a speedup differs by more than noise makes.
+    Exit code 10 if a speedup differs by more than the noise floor.
     """
     root, _, found = _cell(cell)
     console = Console(highlight=False, soft_wrap=True)
@@ -249,7 +263,7 @@ def compare_command(
     engine = Engine(root, cpus=cpus)
     sides = {"native": None, "docker": engine}
     for number in range(rounds):
-        # Whichever goes first finds a colder machine.
+        # Alternate the order: the first run of a round finds a cooler machine.
         for side in sorted(sides, reverse=number % 2 == 0):
             console.print(f"round {number + 1} of {rounds}: {side}")
             request = Request(
@@ -267,24 +281,24 @@ def compare_command(
     found_cases, left_out = judge_agreement(
         every_record(folder / "native"), every_record(folder / "docker")
     )
-    for text in (*map(_told, found_cases), *left_out):
+    for text in (*map(_as_text, found_cases), *left_out):
         console.print(text, markup=False)
     apart = [one.case for one in found_cases if not one.agrees]
     if apart or not found_cases:
         raise DifferentError(
             f"{len(apart)} of {len(found_cases)} cases differ by more than noise: "
             + (", ".join(apart) or "nothing to compare"),
-            hint=f"the records are in {folder}; more --rounds tell a difference from a bad moment",
+            hint=f"the records are in {folder}; repeat with more --rounds to confirm",
         )
 
 
-def _told(one: Agreement) -> str:
+def _as_text(one: Agreement) -> str:
     sides = (("native", one.native), ("container", one.docker))
     runs = ", ".join(f"{name} {' '.join(f'{x:.2f}x' for x in xs)}" for name, xs in sides)
     times = f"seconds: eager {one.eager_ratio:.2f}, compiled {one.compiled_ratio:.2f}"
     verdict = "agrees" if one.agrees else "DIFFERS"
-    told = f"ratio {one.ratio:.2f}, noise floor {one.floor:.2f}: {verdict} ({times})"
-    return f"{one.case}\n  {runs}\n  {told}"
+    result = f"ratio {one.ratio:.2f}, noise floor {one.floor:.2f}: {verdict} ({times})"
+    return f"{one.case}\n  {runs}\n  {result}"
 
 
 def _cell(name: str) -> tuple[Path, Matrix, CellSpec]:
@@ -297,13 +311,13 @@ def _lock(root: Path, matrix: Matrix, cell: CellSpec) -> LockState:
     if lock.kind != "locked":
         raise LockError(
             f"{cell.id} is {lock.kind}: {lock.message}",
-            hint="there is nothing to put into an image",
+            hint="only a locked cell can become an image",
         )
     return lock
 
 
 def _state(root: Path, matrix: Matrix, image: Image) -> str:
-    """Return whether an image is what its cell's lock would make today."""
+    """Return how an image relates to its cell's lock: ``current``, ``replaced``, ..."""
     try:
         lock = lock_state(root, matrix.cell(image.cell))
     except UnknownNameError:

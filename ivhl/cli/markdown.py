@@ -1,4 +1,4 @@
-"""Text from elsewhere in Markdown, where it must never be markup."""
+"""Escape untrusted text for Markdown tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST_SHOWN = 250
 
 
 def code(text: str) -> str:
-    """Return the text as code in a cell of a table, whatever it holds; cut when it is long."""
+    """Return the text escaped, as code for a table cell, cut after 250 characters."""
     plain = html.escape(shown(text[:_LONGEST_SHOWN]), quote=False)
-    # All at once: what replaces one holds another.
+    # In one pass: the replacements themselves contain "#".
     return f"<code>{plain.translate({ord(sign): f'&#{ord(sign)};' for sign in '|`@#'})}</code>"

@@ -1,4 +1,4 @@
-"""``ivhl matrix``: the cells, their locks and their Pythons."""
+"""``ivhl matrix``: list, compare, check and lock the cells."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from ivhl.bench.work import (
 from ivhl.cli import app
 from ivhl.cli.markdown import code
 from ivhl.errors import InterpreterError, IvhlError, LockError, SpecError
+from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.diff import diff_cells
 from ivhl.matrix.interpreter import Interpreter, find_interpreter
 from ivhl.matrix.locks import lock_release, lock_state
 from ivhl.matrix.project import load, load_project
 from ivhl.matrix.releases import find_new_releases, support_of
-from ivhl.matrix.repository import commits_of_same_code, find_commit
 from ivhl.tracker.store import load_records
 from ivhl.workload import Case, load_workloads
 
@@ -52,17 +52,17 @@ matrix_app = typer.Typer(
 )
 app.add_typer(matrix_app)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PythonOption = Annotated[list[str] | None, typer.Option("--python", help="Only this Python.")]
 TorchOption = Annotated[
     list[str] | None, typer.Option("--torch", help="Only this PyTorch release, of any tier.")
 ]
 AdHocOption = Annotated[
     list[str] | None,
-    typer.Option("--torch", help="Also know the cells of this release, not in the matrix."),
+    typer.Option("--torch", help="Also accept cells of this release, which the matrix lacks."),
 ]
 
-# More than these GitHub does not start from one matrix.
+# GitHub starts at most this many jobs from one matrix.
 _GITHUB_JOBS = 256
 _COLOURS = {"locked": "green", "unavailable": "yellow", "missing": "red", "stale": "red"}
 
@@ -76,35 +76,40 @@ def list_cells(
         typer.Option(help="Releases to list; extended includes default."),
     ] = "extended",
     workload: Annotated[
-        list[str] | None, typer.Option("--workload", help="Only its work; repeatable.")
+        list[str] | None, typer.Option("--workload", help="Only this workload; repeatable.")
     ] = None,
-    size: Annotated[str | None, typer.Option(help="(default: each workload's own)")] = None,
+    size: Annotated[
+        str | None, typer.Option(help="Size (default: each workload's default size).")
+    ] = None,
     variant: Annotated[
-        list[str] | None, typer.Option("--variant", help="Only this one; repeatable.")
+        list[str] | None, typer.Option("--variant", help="Only this variant; repeatable.")
     ] = None,
     suite: Annotated[
         Literal["core", "full"] | None,
-        typer.Option(help="As for `ivhl bench` (default: core, where nothing is named)."),
+        typer.Option(
+            help="As for `ivhl bench` (default: core when no workload, size or variant is named)."
+        ),
     ] = None,
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it would run.")] = "cpu",
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to measure on.")] = "cpu",
     shard: Annotated[str | None, typer.Option(help="I/N: only the I-th of N shares.")] = None,
-    commit: Annotated[str, typer.Option(help="What would be measured.")] = "HEAD",
+    commit: Annotated[str, typer.Option(help="Commit to measure.")] = "HEAD",
     machine: Annotated[
-        str | None, typer.Option(help="With --stale: whose records count (default: anybody's).")
+        str | None,
+        typer.Option(help="With --stale: the machine whose records count (default: any)."),
     ] = None,
     form: Annotated[
         Literal["text", "json", "github"],
-        typer.Option("--format", help="github: what a matrix job of GitHub Actions takes."),
+        typer.Option("--format", help="github: a job matrix for GitHub Actions."),
     ] = "text",
     *,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Only cells that lack a final record of some case.")
+        bool, typer.Option("--stale", help="Only cells with a case that lacks a final record.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List cells with their tier, lock and interpreter; or the work that there is in them.
+    """List cells with their tier, lock and interpreter, or the cases to measure in them.
 
-    --shard, --stale and --format github look at the work: give them what `ivhl bench` is given.
+    --shard, --stale and --format github list cases: give them the options of `ivhl bench`.
     """
     root, matrix = load()
     cells = matrix.cells((), torch or (), tier)
@@ -133,9 +138,9 @@ def list_cells(
         )
         known = tuple(cell for cell in known if cell.id in work)
     if form == "github":
-        # Where there is nothing to install, there is nothing to measure either.
+        # An unavailable cell has nothing to install, so a job could not measure anything.
         there = [cell for cell in known if _state(root, matrix, cell)["lock"] != "unavailable"]
-        # Always named: a job that measures a part of a suite names workloads.
+        # Always pass the suite: a job with --workload would otherwise measure all variants.
         chosen = suite_of(suite, names=names, size=size, variants=variants)
         options = [("--suite", chosen), ("--size", size)]
         options += [("--variant", name) for name in variants]
@@ -160,7 +165,7 @@ def _work(
     device: str,
     machine: str | None,
 ) -> dict[str, tuple[Case, ...]]:
-    """Return the cases that are to be measured, by the id of their cell."""
+    """Return the cases to measure, per cell id."""
     work = list_work(cells, cases, records_at(root, commit), device=device)
     if shard is not None:
         work = take_shard(work, shard)
@@ -186,21 +191,21 @@ def _github(
     every: Sequence[Case],
     options: Sequence[tuple[str, str | None]],
 ) -> str:
-    """Return the matrix of a job: a line of JSON with a job per cell.
+    """Return a GitHub Actions matrix: one line of JSON with a job per cell.
 
     Args:
-        cells: Those that get a job.
-        work: What is to be measured in each.
-        every: What is measured where no workload is named; empty if that is not what is wanted.
-        options: Of every job; those that have their default are left out.
+        cells: Cells that get a job.
+        work: Cases to measure, per cell id.
+        every: Cases that a job measures without ``--workload``; empty to always name workloads.
+        options: Options of every job; those with their default are left out.
 
     Raises:
-        SpecError: If there are more than GitHub starts.
+        SpecError: If there are more jobs than GitHub starts.
     """
     if len(cells) > _GITHUB_JOBS:
         raise SpecError(
-            f"--format github: a matrix may have {_GITHUB_JOBS} jobs (got {len(cells)})",
-            hint="list fewer: --tier default, --torch, --python or --shard",
+            f"--format github: a matrix may have at most {_GITHUB_JOBS} jobs (got {len(cells)})",
+            hint="select fewer cells: --tier default, --torch, --python or --shard",
         )
     given = [
         word
@@ -317,7 +322,7 @@ def show(
     if state.message:
         console.print(f"\n{state.message}", markup=False)
     if state.pins:
-        table = Table("package", "version", "asked for by", box=None, pad_edge=False)
+        table = Table("package", "version", "required by", box=None, pad_edge=False)
         for pin in state.pins:
             table.add_row(pin.name, pin.version, ", ".join(pin.via))
         console.print()
@@ -332,7 +337,7 @@ def diff(
     *,
     as_json: Json = False,
 ) -> None:
-    """Say how two cells differ, and whether they may be compared; exit 1 when they may not."""
+    """Show how two cells differ and whether they can be compared. Exit code 1 if not."""
     root, matrix = load()
     cells = [matrix.cell(cell_id, torch or ()) for cell_id in (first, second)]
     found = diff_cells(root, matrix, *cells)
@@ -375,7 +380,7 @@ def _print_diff(found: CellDiff) -> None:
         found.axis, f"differ in {found.axis}"
     )
     if found.matched:
-        console.print(f"[green]matched[/]: {axis}, and in nothing that this does not force")
+        console.print(f"[green]matched[/]: {axis}; every other difference is forced by that")
     for reason in found.reasons:
         console.print("[red]not matched[/]:", end=" ")
         console.print(reason, markup=False)
@@ -383,7 +388,7 @@ def _print_diff(found: CellDiff) -> None:
 
 @matrix_app.command()
 def check() -> None:
-    """Check the matrix and every lock; print all problems, exit 1 if there is one."""
+    """Check the matrix and every lock. Prints all problems; exit code 1 if there is one."""
     root, matrix = load()
     problems = check_locks(root, matrix)
     console = _console()
@@ -391,7 +396,7 @@ def check() -> None:
         console.print(problem, markup=False)
     if problems:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-        console.print(f"[red]{count}[/]; next: ivhl matrix lock, then read the diff")
+        console.print(f"[red]{count}[/]; next: run ivhl matrix lock, then review the diff")
         raise typer.Exit(1)
     n_cells = len(matrix.cells(tier="extended"))
     console.print(f"[green]in order[/]: {n_cells} cells, locks fresh, hashed and matched")
@@ -402,12 +407,12 @@ def lock(
     torch: TorchOption = None,
     *,
     every: Annotated[
-        bool, typer.Option("--all", help="Make every lock again, also those in order.")
+        bool, typer.Option("--all", help="Resolve every lock again, fresh ones included.")
     ] = False,
 ) -> None:
-    """Make the locks that are missing or stale, each release for all Pythons together.
+    """Resolve the locks that are missing or stale, each release for all Pythons together.
 
-    A release named with --torch is locked again in any case, and need not be in the matrix.
+    A release named with --torch is always resolved again, and need not be in the matrix.
     """
     root, matrix = load()
     if torch:
@@ -431,7 +436,7 @@ def lock(
         except IvhlError as error:
             return error
 
-    # One release that fails must not cost the others.
+    # If one release fails, the others are still locked.
     with ThreadPoolExecutor(4) as pool:
         for states in pool.map(lock_one, releases):
             if isinstance(states, IvhlError):
@@ -448,23 +453,24 @@ def lock(
         kind = SpecError if all(isinstance(error, SpecError) for error in failed) else LockError
         raise kind("\n".join(f"{error} ({error.hint})" for error in failed))
     if not releases:
-        console.print("every lock is there and fresh; --all makes them again")
+        console.print("every lock exists and is fresh; --all resolves them again")
 
 
 @matrix_app.command("new")
 def new_releases(
     torch: Annotated[
         list[str] | None,
-        typer.Option("--torch", help="Where this one can be installed, new or not; repeatable."),
+        typer.Option("--torch", help="Check this release instead, new or not; repeatable."),
     ] = None,
     form: Annotated[
         Literal["text", "json", "github"],
-        typer.Option("--format", help="github: Markdown, for an issue."),
+        typer.Option("--format", help="github: Markdown for an issue."),
     ] = "text",
 ) -> None:
-    """List PyTorch releases that the registry has and the matrix lacks, and where they install.
+    """List PyTorch releases that the matrix lacks, with the Pythons that can install them.
 
-    Newer ones than the newest of the matrix, and newer patches of its minors. Nothing is written.
+    Lists releases newer than the matrix's newest, and newer patches of its minor releases.
+    Writes nothing.
     """
     root, matrix = load()
     today = dt.datetime.now(tz=dt.UTC).date()
@@ -491,14 +497,16 @@ def new_releases(
         for one in row:
             colour = _COLOURS.get(one.kind, "red")
             console.print(f"[{colour}]{one.kind}[/] {one.cell.id}:", end=" ")
-            reason = one.message or "everything that it asks for is there"
+            reason = one.message or "all its requirements can be installed"
             console.print(reason.partition("\n")[0], markup=False)
     if not support and form == "text":
-        console.print(f"none newer than the matrix, {', '.join(matrix.releases('extended'))}")
+        console.print(
+            f"no release newer than the matrix: {', '.join(matrix.releases('extended'))}"
+        )
 
 
 def _release_markdown(release: str, row: Sequence[Support], today: dt.date) -> str:
-    words = {"locked": "yes", "unavailable": "no", "undecided": "cannot be told"}
+    words = {"locked": "yes", "unavailable": "no", "undecided": "unknown"}
     table = [f"| {one.cell.python} | {words[one.kind]} | {_why(one)} |" for one in row]
     measure = (
         f"set `exclude-newer` of `envs/matrix.toml` to {today.isoformat()}, add a `[[torch]]` row, "
@@ -512,7 +520,7 @@ def _release_markdown(release: str, row: Sequence[Support], today: dt.date) -> s
             "|---|---|---|",
             *table,
             "",
-            f"Whether it compiles is a matter of measuring: {measure}.",
+            f"To see whether it compiles, measure it: {measure}.",
         ]
     )
 
@@ -537,7 +545,7 @@ def _interpreter(root: Path, python: str) -> Interpreter | None:
 
 
 def _console() -> Console:
-    # Made at each use, so that it writes to what stdout is now. A pipe gets whole lines.
+    # A new one at each use, because tests replace stdout. Lines for a pipe are not wrapped.
     wide = None if sys.stdout.isatty() else 1000
     return Console(highlight=False, soft_wrap=True, width=wide)
 

@@ -1,4 +1,4 @@
-"""``ivhl results``, ``ivhl compat`` and ``ivhl publish``: what was measured, and its site."""
+"""``ivhl results``, ``ivhl compat`` and ``ivhl publish``: show the records, build the site."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from rich.text import Text
 
 from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
+from ivhl.git import commit_order
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix, newest_of
 from ivhl.tracker.compat import STATUSES, format_speedup, status_of, support
 from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state
-from ivhl.tracker.store import commit_order, is_existing, load_records
+from ivhl.tracker.store import is_existing, load_records
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.views import retired_cases, rows_of
 from ivhl.tracker.wording import STATUS_WORDS, headline, support_sentence
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PythonOption = Annotated[list[str] | None, typer.Option("--python", help="Only this Python.")]
 TorchOption = Annotated[
     list[str] | None, typer.Option("--torch", help="Only this PyTorch release.")
@@ -62,13 +63,14 @@ def compat(
     variant: VariantOption = None,
     machine: MachineOption = None,
     status: Annotated[
-        list[str] | None, typer.Option("--status", help=f"Only these: {', '.join(STATUSES)}.")
+        list[str] | None,
+        typer.Option("--status", help=f"Only this status: {', '.join(STATUSES)}; repeatable."),
     ] = None,
     results: ResultsOption = None,
     *,
     as_json: Json = False,
 ) -> None:
-    """Show what works where: the newest record of every case, and the cases without one."""
+    """Show which cases work in which cell, from the newest record of each case."""
     root = find_root()
     state = load_state(root, _folder(results, root))
     _warn(state.problems)
@@ -99,7 +101,7 @@ def compat(
     for table in _support_tables(rows):
         console.print(table)
     if gone := retired_cases(state):
-        text = f"measured once, no longer in the project: {', '.join(gone)}"
+        text = f"measured earlier, no longer in the project: {', '.join(gone)}"
         console.print(Text(text, "bright_black"))
 
 
@@ -112,11 +114,12 @@ def list_results(
     results: ResultsOption = None,
     *,
     pairs: Annotated[
-        bool, typer.Option("--pairs", help="Count neighbouring records that can be compared.")
+        bool,
+        typer.Option("--pairs", help="Count consecutive records of a case that can be compared."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the records, oldest first. With --json as they are stored, samples included."""
+    """List the records, oldest first. --json prints them as stored, with all samples."""
     root = find_root()
     loaded = load_records(_folder(results, root))
     _warn([str(problem) for problem in loaded.problems])
@@ -147,10 +150,10 @@ def list_results(
 
 def _print_pairs(pairs: Pairs) -> None:
     lines = (
-        (pairs.total, "pairs of neighbouring records: same machine, cell and case, next commit"),
-        (pairs.same_lock, "of them with the same lock"),
-        (pairs.same_text, "of these with the same text in conditions.instrument"),
-        (pairs.same_version, "of these with the same version of the instrument"),
+        (pairs.total, "pairs of consecutive records: same machine, cell and case, next commit"),
+        (pairs.same_lock, "of these with the same lock"),
+        (pairs.same_text, "of those with the same text in conditions.instrument"),
+        (pairs.same_version, "of those with the same version of the instrument"),
     )
     for count, what in lines:
         typer.echo(f"{count:6d}  {what}")
@@ -162,12 +165,12 @@ def publish(
         Path | None, typer.Option(help="Folder of the site (default: site).")
     ] = None,
 ) -> None:
-    """Build the site: asv's pages, Compatibility and Speedup, ready for any static server.
+    """Build the static site: asv's pages, Compatibility and Speedup.
 
-    The old site is replaced only by a whole new one. Results that cannot be read are named and
-    left out; the exit code is 0 all the same, since everything else is published.
+    Replaces the old site only after the new one is complete. Results that cannot be read are
+    left out with a warning; the exit code is still 0.
     """
-    from ivhl.pages.publish import publish as publish_site  # noqa: PLC0415  (it imports asv)
+    from ivhl.asv.publish import publish as publish_site  # noqa: PLC0415  (it imports asv)
 
     root = find_root()
     published = publish_site(root, output or root / "site")
@@ -175,16 +178,16 @@ def publish(
     _warn(list(dict.fromkeys([*problems, *load_state(root, root / "results").problems])))
     if published.off_branch:
         commits = ", ".join(published.off_branch)
-        _warn([f"asv's own graphs leave out commits that are on no published branch: {commits}"])
+        _warn([f"asv's graphs omit commits that are on no published branch: {commits}"])
     for name in ("compatibility.html", "speedup.html", "index.html"):
         typer.echo(published.output / name)
 
 
 def _folder(results: Path | None, root: Path) -> Path:
-    """Return the folder of the results; only the default one may not be there yet.
+    """Return the folder of the results; only the default one may be missing.
 
     Raises:
-        ResultsError: If the one that was named is not a folder.
+        ResultsError: If ``results`` is given and is not a folder.
     """
     if results is None:
         return root / "results"
@@ -204,7 +207,7 @@ def _warn(problems: Sequence[str]) -> None:
 
 
 def _bench_commands(root: Path) -> dict[str, str]:
-    """Return what measures each PyTorch release of the matrix; nothing if it cannot be read."""
+    """Return the command that measures each PyTorch release; empty if the matrix is invalid."""
     with suppress(SpecError):
         matrix = load_matrix(root / MATRIX)
         session = f"nox -s bench-{matrix.pythons[0]}"
@@ -220,18 +223,18 @@ def _only(
     *,
     measured_by: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[T, ...]:
-    """Return the items that are wanted.
+    """Return the items with the wanted names.
 
     Args:
-        kind: What the names are names of.
+        kind: What a name stands for, for the error, e.g. ``workload``.
         wanted: Names; empty or ``None`` means all items.
-        items: What to choose from.
+        items: Items to choose from.
         name: Returns the name of an item.
-        measured_by: Names that the matrix has, and the command that would make items of them.
+        measured_by: Name in the matrix to the command that would measure it.
 
     Raises:
-        ResultsError: If no item has the name, but the matrix does.
-        UnknownNameError: If neither has it; lists the nearest.
+        ResultsError: If a name is in the matrix but no item has it.
+        UnknownNameError: If a name is in neither; lists the nearest.
     """
     known = {name(item) for item in items}
     for one in wanted or ():
@@ -239,7 +242,7 @@ def _only(
             continue
         if one in measured_by:
             raise ResultsError(
-                f"{kind} {one}: the matrix has it, but there is no record of it",
+                f"{kind} {one}: it is in the matrix, but has no record",
                 hint=f"measure it with: {measured_by[one]}",
             )
         raise UnknownNameError(kind, one, {*known, *measured_by})
@@ -247,7 +250,7 @@ def _only(
 
 
 def _support_tables(rows: Iterable[Row]) -> Iterator[Table]:
-    """Yield a table per machine and device: what works on one need not on another."""
+    """Yield a table per machine and device: support differs between them."""
     places: dict[tuple[str, str], list[Support]] = {}
     for found in support(rows):
         place = (found.series.machine, found.series.device)
@@ -282,7 +285,7 @@ def _support_table(title: str, group: Iterable[Support]) -> Table:
 
 
 def _by_case(records: Iterable[RunRecord]) -> Iterator[RenderableType]:
-    """Yield a heading per case and its records; a case is too long for a column of a table."""
+    """Yield a heading per case and its records; case names are too long for a table column."""
     groups: dict[str, list[RunRecord]] = {}
     for record in records:
         case = f"{record.workload}/{record.size}/{record.variant}"

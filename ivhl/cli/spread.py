@@ -1,4 +1,4 @@
-"""``ivhl spread``: how far apart runs of the same lie, and how well intervals foretell it."""
+"""``ivhl spread``: how much repeated runs of a case differ, and how well intervals predict it."""
 
 from __future__ import annotations
 
@@ -28,27 +28,31 @@ if TYPE_CHECKING:
 @app.command("spread")
 def spread_command(
     results: Annotated[
-        list[Path] | None, typer.Option(help="Folder; repeatable (default: results).")
+        list[Path] | None, typer.Option(help="Folder of results; repeatable (default: results).")
     ] = None,
     *,
     write: Annotated[
-        Path | None, typer.Option(help="Write what was learnt, as ivhl/tracker/spread.json is.")
+        Path | None,
+        typer.Option(
+            help="Write the spreads to this file, in the form of ivhl/tracker/spread.json."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show how far apart runs of the same case lie, and how often intervals held another run.
+    """Show how much repeated runs of a case differ, and how often intervals predicted it.
 
-    Each interval is made from what the runs of all other cases show.
+    The interval of a case is computed from the runs of all other cases (cross-validation).
     """
     folders = results or [find_root() / "results"]
     loaded = [load_records(folder) for folder in folders]
-    # Runs of two folders (under load, and quiet) are not paired with each other.
+    # Folders may differ in conditions (idle or loaded machine): never pair runs across them.
     runs = [(*one.records, *one.replaced) for one in loaded]
     groups = [group for records in runs for group in repeats(records)]
     if not groups:
         raise ResultsError(
-            "no case was run twice in the same way",
-            hint="nox -s repeat -- --runs 10 runs the core suite ten times",
+            "no case was run twice under the same conditions",
+            hint="run some cases more than once: ivhl bench --force (in a checkout of ivhl, "
+            "nox -s repeat -- --runs 10 runs the core suite ten times)",
         )
     learnt = spreads_by_length(groups)
     found = {
@@ -57,7 +61,7 @@ def spread_command(
         "speedup": coverage(groups)._asdict(),
         "aa": coverage(groups, "aa")._asdict(),
         "aa_mean": _aa(groups),
-        "spreads": {name: _told(spread) for name, spread in learnt.items()},
+        "spreads": {name: _as_dict(spread) for name, spread in learnt.items()},
     }
     if write is not None:
         write.write_text(json.dumps(found["spreads"], indent=1) + "\n", encoding="utf-8")
@@ -67,7 +71,7 @@ def spread_command(
         _print(found)
 
 
-def _told(spread: Spread) -> dict[str, Any]:
+def _as_dict(spread: Spread) -> dict[str, Any]:
     return {
         "tau": round(spread.tau, 5),
         "scores": {str(c): round(s, 3) for c, s in spread.scores.items()},
@@ -77,7 +81,7 @@ def _told(spread: Spread) -> dict[str, Any]:
 
 
 def _aa(groups: Sequence[Sequence[RunRecord]]) -> dict[str, dict[str, float]]:
-    """Return the geometric mean of A/A, with its standard error, by the number of arms."""
+    """Return the geometric mean of A/A and its standard error, per number of arms."""
     logs: dict[str, list[float]] = {}
     for record in (record for group in groups for record in group):
         if record.aa is not None:
@@ -95,9 +99,7 @@ def _aa(groups: Sequence[Sequence[RunRecord]]) -> dict[str, dict[str, float]]:
 
 def _print(found: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    console.print(
-        f"{counted(found['runs'], 'run')} of {counted(found['cases'], 'case')}, each more than once"
-    )
+    console.print(f"{counted(found['runs'], 'run')} of {counted(found['cases'], 'repeated case')}")
     table = Table("kind", "between runs", "95 %", "98 %", "pairs", box=None)
     for name, one in found["spreads"].items():
         scores = one["scores"]
@@ -108,9 +110,9 @@ def _print(found: dict[str, Any]) -> None:
     for ratio in ("speedup", "aa"):
         one = found[ratio]
         console.print(
-            f"{ratio}: of {one['pairs']} pairs of runs the second lies in the first's interval for "
-            f"another run in {one['another_run']:.1%}, in that of its own rounds in "
-            f"{one['within_run']:.1%}; called slower: {one['slower']:.2%}"
+            f"{ratio}: {one['pairs']} pairs of runs. The second run is inside the first's interval "
+            f"for another run in {one['another_run']:.1%}, inside the interval of its own rounds "
+            f"in {one['within_run']:.1%}, and judged slower in {one['slower']:.2%} of them"
         )
     for arms, one in found["aa_mean"].items():
         console.print(

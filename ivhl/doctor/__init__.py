@@ -1,4 +1,4 @@
-"""Whether a machine is fit to measure on. It looks at everything and changes nothing."""
+"""Check whether this machine can measure reliably. Read-only."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def examine(
     device: str = "cpu",
     system: System | None = None,
 ) -> tuple[Finding, ...]:
-    """Look at a machine and say of each thing whether it is in order.
+    """Return findings about this machine, each with its level and the next step.
 
     Args:
         project: Root of the project.
-        pythons: Of the matrix.
-        cases: What a run would measure, for the memory that it needs.
+        pythons: Pythons of the matrix.
+        cases: Cases of the run, to check the memory that they need.
         results: Folder of the results.
-        machine: This one, under the name that it is to have.
-        device: ``cpu`` or ``cuda``: where a run is to take place.
-        system: Where ``/proc`` and ``/sys`` are.
+        machine: This machine, under its name in the results.
+        device: ``cpu`` or ``cuda``: device of the run.
+        system: Gives access to ``/proc`` and ``/sys``.
     """
     system = system or System()
     return (

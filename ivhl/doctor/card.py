@@ -1,11 +1,11 @@
-"""NVIDIA cards: whether they may be used at all, and as what. Nothing is ever changed on one."""
+"""Check the NVIDIA driver and the GPUs. Read-only."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ivhl.measure.card import SmiError, ask_cards, look_at_processes, look_at_steadiness
 from ivhl.measure.finding import Finding
+from ivhl.measure.gpu import SmiError, ask_cards, look_at_processes, look_at_steadiness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def look_at_cards(system: System, *, wanted: bool) -> Iterator[Finding]:
-    """Yield what is to be said of the driver and of each card.
+    """Yield findings about the driver and each GPU.
 
     Args:
-        system: Where to look for the driver.
-        wanted: Whether a run is to use a card, so that its absence is wrong.
+        system: Gives access to ``/proc``.
+        wanted: Whether the run needs a GPU, so that a missing one is wrong.
     """
     driver = (system.root / "proc/driver/nvidia").exists()
     try:
@@ -30,7 +30,7 @@ def look_at_cards(system: System, *, wanted: bool) -> Iterator[Finding]:
                 "GPU",
                 "wrong",
                 "there is a driver but no nvidia-smi",
-                "put it on PATH; in a container, begin that one with --gpus all",
+                "put it on PATH; start a container with --gpus all",
             )
         elif wanted:
             yield Finding(
@@ -41,7 +41,7 @@ def look_at_cards(system: System, *, wanted: bool) -> Iterator[Finding]:
         return
     except SmiError as error:
         level: Level = "wrong" if wanted or driver else "warning"
-        hint = "see dmesg; a driver updated without a reboot says so here"
+        hint = "see dmesg; a driver that was updated without a reboot fails like this"
         yield Finding("GPU", level, f"nvidia-smi: {error}", hint)
         return
     for card in cards:
@@ -70,6 +70,6 @@ def _persistence(name: str, card: Mapping[str, str]) -> Finding:
 
 def _mig(name: str, card: Mapping[str, str]) -> Finding:
     if card["mig.mode.current"] == "Enabled":
-        hint = "measure on a whole card, or give the slice a --machine name of its own"
-        return Finding(f"{name} MIG", "warning", "on: cases run on a slice of the card", hint)
+        hint = "measure on a whole GPU, or give the slice its own --machine name"
+        return Finding(f"{name} MIG", "warning", "on: cases run on a slice of the GPU", hint)
     return Finding(f"{name} MIG", "ok", "off")

@@ -1,4 +1,4 @@
-"""Memory: whether the largest case fits, and whether anything was swapped out."""
+"""Check that the largest case fits in memory, and that no memory is swapped out."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from ivhl.measure.finding import System
     from ivhl.workload import Case
 
-# What a case holds besides its data. A process that has compiled something with torch 2.15.0 held
-# 0.8 GiB at most and its compiler 0.7; there is also the process from which cases are forked.
+# Memory of a case besides its data. With torch 2.15.0 a process that compiles used up to 0.8 GiB and
+# its compiler 0.7 GiB; the process from which cases are forked adds to that.
 PROCESS_BYTES = 2 * GIB
 
 
 def look_at_memory(system: System, cases: Sequence[Case]) -> Iterator[Finding]:
-    """Yield what is to be said of memory, its limits and swap.
+    """Yield findings about memory, its limits and swap.
 
     Args:
-        system: Where to look.
-        cases: What a run would measure on this machine's processor.
+        system: Gives access to ``/proc`` and ``/sys``.
+        cases: Cases of the run on the CPU.
     """
     yield _memory(system, cases)
     yield _swap(system)
 
 
 def memory_limits(system: System) -> list[int]:
-    """Return every limit of a control group on this process, in bytes."""
+    """Return the memory limits of this process's control groups, in bytes."""
     names = system.cgroup_files("memory", "memory.max")
     names += system.cgroup_files("memory", "memory.limit_in_bytes")
     return [limit for name in names if (limit := system.number(name)) is not None and limit > 0]
@@ -40,7 +40,7 @@ def _memory(system: System, cases: Sequence[Case]) -> Finding:
     free = system.kilobytes("proc/meminfo", "MemAvailable")
     if total is None or free is None:
         return Finding("memory", "warning", "not told: /proc/meminfo cannot be read")
-    # Version 1 writes an absurdly high number where there is no limit.
+    # cgroup version 1 reports a huge number if there is no limit.
     limit = min([n for n in memory_limits(system) if n < total], default=None)
     allowed = total if limit is None else limit
     seen = f"{free / GIB:.1f} of {total / GIB:.1f} GiB available"
@@ -69,5 +69,5 @@ def _swap(system: System) -> Finding:
     seen = f"{used / GIB:.1f} of {total / GIB:.1f} GiB used"
     if not used:
         return Finding("swap", "ok", seen)
-    hint = "sudo swapoff --all: a page that must be read from disk is timed with the code"
+    hint = "sudo swapoff --all: reading a page from disk is timed with the code"
     return Finding("swap", "warning", seen, hint)

@@ -1,4 +1,4 @@
-"""The processor: how busy it is, how fast it may run, and how much of it is ours."""
+"""Check the processor: load, clock, available cores, CPU quota and hardware threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def look_at_processor(system: System) -> Iterator[Finding]:
-    """Yield what is to be said of load, clock, cores, limits and hardware threads."""
+    """Yield findings about load, clock, cores, quota and hardware threads."""
     cpus = allowed_cpus(system)
     yield from look_at_pace(system)
     yield _cores(system, cpus)
@@ -66,7 +66,7 @@ def _threads(system: System, cpus: tuple[int, ...]) -> Finding:
         cpu: numbers_of(system.text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list"))
         for cpu in cpus
     }
-    # One that is switched off cannot disturb; the kernel may list it all the same.
+    # The kernel may list siblings that are offline, which cannot disturb.
     online = set(numbers_of(system.text(f"{CPUS}/online"))) or set(cpus)
     shared = {
         group: tuple(c for c in group if c in online)

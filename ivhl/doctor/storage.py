@@ -1,4 +1,4 @@
-"""Disk: room for cells, and whether uv can share files with them."""
+"""Check the disk space for cells, and whether uv can share files with them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ivhl.measure.finding import GB, Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# What the README says of a cell, and of the three that a session makes.
+# Size of a cell, and of the three cells of a session, as in the README.
 CELL_BYTES = 7 * GB
 SESSION_BYTES = 3 * CELL_BYTES
 
 
 def look_at_storage(root: Path) -> Iterator[Finding]:
-    """Yield what is to be said of the disk that holds the cells, and of uv's cache.
+    """Yield findings about the disk that holds the cells, and uv's cache.
 
     Args:
-        root: Of the project.
+        root: Root of the project.
     """
     yield _disk(root)
     yield _cache(root)
@@ -35,7 +35,7 @@ def _disk(root: Path) -> Finding:
     if free >= SESSION_BYTES:
         return Finding("disk", "ok", seen)
     hint = "make room (rm -r .asv/env makes all cells anew, uv cache prune), or fewer --torch"
-    # Cells that are there already need no more.
+    # Existing cells need no more space.
     made = any((root / ".asv" / "env").glob("*"))
     return Finding("disk", "warning" if made or free >= CELL_BYTES else "wrong", seen, hint)
 
@@ -48,7 +48,7 @@ def _cache(root: Path) -> Finding:
     if said.returncode or not said.stdout.strip():
         told = (said.stderr.strip() or "nothing").splitlines()[0]
         return Finding(
-            "uv cache", "wrong", f"uv does not say where it is: {told}", "see uv cache dir"
+            "uv cache", "wrong", f"uv does not report its cache folder: {told}", "see uv cache dir"
         )
     cache = Path(said.stdout.strip())
     places = [existing(path) for path in (cache, root / ".asv" / "env")]
@@ -60,5 +60,5 @@ def _cache(root: Path) -> Finding:
 
 
 def existing(path: Path) -> Path:
-    """Return the folder, or the nearest above it that is there."""
+    """Return the folder, or its nearest parent that exists."""
     return next(folder for folder in (path, *path.parents) if folder.exists())

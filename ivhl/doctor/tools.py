@@ -1,4 +1,4 @@
-"""What a run calls: uv, git, a C++ compiler, the Pythons of the matrix; and asv's machine files."""
+"""Check uv, git, the C++ compiler, the Pythons of the matrix and asv's machine files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ivhl.asv_plugins.machine import known_machine, machine_differences
+from ivhl.asv.machine import known_machine, machine_differences
 from ivhl.errors import InterpreterError, LockError
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.uv import run_uv
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ivhl.records import Machine
 
-# What Inductor asks of a compiler: C++17, OpenMP and a shared library.
+# Inductor's requirements for a compiler: C++17, OpenMP and shared libraries.
 _FLAGS = ("-x", "c++", "-std=c++17", "-shared", "-fPIC", "-fopenmp", "-")
 _SOURCE = """\
 #include <cmath>
@@ -34,11 +34,11 @@ _PATIENCE_S = 60
 
 
 def look_at_tools(root: Path, pythons: Sequence[str]) -> Iterator[Finding]:
-    """Yield what is to be said of the programs that a run needs.
+    """Yield findings about the programs that a run needs.
 
     Args:
-        root: Of the project.
-        pythons: Of the matrix.
+        root: Root of the project.
+        pythons: Pythons of the matrix.
     """
     yield _uv(root)
     yield _git(root)
@@ -48,11 +48,11 @@ def look_at_tools(root: Path, pythons: Sequence[str]) -> Iterator[Finding]:
 
 
 def look_at_names(results: Path, machine: Machine) -> Iterator[Finding]:
-    """Yield whether results of this machine's name are its own, and asv's list of machines whole.
+    """Yield findings about this machine's name in the results, and asv's list of machines.
 
     Args:
         results: Folder of the results.
-        machine: This one, under the name that it is to have.
+        machine: This machine, under its name in the results.
     """
     known = known_machine(results, machine.name)
     different = machine_differences(known, machine)
@@ -61,7 +61,7 @@ def look_at_names(results: Path, machine: Machine) -> Iterator[Finding]:
             "machine name",
             "wrong",
             f"{machine.name!r} is another machine's in {results}: {'; '.join(different)}",
-            "give this one a name of its own with --machine NAME",
+            "give this machine its own name with --machine NAME",
         )
     else:
         told = "is this machine in" if known else "is new to"
@@ -73,7 +73,7 @@ def look_at_names(results: Path, machine: Machine) -> Iterator[Finding]:
     try:
         there = json.loads(path.read_text(encoding="utf-8"))
         if there["version"] != 1:
-            raise ValueError(f"version {there['version']}")  # noqa: TRY301  (told below, as others)
+            raise ValueError(f"version {there['version']}")  # noqa: TRY301  (reported below, with the others)
     except (OSError, ValueError, TypeError, KeyError) as error:
         seen = f"{path} cannot be read: {type(error).__name__}: {error}"
         yield Finding("asv machine file", "wrong", seen, f"rm {path}; ivhl bench writes it again")
@@ -109,7 +109,7 @@ def _git(root: Path) -> Finding:
 
 
 def _compiler() -> Finding:
-    # As Inductor: what CXX names, else g++.
+    # As Inductor: the compiler in CXX, else g++.
     named = os.environ.get("CXX", "g++")
     hint = "install it (apt-get install g++), or name another one with CXX"
     words = shlex.split(named) or ["g++"]
@@ -150,7 +150,7 @@ def _python(root: Path, python: str) -> Finding:
 def _said(
     command: Sequence[str], *, input_: str | None = None
 ) -> subprocess.CompletedProcess[str] | str:
-    """Run a program; return what it said, or why it could not be run."""
+    """Run a program; return its result, or why it could not be run."""
     try:
         return subprocess.run(
             command,
@@ -168,4 +168,4 @@ def _said(
 
 
 def _first(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "it says nothing")
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no message")

@@ -1,1 +1,1 @@
-"""Records of other machines: bring them here, check them, show them beside ours."""
+"""Import records of other machines: find them, check them, merge them into the results."""

@@ -1,4 +1,4 @@
-"""Bring records of other machines into the results, and let asv know of them."""
+"""Import records of other machines into the results, and write asv's files for them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from ivhl.asv.files import place_of, write_asv_results, write_machine
+from ivhl.asv.publish import set_aside_unreadable
 from ivhl.bench import Request, check_room, make_settings, only_run_here
-from ivhl.fleet.asv_files import place_of, write_asv_results, write_machine
 from ivhl.fleet.check import Offered, read_line, refusal, what_is_known
 from ivhl.fleet.merge import merge_records, remove_unfinished
 from ivhl.fleet.sources import Refused, read_sources
 from ivhl.matrix.project import load_project
-from ivhl.pages.publish import asv_folder, set_aside_unreadable
 from ivhl.records import record_file
 from ivhl.tracker.store import load_records
 from ivhl.workload import load_workloads
@@ -37,13 +37,13 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What an import did.
+    """The outcome of an import.
 
     Attributes:
-        new: Batch to how many of its records are new here.
-        had: Batch to how many of its records were here already, or came twice.
-        refused: What was not taken, and why.
-        set_aside: Files of asv that could not be read, and were renamed.
+        new: Number of new records by batch.
+        had: Number of records by batch that were here already, or occurred twice.
+        refused: Lines and files that were refused, with the reason.
+        set_aside: asv's files that could not be read, and were renamed.
     """
 
     new: Counter[Batch]
@@ -55,25 +55,24 @@ class Brought:
 def bring(
     root: Path, sources: Sequence[Path], results: Path, limits: Limits | None = None
 ) -> Brought:
-    """Take the records of the sources into the results.
+    """Import the records of the sources into the results.
 
-    A record that is refused is named, and the others are taken. Whatever the order of sources and
-    imports, the files come out the same. After an error or a kill, the same call goes on.
+    Refused records are reported, and all others imported. The resulting files do not depend on the
+    order of sources and imports. After an error or a kill, the same call completes the import.
 
     Args:
-        root: The project.
+        root: Root of the project.
         sources: See ``read_sources``.
         results: Folder of the results.
-        limits: What one source may hold.
+        limits: Limits of one source.
 
     Raises:
-        SpecError: If the project is not valid, or no git repository.
+        SpecError: If the project is not valid, or not a git repository.
         ResultsError: If the results cannot be written, or a run is measuring here.
     """
     project = load_project(root)
     workloads = load_workloads(project.workloads)
-    benchmarks = asv_folder(root)
-    # Nothing is measured: this machine, whose host name may be no name for one, does not matter.
+    # A fixed machine name: nothing is measured, and this host's name may not be a valid one.
     request = Request(root=root, python="", machine="importing")
     offered: list[Offered] = []
     refused: list[Refused] = []
@@ -107,7 +106,6 @@ def bring(
         if taken:
             write_asv_results(
                 root,
-                benchmarks,
                 make_settings(request, project, results),
                 load_records(results).records,
                 {place_of(offer.record) for offer in taken},

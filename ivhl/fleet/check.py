@@ -1,4 +1,4 @@
-"""Whether a record from elsewhere may stand beside ours, and if not, why."""
+"""Check whether a record of another machine can be imported, and if not, why."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ivhl.asv_plugins.machine import asv_machine, known_machine, machine_differences
+from ivhl.asv.machine import asv_machine, known_machine, machine_differences
 from ivhl.fleet.sources import Refused, shown
-from ivhl.matrix.repository import commits_there, lock_digests
+from ivhl.git import commits_there, lock_digests
 from ivhl.tracker.store import NewerSchemaError, parse_record
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _INSTRUMENT = re.compile(r"[0-9a-f]{1,64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[^\s/,]+")
 _LONGEST_NAME = 100
-# Far beyond any machine, and far from where floating point ends.
+# Far above any real value, and far below the largest float.
 _LONGEST_S = 1e9
 _MOST_CPUS = 2**20
 _MOST_OBSERVATIONS = 200
@@ -46,7 +46,7 @@ _NOT_OURS = "only what ivhl wrote can be imported; measure it again there"
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A record that was read, and where."""
+    """A record, and the place that it was read from."""
 
     place: str
     record: RunRecord
@@ -54,15 +54,15 @@ class Offered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What this repository knows, as far as the records that are offered need it.
+    """The facts of this repository that offered records are checked against.
 
     Attributes:
         project: Name of the project.
-        workloads: Workload to the version it has now.
+        workloads: Current version by workload.
         commits: Full hashes.
-        locks: Cell to the sha256 of every version of its lock.
-        machines: Machine to what asv knows about it.
-        blocked: Names under which there is something else than a machine's folder.
+        locks: sha256 of every version of the lock, by cell.
+        machines: asv's entry by machine.
+        blocked: Machine names for which the results hold something other than a folder.
     """
 
     project: str
@@ -74,7 +74,7 @@ class Known:
 
 
 def read_line(line: Line) -> Offered | Refused:
-    """Return the record of a line, or why it is none that this ivhl reads."""
+    """Return the record of a line, or why this ivhl cannot read it."""
     try:
         return Offered(line.place, parse_record(line.data))
     except NewerSchemaError as error:
@@ -92,21 +92,20 @@ def what_is_known(
     results: Path,
     offered: Sequence[Offered],
 ) -> Known:
-    """Return what this repository knows about what is offered.
+    """Return the facts of this repository that the offered records are checked against.
 
-    A machine that is new here is the one of its oldest record, so that the order in which files
-    are named does not matter.
+    The oldest record of a new machine describes it, so that the order of files does not matter.
 
     Args:
-        root: The project.
-        project: Its name.
-        workloads: What it asks now.
-        ours: The records that are here. A workload that only they know is a retired one.
+        root: Root of the project.
+        project: Name of the project.
+        workloads: Its current workloads.
+        ours: The records in the results. A workload that only they have is retired.
         results: Folder of the results.
-        offered: Records from elsewhere, not checked yet.
+        offered: Records of other machines, not checked yet.
 
     Raises:
-        SpecError: If this is no git repository.
+        SpecError: If this is not a git repository.
     """
     versions: dict[str, int] = {}
     for record in ours:
@@ -135,7 +134,7 @@ def what_is_known(
 
 
 def refusal(one: Offered, known: Known) -> Refused | None:
-    """Return why a record is not taken, or ``None`` if it is."""
+    """Return why a record is refused, or ``None`` if it is not."""
     mistake = _mistake(one.record)
     if mistake:
         return Refused(one.place, mistake, _NOT_OURS)
@@ -145,7 +144,7 @@ def refusal(one: Offered, known: Known) -> Refused | None:
 
 
 def _mistake(record: RunRecord) -> str:
-    """Return what no record of ours can have; most of it would become the name of a file."""
+    """Return the first mistake in a record; most of these fields become file names."""
     return next(_mistakes(record), "")
 
 
@@ -162,7 +161,7 @@ def _mistakes(record: RunRecord) -> Iterator[str]:
     for field, value, pattern in (*texts, ("device", record.conditions.device, _DEVICE)):
         if not _is_plain(value, pattern):
             place = "conditions" if field == "device" else "machine"
-            rule = "cpu, or cuda and the name of the card" if field == "device" else "a short text"
+            rule = "cpu, or cuda and the name of the GPU" if field == "device" else "a short text"
             yield f"{place}.{field}: must be {rule} (got {_got(value)})"
     for field, value in (("python", cell.python), ("torch", cell.torch)):
         if not _VERSION.fullmatch(value) or len(value) > _LONGEST_NAME:
@@ -206,12 +205,14 @@ def _stability_mistakes(record: RunRecord) -> Iterator[str]:
 
 
 def _identity_mistakes(record: RunRecord) -> Iterator[str]:
-    """Yield what is wrong with what tells environment and code from others of the same name."""
+    """Yield mistakes in the fields that identify environment and code."""
     instrument = record.conditions.instrument
     if not _INSTRUMENT.fullmatch(instrument):
         yield f"conditions.instrument: must be a version or a digest (got {_got(instrument)})"
     if record.sources is not None and not _SHA256.fullmatch(record.sources):
         yield f"sources: must be 64 hex digits (got {_got(record.sources)})"
+    if record.benchmark is not None and not _SHA256.fullmatch(record.benchmark):
+        yield f"benchmark: must be 64 hex digits (got {_got(record.benchmark)})"
     wheels = record.conditions.wheels or ()
     if len(wheels) > _MOST_WHEELS:
         yield f"conditions.wheels: must be at most {_MOST_WHEELS} (got {len(wheels)})"
@@ -228,7 +229,7 @@ def _identity_mistakes(record: RunRecord) -> Iterator[str]:
 
 
 def _number_mistakes(record: RunRecord) -> Iterator[str]:
-    """Yield the numbers that no machine has; some of them would end ``asv publish`` for all."""
+    """Yield numbers out of range; some of them would make ``asv publish`` fail for all records."""
     machine, memory = record.machine, record.memory
     bounded: list[tuple[str, float | None, float]] = [
         ("duration_s", record.duration_s, _LONGEST_S),

@@ -1,14 +1,13 @@
-"""Put records into the files of a machine: each once, in the order of time, all or nothing."""
+"""Merge records into a machine's files: without duplicates, in order of time, atomically."""
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ivhl.errors import ResultsError
-from ivhl.records import to_json
+from ivhl.records import UNFINISHED, to_json, write_whole
 from ivhl.tracker.store import parse_record
 
 if TYPE_CHECKING:
@@ -17,27 +16,24 @@ if TYPE_CHECKING:
 
     from ivhl.records import RunRecord
 
-# Neither .json nor .jsonl, which asv and ivhl would read.
-_UNFINISHED = ".ivhl-import-"
-
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """How many records of those offered were new to a file, and how many it had."""
+    """Number of offered records that were new to a file, and that it had."""
 
     new: int
     had: int
 
 
 def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
-    """Add the records that the file does not hold yet.
+    """Add the records that the file does not have.
 
-    Lines are put in order of time: within a file the later line counts, so the result must not
-    depend on which archive came first. Lines that cannot be read stay, at the beginning. Without
-    a new record the file is left alone.
+    Lines are sorted by time: the later line of a case counts, and the result must not depend on the
+    order of imports. Lines that cannot be read are kept, at the beginning. Without a new record the
+    file is not written.
 
     Raises:
-        ResultsError: If it cannot be written; the file is then as it was.
+        ResultsError: If the file cannot be written; it is then unchanged.
     """
     lines: list[tuple[str, str, bytes]] = []
     here: set[str] = set()
@@ -78,36 +74,9 @@ def _lines(path: Path) -> list[bytes]:
     return [line for line in data.split(b"\n") if line.strip()]
 
 
-def write_whole(path: Path, data: bytes) -> bool:
-    """Write a file so that a reader sees the old one or the new one; return whether it changed.
-
-    Raises:
-        ResultsError: If it cannot be written; what was there stays.
-    """
-    unfinished = path.with_name(f"{_UNFINISHED}{path.name}.part")
-    try:
-        if path.is_file() and path.read_bytes() == data:
-            return False
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        raise ResultsError(
-            f"{path} cannot be written: {error.strerror or error}",
-            hint="make room and run the same command again: what was taken stays, and the rest "
-            "is taken then",
-        ) from error
-    return True
-
-
 def remove_unfinished(results: Path) -> None:
-    """Remove what an import that was killed was writing."""
+    """Remove the partial files of a killed import."""
     for folder in (results, *results.glob("*/"), *results.glob("*/records/")):
-        for path in folder.glob(f"{_UNFINISHED}*.part"):
+        for path in folder.glob(f"{UNFINISHED}*.part"):
             with suppress(OSError):
                 path.unlink()

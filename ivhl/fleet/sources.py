@@ -1,7 +1,7 @@
-"""Find the lines of records in files, folders and archives that came from elsewhere.
+"""Read lines of records from files, folders and archives of other machines.
 
-Nothing is unpacked: the members of an archive are read one by one, and no name in one decides where
-anything is written. What looks hostile is refused with its reason, and the rest is read.
+Archives are not unpacked: their members are read one by one, and no file is written under a name
+from an archive. Suspicious members are refused with the reason, and the others are read.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 ENDING = ".jsonl"
 EXPORT = "ivhl.benchmarks/1"
-_HEAD = 200  # bytes of an export that its schema is in
+_HEAD = 200  # the schema is within the first bytes of an export
 _AGAIN = "download it again, and see that it is whole: unzip -t"
 _MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one source may hold. The 47 files of records in this repository have 1.8 MB.
+    """Limits of one source. The 47 files of records in this repository have 1.8 MB.
 
     Attributes:
-        files: Entries of a folder or an archive, other files included.
-        file_bytes: Of one file, unpacked.
-        total_bytes: Of all files of a source, unpacked.
-        ratio: Unpacked over packed bytes of a member of an archive. Records pack to a fifth, and
-            blanks to a thousandth.
-        line_bytes: Of one record.
+        files: Entries of a folder or an archive, including other files.
+        file_bytes: Size of one file, unpacked.
+        total_bytes: Size of all files of a source, unpacked.
+        ratio: Unpacked over packed bytes of an archive member. Records pack to a fifth, blanks to a
+            thousandth.
+        line_bytes: Size of one record.
     """
 
     files: int = 20_000
@@ -47,11 +47,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Something that is not taken.
+    """A file, member or line that is refused.
 
     Attributes:
         place: Source, file and line.
-        rule: The rule that it breaks, with the value seen.
+        rule: The broken rule, with the value.
         hint: What to do next.
     """
 
@@ -69,13 +69,13 @@ class Line:
 
 
 def read_sources(paths: list[Path], limits: Limits | None = None) -> Iterator[Line | Refused]:
-    """Yield every line that should be a record, and what is refused before it is looked at.
+    """Yield every line that should be a record, and every refusal.
 
     Args:
-        paths: Files of JSON lines, folders that hold such files at any depth, zip archives, or
-            exports of ``python -m ivhl.benchmarks``. Hidden files and folders are passed over: a
-            killed run leaves its journals in one.
-        limits: What a source may hold.
+        paths: Files of JSON lines, folders with such files at any depth, zip archives, or exports of
+            ``python -m ivhl.roofline``. Hidden files and folders are skipped: a killed run leaves
+            its journals in one.
+        limits: Limits of a source.
     """
     limits = limits or Limits()
     for path in paths:
@@ -89,7 +89,9 @@ def _files(path: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refused]:
         if path.is_dir():
             yield from _folder(path, limits)
         elif not path.exists():
-            yield Refused(place, "there is no such file or folder", "see where the records are")
+            yield Refused(
+                place, "there is no such file or folder", "name the file or folder of the records"
+            )
         elif not path.is_file():
             yield Refused(place, "must be a file, a folder or a zip", "name the file of records")
         elif _begins_like_zip(path):
@@ -139,7 +141,7 @@ def _folder(folder: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refuse
                 yield Refused(
                     place,
                     "must be a plain file or folder, not a link or a device",
-                    "copy what it stands for, and import that",
+                    "copy its target, and import the copy",
                 )
                 continue
             found += 1
@@ -163,7 +165,7 @@ def _nothing(place: str) -> Refused:
 def _too_many(place: str, limits: Limits) -> Refused:
     return Refused(
         place,
-        f"may hold {limits.files} files, and holds more; the others are not looked at",
+        f"may hold {limits.files} files, and holds more; the others are not read",
         "import the folders of its machines one by one",
     )
 
@@ -172,7 +174,7 @@ def _too_much(place: str, limits: Limits) -> Refused:
     return Refused(
         place,
         f"may hold {limits.total_bytes // _MIB} MiB of records, and holds more; the others are "
-        "not looked at",
+        "not read",
         "import the folders of its machines one by one",
     )
 
@@ -200,16 +202,20 @@ def _members(
             continue
         mistake = _name_mistake(member)
         if mistake:
-            yield Refused(inside, mistake, "ask who made the archive; it is not as ivhl's are")
+            yield Refused(
+                inside,
+                mistake,
+                "ask the sender for an archive of the results folder as ivhl wrote it",
+            )
             continue
         if _is_hidden(member.filename) or not member.filename.endswith(ENDING):
             continue
         found += 1
-        # What the head says is only a first look: the bytes that come out are counted as well.
+        # The sizes in the header may be wrong, so the unpacked bytes are counted as well.
         packed = max(member.compress_size, 1)
         allowed = min(limits.file_bytes, max(packed * limits.ratio, _MIB))
         data = _member(archive, member, inside, allowed, limits)
-        # A bomb is read up to what is allowed, and many of them together are one as well.
+        # A refused member counts as what was read of it: many zip bombs together are one.
         total += allowed if isinstance(data, Refused) else len(data)
         if total > limits.total_bytes:
             yield _too_much(place, limits)
@@ -224,7 +230,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _name_mistake(member: zipfile.ZipInfo) -> str:
-    """Return what is wrong with the name or the kind of a member of any sort, or nothing."""
+    """Return the mistake in the name or the file type of a member; empty if none."""
     name = member.orig_filename
     if name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
         return f"a name in an archive must be relative (got {name!r})"
@@ -246,7 +252,7 @@ def _member(
     try:
         with archive.open(member) as file:
             data = file.read(allowed + 1)
-    except Exception as error:  # noqa: BLE001  (each method of packing raises errors of its own)
+    except Exception as error:  # noqa: BLE001  (each compression method raises its own errors)
         return Refused(place, f"cannot be unpacked: {type(error).__name__}: {error}", _AGAIN)
     if len(data) > limits.file_bytes:
         return _too_large(place, limits)
@@ -255,7 +261,7 @@ def _member(
             place,
             f"must not unpack to more than {limits.ratio} times its size "
             f"(got more than {allowed} bytes from {member.compress_size})",
-            "ask who made the archive; records do not pack as well",
+            "ask the sender for another archive; records do not compress this well",
         )
     return data
 
@@ -277,16 +283,16 @@ def _numbered(place: str, data: bytes) -> list[tuple[str, bytes]]:
 
 
 def _exported(place: str, data: bytes) -> list[tuple[str, bytes]]:
-    """Return the records of an export of ``python -m ivhl.benchmarks``; nothing for other files."""
+    """Return the records of an export of ``python -m ivhl.roofline``; empty for other files."""
     if EXPORT.encode() not in data[:_HEAD]:
         return []
     try:
         records = json.loads(data)["records"]
         return [(f"{place}: record {n}", json.dumps(r).encode()) for n, r in enumerate(records, 1)]
     except (ValueError, TypeError, KeyError, RecursionError):
-        return []  # cut off, or only alike: its lines are refused one by one
+        return []  # truncated, or another format: its lines are refused one by one
 
 
 def shown(text: str) -> str:
-    """Return a name from elsewhere so that printing it does nothing but show it."""
+    """Return a foreign name, escaped if it has non-printable characters."""
     return text if text.isprintable() else ascii(text)

@@ -1,4 +1,4 @@
-"""Whether a container measures what the machine itself does: records of both, case by case."""
+"""Compare records from containers with records from the machine itself, case by case."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Agreement:
 
     Attributes:
         native: Speedups on the machine itself, one per run.
-        docker: Speedups in containers.
-        eager_ratio: Seconds of eager in a container over those outside, medians of the runs.
-        compiled_ratio: The same of compiled code.
-        floor: Factor that noise alone makes: see ``judge_agreement``.
+        docker: Speedups in containers, one per run.
+        eager_ratio: Seconds of eager in containers over those outside, medians of the runs.
+        compiled_ratio: The same ratio for compiled code.
+        floor: Noise floor, a factor: see ``judge_agreement``.
     """
 
     case: str
@@ -43,26 +43,26 @@ class Agreement:
 
     @property
     def agrees(self) -> bool:
-        """Whether the speedups differ by no more than noise makes."""
+        """Whether the speedups differ by no more than the noise floor."""
         return abs(log(self.ratio)) <= log(self.floor)
 
 
 def judge_agreement(
     native: Iterable[RunRecord], docker: Iterable[RunRecord]
 ) -> tuple[tuple[Agreement, ...], tuple[str, ...]]:
-    """Return how the cases compare, and what cannot be compared.
+    """Return how the cases compare, and which cannot be compared.
 
-    The noise floor of a case is the larger of two factors: how far apart the runs on the machine
-    itself lie, the largest speedup over the smallest; and what noise made within a run, the farther
-    end of the A/A interval (``tracker.gate.noise``), that of the median run of each side, both
-    multiplied.
+    The noise floor of a case is the larger of two factors. One is the spread between runs on the
+    machine itself: the largest speedup over the smallest. The other is the noise within runs: the
+    factors of ``tracker.gate.noise`` (the bound of the A/A interval farther from 1), the median
+    over native runs multiplied by the median over container runs.
 
     Args:
-        native: Records of the machine itself, all runs.
-        docker: Records of containers on it.
+        native: Records from the machine itself, all runs.
+        docker: Records from containers on it.
 
     Returns:
-        The cases with a speedup in all of their runs, and a line for each of the others.
+        The cases with a speedup in all of their runs, and a line for each other case.
     """
     sides = [_by_case(native), _by_case(docker)]
     found, left_out = [], []
@@ -113,10 +113,10 @@ def _seconds(arms: Iterable[Arm | None]) -> float:
 
 
 def every_record(results: Path) -> tuple[RunRecord, ...]:
-    """Return all records below a folder, also those that a later one replaces.
+    """Return all records below a folder, including those that a later one replaces.
 
     Raises:
-        ValueError: If a line is no record.
+        ValueError: If a line is not a record.
     """
     return tuple(
         parse_record(line)

@@ -1,4 +1,4 @@
-"""Build the image of a cell, and know which ones there are."""
+"""Build, list, find and remove the images of cells."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BuildError(EngineError):
     """An image could not be built.
 
     Attributes:
-        output: The end of what the build said.
+        output: The last lines of the build's output.
     """
 
     def __init__(self, message: str, *, hint: str, output: str) -> None:
@@ -46,13 +46,13 @@ class Image:
     Attributes:
         id: Digest, ``sha256:`` and 64 hex digits.
         cell: Id of its cell.
-        lock: sha256 of the lock that it holds.
+        lock: sha256 of its lock.
         recipe: See ``Recipe.digest``.
-        base: Image that it begins with.
+        base: Base image.
         commit: See ``Recipe.commit``.
-        size_bytes: All layers, shared ones too.
+        size_bytes: Size of all layers, including shared ones.
         created: UTC, as the engine writes it.
-        tags: Its names; none where another build took them over.
+        tags: Its names; empty if a later build took them.
     """
 
     id: str
@@ -67,7 +67,7 @@ class Image:
 
     @property
     def short(self) -> str:
-        """The first digits of its digest, by which docker knows it too."""
+        """The first 12 digits of the digest, which docker accepts as a name."""
         return self.id.removeprefix("sha256:")[:12]
 
 
@@ -76,7 +76,7 @@ def list_images(client: Client, cell: str = "") -> tuple[Image, ...]:
 
     Args:
         client: See ``connect``.
-        cell: Id of the only cell that is wanted; empty means all.
+        cell: Id of the cell to list; empty means all.
 
     Raises:
         EngineError: If the engine does not answer.
@@ -89,11 +89,11 @@ def list_images(client: Client, cell: str = "") -> tuple[Image, ...]:
 
 
 def find_image(client: Client, name: str) -> Image:
-    """Return an image that was built here, by tag, digest or the beginning of one.
+    """Return an image that was built here, by tag, digest or start of the digest.
 
     Raises:
-        UnknownNameError: If the engine has none of this name.
-        SpecError: If it is no image of a cell.
+        UnknownNameError: If the engine has no such image.
+        SpecError: If the engine has no images of cells.
         EngineError: If the engine does not answer.
     """
     images = list_images(client)
@@ -110,7 +110,7 @@ def find_image(client: Client, name: str) -> Image:
 
 
 def present_image(client: Client, recipe: Recipe) -> Image | None:
-    """Return the newest image made by this recipe from this lock, if there is one.
+    """Return the newest image of this recipe and lock, or ``None``.
 
     Raises:
         EngineError: If the engine does not answer.
@@ -127,16 +127,16 @@ def build_image(
     sources: Sources,
     say: Callable[[str], None] = lambda _: None,
 ) -> Image:
-    """Build the image of a cell, whether there is one or not.
+    """Build the image of a cell, even if there is one.
 
     Args:
         client: See ``connect``.
-        recipe: What to build.
-        sources: Where packages come from.
+        recipe: The image to build.
+        sources: Sources of packages.
         say: Called with each line of the build.
 
     Raises:
-        BuildError: If it fails, with its last lines; earlier images stay.
+        BuildError: If the build fails, with its last lines; earlier images stay.
         EngineError: If the engine goes away.
         SpecError: If the certificates cannot be read.
     """
@@ -158,10 +158,10 @@ def build_image(
 
 
 def has_buildkit() -> bool:
-    """Say whether this machine's docker command builds with BuildKit.
+    """Return whether this machine's docker command builds with BuildKit.
 
-    The SDK cannot: BuildKit wants a session that only the command has. ``DOCKER_BUILDKIT`` decides
-    where it is set, since older commands have BuildKit inside and no ``buildx`` to ask for.
+    The SDK cannot, since BuildKit needs a session that only the command opens. ``DOCKER_BUILDKIT``
+    takes precedence if set: older commands have BuildKit without ``buildx``.
     """
     wanted = os.environ.get("DOCKER_BUILDKIT")
     if shutil.which("docker") is None or wanted == "0":
@@ -197,19 +197,19 @@ def _build_classic(
                 rm=True,
                 forcerm=True,
                 decode=True,
-                timeout=None,  # it is silent while it installs
+                timeout=None,  # the build prints nothing while it installs
             )
             failures: list[str] = []
             for line in _whole_lines(_pieces(lines, failures)):
                 hear(line.strip())
         return not failures
     finally:
-        # The builder keeps the stage as its cache, and the settings with it.
+        # The builder caches this stage, which contains the settings: remove it.
         client.images.prune(filters={"dangling": True, "label": f"{LABEL}build={build}"})
 
 
 def _pieces(said: Iterable[dict[str, Any]], failures: list[str]) -> Iterator[str]:
-    """Yield what a build prints, up to its failure, which is taken note of."""
+    """Yield the output of a build up to a failure, which is appended to ``failures``."""
     for one in said:
         yield str(one["stream"]) if "stream" in one else f"{one.get('status', '')}\n"
         if "error" in one:
@@ -219,7 +219,7 @@ def _pieces(said: Iterable[dict[str, Any]], failures: list[str]) -> Iterator[str
 
 
 def _whole_lines(pieces: Iterable[str]) -> Iterator[str]:
-    """Yield lines of what comes in pieces that end anywhere, those of stderr each in red."""
+    """Join pieces of output to lines, and remove the colour codes of stderr."""
     rest = ""
     for piece in pieces:
         *lines, rest = (rest + _COLOUR.sub("", piece)).split("\n")
@@ -276,8 +276,8 @@ def _failed(recipe: Recipe, said: Iterable[str]) -> BuildError:
         hint = "name a base image that the engine has or can pull: --base, or IVHL_IMAGE_BASE"
     else:
         hint = (
-            "where packages come from: UV_DEFAULT_INDEX, --certificates and --network "
-            "(docs/docker.md); then run the same command again"
+            "set the sources of packages with UV_DEFAULT_INDEX, --certificates and --network "
+            "(docs/docker.md), then run the same command again"
         )
     reasons = [line for line in lines if "error" in line.lower()][-2:] or lines[-1:]
     return BuildError(
@@ -292,9 +292,9 @@ def prune_images(
     images: Iterable[Image],
     say: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Remove images, and return how many bytes they said they hold.
+    """Remove images, and return the sum of their reported sizes in bytes.
 
-    One that is in use is named and stays.
+    An image in use is reported and kept.
 
     Raises:
         EngineError: If the engine goes away.

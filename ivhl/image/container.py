@@ -1,29 +1,27 @@
-"""One cell measured in one container, which hears nothing and touches nothing but its scratch."""
+"""Measure one cell in one container: no network, read-only root, one writable scratch folder."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import tarfile
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docker.errors import APIError, NotFound
 from docker.types import DeviceRequest, Mount
 from requests.exceptions import RequestException
 
-import ivhl
+from ivhl import git
 from ivhl.errors import SpecError
 from ivhl.image import inside
 from ivhl.image.engine import Client, EngineError, told_plainly
-from ivhl.measure.runner import MEASURING_CODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from ivhl.measure.settings import Settings
     from ivhl.records import Cell, Machine
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
 RUN_LABEL = "org.ivhl.run"
 HOME = "/ivhl"
 SCRATCH = "/scratch"
-USER = 10001  # of the Dockerfile
-# Of the machine's memory, for what Inductor writes; most of it stays empty.
+USER = 10001  # as in the Dockerfile
+# Share of the memory limit for Inductor's files; most of it stays empty.
 _SCRATCH_SHARE = 0.25
 _SAID = 5
 _STOP_S = 5
@@ -40,15 +38,15 @@ _STOP_S = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a container may use.
+    """Resources of a container.
 
-    A quota of CPU time is not among them: the kernel enforces it by stopping a process in the middle
-    of what is being timed.
+    There is no quota of CPU time: the kernel enforces one by pausing processes, also while they are
+    timed.
 
     Attributes:
-        cpus: Numbers of the CPUs on which everything in it runs.
-        memory_bytes: All of its processes and its scratch together; swap is off.
-        gpus: Ids or numbers of the cards; empty means all that there are.
+        cpus: Numbers of the CPUs that its processes are pinned to.
+        memory_bytes: Limit for all of its processes and its scratch together; swap is off.
+        gpus: Ids or indices of the GPUs; empty means all.
     """
 
     cpus: tuple[int, ...]
@@ -60,13 +58,13 @@ def choose_cpus(text: str, machine: Machine, threads: int) -> tuple[int, ...]:
     """Return the CPUs to pin to.
 
     Args:
-        text: As ``2-3,6``; empty means the last ones, as many as threads and one for the process
-            that watches over them.
-        machine: The engine's.
-        threads: Of the measured code.
+        text: E.g. ``2-3,6``. Empty means the last CPUs: one per thread, and one for the process
+            that supervises them.
+        machine: Machine of the engine.
+        threads: Threads of the measured code.
 
     Raises:
-        SpecError: If the text means no CPUs, or some that the machine does not have.
+        SpecError: If the text names no CPUs, or CPUs that the machine does not have.
     """
     if not text:
         first = max(0, machine.n_cpus - threads - 1)
@@ -87,10 +85,9 @@ def choose_cpus(text: str, machine: Machine, threads: int) -> tuple[int, ...]:
 
 
 def choose_memory(limit: int | None, machine: Machine) -> int:
-    """Return the bytes that a container may hold, so that a case is ended before the container is.
+    """Return a container's memory limit in bytes, so that a case is ended before the container is.
 
-    A case may hold 90 % of what there is (``measure.process.memory_limit``); here that is 90 % of
-    the container's.
+    A case may use 90 % of the memory (``measure.process.memory_limit``), here that of the container.
     """
     if limit is None:
         return machine.memory_bytes
@@ -99,12 +96,12 @@ def choose_memory(limit: int | None, machine: Machine) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to measure in a container.
+    """A request to measure in a container.
 
     Attributes:
         image: Digest.
-        records: Lines of JSON of the records that need not be made again.
-        run: Names this run, so that what a killed one left behind can be found.
+        records: JSON lines of records that need not be measured again.
+        run: Label of the containers of this checkout, to find those of a killed run.
     """
 
     root: Path
@@ -120,17 +117,17 @@ class Order:
 def measure_in_container(
     client: Client, order: Order, hear: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Run the cases of a cell in a container, which is gone when this returns.
+    """Run the cases of a cell in a container, and remove the container.
 
     Args:
         client: See ``connect``.
-        order: What to measure.
-        hear: Called with each thing that the container says; if it raises, the container ends.
+        order: The request.
+        hear: Called with each message from the container; if it raises, the container is removed.
 
     Raises:
-        EngineError: If the container cannot be made, ends before its work, or the engine goes away;
-            what was heard before is the caller's already.
-        SpecError: If git has no such commit.
+        EngineError: If the container cannot be created, ends before its work is done, or the engine
+            goes away. Messages before that were passed to ``hear``.
+        SpecError: If git does not have the commit.
     """
     payload = _payload(order)
     doing = f"measuring {order.cell.id}"
@@ -170,8 +167,8 @@ def _container(client: Client, order: Order, doing: str) -> Iterator[Any]:
     requests = []
     if settings.device == "cuda":
         ids = list(order.limits.gpus)
-        cards = {"device_ids": ids} if ids else {"count": -1}
-        requests.append(DeviceRequest(capabilities=[["gpu"]], **cards))
+        which = {"device_ids": ids} if ids else {"count": -1}
+        requests.append(DeviceRequest(capabilities=[["gpu"]], **which))
     memory = order.limits.memory_bytes
     scratch = int(memory * _SCRATCH_SHARE)
     with told_plainly(doing):
@@ -183,7 +180,7 @@ def _container(client: Client, order: Order, doing: str) -> Iterator[Any]:
             user=f"{USER}:{USER}",
             network_mode="none",
             read_only=True,
-            # Inductor loads what it compiles there.
+            # exec: Inductor loads libraries that it compiles there.
             tmpfs={SCRATCH: f"rw,exec,nosuid,nodev,mode=1777,size={scratch}"},
             mounts=[Mount(target=HOME, source="", type="volume")],
             cpuset_cpus=",".join(map(str, order.limits.cpus)),
@@ -197,7 +194,7 @@ def _container(client: Client, order: Order, doing: str) -> Iterator[Any]:
     try:
         yield container
     finally:
-        # Whatever happened, nothing goes on measuring; the engine may be what went away.
+        # No container may go on measuring. Errors are ignored, since the engine may be gone.
         with suppress(APIError, RequestException, OSError):
             container.remove(v=True, force=True)
 
@@ -215,7 +212,7 @@ def remove_leftovers(client: Client, run: str) -> None:
 
 
 def _messages(stream: Any, errors: list[bytes], doing: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401
-    """Yield what the container says, line by line; what it prints elsewhere is kept."""
+    """Yield the container's JSON messages; append its other output to ``errors``."""
     pending = b""
     with told_plainly(doing):
         for out, error in stream:
@@ -227,14 +224,14 @@ def _messages(stream: Any, errors: list[bytes], doing: str) -> Iterator[dict[str
             for line in lines:
                 try:
                     message = json.loads(line)
-                except ValueError:  # not ours; an engine that breaks off ends within a line
+                except ValueError:  # other output, or a line cut off when the engine stops
                     errors.append(line)
                 else:
                     yield message
 
 
 def _payload(order: Order) -> bytes:
-    """Return what the container is given: the commit, the instrument, and what to do."""
+    """Return a tar archive for the container: the commit, the instrument and the request."""
     settings = replace(
         order.settings, root=HOME, results=f"{SCRATCH}/results", scratch=f"{SCRATCH}/cases",
         events="", interpreters={},
@@ -245,18 +242,7 @@ def _payload(order: Order) -> bytes:
         "image": order.image,
         "records": order.records,
     }
-    source = subprocess.run(
-        ["git", "archive", "--format=tar", "--prefix=source/", order.commit],
-        cwd=order.root,
-        capture_output=True,
-        check=False,
-    )
-    if source.returncode:
-        said = source.stderr.decode(errors="replace").strip()
-        raise SpecError(
-            f"git has no files of commit {order.commit}: {said}",
-            hint="name a commit that is here with --commit",
-        )
+    source = git.archive(order.root, order.commit, "source")
     payload = BytesIO()
     with tarfile.open(fileobj=payload, mode="w") as archive:
         for name, text in (("order", about), ("settings", asdict(settings))):
@@ -265,10 +251,9 @@ def _payload(order: Order) -> bytes:
             entry.size = len(data)
             archive.addfile(_owned(entry) or entry, BytesIO(data))
         archive.add(str(inside.__file__), "inside.py", filter=_owned)
-        package = Path(ivhl.__file__).parent
-        for part in MEASURING_CODE:
-            archive.add(package / part, f"instrument/ivhl/{part}", filter=_owned)
-        with tarfile.open(fileobj=BytesIO(source.stdout)) as files:
+        for path, name in order.settings.carried():
+            archive.add(path, f"instrument/{name}", filter=_owned)
+        with tarfile.open(fileobj=BytesIO(source)) as files:
             for entry in files:
                 if owned := _owned(entry):
                     archive.addfile(owned, files.extractfile(entry))
@@ -276,7 +261,7 @@ def _payload(order: Order) -> bytes:
 
 
 def _owned(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Return an entry as the container's user has it; none for compiled code of another Python."""
+    """Return an entry owned by the container's user; ``None`` for ``__pycache__``."""
     if os.path.basename(entry.name) == "__pycache__":  # noqa: PTH119  (a name in an archive)
         return None
     entry.uid = entry.gid = USER

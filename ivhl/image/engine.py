@@ -1,4 +1,4 @@
-"""The Docker engine: find it, know what machine it is on, and say plainly when it is not there."""
+"""Connect to the Docker engine, describe its machine, and turn its errors into ivhl's."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Client: TypeAlias = Any  # docker has no types
 
 _AGAIN = "start it and run the same command again: it goes on where it stopped"
 _DEFAULT = "unix:///var/run/docker.sock"
-# What an engine that has gone away looks like from here.
+# Exceptions that mean the engine has gone away.
 _LOST = (RequestException, HTTPError, DockerException, ConnectionError, TimeoutError)
 
 
 class EngineError(IvhlError):
-    """There is no Docker engine, it went away, or it refuses what it is asked."""
+    """There is no Docker engine, it went away, or it refused a request."""
 
     exit_code: ClassVar[int] = 9
 
 
 def connect() -> Client:
-    """Return a client of the engine that ``DOCKER_HOST`` names, or of this machine's socket.
+    """Return a client of the engine at ``DOCKER_HOST``, or at this machine's socket.
 
     Raises:
-        EngineError: If there is none, or it may not be used.
+        EngineError: If no engine answers, or access is denied.
     """
     place = os.environ.get("DOCKER_HOST") or _DEFAULT
     try:
@@ -55,19 +55,19 @@ def _what_to_do(error: BaseException) -> str:
         return "join the group docker (usermod -aG docker $USER), and log in again"
     return (
         "start one (systemctl start docker), or name another with DOCKER_HOST; without one, "
-        "leave --docker away to measure on this machine itself"
+        "omit --docker to measure on this machine itself"
     )
 
 
 @contextmanager
 def told_plainly(doing: str) -> Iterator[None]:
-    """Turn what the engine or the way to it raises into an error of ours.
+    """Raise an ``EngineError`` for any error of the engine or its connection in the block.
 
     Args:
-        doing: What was being done, e.g. ``building py3.12-torch2.6.0``.
+        doing: The operation, e.g. ``building py3.12-torch2.6.0``.
 
     Raises:
-        EngineError: Instead of any error of docker's.
+        EngineError: For any error of docker, its connection or the system.
     """
     try:
         yield
@@ -81,13 +81,13 @@ def told_plainly(doing: str) -> Iterator[None]:
     except ContainerError as error:
         raise EngineError(
             f"{doing}: {_told(error)}",
-            hint="the image lacks what every cell has: build it again, or begin with another base",
+            hint="the image lacks a program of every cell: build it again, or use another base",
         ) from error
     except _LOST as error:
         raise EngineError(f"{doing}: the engine went away: {_told(error)}", hint=_AGAIN) from error
     except OSError as error:
         raise EngineError(
-            f"{doing}: {error}", hint="it is this machine that lacks room, a file or a permission"
+            f"{doing}: {error}", hint="see the disk space, files and permissions of this machine"
         ) from error
 
 
@@ -97,7 +97,7 @@ def _told(error: BaseException) -> str:
 
 
 def _hint_for(said: str) -> str:
-    """Return what to do about what an engine says when it refuses."""
+    """Return the next step for an engine's refusal."""
     if "no space left" in said:
         return "make room: ivhl image prune, docker system df; then run the same command again"
     if "capabilities: [[gpu]]" in said or "nvidia" in said:
@@ -106,18 +106,18 @@ def _hint_for(said: str) -> str:
 
 
 def machine_of(client: Client, image: str, name: str | None) -> Machine:
-    """Return the machine that the engine is on, as ``python -m ivhl.measure`` there would.
+    """Return the engine's machine, as ``python -m ivhl.measure`` on it would describe it.
 
-    It is asked from within a container, since the engine may be elsewhere.
+    A container reads the data, since the engine may run on another machine.
 
     Args:
         client: See ``connect``.
-        image: Any image of the engine that has a ``cat``.
-        name: What to call it; ``None`` means the engine's own name for it.
+        image: Any image of the engine that has ``cat``.
+        name: Name for the machine; ``None`` means the engine's name for it.
 
     Raises:
         EngineError: If no container can be run.
-        SpecError: If the name cannot be that of a folder.
+        SpecError: If the name is not valid for a folder.
     """
     with told_plainly("asking what machine the engine is on"):
         info = client.info()

@@ -1,8 +1,8 @@
-"""What runs in the container: install the project at its commit, measure, and say all of it.
+"""Run inside the container: install the project at its commit, measure it and print the records.
 
-It is sent alone into the container, beside the instrument; the standard library and those two are
-all that it has. Everything goes out through standard output, a line of JSON each, so nothing has to
-be shared with the machine that listens, and what was said is safe whatever happens here.
+Only this file and the instrument are copied into the container, so it may import the standard
+library and the instrument only. It prints one line of JSON per event. So the container shares no
+folder with the host, and events printed before a crash are kept.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ HERE = Path(__file__).resolve().parent
 
 
 def main() -> int:
-    """Do what ``order.json`` beside this file says."""
+    """Measure as ``order.json`` beside this file requests."""
     voice = os.dup(sys.stdout.fileno())
-    # What anything else prints is not ours to say.
+    # Standard output is for events only; other prints go to standard error.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
     def say(event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
@@ -37,7 +37,7 @@ def main() -> int:
     if failed := install(HERE / "source", project):
         say("cell-failed", **failed)
         return 0
-    # As for an asv benchmark in a cell: this instrument first, then the commit that is measured.
+    # As for an asv benchmark in a cell: the instrument first, then the measured commit.
     os.environ["PYTHONPATH"] = str(project)
     sys.path[:] = [str(HERE / "instrument"), *sys.path[1:], str(project)]
     measure(order, say)
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def install(source: Path, target: Path) -> dict[str, str] | None:
-    """Build the project with the backend that is in the cell, and install it; say why not."""
+    """Build the project with the cell's backend and install it; return the failure, if any."""
     cell = sys.prefix
     wheels = HERE / "wheels"
     steps = (
@@ -69,8 +69,8 @@ def install(source: Path, target: Path) -> dict[str, str] | None:
 
 
 def measure(order: dict[str, Any], say: Any) -> None:  # noqa: ANN401  (a function)
-    """Run the cases; each record is said as soon as it is there."""
-    # Only now are the instrument and the project where Python looks.
+    """Run the cases, and print each record as soon as it is measured."""
+    # Imported here: ``main`` has only now put the instrument and the project on the path.
     from ivhl.errors import IvhlError  # noqa: PLC0415
     from ivhl.measure.runner import Step, run_cases  # noqa: PLC0415
     from ivhl.measure.settings import read_settings  # noqa: PLC0415

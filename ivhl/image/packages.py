@@ -1,4 +1,4 @@
-"""What an image holds, and in what two images differ."""
+"""List the packages of an image, and the differences between two."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ivhl.image.engine import Client, EngineError, told_plainly
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Run by the cell's own Python. A RECORD lists the sha256 of every file of a package, in whatever
-# order; what was compiled from them is not in it.
+# Runs in the cell's Python. A RECORD lists the sha256 of every file of a package, in any order, but
+# not of files compiled from them.
 _ASK = """
 import hashlib, json, platform, subprocess
 from importlib.metadata import distributions
@@ -31,12 +31,12 @@ print(json.dumps({"python": {"Python": platform.python_version()}, "package": pa
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing in which two images differ; ``None`` is what one does not have.
+    """One difference between two images; ``None`` if one image lacks the package.
 
     Attributes:
         kind: ``python``, ``package`` of the cell, or ``system package`` of the base.
-        before: Version, and of a package also a digest of its list of files with their sha256.
-        after: The same in the other image.
+        before: Version; for a package also a digest of its file list with their sha256.
+        after: The same for the other image.
     """
 
     kind: str
@@ -46,14 +46,14 @@ class Difference:
 
 
 def contents(client: Client, image: str) -> dict[str, dict[str, str]]:
-    """Return what is in an image: kind to name to version.
+    """Return the content of an image: kind to name to version.
 
     Args:
         client: See ``connect``.
         image: Digest of an image of a cell.
 
     Raises:
-        EngineError: If it cannot be asked.
+        EngineError: If no container of the image can be run, or its output is not valid.
     """
     with told_plainly(f"looking into the image {image[:19]}"):
         told = client.containers.run(
@@ -72,7 +72,7 @@ def contents(client: Client, image: str) -> dict[str, dict[str, str]]:
 def differences(
     before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
 ) -> tuple[Difference, ...]:
-    """Return in what two contents differ, by kind and name; nothing if they hold the same."""
+    """Return the differences of two contents, by kind and name; empty if they are equal."""
     return tuple(
         Difference(kind, name, old.get(name), new.get(name))
         for kind in sorted(before.keys() | after.keys())

@@ -1,4 +1,4 @@
-"""The engine as a place where ``ivhl bench`` measures: an image and a container per cell."""
+"""Measure for ``ivhl bench`` on a Docker engine: one image and one container per cell."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ivhl.asv_plugins.machine import asv_machine
+from ivhl.asv.files import place_of, write_asv_results, write_machine
+from ivhl.asv.machine import asv_machine
 from ivhl.bench.progress import Display
 from ivhl.errors import IvhlError, ResultsError, SpecError
-from ivhl.fleet.asv_files import place_of, write_asv_results, write_machine
+from ivhl.git import find_commit
 from ivhl.image.build import build_image, list_images, present_image
 from ivhl.image.container import (
     Limits,
@@ -29,9 +30,7 @@ from ivhl.image.container import (
 )
 from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
-from ivhl.matrix.repository import find_commit
 from ivhl.measure.runner import failed_everywhere
-from ivhl.pages.publish import asv_folder
 from ivhl.records import Cell, append_record, record_file
 from ivhl.tracker.store import load_records, parse_record
 
@@ -51,10 +50,10 @@ _LOOK_S = 0.2
 
 
 class Engine:
-    """A Docker engine; a place as ``ivhl.bench.Place`` says.
+    """A Docker engine, with the interface of ``ivhl.bench.Place``.
 
     Args:
-        root: The project.
+        root: Root of the project.
         base: See ``make_recipe``.
         certificates: See ``sources_here``.
         network: See ``sources_here``.
@@ -78,17 +77,17 @@ class Engine:
         self._base = base
         self._sources = sources_here(certificates, network)
         self._cpus = cpus
-        cards = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        self._gpus = tuple(card.strip() for card in cards.split(",") if card.strip())
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        self._gpus = tuple(gpu.strip() for gpu in visible.split(",") if gpu.strip())
         # Two checkouts may use one engine.
         self._run = hashlib.sha256(str(root).encode()).hexdigest()[:16]
 
     def machine(self, request: Request) -> Machine:
-        """Return the machine that the engine is on.
+        """Return the machine of the engine.
 
         Raises:
             EngineError: If no container can be run on it.
-            SpecError: If its name cannot be that of a folder, or ``bases.toml`` is not valid.
+            SpecError: If its name is not valid for a folder, or ``bases.toml`` is not valid.
         """
         images = list_images(self.client)
         image = images[0].id if images else choose_base(self._root, request.device, self._base)
@@ -101,7 +100,7 @@ class Engine:
             ) from error
 
     def check(self, settings: Settings, python: str) -> Settings:  # noqa: ARG002  (a place's method)
-        """Remove what a killed run left behind, and refuse CPUs that are not there.
+        """Remove containers of a killed run, and check the CPUs.
 
         Raises:
             SpecError: If ``--cpus`` names CPUs that the machine does not have.
@@ -120,9 +119,9 @@ class Engine:
         commit: str,
         console: Console,
     ) -> tuple[str, ...]:
-        """Measure the cases in the cells, one after the other; return what has no record.
+        """Measure the cases in the cells, one after the other; return the cases without a record.
 
-        An image that cannot be built, or a container that ends early, leaves the other cells alone.
+        If an image cannot be built, or a container ends early, the other cells are still measured.
 
         Raises:
             EngineError: If the engine goes away.
@@ -134,7 +133,7 @@ class Engine:
         log = Path(settings.root) / ".asv" / "asv.log"
         lost: list[str] = []
         ids = [lock.cell.id for lock in locks]
-        # A supervisor ends a job with SIGTERM; it must not leave a container behind, measuring on.
+        # A supervisor ends a job with SIGTERM; no container may be left measuring.
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             with Display(console, events, ids, cases) as display, log.open("a") as sink:
@@ -149,12 +148,12 @@ class Engine:
                         hint = f"next: {error.hint}"
                         console.print(hint, markup=False, highlight=False, soft_wrap=True)
                         lost += [f"{lock.cell.id}: {name}" for name in one.left]
-                        connect()  # the others cannot go on without it
+                        connect()  # raises if the engine is gone: the other cells need it
                 left = display.left()
         except BaseException:
             with suppress(EngineError):
                 remove_leftovers(connect(), self._run)
-            with suppress(IvhlError):  # what went wrong first is what matters
+            with suppress(IvhlError):  # the first error is raised
                 self._tell_asv(settings, locks, commit)
             raise
         finally:
@@ -193,18 +192,18 @@ class Engine:
         *,
         fresh: bool = False,
     ) -> Image:
-        """Return the image of a cell, and build it if there is none, or none of today's recipe.
+        """Return the image of a cell; build it if there is none with the current recipe.
 
         Args:
-            lock: The cell's.
+            lock: Lock of the cell.
             device: ``cpu`` or ``cuda``.
             say: Called with each line of a build.
-            fresh: Whether to build in any case.
+            fresh: Whether to build even if there is one.
 
         Raises:
             BuildError: If it cannot be built.
             EngineError: If the engine goes away.
-            SpecError: If what describes it cannot be read.
+            SpecError: If the Dockerfile, ``bases.toml`` or the certificates cannot be read.
         """
         commit = find_commit(self._root, "HEAD")
         recipe = make_recipe(self._root, lock, device=device, base=self._base, commit=commit)
@@ -212,7 +211,7 @@ class Engine:
         return there or build_image(self.client, recipe, self._sources, say)
 
     def _tell_asv(self, settings: Settings, locks: Sequence[LockState], commit: str) -> None:
-        """Write asv's files for what was measured, as an import does."""
+        """Write asv's files for the measured cells, as an import does."""
         results = Path(settings.results)
         ids = {lock.cell.id for lock in locks}
         records = load_records(results).records
@@ -225,17 +224,17 @@ class Engine:
         }
         if places:
             write_machine(results, settings.machine.name, asv_machine(settings.machine))
-            write_asv_results(self._root, asv_folder(self._root), settings, records, places)
+            write_asv_results(self._root, settings, records, places)
 
 
 class _Cell:
-    """One cell of a run: what was heard of it becomes events and records.
+    """One cell of a run: turns the container's messages into events and records.
 
     Args:
         client: See ``connect``.
-        order: What to measure, but for the image.
-        cases: All that are wanted.
-        settings: Of the run.
+        order: The request; ``measure`` adds the image.
+        cases: All requested cases.
+        settings: Settings of the run.
     """
 
     def __init__(
@@ -254,7 +253,7 @@ class _Cell:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     @property
@@ -263,7 +262,7 @@ class _Cell:
         return tuple(case.name for case in self._cases if case.name not in self._done)
 
     def tell(self, event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
-        """Tell the display."""
+        """Write an event for the display."""
         self._settings.tell(event, cell=self.order.cell.id, **details)
 
     def measure(self, image: str) -> None:
@@ -272,7 +271,7 @@ class _Cell:
         Raises:
             EngineError: See ``measure_in_container``.
             ResultsError: If a record cannot be written.
-            SpecError: If this commit lacks a workload, size or variant that was asked for.
+            SpecError: If this commit lacks a requested workload, size or variant.
         """
         kept = () if self._settings.force else records_of_image(self._file, image)
         self.order = replace(self.order, image=image, records=kept)
@@ -310,7 +309,7 @@ class _Cell:
         self.tell(event, **details)
 
     def _keep(self, record: RunRecord) -> RunRecord:
-        """Write a record, with what only this side knows: the image, and how to run it again.
+        """Write a record, with what the container does not know: its image and the full command.
 
         Raises:
             ResultsError: If it cannot be written.
@@ -345,9 +344,10 @@ class _Cell:
 
 
 def records_of_image(path: Path, image: str) -> tuple[str, ...]:
-    """Return the lines of a file of records that a container of this image need not make again.
+    """Return the lines of a record file that a container of this image need not measure again.
 
-    Of each case only the newest record counts; if that one was made elsewhere, the case is measured.
+    Only the newest record of each case counts. If it was not measured in this image, the case is
+    measured again.
     """
     newest: dict[tuple[str, ...], tuple[str, bool]] = {}
     if not path.is_file():
@@ -356,7 +356,7 @@ def records_of_image(path: Path, image: str) -> tuple[str, ...]:
         try:
             record = parse_record(line)
         except ValueError:
-            continue  # named by whoever shows results; the case is measured again
+            continue  # commands that show results report it; the case is measured again
         case = (record.workload, str(record.workload_version), record.size, record.variant)
         mine = record.conditions.image == image
         newest[*case, record.conditions.device] = (line.decode() + "\n", mine)
@@ -364,10 +364,10 @@ def records_of_image(path: Path, image: str) -> tuple[str, ...]:
 
 
 def _follow(display: Display, work: Callable[[], None]) -> None:
-    """Do the work in a thread and show what happens meanwhile.
+    """Run the work in a thread, and update the display meanwhile.
 
     Raises:
-        Exception: What the work raised.
+        Exception: Any exception of the work.
     """
     raised: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""What an image is made from: base, lock, uv, and where packages come from on this machine."""
+"""Describe how to build an image: base, lock, uv, and this machine's sources of packages."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ BASE_LABEL = "org.opencontainers.image.base.name"
 COMMIT_LABEL = "org.opencontainers.image.revision"
 BASE_VARIABLE = "IVHL_IMAGE_BASE"
 NETWORK_VARIABLE = "IVHL_IMAGE_NETWORK"
-# What tells uv here where packages come from, it tells uv in the build as well. Proxies are not in
-# the list: the engine has a configuration for them (~/.docker/config.json).
+# Variables for uv's package sources that are passed to the build. Proxies are not among them: the
+# engine has its own configuration (~/.docker/config.json).
 _PASSED_ON = (
     "UV_DEFAULT_INDEX",
     "UV_INDEX",
@@ -43,7 +43,7 @@ _PASSED_ON = (
     "UV_NATIVE_TLS",
 )
 _MOUNT = re.compile(r"--mount=\S+\s+")
-_CERTIFICATES = "/tmp/ivhl-certificates.pem"  # noqa: S108  (of the build's own container)
+_CERTIFICATES = "/tmp/ivhl-certificates.pem"  # noqa: S108  (in the build's container)
 
 
 def _digest(text: str) -> str:
@@ -67,10 +67,10 @@ class _Bases(BaseModel):
 
 
 def load_base(root: Path, device: str) -> str:
-    """Return the image that those for a device begin with, with its digest.
+    """Return the base image for a device, with its digest.
 
     Args:
-        root: The project.
+        root: Root of the project.
         device: ``cpu`` or ``cuda``.
 
     Raises:
@@ -90,13 +90,13 @@ def load_base(root: Path, device: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where packages come from on this machine; nothing of it is in an image.
+    """This machine's sources of packages; they do not become part of an image.
 
     Attributes:
-        variables: Of uv.
-        certificates: File of trusted certificates; ``None`` means those that uv brings.
-        network: Network of the build, as ``docker build --network`` takes it; empty means the
-            engine's own.
+        variables: Environment variables for uv.
+        certificates: File of trusted certificates; ``None`` means those of uv.
+        network: Network of the build, as for ``docker build --network``; empty means the engine's
+            default.
     """
 
     variables: dict[str, str] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Sources:
     network: str = ""
 
     def script(self) -> bytes:
-        """Return what the build's shell reads before it installs.
+        """Return the shell script that the build sources before it installs.
 
         Raises:
             SpecError: If the certificates cannot be read.
@@ -128,11 +128,11 @@ class Sources:
 
 
 def sources_here(certificates: Path | None = None, network: str = "") -> Sources:
-    """Return where uv on this machine would get packages from.
+    """Return this machine's sources of packages, from the environment.
 
     Args:
-        certificates: Taken instead of ``SSL_CERT_FILE``.
-        network: Taken instead of ``IVHL_IMAGE_NETWORK``.
+        certificates: Overrides ``SSL_CERT_FILE``.
+        network: Overrides ``IVHL_IMAGE_NETWORK``.
     """
     named = os.environ.get("SSL_CERT_FILE", "")
     return Sources(
@@ -144,15 +144,14 @@ def sources_here(certificates: Path | None = None, network: str = "") -> Sources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What makes an image of a cell.
+    """How to build the image of a cell.
 
     Attributes:
         device: ``cpu`` or ``cuda``.
-        base: Image to begin with.
-        commit: What the project had checked out; it says where the recipe is from, since no code of
-            the project is in the image.
+        base: Base image.
+        commit: The project's HEAD, the origin of the recipe; the image holds no code of the project.
         uv: Version of the uv that installs.
-        dockerfile: Its text, for BuildKit.
+        dockerfile: Text of the Dockerfile, for BuildKit.
     """
 
     lock: LockState
@@ -169,13 +168,13 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Digest of all that decides what is in the image, beside the lock."""
+        """Digest of all inputs that determine the image, except the lock."""
         parts = (self.dockerfile, self.base, self.uv, self.lock.cell.python, self.device)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
     @property
     def labels(self) -> dict[str, str]:
-        """What the image says about itself."""
+        """Labels of the image."""
         cell = self.lock.cell
         return {
             f"{LABEL}cell": cell.id,
@@ -194,10 +193,10 @@ class Recipe:
 
 
 def choose_base(root: Path, device: str, named: str) -> str:
-    """Return the image to begin with: the one named, ``IVHL_IMAGE_BASE``, or the device's.
+    """Return the base image: ``named``, else ``IVHL_IMAGE_BASE``, else the device's default.
 
     Raises:
-        SpecError: If it is neither named nor in a valid ``bases.toml``.
+        SpecError: If the default is needed and ``bases.toml`` is not valid.
     """
     return named or os.environ.get(BASE_VARIABLE) or load_base(root, device)
 
@@ -206,8 +205,8 @@ def make_recipe(root: Path, lock: LockState, *, device: str, base: str, commit: 
     """Return the recipe of a cell.
 
     Args:
-        root: The project.
-        lock: The cell's.
+        root: Root of the project.
+        lock: Lock of the cell.
         device: ``cpu`` or ``cuda``.
         base: See ``choose_base``.
         commit: See ``Recipe``.
@@ -233,13 +232,13 @@ def make_recipe(root: Path, lock: LockState, *, device: str, base: str, commit: 
 def write_context(recipe: Recipe, file: Any, *, dockerfile: str, settings: bytes) -> None:  # noqa: ANN401
     """Write the context of a build as a tar archive.
 
-    Every time stamp in it is zero, so that equal contexts are equal for the builder's cache.
+    All time stamps are zero, so that the builder's cache treats equal contexts as equal.
 
     Args:
-        recipe: What to build.
+        recipe: The image to build.
         file: Binary file to write to.
-        dockerfile: Its text.
-        settings: What the shell reads before it installs; empty where BuildKit brings it.
+        dockerfile: Text of the Dockerfile.
+        settings: Script from ``Sources.script``; empty with BuildKit, which mounts it as a secret.
     """
     with tarfile.open(fileobj=file, mode="w") as archive:
         small = {

@@ -1,4 +1,4 @@
-"""Whether the matrix and its locks are in order: every problem at once."""
+"""Check the matrix and its locks, and report all problems at once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def check_locks(root: Path, matrix: Matrix) -> list[str]:
-    """Return what is wrong with the locks of the matrix, one line each.
+    """Return the problems of the matrix's locks, one line each.
 
     Every cell must have a lock that is fresh, hashed and free of addresses and paths, or a fresh
-    statement that it is unavailable; the cells of a release must be matched, and those of a Python
-    too; every forced difference must still be one.
+    statement that it is unavailable. The cells of a release must be matched, and so must those of a
+    Python. Every forced difference must still exist.
     """
     problems: list[str] = []
     states: dict[CellSpec, LockState] = {}
@@ -42,7 +42,7 @@ def check_locks(root: Path, matrix: Matrix) -> list[str]:
 
 
 def _not_matched(matrix: Matrix, states: Mapping[CellSpec, LockState]) -> Iterator[str]:
-    """Yield the reasons why neighbours are not matched; being matched is transitive enough."""
+    """Yield why neighbouring cells are not matched; other pairs are not checked."""
     columns = [
         [cell for cell in states if cell.torch == release]
         for release in matrix.releases("extended")
@@ -61,10 +61,10 @@ def _not_needed(matrix: Matrix, states: Mapping[CellSpec, LockState]) -> Iterato
         there = [s for cell, s in states.items() if cell.torch == row.torch]
         have = [s.cell.python for s in there if row.package in s.packages]
         named = [s.cell.python for s in there if s.cell.python in row.pythons]
-        # One Python alone shows no difference; the other's missing lock is a problem of its own.
+        # A single Python shows no difference; the missing lock of another is reported elsewhere.
         if len(there) > 1 and (have != named or len(have) in (0, len(there))):
             yield (
-                f"matrix.toml: forced.{index}: is not so (any more): {row.package} of torch "
+                f"matrix.toml: forced.{index}: no longer holds: {row.package} of torch "
                 f"{row.torch} is in the locks for Python {', '.join(have) or 'none'} "
                 f"(got {', '.join(row.pythons)})"
             )

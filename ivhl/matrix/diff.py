@@ -1,4 +1,4 @@
-"""Whether two cells may be compared: they must differ in what was asked for and nothing else."""
+"""Decide whether two cells may be compared: they must differ in the intended axis only."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class CellDiff:
     """How the locks of two cells differ.
 
     Attributes:
-        axis: What differs between the two cells by intention.
+        axis: The intended difference between the two cells.
         added: Packages that only the second has, with their version.
         removed: Packages that only the first has, with their version.
-        changed: Packages with another version in the second: from, to.
-        forced: Differences that the axis brings with it, each with the reason.
-        reasons: Why the cells are not matched; empty when they are.
+        changed: Packages with another version in the second: version in the first, in the second.
+        forced: Differences that the axis makes unavoidable, each with its reason.
+        reasons: Why the cells are not matched; empty if they are.
     """
 
     first: CellSpec
@@ -48,19 +48,19 @@ class CellDiff:
 
     @property
     def matched(self) -> bool:
-        """Whether the cells differ on one axis at most, and in what that forces."""
+        """Whether the cells differ on at most one axis, and otherwise only as that forces."""
         return not self.reasons
 
 
 def diff_cells(root: Path, matrix: Matrix, first: CellSpec, second: CellSpec) -> CellDiff:
     """Compare the locks of two cells.
 
-    Between two Pythons every version must be equal, and a package may be on one side only where
-    the matrix says that it is forced. Between two releases the differences must lie in torch's own
-    closure: what torch asks for, directly or not. Two cells that differ in both are not matched.
+    Between two Pythons every version must be equal, and a package may be in only one lock where the
+    matrix has a [[forced]] row for it. Between two releases only packages in torch's closure may
+    differ: its direct and indirect requirements. Two cells that differ in both are not matched.
 
     Raises:
-        LockError: If a lock is not as it was made.
+        LockError: If a lock was edited or damaged.
     """
     return diff_locks(matrix, lock_state(root, first), lock_state(root, second))
 
@@ -90,7 +90,7 @@ def diff_locks(matrix: Matrix, first: LockState, second: LockState) -> CellDiff:
             f"both axes differ: Python {first.cell.python} and {second.cell.python}, "
             f"torch {first.cell.torch} and {second.cell.torch}"
         )
-    elif not reasons:  # a lock that is not there differs in everything, which says nothing
+    elif not reasons:  # a missing lock would differ in every package
         ids = first.cell.id, second.cell.id
         differing = {
             **{n: f"{n} {v} is in {ids[0]} but not in {ids[1]}" for n, v in removed.items()},
@@ -132,7 +132,7 @@ def _not_locked(matrix: Matrix, state: LockState) -> Iterator[str]:
 
 
 def _forced(matrix: Matrix, first: LockState, second: LockState, name: str) -> str:
-    """Return why the package is on one side only, nothing if the matrix does not say."""
+    """Return the matrix's reason for a package in only one lock; empty if it has none."""
     has, lacks = (first, second) if name in first.packages else (second, first)
     for row in matrix.forced:
         if (
@@ -156,7 +156,7 @@ def _asked_by(name: str, first: LockState, second: LockState) -> str:
 
 
 def _other_files(first: LockState, second: LockState) -> Iterator[str]:
-    """Yield packages of equal version that cannot be the same distribution."""
+    """Yield packages of equal version whose locks have no file in common."""
     hashes = {(pin.name, pin.version): set(pin.hashes) for pin in first.pins}
     for pin in second.pins:
         others = hashes.get((pin.name, pin.version))

@@ -1,4 +1,4 @@
-"""Finding the Pythons that the matrix names on this machine."""
+"""Find the Pythons of the matrix on this machine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from ivhl.matrix.uv import run_uv
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# The base executable, because a Python found inside a virtual environment or through a shim goes
-# away, or changes, with it.
+# The base executable: a Python in a virtual environment or behind a shim may be removed or changed.
 _PROBE = """
 import json, platform, sys, sysconfig
 print(json.dumps({
@@ -33,11 +32,11 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python that was run and said what it is.
+    """A Python that was run and reported its version.
 
     Attributes:
-        path: The real executable, neither a shim nor one of a virtual environment.
-        full_version: E.g. ``3.12.1``, with the ``t`` of a free-threaded one.
+        path: The real executable, neither a shim nor in a virtual environment.
+        full_version: E.g. ``3.12.1``; with ``t`` for a free-threaded Python.
     """
 
     path: Path
@@ -47,15 +46,15 @@ class Interpreter:
 def find_interpreter(root: Path, python: str, *, install: bool = True) -> Interpreter:
     """Return the interpreter of a Python of the matrix.
 
-    Looks on PATH, in pyenv, among the Pythons that uv manages, and at last lets uv fetch it.
+    Searches PATH, pyenv and the Pythons that uv manages; if all fail, uv downloads it.
 
     Args:
-        root: Root of the project; its ``.python-version`` goes first in pyenv.
+        root: Root of the project; versions in its ``.python-version`` come first in pyenv.
         python: As in the matrix, e.g. ``3.12`` or ``3.14t``.
-        install: Whether uv may fetch it.
+        install: Whether uv may download it.
 
     Raises:
-        InterpreterError: If it is nowhere; says where it was looked for and what was found there.
+        InterpreterError: If it is not found; lists the places and what was found there.
     """
     looked: list[str] = []
     tried: set[Path] = set()
@@ -78,7 +77,7 @@ def find_interpreter(root: Path, python: str, *, install: bool = True) -> Interp
 def _candidates(
     root: Path, python: str, looked: list[str], *, install: bool
 ) -> Iterator[tuple[str, Path]]:
-    """Yield executables to try, cheapest first; places without any are noted in ``looked``."""
+    """Yield executables to try, cheapest first; add places without any to ``looked``."""
     folders = list(dict.fromkeys(os.environ.get("PATH", "").split(os.pathsep)))
     on_path = [
         Path(folder, name)
@@ -113,7 +112,7 @@ def _from_uv(root: Path, python: str, looked: list[str]) -> Iterator[tuple[str, 
 
 
 def _uv(arguments: list[str], root: Path) -> tuple[bool, str]:
-    """Return whether uv did it, and the path or the reason it gave."""
+    """Return whether uv succeeded, and the path or the reason that it printed."""
     try:
         process = run_uv(arguments, cwd=root)
     except LockError as error:
@@ -125,21 +124,21 @@ def _uv(arguments: list[str], root: Path) -> tuple[bool, str]:
         for line in process.stderr.splitlines()
         if line.strip()
     ]
-    # The first line says what, the last one why; between them is the way from one to the other.
+    # The first line is the error, the last one its cause; those between are intermediate causes.
     said = dict.fromkeys((lines[0], lines[-1])) if lines else {f"exit {process.returncode}": None}
     return False, "; ".join(said)
 
 
 def _pyenv_folders() -> Iterator[Path]:
-    # Not through pyenv: its shims are on PATH everywhere but work only where a .python-version
-    # lists the version, and its command may be missing where its Pythons are not.
+    # Not by the pyenv command: its shims work only where a .python-version lists the version, and
+    # the command may be missing although its Pythons are installed.
     folders = [Path(text) for text in [os.environ.get("PYENV_ROOT", "")] if text]
     for folder in dict.fromkeys([*folders, Path.home() / ".pyenv"]):
         yield folder / "versions"
 
 
 def _pyenv_versions(root: Path, versions: Path, python: str) -> Iterator[Path]:
-    """Yield this Python's executables: those that the project asks for, then the newest first."""
+    """Yield this Python's executables: first those in ``.python-version``, then the newest first."""
     pinned = root / ".python-version"
     wanted = pinned.read_text(encoding="utf-8").split() if pinned.is_file() else []
     there = [p.name for p in versions.iterdir()] if versions.is_dir() else []
@@ -147,7 +146,7 @@ def _pyenv_versions(root: Path, versions: Path, python: str) -> Iterator[Path]:
     for name in there:
         try:
             version = Version(name.removesuffix("t"))
-        except InvalidVersion:  # a virtual environment of pyenv, or another implementation
+        except InvalidVersion:  # a pyenv virtual environment, or another implementation
             continue
         minor = f"{version.major}.{version.minor}" + ("t" if name.endswith("t") else "")
         if minor == python:
@@ -159,7 +158,7 @@ def _pyenv_versions(root: Path, versions: Path, python: str) -> Iterator[Path]:
 
 
 def _probe(root: Path, executable: Path, python: str) -> tuple[Interpreter | None, str]:
-    """Run the executable; return it if it is the Python wanted, else what it is."""
+    """Run the executable; return it if it is the wanted Python, else why not."""
     try:
         process = subprocess.run(
             [executable, "-I", "-c", _PROBE],

@@ -1,8 +1,8 @@
-"""Locks: what exactly a cell holds, with hashes and without any address.
+"""Make and read locks: the exact packages of a cell, with hashes and without addresses.
 
 A lock is a requirements file that ``uv pip sync --require-hashes --only-binary :all:`` installs
-from any mirror. Where no distribution exists, that is a result too, kept beside the locks as
-``<cell>.unavailable.txt`` with the resolver's reason.
+from any mirror. If a cell has no distribution, that is a result too: ``<cell>.unavailable.txt``
+beside the locks holds the resolver's reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import CellSpec, Matrix
 
 COMMAND = "nox -s lock"
-# Stands in a lock for the requirements that come from the matrix and not from a package.
+# Name in a lock for requirements that come from the matrix, not from a package.
 ASKED = "matrix.toml"
 _ASKED_FILE = "requirements.in"
 
@@ -41,9 +41,9 @@ _DIGEST = re.compile(r"# Matrix digest: (?P<digest>[0-9a-f]+)")
 _ADDRESS = re.compile(r"[a-z][a-z+]*://\S*", re.IGNORECASE)
 _PATH = re.compile(r"(?:(?<=\s)|^)(?:/|~/|\.\.?/|[A-Za-z]:\\)\S+")
 
-# How uv 0.8 to 0.13 say that a package is there but not for this Python or platform. Everything
-# else may be a mistake or trouble of today, which must not be recorded as a fact. The real uv is
-# asked in tests.
+# Messages of uv 0.8 to 0.13 for a package that exists, but not for this Python or platform. Any
+# other failure may be temporary or a mistake, and must not be recorded as a result. Tests compare
+# with the real uv.
 _NO_WHEEL = re.compile(r"has no (?:usable )?wheels|does not satisfy Python|requires Python")
 _NOT_REACHED = re.compile(r"was not found in the|network was disabled")
 
@@ -54,7 +54,7 @@ class Pin:
 
     Attributes:
         hashes: ``algorithm:hex`` of every distribution file, in the order of the lock.
-        via: The packages that ask for it; ``matrix.toml`` where the matrix itself does.
+        via: The packages that require it; ``matrix.toml`` for a requirement of the matrix.
     """
 
     name: str
@@ -65,14 +65,14 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """What is known about the lock of one cell.
+    """The lock of one cell, or why there is none.
 
     Attributes:
-        kind: ``unavailable`` when no distribution exists for this cell.
-        path: Where the lock is, or would be.
-        sha256: Of the file; ``None`` when it is missing.
-        message: Why it is unavailable, in the resolver's words; else empty.
-        digest: Of the rows of the matrix that it was made from.
+        kind: ``unavailable`` if no distribution exists for this cell.
+        path: Path of the lock, existing or not.
+        sha256: Digest of the file; ``None`` if it is missing.
+        message: The resolver's reason if unavailable; else empty.
+        digest: Digest of the matrix's entries for this cell when the lock was made.
         pins: The packages, by name.
     """
 
@@ -90,11 +90,11 @@ class LockState:
         return {pin.name: pin.version for pin in self.pins}
 
     def stale(self, matrix: Matrix) -> bool:
-        """Return whether it was made from another matrix. A missing lock is not stale."""
+        """Return whether the lock was made from another matrix. A missing lock is not stale."""
         return self.kind != "missing" and self.digest != matrix_digest(matrix, self.cell)
 
     def closure(self, package: str) -> frozenset[str]:
-        """Return the package and everything that it asks for, directly or not."""
+        """Return the package and its direct and indirect requirements."""
         found = {package} & self.packages.keys()
         while more := {p.name for p in self.pins if found & set(p.via)} - found:
             found |= more
@@ -102,7 +102,7 @@ class LockState:
 
 
 def matrix_digest(matrix: Matrix, cell: CellSpec) -> str:
-    """Return a digest of what the matrix says about this cell; other rows do not change it."""
+    """Return a digest of the matrix's entries for this cell; other rows do not change it."""
     relevant = {
         "also": sorted(matrix.also),
         "exclude-newer": matrix.exclude_newer.isoformat(),
@@ -114,12 +114,12 @@ def matrix_digest(matrix: Matrix, cell: CellSpec) -> str:
 
 
 def lock_path(root: Path, cell: CellSpec) -> Path:
-    """Return where the lock of the cell is kept."""
+    """Return the path of the cell's lock."""
     return root / "envs" / "locks" / f"{cell.id}.txt"
 
 
 def unavailable_path(root: Path, cell: CellSpec) -> Path:
-    """Return where it is kept that the cell has no lock, and why."""
+    """Return the path of the statement that the cell is unavailable."""
     return root / "envs" / "locks" / f"{cell.id}.unavailable.txt"
 
 
@@ -127,8 +127,7 @@ def lock_state(root: Path, cell: CellSpec) -> LockState:
     """Read the lock of a cell.
 
     Raises:
-        LockError: If the file is not as it was made, or says both that there is a lock and that
-            there is none.
+        LockError: If the file was edited or damaged, or both a lock and an unavailable file exist.
     """
     path, reason_path = lock_path(root, cell), unavailable_path(root, cell)
     if path.exists() and reason_path.exists():
@@ -143,12 +142,12 @@ def lock_state(root: Path, cell: CellSpec) -> LockState:
 
 
 def ensure_lock(root: Path, matrix: Matrix, cell: CellSpec) -> LockState:
-    """Return the lock of a cell and make it if there is none, as for a release asked for ad hoc.
+    """Return the lock of a cell, and make it if it is missing, e.g. for an ad hoc release.
 
     Raises:
-        LockError: If there is a stale one (what was measured with it may be on record, so it is
-            not replaced in passing), or it cannot be made.
-        UnknownNameError: If there is no such release.
+        LockError: If the lock is stale or cannot be made. A stale lock is not replaced, because
+            records may have been measured with it.
+        UnknownNameError: If the release does not exist.
     """
     state = lock_state(root, cell)
     if state.kind == "missing":
@@ -163,13 +162,13 @@ def ensure_lock(root: Path, matrix: Matrix, cell: CellSpec) -> LockState:
 
 
 def make_lock(root: Path, matrix: Matrix, cell: CellSpec) -> LockState:
-    """Lock one cell, as close as can be to the fresh locks of its release for other Pythons.
+    """Lock one cell, with the versions in its release's locks for other Pythons where possible.
 
     Raises:
-        UnknownNameError: If there is no such release; names the nearest.
+        UnknownNameError: If the release does not exist; names the nearest.
         SpecError: If the release is newer than the matrix allows.
-        LockError: If the registry cannot be asked, or what it says cannot be a lock.
-        InterpreterError: If a free-threaded Python is wanted and not there to be asked.
+        LockError: If the registry does not answer, or its answer does not make a valid lock.
+        InterpreterError: If the Python is free-threaded and not found.
     """
     seed: dict[str, str] = {}
     for other in matrix.cells(releases=[cell.torch]):
@@ -183,15 +182,15 @@ def make_lock(root: Path, matrix: Matrix, cell: CellSpec) -> LockState:
 def lock_release(root: Path, matrix: Matrix, release: str) -> tuple[LockState, ...]:
     """Lock a release for every Python of the matrix, with the same versions wherever possible.
 
-    The first Python resolves freely, the next prefer what it has. Where a later one cannot have
-    it, all are resolved once more, preferring what that one has. Differences that remain are for
-    ``diff_cells`` to report.
+    The first Python is resolved freely; later ones prefer its versions. If a later Python cannot
+    have a version, all are resolved again, preferring that Python's version. ``diff_cells`` reports
+    the differences that remain.
 
     Raises:
-        UnknownNameError: If there is no such release; names the nearest.
+        UnknownNameError: If the release does not exist; names the nearest.
         SpecError: If the release is newer than the matrix allows.
-        LockError: If the registry cannot be asked, or what it says cannot be a lock.
-        InterpreterError: If a free-threaded Python is wanted and not there to be asked.
+        LockError: If the registry does not answer, or its answer does not make a valid lock.
+        InterpreterError: If the Python is free-threaded and not found.
     """
     cells = matrix.cells(releases=[release])
     texts: list[_Resolved] = []
@@ -213,19 +212,19 @@ def lock_release(root: Path, matrix: Matrix, release: str) -> tuple[LockState, .
 def resolve_cell(
     root: Path, matrix: Matrix, cell: CellSpec, until: dt.date
 ) -> tuple[Literal["locked", "unavailable"], str]:
-    """Say whether a cell could be locked, and why not; nothing is written.
+    """Return whether a cell can be locked, and if not, why; writes nothing.
 
     Args:
-        root: Of the project.
-        matrix: What else is in the cell, and for which platform.
+        root: Root of the project.
+        matrix: Gives the other packages of the cell, and the platform.
         cell: Need not be in the matrix.
-        until: Day after which nothing was published, instead of the matrix's.
+        until: Replaces ``exclude-newer``: packages published later are ignored.
 
     Raises:
-        UnknownNameError: If there is no such release; names the nearest.
+        UnknownNameError: If the release does not exist; names the nearest.
         SpecError: If the release is newer than that day.
-        LockError: If the registry cannot be asked, or what it says cannot be a lock.
-        InterpreterError: If a free-threaded Python is wanted and not there to be asked.
+        LockError: If the registry does not answer, or its answer does not make a valid lock.
+        InterpreterError: If the Python is free-threaded and not found.
     """
     resolved = _resolve(root, matrix.model_copy(update={"exclude_newer": until}), cell, {})
     lines = [line for line in resolved.text.splitlines() if not line.startswith("#")]
@@ -233,7 +232,7 @@ def resolve_cell(
 
 
 def lock_mistakes(state: LockState, matrix: Matrix) -> list[str]:
-    """Return what is wrong with a lock, one line each; empty when it is in order."""
+    """Return the mistakes in a lock, one line each; empty if it has none."""
     name = state.path.name
     if state.kind == "missing":
         return [f"{name}: is missing"]
@@ -263,7 +262,7 @@ def parse_lock(text: str) -> tuple[Pin, ...]:
     """Return the packages of a lock.
 
     Raises:
-        ValueError: If a line is none that uv writes; names the line.
+        ValueError: If a line does not have uv's format; names the line.
     """
     pins: list[tuple[str, str, list[str], list[str]]] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -300,7 +299,7 @@ def _asked(matrix: Matrix, cell: CellSpec) -> dict[str, str]:
 
 
 def _resolve(root: Path, matrix: Matrix, cell: CellSpec, seed: Mapping[str, str]) -> _Resolved:
-    """Ask uv for a lock, which prefers the versions of the seed where they are possible."""
+    """Resolve a lock with uv, preferring the versions of the seed where possible."""
     requirements = [f"{name}=={version}" for name, version in _asked(matrix, cell).items()]
     said, text = _compile(root, matrix, cell.python, requirements, seed)
     header = (
@@ -334,15 +333,15 @@ def _compile(
     seed: Mapping[str, str],
     *options: str,
 ) -> tuple[str, str | None]:
-    """Return what uv said, and the requirements, ``None`` when there is no solution."""
-    # A free-threaded Python has no version of its own: only its interpreter knows its ABI. Any
-    # other is described by its number, and an explicit interpreter keeps uv from searching
-    # (where a shim of pyenv makes it stop).
+    """Return uv's messages, and the requirements; ``None`` if there is no solution."""
+    # uv learns the ABI of a free-threaded Python from its interpreter only, not from a version. For
+    # any other Python the version suffices; an explicit interpreter keeps uv from searching for
+    # one, which a pyenv shim would abort.
     free_threaded = python.endswith("t")
     interpreter = find_interpreter(root, python).path if free_threaded else sys.executable
     day_after = matrix.exclude_newer + dt.timedelta(days=1)
     with tempfile.TemporaryDirectory(prefix="ivhl-lock-") as name:
-        # In a folder of its own, with relative names, so that no path gets into the lock.
+        # In a temporary folder with relative names, so that the lock contains no path.
         folder = Path(name)
         (folder / _ASKED_FILE).write_text("\n".join(requirements) + "\n", encoding="utf-8")
         out = folder / "lock.txt"
@@ -354,7 +353,7 @@ def _compile(
                 *("--no-emit-index-url", "--no-emit-find-links", "--no-emit-index-annotation"),
                 *("--python", str(interpreter), "--python-version", python.removesuffix("t")),
                 *("--python-platform", matrix.platform),
-                # A day alone would end by the clock of this machine's time zone.
+                # A date alone would be taken in this machine's time zone.
                 *("--exclude-newer", f"{day_after}T00:00:00Z"),
                 *options,
             ],
@@ -365,12 +364,12 @@ def _compile(
 
 
 def _why_unavailable(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> str:
-    """Return uv's reason when it is one that will still hold tomorrow.
+    """Return uv's reason if it is permanent.
 
     Raises:
-        UnknownNameError: If there is no such release.
+        UnknownNameError: If the release does not exist.
         SpecError: If the release is newer than the matrix allows.
-        LockError: If it is anything else.
+        LockError: For any other reason.
     """
     if "No solution found" not in said or _NOT_REACHED.search(said):
         raise LockError(
@@ -385,7 +384,7 @@ def _why_unavailable(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> s
                 f"{matrix.exclude_newer} (got {cell.torch!r}): {_told(said)}",
                 hint=f"raise exclude-newer and make all locks again: {COMMAND}",
             )
-        # Near in number, not in spelling: 2.5.1 and 2.6.0 for 2.5.7, rather than 2.9.1.
+        # Nearest by version, not by spelling: for 2.5.7 suggest 2.5.1 and 2.6.0, not 2.9.1.
         known = tuple(_nearest_releases(root, matrix, cell)) or matrix.releases("extended")
         raise UnknownNameError("PyTorch release", cell.torch, known)
     if not _NO_WHEEL.search(said):
@@ -401,7 +400,7 @@ def _why_unavailable(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> s
 
 
 def _nearest_releases(root: Path, matrix: Matrix, cell: CellSpec) -> Iterator[str]:
-    """Yield the releases just before and just after one that does not exist, from the registry."""
+    """Yield the registry's releases just before and just after one that does not exist."""
     for sign, resolution in (("<", "highest"), (">", "lowest")):
         options = ("--no-deps", "--no-annotate", "--resolution", resolution)
         _, text = _compile(root, matrix, cell.python, [f"torch{sign}{cell.torch}"], {}, *options)
@@ -419,7 +418,7 @@ def _write(root: Path, cell: CellSpec, resolved: _Resolved) -> LockState:
     if resolved.kind == "unavailable":
         path, other = other, path
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Whole or not at all: half a lock would still install.
+    # Atomically: half a lock would still install.
     draft = path.with_name(f".{path.name}.draft")
     draft.write_text(resolved.text, encoding="utf-8", newline="\n")
     draft.replace(path)

@@ -1,4 +1,4 @@
-"""The project under test: where it is and what it declares."""
+"""Find the project under test and read its declaration."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import Matrix, explain, load_matrix
+from ivhl.workload import use_benchmarks
 
 _T = TypeVar("_T", bound=BaseModel)
 
@@ -21,12 +29,14 @@ MATRIX = Path("envs", "matrix.toml")
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What ``pyproject.toml`` says that matters here.
+    """The settings in ``pyproject.toml`` that ivhl uses.
 
     Attributes:
         root: Folder that holds ``pyproject.toml`` and ``envs/matrix.toml``.
         name: ``[project] name``.
-        workloads: ``[tool.ivhl] workloads``, of the form ``module:ATTRIBUTE``.
+        workloads: ``[tool.ivhl] benchmarks``, a folder of the working tree that is used at every
+            commit; or ``[tool.ivhl] workloads``, in the form ``module:ATTRIBUTE``, from the
+            installed project. See ``ivhl.workload.load_workloads``.
     """
 
     root: Path
@@ -40,14 +50,27 @@ def _reference(text: str) -> str:
     return text
 
 
+def _folder(text: str) -> str:
+    if not text.isidentifier() or text in sys.stdlib_module_names or text == "ivhl":
+        raise ValueError("must be the name of a folder beside pyproject.toml, and of a package")
+    return text
+
+
 class _Tool(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    workloads: Annotated[str, AfterValidator(_reference)]
+    workloads: Annotated[str, AfterValidator(_reference)] | None = None
+    benchmarks: Annotated[str, AfterValidator(_folder)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.workloads is None) == (self.benchmarks is None):
+            raise ValueError("must have one of benchmarks and workloads, and not both")
+        return self
 
 
 class _Named(BaseModel):
-    # The other keys of [project] are the build backend's to judge.
+    # The build backend checks the other keys of [project].
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
     name: Annotated[str, Field(min_length=1)]
@@ -57,10 +80,10 @@ def find_root(start: Path | None = None) -> Path:
     """Return the nearest folder, from ``start`` upwards, that holds ``envs/matrix.toml``.
 
     Args:
-        start: Where to begin; the current folder when ``None``.
+        start: Folder to start from; default: the current one.
 
     Raises:
-        SpecError: If there is none.
+        SpecError: If no folder has one.
     """
     start = (start or Path.cwd()).resolve()
     for folder in (start, *start.parents):
@@ -73,10 +96,10 @@ def find_root(start: Path | None = None) -> Path:
 
 
 def load_project(root: Path) -> Project:
-    """Read what ``pyproject.toml`` says about the project.
+    """Read the project's settings from ``pyproject.toml``.
 
     Raises:
-        SpecError: If the file is missing, no TOML, or breaks rules; all mistakes at once.
+        SpecError: If the file is missing, not TOML, or breaks rules; reports all mistakes at once.
     """
     path = root / "pyproject.toml"
     try:
@@ -99,12 +122,14 @@ def load_project(root: Path) -> Project:
     if named is None or tool is None:
         raise SpecError(
             "\n".join(f"pyproject.toml: {mistake}" for mistake in mistakes),
-            hint='it needs [project] name = "..." and [tool.ivhl] workloads = "module:ATTRIBUTE"',
+            hint='it needs [project] name = "..." and [tool.ivhl] benchmarks = "FOLDER"',
         )
     if str(root) not in sys.path:
-        # The declarations need not be installed where ivhl is.
+        # The declarations need not be installed beside ivhl.
         sys.path.append(str(root))
-    return Project(root=root, name=named.name, workloads=tool.workloads)
+    if tool.benchmarks is not None:
+        use_benchmarks(root, tool.benchmarks)
+    return Project(root=root, name=named.name, workloads=tool.benchmarks or tool.workloads or "")
 
 
 def load(start: Path | None = None) -> tuple[Path, Matrix]:

@@ -1,4 +1,4 @@
-"""PyTorch releases that the matrix does not have yet, and where they can be installed."""
+"""Find PyTorch releases that the matrix lacks, and the Pythons that they can be installed on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Support:
     Attributes:
         kind: ``locked`` when all of the cell's packages were found, ``unavailable`` when there is
             no distribution for this Python, ``undecided`` when uv could not tell.
-        message: Why it is not ``locked``; else empty.
+        message: Why it is not ``locked``; empty if it is.
     """
 
     cell: CellSpec
@@ -38,15 +38,15 @@ class Support:
 
 
 def find_new_releases(root: Path, matrix: Matrix) -> tuple[str, ...]:
-    """Return the releases that the registry has and the matrix should know of, oldest first.
+    """Return the releases in the registry that the matrix should add, oldest first.
 
-    These are all that are newer than its newest, and newer patches of the minors that it has:
-    2.14.2 where it has 2.14.1. Minors that it leaves out are left out on purpose. Alphas, release
-    candidates and yanked releases are none.
+    These are all releases newer than the matrix's newest, and newer patches of its minor versions,
+    e.g. 2.14.2 if it has 2.14.1. Older minor versions that the matrix omits are omitted on purpose.
+    Alphas, release candidates and yanked releases are excluded.
 
     Raises:
-        LockError: If a lock is damaged, the registry cannot be asked, or it lacks a release that
-            the matrix has.
+        LockError: If a lock is damaged, the registry does not answer, or it lacks a release of the
+            matrix.
     """
     newest_of: dict[tuple[int, int], str] = {}
     for release in matrix.releases("extended"):
@@ -61,13 +61,13 @@ def find_new_releases(root: Path, matrix: Matrix) -> tuple[str, ...]:
 
 
 def _newer(root: Path, matrix: Matrix, release: str, more: str) -> Iterator[str]:
-    """Yield what is newer than the release, from the newest downwards.
+    """Yield the releases newer than this one, newest first.
 
-    The release itself always answers, so an answer of uv that there is none is never read: it
-    says the same when the network is down.
+    The requirement always includes the release itself, so uv always finds a version. That matters
+    because uv's message for "no version" is the same as when the network is down.
     """
     below = ""
-    # It need not be there for every Python of the matrix.
+    # A release need not exist for every Python of the matrix.
     has = [p for p in matrix.pythons if _state(root, p, release) != "unavailable"]
     python = has[-1] if has else matrix.pythons[-1]
     while (version := _highest(python, f"torch>={release}{more}{below}")) != release:
@@ -87,9 +87,9 @@ def _highest(python: str, requirement: str) -> str:
             [
                 *("pip", "compile", asked.name, "--quiet", "--no-deps", "--no-header"),
                 *("--no-annotate", "--prerelease", "disallow", "--only-binary", ":all:"),
-                # One that is named keeps uv from running every interpreter that it finds.
+                # An explicit --python keeps uv from running every interpreter that it finds.
                 *("--python", sys.executable, "--python-version", python.removesuffix("t")),
-                # For any platform: where a release can be installed is told later.
+                # For any platform; support_of checks the platform of the matrix later.
                 "--universal",
             ],
             cwd=Path(folder),
@@ -98,7 +98,7 @@ def _highest(python: str, requirement: str) -> str:
     hint = "see whether the registry and uv's index settings are as they should be"
     if said.returncode:
         raise LockError(f"uv gives no answer for {requirement}: {told}", hint=hint)
-    # Index settings of the person at the keyboard are repeated as options.
+    # uv repeats the user's index settings as options.
     lines = [line for line in said.stdout.splitlines() if not line.startswith("-")]
     try:
         (pin,) = parse_lock("\n".join(lines))
@@ -110,13 +110,13 @@ def _highest(python: str, requirement: str) -> str:
 
 
 def support_of(root: Path, matrix: Matrix, release: str, today: dt.date) -> tuple[Support, ...]:
-    """Return where a release can be installed: a lock is resolved for each Python, none is written.
+    """Return for each Python whether a release can be installed; resolves locks, writes none.
 
     Args:
-        root: Of the project.
-        matrix: Whose Pythons, platform and other packages are taken.
+        root: Root of the project.
+        matrix: Gives the Pythons, the platform and the other packages.
         release: Need not be in the matrix.
-        today: Packages of later days do not exist; instead of ``exclude-newer``.
+        today: Replaces ``exclude-newer``: packages published later are ignored.
     """
     return tuple(_support(root, matrix, cell, today) for cell in matrix.cells(releases=[release]))
 
@@ -125,6 +125,6 @@ def _support(root: Path, matrix: Matrix, cell: CellSpec, today: dt.date) -> Supp
     try:
         kind, message = resolve_cell(root, matrix, cell, today)
     except IvhlError as error:
-        # One Python that cannot be judged must not hide the others.
+        # An error for one Python must not hide the others.
         return Support(cell, "undecided", str(error))
     return Support(cell, kind, message)

@@ -1,4 +1,4 @@
-"""The matrix as people write it: ``envs/matrix.toml``."""
+"""Read and check the declaration of the matrix, ``envs/matrix.toml``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 _PYTHON = re.compile(r"3\.(0|[1-9]\d*)(t?)")
 
-# What pydantic says, in words that do not ask the reader to know pydantic.
+# pydantic's errors as rules that need no knowledge of pydantic.
 _RULES = {
     "string_type": "must be a string in quotes",
     "missing": "must be there",
@@ -59,10 +59,10 @@ def _release(text: str) -> str:
 
 
 def _canonical_release(text: str) -> str:
-    """Return the one way to write a release, so that it has one cell: ``2.6`` is ``2.6.0``.
+    """Return the canonical form of a release, so that it has one cell: ``2.6`` is ``2.6.0``.
 
     Raises:
-        ValueError: If it is no version, or one that no package registry can hold.
+        ValueError: If it is not a version, or a local version, which no registry holds.
     """
     try:
         version = Version(text)
@@ -116,7 +116,7 @@ class CellSpec:
 
     @property
     def id(self) -> str:
-        """Names the cell everywhere. Made from the fields and never parsed back."""
+        """Name of the cell everywhere; made from the fields, never parsed."""
         return f"py{self.python}-torch{self.torch}"
 
 
@@ -138,18 +138,18 @@ class TorchRow(_Model):
 
 
 class Forced(_Model):
-    """A package that only some Pythons have, for a reason outside of this project.
+    """A package that only some Pythons have, for a reason outside this project.
 
     Attributes:
         torch: Release to which this applies.
         package: Name of the package.
-        pythons: The Pythons that have it; those not named lack it.
-        reason: Why; shown wherever the difference is.
+        pythons: The Pythons that have it; all others lack it.
+        reason: Why; shown with the difference.
     """
 
     torch: Release
     package: Text
-    # TOML has lists only, so tuples accept them; the items stay strict.
+    # TOML has lists, not tuples, so the field is not strict; its items are.
     pythons: Annotated[tuple[Python, ...], Field(strict=False, min_length=1)]
     reason: Text
 
@@ -170,7 +170,7 @@ class Matrix(_Model):
 
     @property
     def pythons(self) -> tuple[str, ...]:
-        """Every Python, oldest first; a free-threaded one follows its twin."""
+        """Every Python, oldest first; a free-threaded one after the normal one."""
         return tuple(sorted((row.version for row in self.python_rows), key=_python_key))
 
     def releases(self, tier: Tier = "default") -> tuple[str, ...]:
@@ -183,16 +183,16 @@ class Matrix(_Model):
         )
 
     def tier(self, release: str) -> Tier | None:
-        """Return the tier of the release, ``None`` for one that the matrix does not name."""
+        """Return the tier of the release; ``None`` if it is not in the matrix."""
         return {row.release: row.tier for row in self.torch_rows}.get(release)
 
     def release(self, text: str) -> str:
-        """Return the release that the text means; it need not be in the matrix.
+        """Return the canonical release for a text; it need not be in the matrix.
 
-        Two numbers mean the newest of the matrix that begins with them, if there is one.
+        Two numbers, e.g. ``2.6``, mean the newest release of that series in the matrix, if any.
 
         Raises:
-            SpecError: If it does not look like a release; names the nearest.
+            SpecError: If the text is not a release; names the nearest.
         """
         try:
             return _canonical_release(newest_of(text, self.releases("extended")))
@@ -210,16 +210,16 @@ class Matrix(_Model):
         releases: Sequence[str] = (),
         tier: Tier = "default",
     ) -> tuple[CellSpec, ...]:
-        """Return cells, ordered by Python, then release, none twice.
+        """Return cells without duplicates, ordered by Python, then release.
 
         Args:
             pythons: Pythons of the matrix; empty means all.
-            releases: Releases, also ones that the matrix does not name; empty means the tier's.
-            tier: Taken when ``releases`` is empty.
+            releases: Releases, in the matrix or not; empty means those of the tier.
+            tier: Used if ``releases`` is empty.
 
         Raises:
             UnknownNameError: If a Python is not in the matrix.
-            SpecError: If a release does not look like one.
+            SpecError: If a release is not valid.
         """
         for python in pythons:
             if python not in self.pythons:
@@ -233,15 +233,15 @@ class Matrix(_Model):
         )
 
     def cell(self, cell_id: str, releases: Sequence[str] = ()) -> CellSpec:
-        """Return the cell that has this id.
+        """Return the cell with this id.
 
         Args:
             cell_id: Compared with the ids of cells, never parsed.
-            releases: Releases beyond those of the matrix whose cells are meant too.
+            releases: Further releases whose cells to search, besides those of the matrix.
 
         Raises:
             UnknownNameError: If there is none; names the nearest.
-            SpecError: If one of ``releases`` does not look like a release.
+            SpecError: If one of ``releases`` is not valid.
         """
         chosen = [*self.releases("extended"), *releases]
         cells = {cell.id: cell for cell in self.cells(releases=chosen)}
@@ -251,7 +251,7 @@ class Matrix(_Model):
 
 
 def newest_of(text: str, releases: Iterable[str]) -> str:
-    """Return the newest release of a series such as ``2.6``; another text as it is."""
+    """Return the newest release of a series such as ``2.6``; any other text unchanged."""
     if not re.fullmatch(r"\d+\.\d+", text):
         return text
     return max((r for r in releases if r.startswith(f"{text}.")), key=Version, default=text)
@@ -261,7 +261,7 @@ def load_matrix(path: Path) -> Matrix:
     """Read and check the matrix.
 
     Raises:
-        SpecError: If the file cannot be read, is not TOML, or breaks rules; names every mistake
+        SpecError: If the file cannot be read, is not TOML, or breaks rules; reports every mistake
             with its place, the rule and the value.
     """
     hint = f"correct {path}; the comments in it say what each key means"
@@ -281,7 +281,7 @@ def load_matrix(path: Path) -> Matrix:
         matrix = Matrix.model_validate(raw)
     except ValidationError as error:
         mistakes += explain(error, Matrix)
-    # On the raw data, so that they are told together with the others.
+    # On the raw data, so that both kinds of mistakes are reported together.
     mistakes += _cross_mistakes(raw)
     if matrix is None or mistakes:
         lines = [f"{path.name}: {mistake}" for mistake in mistakes]
@@ -290,17 +290,17 @@ def load_matrix(path: Path) -> Matrix:
 
 
 def explain(error: ValidationError, model: type[BaseModel], place: str = "") -> list[str]:
-    """Return a line per mistake: where it is, the rule and the value seen.
+    """Return one line per mistake: its place, the rule and the value.
 
     Args:
-        error: What pydantic found.
-        model: The model that it checked.
-        place: Of the table in its file; empty for the whole file.
+        error: Error from pydantic.
+        model: The model that pydantic checked.
+        place: Place of the table in its file; empty for the whole file.
     """
     return [
         _explain(mistake, model, place)
         for mistake in error.errors(include_url=False)
-        # pydantic counts only the valid items of a list, and the others are told already.
+        # pydantic counts only the valid items of a list; the invalid ones are reported already.
         if not (mistake["type"] == "too_short" and mistake["input"])
     ]
 
@@ -326,13 +326,13 @@ def _explain(mistake: Any, model: type[BaseModel], table: str) -> str:  # noqa: 
 
 
 def _shown(value: object) -> str:
-    """Return the value as its author wrote it, roughly, and not pages of it."""
+    """Return the value roughly as written, cut to 60 characters."""
     text = value.isoformat() if hasattr(value, "isoformat") else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004  (fits a line)
 
 
 def _keys_at(model: type[BaseModel], parents: Iterable[int | str]) -> Iterator[str]:
-    """Yield the keys that the table at this place may have."""
+    """Yield the keys allowed in the table at this place."""
     rows: dict[str, type[BaseModel]] = {"python": PythonRow, "torch": TorchRow, "forced": Forced}
     for part in parents:
         model = rows.get(str(part), model)
@@ -341,7 +341,7 @@ def _keys_at(model: type[BaseModel], parents: Iterable[int | str]) -> Iterator[s
 
 
 def _cross_mistakes(raw: dict[str, Any]) -> Iterator[str]:
-    """Yield the mistakes between rows. Wrong types are another's business and skipped."""
+    """Yield the mistakes between rows; skips wrong types, which pydantic reports."""
     pythons = _column(raw, "python", "version", str)
     releases = _column(raw, "torch", "release", str)
     packages = _column(raw, "forced", "package", str)
@@ -392,6 +392,6 @@ def _also_mistakes(also: object) -> Iterator[str]:
 
 def _python_key(python: str) -> tuple[int, str]:
     match = _PYTHON.fullmatch(python)
-    if match is None:  # the model has seen to it
+    if match is None:  # the model has checked it
         raise ValueError(python)
     return int(match[1]), match[2]

@@ -1,4 +1,4 @@
-"""Running uv, the one tool that resolves, locks and finds Pythons here."""
+"""Run uv, which resolves, locks and finds Pythons."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-# Settings of the person at the keyboard that would get into a lock. Where the registry is, which
-# certificates it has and where the cache lies is theirs to say and stays.
+# Settings of the user that would change a lock. The user's settings for the registry, its
+# certificates and the cache are kept.
 _DROPPED = (
     "UV_BUILD_CONSTRAINT",
     "UV_CONSTRAINT",
@@ -40,7 +40,7 @@ def uv_bin() -> str:
     """Return the executable of the installed ``uv`` package.
 
     Raises:
-        LockError: If the package has none.
+        LockError: If the package has no executable.
     """
     try:
         return uv.find_uv_bin()
@@ -53,13 +53,13 @@ def uv_bin() -> str:
 def run_uv(
     arguments: Sequence[str], *, cwd: Path, timeout_s: float = 900.0
 ) -> subprocess.CompletedProcess[str]:
-    """Run uv and return what it said; its exit status is the caller's to judge.
+    """Run uv and return its output; the caller checks the exit status.
 
     Raises:
-        LockError: If there is no uv, or it does not end in time.
+        LockError: If uv is missing, or does not end in time.
     """
     environment = {k: v for k, v in os.environ.items() if k not in _DROPPED}
-    # No colours and no wrapping: messages are read by programs here.
+    # No colours and no wrapping: ivhl parses the messages.
     environment |= {"NO_COLOR": "1", "UV_NO_PROGRESS": "1", "COLUMNS": "100000"}
     environment.pop("FORCE_COLOR", None)
     environment.pop("CLICOLOR_FORCE", None)

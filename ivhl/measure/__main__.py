@@ -1,4 +1,4 @@
-"""``python -m ivhl.measure``: measure on a machine that has torch and nothing else of ours."""
+"""``python -m ivhl.measure``: measure in an existing environment that has torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, TypeVar
 from ivhl.errors import IvhlError, ResultsError
 from ivhl.measure.process import memory_limit
 from ivhl.measure.runner import DEADLINE_S, Run, Step, run_cases, this_cell, this_machine
-from ivhl.workload import MODES, check_memory, load_workloads, select_cases
+from ivhl.workload import (
+    MODES,
+    broken_benchmarks,
+    check_memory,
+    load_workloads,
+    select_cases,
+    use_benchmarks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +34,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the cases asked for in this very interpreter and write their records."""
+    """Run the requested cases in this interpreter and write their records."""
     arguments = parser().parse_args(argv)
     try:
         return measure(arguments)
@@ -39,11 +46,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def measure(arguments: argparse.Namespace) -> int:
-    """Do what the arguments ask for.
+    """Run the requested cases, or list them.
 
     Raises:
-        IvhlError: If they ask for something that is not there, or records cannot be written.
+        IvhlError: If a name is unknown, or records cannot be written.
     """
+    if ":" not in arguments.workloads:
+        use_benchmarks(Path.cwd(), arguments.workloads)
+    for problem in broken_benchmarks(arguments.workloads):
+        print(f"warning: left out: {problem}", file=sys.stderr)
     cases = select_cases(
         load_workloads(arguments.workloads),
         names=arguments.workload,
@@ -79,9 +90,7 @@ def measure(arguments: argparse.Namespace) -> int:
     try:
         run_cases(run, cases, show)
     except OSError as error:
-        raise ResultsError(
-            str(error), hint="name a folder that can be written with --out"
-        ) from error
+        raise ResultsError(str(error), hint="choose a writable folder with --out") from error
     print(f"records: {run.record_file}")
     return 0
 
@@ -90,17 +99,17 @@ def parser() -> argparse.ArgumentParser:
     """Return the argument parser."""
     p = argparse.ArgumentParser(prog="python -m ivhl.measure", description=__doc__)
     p.add_argument("--out", default="results", help="folder for the records")
-    p.add_argument("--workloads", default="ivhl.workloads:WORKLOADS", metavar="MODULE:NAME")
+    p.add_argument("--workloads", default="benchmarks", metavar="PACKAGE")
     p.add_argument("--workload", action="append", default=[], metavar="NAME")
     p.add_argument("--size", metavar="NAME")
     p.add_argument("--variant", metavar="NAME")
-    p.add_argument("--compile-mode", choices=MODES, help="in place of the declared modes")
+    p.add_argument("--compile-mode", choices=MODES, help="replaces the declared modes")
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     p.add_argument("--threads", type=positive(int), default=1)
-    p.add_argument("--force", action="store_true", help="measure again what has a record")
+    p.add_argument("--force", action="store_true", help="measure again cases that have a record")
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--project", default="ivhl")
-    p.add_argument("--commit", default="", help="40 hex digits; asked of git when not given")
+    p.add_argument("--commit", default="", help="40 hex digits (default: git's HEAD)")
     p.add_argument("--deadline", type=positive(float), default=DEADLINE_S, metavar="SECONDS")
     p.add_argument("--memory-limit", type=positive(float), metavar="GIB")
     p.add_argument("--list", action="store_true", help="print the cases and stop")
@@ -108,19 +117,19 @@ def parser() -> argparse.ArgumentParser:
 
 
 def positive(kind: type[_Number]) -> Callable[[str], _Number]:
-    """Return a converter for argparse that refuses zero and less."""
+    """Return a converter for argparse that accepts only positive numbers."""
 
     def convert(text: str) -> _Number:
         number = kind(text)
         if number <= 0:
-            raise argparse.ArgumentTypeError(f"must be more than 0, got {text}")
+            raise argparse.ArgumentTypeError(f"must be more than 0 (got {text})")
         return number
 
     return convert
 
 
 def current_commit() -> str:
-    """Return the commit that is checked out here, or zeros where git does not know."""
+    """Return the commit that is checked out here, or 40 zeros without a git repository."""
     with suppress(OSError):  # no git
         done = subprocess.run(
             ["git", "rev-parse", "--verify", "--quiet", "HEAD"],

@@ -1,4 +1,4 @@
-"""What happens between the blocks of the timing, outside of the clock."""
+"""Change the data and check the arms between the blocks of the timing."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ivhl.measure.timing import Block, Bystander
 if TYPE_CHECKING:
     from ivhl.measure.case import Measurement
 
-# CPU time of other threads and processes, as a part of eager's, above which eager was not alone.
+# Most CPU time of other threads and processes during eager's blocks, as a fraction of eager's.
 ELSEWHERE = 0.05
-# Part of the blocks whose last output is judged, beside the first, the middle and the last one.
+# Fraction of the blocks whose output is judged, besides the first, the middle and the last block.
 LOOKS = 0.1
 
 
 class Around(Bystander):
-    """What happens between the blocks of the timing: other data, and a look at what was done.
+    """Changes the data before each block, and checks outputs, inputs and process after it.
 
     Args:
-        measurement: Whose arms are timed.
+        measurement: The measurement whose arms are timed.
     """
 
     def __init__(self, measurement: Measurement) -> None:
@@ -33,13 +33,13 @@ class Around(Bystander):
         self.descendants = living_descendants()
 
     def before(self, arm: str, number: int) -> None:
-        """Give the arm another draw than in the round before."""
+        """Copy in the draw of this round."""
         del arm
         self._draw = self._of.use_draw(number)
         self._of.synchronize()
 
     def after(self, arm: str, number: int, rounds: int, block: Block) -> None:
-        """Refuse what would make the times of other arms, or the outputs, mean something else."""
+        """Refuse an arm with wrong outputs, or one that affects the times of other arms."""
         case = self._of
         looked = number in (0, rounds // 2, rounds - 1) or self._look.random() < LOOKS
         if arm in ("eager", "eager_again"):
@@ -53,7 +53,7 @@ class Around(Bystander):
             if looked:
                 case.refuse_changed_eager_inputs(self._draw)
             return
-        # At once: who has not finished when the clock stops must not finish while we look elsewhere.
+        # Read the outputs first: work left undone when the clock stopped must not finish unnoticed.
         outputs = case.detached(block.output) if arm == "compiled" and looked else []
         case.refuse_new_state(f"the arm {arm!r}")
         if gc.isenabled():

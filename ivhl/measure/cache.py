@@ -1,10 +1,9 @@
-"""Compiled code that is kept from run to run, so that an unchanged case is not compiled again.
+"""The compile cache: keeps compiled code between runs, so that unchanged cases compile only once.
 
-An entry is what one process that compiled a case left on disk, and what it found. It is looked up
-by everything that could make it another one: lock, Python, processor, instrument, case and the hash
-of the sources that the case reaches. Each file is checked against its digest before any is used;
-what does not fit, was cut off, or cannot be read is thrown away, and the case is compiled as if
-nothing had been there.
+An entry holds the files and findings of the process that compiled a case. Its key covers all that
+determines them: lock, Python, processor, instrument, case and the hash of the sources that the case
+reaches. Every file is checked against its digest before any is used. An entry that is damaged,
+incomplete or unreadable is deleted, and the case is compiled again.
 """
 
 from __future__ import annotations
@@ -20,30 +19,30 @@ from typing import Any
 
 MANIFEST = "manifest.json"
 SCHEMA = "ivhl.compiled/1"
-# All entries together; the one that was not used for longest goes first.
+# Limit for all entries together; the least recently used ones are deleted first.
 LIMIT_BYTES = 4 << 30
-# Longer than any process takes to write an entry, or to remove one.
+# Older half-written entries are abandoned: no process takes this long to write or remove one.
 HALF_DONE_S = 3600.0
 
 
 def key_of(about: dict[str, Any]) -> str:
-    """Return the name of the entry for what is described, all of it JSON."""
+    """Return the key of an entry from its JSON description."""
     text = json.dumps(about, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def fetch(cache: Path, key: str, target: Path) -> dict[str, Any] | None:
-    """Copy an entry to where a case looks for it, and return what was found when it was made.
+    """Copy an entry into the folder of a case, and return its findings.
 
-    Copies, not links: what is measured could change them.
+    Copies instead of links, because the measured code could change the files.
 
     Args:
         cache: Folder of all entries.
         key: From ``key_of``.
-        target: Folder that gets what the entry holds; what is of the same name there is replaced.
+        target: Folder that gets the files of the entry; existing files are replaced.
 
     Returns:
-        The findings; ``None`` if there is no such entry, or none that can be used.
+        The findings; ``None`` if the entry is missing or unusable.
     """
     files: dict[str, tuple[bytes, int]] = {}
     try:
@@ -55,7 +54,7 @@ def fetch(cache: Path, key: str, target: Path) -> dict[str, Any] | None:
             path.chmod(mode)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         drop(cache, key)
-        # The case is compiled in the same folder, and must find nothing there.
+        # The case will be compiled in the same folder, which must be empty.
         for top in {Path(name).parts[0] for name in files}:
             shutil.rmtree(target / top, ignore_errors=True)
             with suppress(OSError):
@@ -70,7 +69,7 @@ def _read(entry: Path, key: str) -> tuple[dict[str, Any], dict[str, tuple[bytes,
     """Return the findings of an entry, and the bytes and mode of each of its files, all checked.
 
     Raises:
-        ValueError: If it is not what was kept; others, too, for a manifest that is none.
+        ValueError: If a file differs from what was kept; also other types for a bad manifest.
         OSError: If it cannot be read.
     """
     manifest = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
@@ -91,17 +90,17 @@ def _read(entry: Path, key: str) -> tuple[dict[str, Any], dict[str, tuple[bytes,
 def keep(
     cache: Path, key: str, source: Path, names: tuple[str, ...], findings: dict[str, Any]
 ) -> str | None:
-    """Keep folders and files of a case as an entry, whole or not at all.
+    """Store folders and files of a case as an entry, completely or not at all.
 
     Args:
         cache: Folder of all entries.
         key: From ``key_of``.
         source: Folder of the case.
-        names: What of it is kept, as far as it is there.
-        findings: What compiling it gave; JSON.
+        names: Folders and files in it to keep, if they exist.
+        findings: Findings of compiling the case, as JSON.
 
     Returns:
-        Why it could not be kept, e.g. that the disk is full; ``None`` if it was.
+        Why it could not be kept, e.g. a full disk; ``None`` if it was.
     """
     fresh = cache / f".{key}.{os.getpid()}.{time.monotonic_ns()}"
     files: dict[str, str] = {}
@@ -129,7 +128,7 @@ def keep(
 
 
 def drop(cache: Path, key: str) -> None:
-    """Throw an entry away: renamed first, so that nobody finds half of it."""
+    """Delete an entry; renames it first, so that no other run finds a part of it."""
     gone = cache / f".{key}.gone.{os.getpid()}.{time.monotonic_ns()}"
     with suppress(OSError):
         (cache / key).rename(gone)
@@ -137,9 +136,9 @@ def drop(cache: Path, key: str) -> None:
 
 
 def prune(cache: Path, limit_bytes: int) -> None:
-    """Throw entries away, the longest unused ones first, until all are within the limit.
+    """Delete the least recently used entries until the rest is within the limit.
 
-    What a killed process has left half-done goes as well.
+    Also deletes half-written entries of killed processes.
     """
     for half in cache.glob(".*"):
         with suppress(OSError):

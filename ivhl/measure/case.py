@@ -1,7 +1,7 @@
-"""One process of a case: compiles it or times it, and tells what it finds as it goes.
+"""One process of a case: compiles it or times it, and writes each finding to its journal.
 
-It appends one line of JSON to the journal for everything it learns, so that a crash, a hang or a
-kill loses only what had not been measured yet. ``runner`` makes the record from the journals.
+The journal gets a line of JSON per finding as soon as it is known, so that a crash, a hang or a
+kill loses only what was not yet measured. ``runner`` makes the record from the journals.
 """
 
 from __future__ import annotations
@@ -20,9 +20,16 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NoReturn
 
-# Before anything of a project is imported, which could replace the clocks.
+# Imported before any project code, which could replace the clocks.
 from ivhl.measure.clocks import adopt_orphans, begin, end_descendants, living_descendants, since
-from ivhl.measure.failures import CaseError, classify, message_of, place_of, qualified_name
+from ivhl.measure.failures import (
+    CaseError,
+    classify,
+    lacks,
+    message_of,
+    place_of,
+    qualified_name,
+)
 from ivhl.measure.job import Job, choose_clock
 from ivhl.measure.turns import Turns
 from ivhl.workload import (
@@ -41,25 +48,25 @@ if TYPE_CHECKING:
     from ivhl.measure.timing import Times
     from ivhl.records import FailureClass, OutputError, Phase
 
-# Of the draws that are timed; those that are only looked at are drawn anew in each run.
+# Seed of the timed draws. The draws of ``_call_on_fresh_data`` have another seed in each run.
 SEED = 1337
-# Dynamo compiles again at the second call where a size changed, and gives up after eight times.
+# Dynamo recompiles at the second call if a size changed, and gives up after eight recompiles.
 CALLS_BEFORE_TIMING = 12
-# Eager in the rounds over eager before the variant had run: all blocks of one above all of the
-# other by this factor, in every process of the case.
+# Limit for eager's time in the rounds over its time before the variant ran. A case fails if, in
+# every process, all blocks of one lie above all blocks of the other by this factor.
 DISTURBED = 1.5
-# A call on new numbers over one on numbers just seen, in units of what eager shows.
+# Limit for the time of a call on new data over a call on data just seen, relative to eager's ratio.
 REMEMBERS = 1.5
-# A call on numbers seen three times over one of those in the timing, likewise.
+# The same limit for a call on data seen three times over a call in the timing.
 REMEMBERS_LATER = 2.0
 FRESH_CALLS = ("new", "copied", "touched", "same")
-# As many draws as there is time for, and no fewer.
+# Fewest and most draws of new data; between them, as many as fit into FRESH_S seconds.
 FRESH_DRAWS = 3
 MOST_FRESH_DRAWS = 15
 FRESH_S = 0.3
-# The first call of a compiled function may draw random numbers; they are set back before each block.
+# The first call of a compiled function may draw random numbers; every block resets these states.
 RANDOM_STATES = frozenset({"the random state of torch", "the random state of random"})
-# Loading the first kernel of Inductor of PyTorch 2.5 does so, linked as it is with -ffast-math.
+# Inductor of PyTorch 2.5 sets this when it loads its first kernel, linked with -ffast-math.
 BY_INDUCTOR = frozenset({"torch.set_flush_denormal()"})
 
 
@@ -73,7 +80,7 @@ class Journal:
         self._seconds: dict[str, float] = defaultdict(float)
 
     def close(self) -> None:
-        """Note how long each phase took, and let go of the file."""
+        """Note how long each phase took, and close the file."""
         self.enter(self.phase)
         self.note(phase_s=dict(self._seconds))
         self._file.close()
@@ -85,13 +92,13 @@ class Journal:
         self._write({"phase": phase})
 
     def book(self, what: str) -> None:
-        """Say what the seconds since the last booking went to."""
+        """Book the seconds since the last booking under a name."""
         now = time.perf_counter()
         self._seconds[what] += now - self._entered
         self._entered = now
 
     def note(self, **findings: Any) -> None:  # noqa: ANN401  (JSON)
-        """Note findings by the name they have in the record."""
+        """Note findings under their names in the record."""
         self._write({"findings": findings})
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -99,7 +106,7 @@ class Journal:
 
 
 def main(argv: list[str]) -> NoReturn:
-    """Measure the case that ``argv[1]`` describes, and end with 0 also when the case fails."""
+    """Measure the case that ``argv[1]`` describes; exit with 0 even if the case fails."""
     job = Job(**json.loads(argv[1]))
     die_with(job.parent)
     journal = Journal(Path(job.journal))
@@ -122,31 +129,29 @@ def main(argv: list[str]) -> NoReturn:
             mode=job.mode,
         )
         Measurement(job, case, journal).run()
-    except Exception as error:  # noqa: BLE001  (whatever it is, it is this case's result)
+    except Exception as error:  # noqa: BLE001  (every exception is a result of the case)
         journal.note(
             failure={
                 "phase": journal.phase,
-                "failure_class": error.failure_class
-                if isinstance(error, CaseError)
-                else classify(error, journal.phase),
+                "failure_class": class_of(error, journal.phase, job),
                 "exception": "" if isinstance(error, CaseError) else qualified_name(error),
                 "message": message_of(error),
                 "where": place_of(error),
             }
         )
     if case is not None and job.stage == "compile":  # every function of the case has run
-        journal.note(sources=sources_of(case, job.workloads))
+        journal.note(**sources_of(case, job))
     journal.note(
         warnings=[{"text": t, "count": n} for t, n in seen.most_common(50)],
         done=True,
     )
     journal.close()
-    # A process that outlives this one would work for the next one, which is not its parent.
+    # A surviving descendant would disturb the next case.
     end_descendants()
     sys.stdout.flush()
     sys.stderr.flush()
-    # All that there is to tell is on disk. A process that has compiled takes 2.6 s to end by itself,
-    # and what happens there (a destructor that crashes) is no part of what was measured.
+    # All findings are on disk. A normal exit takes 2.6 s in a process that has compiled, and a crash
+    # in a destructor does not belong to the measurement.
     os._exit(0)
 
 
@@ -193,7 +198,7 @@ class Measurement:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Have the machine for what is timed, and let the case's other processes wait."""
+        """Time alone on the machine, while the case's other processes wait."""
         self.journal.book(self.journal.phase)
         self._turns.take()
         self.journal.book("waiting")
@@ -227,7 +232,7 @@ class Measurement:
         self._call: Callable[..., Any] = resolve(variant.call)
         self._prepare = resolve(variant.prepare) if variant.prepare else lambda *inputs: inputs
         self._finish = resolve(variant.finish) if variant.finish else lambda outputs: outputs
-        # What importing a project sets holds for all arms alike; what a call sets does not.
+        # Importing the project may have changed it.
         self.torch.set_num_threads(self.job.threads)
 
     def _draw(self, seed: int, first: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
@@ -251,7 +256,7 @@ class Measurement:
         return copied
 
     def _refuse_own_types(self, nest: Any, who: str) -> None:  # noqa: ANN401  (any pytree)
-        """Refuse tensors of a type of somebody's own, which may compute when they are copied."""
+        """Refuse tensor subclasses of the project: they may compute when they are copied."""
         from torch.utils._pytree import tree_flatten  # noqa: PLC0415
 
         for tensor in tree_flatten(nest)[0]:
@@ -261,8 +266,8 @@ class Measurement:
             ):
                 raise CaseError(
                     "side_effect",
-                    f"the variant's {who} returns a {type(tensor).__name__}, whose values may be "
-                    "computed when somebody looks at them, after the clock has stopped",
+                    f"the variant's {who} returns a {type(tensor).__name__}, which may compute its "
+                    "values when they are read, after the clock has stopped",
                 )
 
     def _make_inputs(self) -> None:
@@ -288,8 +293,8 @@ class Measurement:
                 check_different(first, other)
             except ShapesDifferError as difference:
                 warnings.warn(
-                    "ivhl: the data is not changed between blocks, so what is remembered from call "
-                    f"to call is not noticed: {difference}",
+                    "ivhl: the data cannot change between blocks, so a variant that returns kept "
+                    f"results would not be noticed: {difference}",
                     stacklevel=1,
                 )
                 break
@@ -309,32 +314,30 @@ class Measurement:
         except ShapesDifferError as difference:
             raise CaseError(
                 "inputs",
-                f"{self.case.variant.prepare} makes of equal shapes what has not: {difference}; so "
-                "data cannot be changed between blocks of calls",
+                f"{self.case.variant.prepare} returns different shapes for inputs of equal shapes, "
+                f"so the data cannot change between blocks of calls: {difference}",
             ) from difference
 
     def _refuse_fixed_data(self, n_inputs: int) -> None:
         if set(range(n_inputs)) <= set(self.case.workload.fixed):
-            raise CaseError(
-                "inputs", "`fixed` names every input: no number would change from draw to draw"
-            )
+            raise CaseError("inputs", "`fixed` names every input, so all draws would be equal")
 
     def use_draw(self, number: int) -> int:
-        """Copy a draw to where every arm reads it, and return its number."""
+        """Copy a draw into the tensors that the arms read, and return its number."""
         from ivhl.measure.draws import fill  # noqa: PLC0415  (imports torch)
 
         number %= len(self.draws)
         fill(self.inputs, self.draws[number])
         fill(self.variant_inputs, self.variant_draws[number])
-        # Random numbers that an arm uses are the same in each block, and no arm draws for another.
+        # Every block uses the same random numbers, whatever ran before it.
         self.torch.set_rng_state(self._random_state)
         return number
 
     def _run_reference(self) -> None:
         self.journal.enter("reference")
         path = Path(self.job.references)
-        # Kept for the processes that follow, which make them again where that does not work: the
-        # disk may be full, and PyTorch 2.5.1 cannot save on Python 3.13.
+        # Saved for the other processes of the case. They compute the references again if loading
+        # fails: the disk may be full, and PyTorch 2.5.1 cannot save on Python 3.13.
         with suppress(Exception):
             self.references = self.torch.load(path)
             return
@@ -348,7 +351,7 @@ class Measurement:
         from ivhl.measure.accuracy import flatten  # noqa: PLC0415  (imports torch)
         from ivhl.measure.draws import cast  # noqa: PLC0415
 
-        # Of the rounded inputs: rounding them is not an error of the code under test.
+        # From the rounded inputs: their rounding is not an error of the code under test.
         exact = cast(inputs, self.torch.float64, self.torch.device("cpu"))
         references = [r.detach() for r in flatten(self._reference(*exact))]
         if not all(bool(self.torch.isfinite(r).all()) for r in references):
@@ -356,7 +359,7 @@ class Measurement:
         return references
 
     def _run_eager(self) -> None:
-        """Judge eager on every draw, and that it leaves its inputs and the process alone."""
+        """Judge eager on every draw; refuse it if it changes its inputs or the process."""
         from ivhl.measure.accuracy import flatten  # noqa: PLC0415  (imports torch)
         from ivhl.measure.state import changes, differing, snapshot  # noqa: PLC0415
 
@@ -372,7 +375,7 @@ class Measurement:
             places.append([(t, t.data_ptr()) for t in outputs])
             self.refuse_changed_eager_inputs(number)
             self.errors.append(self._judge_eager(outputs, self.references[number]))
-        # What eager draws for itself, a variant may draw, too.
+        # If eager draws random numbers, a variant may draw them, too.
         self._allowed = RANDOM_STATES & set(differing(before, snapshot(self._eager)))
         if changed := changes(before, snapshot(self._eager), self._allowed):
             raise CaseError("eager_failed", f"eager changes the process: {'; '.join(changed)}")
@@ -388,13 +391,13 @@ class Measurement:
                 self._note_accuracy(errors)
                 raise CaseError(
                     "eager_failed",
-                    f"eager's {error.output} is not the reference: RMSE {error.eager_rmse} at a "
-                    f"scale of {error.scale}",
+                    f"eager's {error.output} does not agree with the reference: RMSE "
+                    f"{error.eager_rmse} at a scale of {error.scale}",
                 )
         return errors
 
     def _run_source(self) -> None:
-        """Judge the variant's own source eagerly, or the compiler would get the blame."""
+        """Judge the variant's own source, run eagerly, before the compiler could be blamed."""
         from ivhl.measure.accuracy import judge_eager  # noqa: PLC0415  (imports torch)
         from ivhl.measure.state import snapshot  # noqa: PLC0415
 
@@ -407,7 +410,7 @@ class Measurement:
         for number in range(len(self.draws)):
             self.use_draw(number)
             outputs = self.detached(self.source(*self.variant_inputs))
-            # In another precision eager's error says nothing; this says what that precision costs.
+            # In another precision, the anchor is the error of the source in that precision.
             self.anchors.append(
                 None
                 if self.variant_dtype == self.dtype
@@ -419,11 +422,11 @@ class Measurement:
             self.refuse_new_state("the variant's own source")
 
     def _refuse_work_beside_the_call(self) -> None:
-        """Refuse a ``prepare`` or ``finish`` that computes; what they do is in no time.
+        """Refuse a ``prepare`` or ``finish`` that computes: no clock runs while they do.
 
-        They may arrange numbers in another way, and compute with what is declared ``fixed``, as an
-        application would once. So whatever differs between draws must be a number of the inputs, and
-        whatever ``finish`` returns one of the call's outputs, but for the sign.
+        They may rearrange numbers, and compute from ``fixed`` inputs, as an application would do
+        once. So every prepared number that differs between draws must be a number of the inputs,
+        and every number that ``finish`` returns must be one of the call's outputs, up to the sign.
         """
         from ivhl.measure.draws import cast, made_of  # noqa: PLC0415  (imports torch)
 
@@ -433,8 +436,8 @@ class Measurement:
             if not made_of(self.variant_draws[0], own, unlike=self.variant_draws[1]):
                 raise CaseError(
                     "side_effect",
-                    f"{variant.prepare} computes what the call should: only the order of numbers "
-                    "may change outside of the clock, unless they depend on `fixed` inputs alone",
+                    f"{variant.prepare} does work of the call without being timed: it may only "
+                    "rearrange numbers, or compute from `fixed` inputs",
                 )
         if variant.finish:
             self.use_draw(0)
@@ -442,8 +445,8 @@ class Measurement:
             if not made_of(self._finish(outputs), outputs):
                 raise CaseError(
                     "side_effect",
-                    f"{variant.finish} computes what the call should: only the order of numbers may "
-                    "change outside of the clock",
+                    f"{variant.finish} does work of the call without being timed: it may only "
+                    "rearrange numbers",
                 )
 
     def _compiler(self) -> Callable[..., Any]:
@@ -459,20 +462,20 @@ class Measurement:
         return compiler(self._call)  # type: ignore[no-any-return]
 
     def _engine(self) -> Callable[..., Any]:
-        """Return what the variant calls a compiler; ``torch.compile`` unless it says otherwise."""
+        """Return the compiler of the variant's engine, ``torch.compile`` by default."""
         from ivhl.measure.engine import compiler_of  # noqa: PLC0415  (imports torch)
 
         return compiler_of(self.case.variant.engine, self._compiler())
 
     def _compile(self) -> None:
-        """Compile and run once; with the cache of an earlier process it is the warm compile."""
+        """Compile and call once: cold in the stage ``compile``, else warm from its cache."""
         from ivhl.measure.state import changes, snapshot  # noqa: PLC0415
 
         self.journal.enter("compile")
         engine = self._engine()
         if self.case.variant.engine in DYNAMO_ENGINES:
             use_compiler(skip_isa_check=self.job.skip_isa_check, device=self.job.device)
-        # Without Dynamo there is nothing to watch, and it need not even support this Python.
+        # Other engines do not use Dynamo, which may not even support this Python.
         if self.case.variant.engine in DYNAMO_ENGINES:
             self.torch._dynamo.reset()  # noqa: SLF001
             from ivhl.measure.dynamo import Watch  # noqa: PLC0415
@@ -496,7 +499,7 @@ class Measurement:
         self._refuse_changes(changes(before, snapshot(self._eager), allowed))
 
     def _judge_first_calls(self) -> None:
-        """Judge the first calls, each on another draw, and whether anything was compiled at all."""
+        """Judge the first calls, each on another draw, and check that the code was compiled."""
         from ivhl.measure.accuracy import flatten  # noqa: PLC0415  (imports torch)
         from ivhl.measure.state import snapshot  # noqa: PLC0415
 
@@ -511,10 +514,10 @@ class Measurement:
                 self._state = snapshot(self._eager)
             outputs = self.compiled(*self.variant_inputs)
             self.synchronize()
-            if call < 1 + len(self.draws):  # every draw once, and calls that settle what remains
+            if call < 1 + len(self.draws):  # each draw once; later calls only let Dynamo settle
                 self.judge(self.detached(outputs), number, f"call {call + 1}'s")
             self.refuse_changed_inputs(number)
-            # An output that is an input, which compilers make of ``x * 1``, has no place of its own.
+            # Compilers may return an input for ``x * 1``; such an output has no memory of its own.
             places.append(
                 [(t, t.data_ptr()) for t in flatten(outputs) if t.data_ptr() not in given]
             )
@@ -522,8 +525,8 @@ class Measurement:
         if self._may_not_reuse_memory() and _share_memory(*places):
             raise CaseError(
                 "side_effect",
-                "each call writes its results into the memory of the call before, so that whoever "
-                "kept those finds them changed",
+                "each call writes its results into the memory of the previous call's results, which "
+                "a caller may still use",
             )
         places.clear()
         self.first_outputs = None
@@ -532,7 +535,7 @@ class Measurement:
         self.refuse_new_state("the variant")
 
     def _may_not_reuse_memory(self) -> bool:
-        # A CUDA graph does so by design, whoever captures it.
+        # A CUDA graph reuses its output memory by design.
         return (
             self.device.type == "cpu"
             and self.case.variant.engine != "cuda-graph"
@@ -549,31 +552,32 @@ class Measurement:
         if not graphs or not captured or (ok < total and not self.watch.graph_breaks()):
             raise CaseError(
                 "not_compiled",
-                f"Dynamo looked at {total} frames and compiled {ok}, with {captured} operations in "
-                f"{graphs} graphs; the rest ran eagerly without a word",
+                f"Dynamo saw {total} frames and compiled {ok} of them, with {captured} operations "
+                f"in {graphs} graphs; the rest ran eagerly without an error",
             )
 
     def refuse_changed_eager_inputs(self, number: int) -> None:
-        """Refuse an eager that left other inputs than those of the draw."""
+        """Refuse eager if it changed its inputs."""
         from ivhl.measure.draws import holds  # noqa: PLC0415  (imports torch)
 
         if not holds(self.inputs, self.draws[number]):
             raise CaseError(
-                "eager_failed", "eager changes its inputs, so no two calls compute the same"
+                "eager_failed",
+                "eager changes its inputs, so a second call computes something else",
             )
 
     def refuse_changed_inputs(self, number: int) -> None:
-        """Refuse a variant that left other inputs than those of the draw."""
+        """Refuse the variant if it changed its inputs."""
         from ivhl.measure.draws import holds  # noqa: PLC0415  (imports torch)
 
         if not holds(self.variant_inputs, self.variant_draws[number]):
             raise CaseError(
                 "side_effect",
-                "the variant changes its inputs, so that a second call computes something else",
+                "the variant changes its inputs, so a second call computes something else",
             )
 
     def refuse_new_state(self, who: str) -> None:
-        """Refuse whoever left another state of the process than there was after compiling."""
+        """Refuse code that changed the state of the process since compiling."""
         from ivhl.measure.state import changes, snapshot  # noqa: PLC0415  (imports torch)
 
         self._refuse_changes(changes(self._state, snapshot(self._eager), self._allowed), who)
@@ -582,12 +586,11 @@ class Measurement:
         if changed:
             raise CaseError(
                 "side_effect",
-                f"{who} changes the process under which all arms are measured: "
-                + "; ".join(changed),
+                f"{who} changes the process in which all arms are measured: " + "; ".join(changed),
             )
 
     def judge(self, outputs: list[Any], number: int, which: str) -> None:
-        """Judge outputs on a draw; the worst that is found is what the record shows."""
+        """Judge outputs on a draw; the record shows the worst one."""
         self._judge_against(
             outputs, self.errors[number], self.references[number], self.anchors[number], which
         )
@@ -600,7 +603,7 @@ class Measurement:
         anchors: tuple[OutputError, ...] | None,
         which: str,
     ) -> None:
-        """Judge outputs, and note the worst of all that were judged."""
+        """Judge outputs, and note the worst one judged so far."""
         from ivhl.measure.accuracy import judge_compiled, worse  # noqa: PLC0415
 
         workload = self.case.workload
@@ -632,8 +635,8 @@ class Measurement:
     def _shortfall(self, error: OutputError) -> str:
         if error.compiled_rmse is not None and error.compiled_rmse <= (error.limit_rmse or 0.0):
             return (
-                f"{error.output} is off by {number(error.compiled_max)} in one element against "
-                f"float64; eager by {number(error.eager_max)}, allowed is "
+                f"{error.output} has an element with an error of {number(error.compiled_max)} "
+                f"against float64; eager has at most {number(error.eager_max)}, allowed is "
                 f"{number(error.limit_max)}"
             )
         anchor = f"eager has {number(error.eager_rmse)}"
@@ -645,7 +648,7 @@ class Measurement:
         )
 
     def _time_eager(self, *names: str) -> None:
-        """Time eager briefly, before anything of the variant has run."""
+        """Time eager briefly, before the variant has run."""
         from ivhl.measure.timing import BRIEF, time_arms  # noqa: PLC0415  (imports torch)
 
         self.journal.enter("eager")
@@ -667,7 +670,7 @@ class Measurement:
             "compiled": lambda: self.compiled(*self.variant_inputs),
         }
         variant = self.case.variant
-        # Where the variant is that very source run eagerly, it is the arm ``compiled`` already.
+        # With the engine ``eager``, the arm ``compiled`` already is the source run eagerly.
         if variant.engine != "eager" and (
             variant.call != self.case.workload.eager or self.variant_dtype != self.dtype
         ):
@@ -687,10 +690,10 @@ class Measurement:
                 break
             if limit := self.watch.fell_back():
                 raise CaseError("recompile_limit", limit)
-            # What it compiled meanwhile is in the times. It may have settled; once more, then.
+            # The times include this compilation. Time once more: Dynamo may have settled.
             if last:
                 raise CaseError(
-                    "recompiles", f"Dynamo went on compiling while it was timed: {news}"
+                    "recompiles", f"Dynamo recompiled while the variant was timed: {news}"
                 )
         self._note_times(times)
         self.times = times
@@ -699,29 +702,28 @@ class Measurement:
     def _compare_with_eager_before(self) -> None:
         before, after = self._eager_before, self.times["eager"].samples_s
         if min(after) > DISTURBED * max(before) or max(after) * DISTURBED < min(before):
-            # No failure yet: a neighbour on the machine who comes just then looks the same, but not
-            # in every process of the case.
+            # Not a failure yet: other load on the machine looks the same, but not in every process
+            # of the case.
             self.journal.note(
-                disturbed=f"eager takes {median(after) / median(before):.2g} times what it took "
-                "before the variant was first called: what the variant leaves behind is in eager's "
-                "times"
+                disturbed=f"eager takes {median(after) / median(before):.2g} times as long as "
+                "before the variant was first called: the variant changes eager's times"
             )
 
     def _call_on_fresh_data(self) -> None:
-        """Refuse whoever is slower on numbers never seen before than on numbers just seen.
+        """Refuse a variant that is slower on new data than on data just seen.
 
-        Within a block the numbers stay, so whoever keeps results by value computes only once.
+        The data is the same within a block, so a variant that caches results computes only once.
         """
         if len(self.draws) == 1:
             return
         found = self._fresh_calls_show(0)
-        # Twice: a neighbour on the machine who comes just then looks the same once.
+        # Test twice: other load on the machine may look the same once.
         if found is None or (found := self._fresh_calls_show(MOST_FRESH_DRAWS)) is None:
             return
         raise CaseError(
             "remembers",
-            f"a call on data not seen before takes {found[0]:.2g} times a call on data just seen "
-            f"(eager: {found[1]:.2g}), so what was timed is what it remembers",
+            f"a call on new data takes {found[0]:.2g} times as long as a call on data just seen "
+            f"(eager: {found[1]:.2g}), so the times are those of remembered results",
         )
 
     def _fresh_calls_show(self, first: int) -> tuple[float, float] | None:
@@ -729,10 +731,11 @@ class Measurement:
         return None if took is None else self._remembering(took)
 
     def _time_fresh_calls(self, first: int) -> dict[str, dict[str, list[float]]] | None:
-        """Return the seconds of single calls by arm and by what was done before them.
+        """Return the seconds of single calls by arm and by the change before the call.
 
-        That is: new numbers; the same ones, copied in as they were before; the tensors' versions
-        raised; and nothing that a function could see. ``None`` where new numbers do not fit.
+        The changes: ``new``, new data; ``copied``, the same data copied in again; ``touched``, only
+        the tensors' versions raised; ``same``, none that a function could see. ``None`` if the
+        shapes of new data differ.
         """
         from ivhl.measure.draws import (  # noqa: PLC0415  (imports torch)
             ShapesDifferError,
@@ -769,7 +772,7 @@ class Measurement:
                 warnings.warn(f"ivhl: not called on new data: {difference}", stacklevel=1)
                 return None
             for name in sorted(arms, reverse=bool(number % 2)):
-                # Whatever is copied is in the caches from here on, before every call alike.
+                # One untimed call first, so that all timed calls find the same data in the caches.
                 fill(live, fresh)
                 self.use_draw(number)
                 arms[name]()
@@ -802,7 +805,7 @@ class Measurement:
         if self.variant_dtype != self.dtype:
             own = self.detached(self.source(*self.variant_inputs))
             anchors = judge_eager(self.case.workload.outputs, own, references)
-        self._judge_against(finished, errors, references, anchors, "on data not seen before, the")
+        self._judge_against(finished, errors, references, anchors, "on new data, the")
         self.journal.note(
             prepare_s=prepare_s if self.case.variant.prepare else 0.0,
             finish_s=finish_s if self.case.variant.finish else 0.0,
@@ -810,16 +813,16 @@ class Measurement:
         self.journal.enter("timing")
 
     def _remembering(self, took: dict[str, dict[str, list[float]]]) -> tuple[float, float] | None:
-        """Return by what compiled and eager are slower, if that is because compiled remembers."""
+        """Return by which factors compiled and eager are slower on new data, if compiled caches."""
         from ivhl.measure.timing import time_block  # noqa: PLC0415  (imports torch)
 
         for more, less in (("new", "copied"), ("touched", "same")):
             eager, compiled = (ratios(took[arm][more], took[arm][less]) for arm in took)
-            # Three of four calls must show it: one that was interrupted says nothing.
+            # Three of four calls must show it: a single one may have been interrupted.
             surely = compiled[len(compiled) // 4]
             if surely > REMEMBERS * max(median(eager), 1.0):
                 return surely, median(eager)
-        # Whoever waits some calls before he remembers is slow in these, and not in the timing.
+        # A variant that starts caching after some calls is slow in these, but not in the timing.
         asking = min(time_block(nothing, 1, self.clock).seconds for _ in range(FRESH_DRAWS))
         later = {
             arm: (min(took[arm]["same"]) - asking) / median(self.times[arm].samples_s)
@@ -840,7 +843,7 @@ class Measurement:
                     lambda: self.compiled(*self.variant_inputs), self.device
                 ),
             }
-        except Exception as error:  # noqa: BLE001  (the profiler's trouble is not the case's)
+        except Exception as error:  # noqa: BLE001  (an error of the profiler is none of the case)
             warnings.warn(f"ivhl: memory was not measured: {error}", stacklevel=1)
         else:
             self.journal.note(memory=memory)
@@ -849,14 +852,14 @@ class Measurement:
         return self._eager(*self.inputs)
 
     def detached(self, outputs: Any) -> list[Any]:  # noqa: ANN401
-        """Return copies: CUDA graphs write the next result into the same memory."""
+        """Return copies of the outputs: CUDA graphs overwrite them at the next call."""
         from ivhl.measure.accuracy import flatten  # noqa: PLC0415
 
         self._refuse_own_types(outputs, "call")
         return [t.detach().clone() for t in flatten(self._finish(outputs))]
 
     def synchronize(self) -> None:
-        """Wait for the GPU, where there is one."""
+        """Wait for the GPU, if the case runs on one."""
         if self.device.type == "cuda":
             self.torch.cuda.synchronize(self.device)
 
@@ -881,7 +884,7 @@ class Measurement:
 
 
 def nothing() -> None:
-    """Return at once: what it takes to time a single call."""
+    """Do nothing: timing this gives the overhead of timing a call."""
 
 
 def ratios(a: list[float], b: list[float]) -> list[float]:
@@ -890,16 +893,17 @@ def ratios(a: list[float], b: list[float]) -> list[float]:
 
 
 def _share_memory(one: list[tuple[Any, int]], other: list[tuple[Any, int]]) -> bool:
-    """Say whether two calls' outputs, both kept, lie in the same place."""
+    """Return whether the outputs of two calls, both still referenced, share an address."""
     return any(
         a == b and tensor.numel() > 0 for (tensor, a), (_, b) in zip(one, other, strict=False)
     )
 
 
 def use_compiler(*, skip_isa_check: bool, device: str = "cpu") -> None:
-    """Compile a throwaway: what every process pays once is not to be taken for compile time.
+    """Compile a throwaway, so that one-time costs do not count as compile time.
 
-    That is importing Inductor, finding the compiler and its vector instructions, and headers.
+    These are: importing Inductor, finding the compiler and the vector instructions, and
+    precompiling headers.
     """
     import torch  # noqa: PLC0415
 
@@ -911,12 +915,12 @@ def use_compiler(*, skip_isa_check: bool, device: str = "cpu") -> None:
 
 
 def throwaway(x: Any) -> Any:  # noqa: ANN401  (torch is not imported at the top of this module)
-    """Stand for any compiled function; what it computes does not matter."""
+    """Compute something trivial, to be compiled once."""
     return x * 2 + 1
 
 
 def picked_instructions() -> str | None:
-    """Return the vector instructions that Inductor picked, or ``None`` where it does not tell."""
+    """Return the vector instructions that Inductor picked; ``None`` before PyTorch 2.5."""
     try:
         from torch._inductor.cpu_vec_isa import pick_vec_isa  # noqa: PLC0415  (since 2.5)
     except ImportError:
@@ -924,22 +928,39 @@ def picked_instructions() -> str | None:
     return str(pick_vec_isa())
 
 
-def sources_of(case: Case, workloads: str) -> str | None:
-    """Return the hash of what the case reaches; trouble with it is no trouble of the case."""
+def class_of(error: Exception, phase: Phase, job: Job) -> FailureClass:
+    """Return the failure class of the exception that ended the case."""
+    if isinstance(error, CaseError):
+        return error.failure_class
+    package = sys.modules.get(job.workloads)
+    if package is not None and package.__file__ is not None:  # a folder of benchmarks
+        from ivhl.measure.sources import is_of_project  # noqa: PLC0415  (only where one fails)
+
+        def is_theirs(top: str) -> bool:
+            return top != job.workloads and is_of_project(top, job.workloads, job.project)
+
+        if lacks(error, is_theirs, Path(package.__file__).parent):
+            return "absent"
+    return classify(error, phase)
+
+
+def sources_of(case: Case, job: Job) -> dict[str, str | None]:
+    """Return the hashes of the sources that the case reaches; empty, with a warning, on errors."""
     from ivhl.measure.sources import reached_sources  # noqa: PLC0415  (only once per case)
 
-    gc.disable()  # it would go through all of torch, again and again
+    gc.disable()  # each collection would traverse all objects of torch
     try:
-        return reached_sources(case, workloads)
-    except Exception as error:  # noqa: BLE001  (somebody's sources: whatever they hold)
+        found = reached_sources(case, job.workloads, job.project)
+    except Exception as error:  # noqa: BLE001  (the project's sources may hold anything)
         warnings.warn(f"ivhl: sources were not hashed: {error}", stacklevel=1)
-        return None
+        return {}
+    return {"sources": found.project, "benchmark": found.benchmark}
 
 
 def gil_is_on() -> bool | None:
-    """Say whether the interpreter has its lock; ``None`` where it always has.
+    """Return whether the GIL is on; ``None`` on a Python that is not free-threaded.
 
-    An extension that does not say that it can do without switches it on when it is imported.
+    Importing an extension that does not declare free-threading support switches it on.
     """
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None
@@ -947,14 +968,14 @@ def gil_is_on() -> bool | None:
 
 
 def die_with(parent: int) -> None:
-    """Have Linux kill this process when its parent dies: nobody else would end it then."""
+    """Have Linux kill this process when its parent dies; nothing else would end it then."""
     if sys.platform == "linux":
         import ctypes  # noqa: PLC0415
         import signal  # noqa: PLC0415
 
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we could ask
+    if os.getppid() != parent:  # the parent died before prctl
         sys.exit(1)
 
 

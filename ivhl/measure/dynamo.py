@@ -1,4 +1,4 @@
-"""What Dynamo did: frames, graphs, breaks and recompiles, with their reasons.
+"""Watch Dynamo: count frames, graphs, graph breaks and recompiles, with their reasons.
 
 Read from Dynamo's counters and log artifacts, which are the same from PyTorch 2.2 to 2.15; the
 structured trace and the metrics objects changed with nearly every release.
@@ -31,10 +31,10 @@ class Watch(logging.Handler):
 
         self._counters = counters
         counters.clear()
-        # Recompiles are counted in no counter of 2.2 to 2.15, but every release logs each one.
+        # No counter of 2.2 to 2.15 counts recompiles, but every release logs each one.
         torch._logging.set_logs(recompiles=True)  # noqa: SLF001
         logging.getLogger("torch._dynamo.guards.__recompiles").addHandler(self)
-        # Without ``fullgraph`` the frame then runs eagerly from there on, and only this says so.
+        # At the recompile limit, a frame without ``fullgraph`` runs eagerly; only this log says so.
         logging.getLogger("torch._dynamo").addHandler(self)
         self._limits: Counter[str] = Counter()
 
@@ -47,11 +47,11 @@ class Watch(logging.Handler):
             self._limits[text] += 1
 
     def fell_back(self) -> str | None:
-        """Return what Dynamo said when it gave up recompiling a frame, ``None`` if it did not."""
+        """Return Dynamo's message if it gave up recompiling a frame, else ``None``."""
         return next(iter(self._limits), None)
 
     def mark(self) -> dict[str, int]:
-        """Return how often Dynamo has done what, to be given to ``since``."""
+        """Return the current counts, for ``since``."""
         return {
             "frames": self.frames()[0],
             "graphs": self.graphs()[0],
@@ -60,7 +60,7 @@ class Watch(logging.Handler):
         }
 
     def since(self, mark: dict[str, int]) -> str:
-        """Return what Dynamo has done since, e.g. ``2 recompiles, 2 graphs``; empty if nothing."""
+        """Return what Dynamo did since the mark, e.g. ``2 recompiles, 2 graphs``, or nothing."""
         more = {name: now - mark[name] for name, now in self.mark().items()}
         told = ", ".join(f"{n} {name}" for name, n in more.items() if n > 0)
         if told and more["recompiles"] > 0:
@@ -68,9 +68,10 @@ class Watch(logging.Handler):
         return told
 
     def frames(self) -> tuple[int, int]:
-        """Return how many frames Dynamo looked at and how many it compiled.
+        """Return how many frames Dynamo saw and how many it compiled.
 
-        With ``fullgraph`` it counts none: a frame is then one graph, or an exception.
+        With ``fullgraph`` Dynamo counts no frames, so graphs are counted: each frame is one graph
+        or raises.
         """
         frames = self._counters["frames"]
         if not frames["total"]:
@@ -84,16 +85,16 @@ class Watch(logging.Handler):
         return int(stats["unique_graphs"]), int(stats["calls_captured"])
 
     def graph_breaks(self) -> tuple[Counted, ...]:
-        """Return every graph break's reason with its number.
+        """Return the reason and number of each graph break.
 
-        Up to 2.6, what Dynamo could not trace is counted as ``unimplemented`` only, where the frame
-        was given up and the frames that it calls were compiled.
+        Up to 2.6, if Dynamo gives up a frame and compiles only the frames that it calls, the reason
+        is counted only as ``unimplemented``.
         """
         breaks = self._counters["graph_break"] or self._counters["unimplemented"]
         return counted(Counter({tidy(str(k)): int(v) for k, v in breaks.items()}))
 
     def recompile_reasons(self) -> tuple[Counted, ...]:
-        """Return every recompile's reason with its number."""
+        """Return the reason and number of each recompile."""
         return counted(self.recompiles)
 
 
@@ -103,5 +104,5 @@ def counted(counter: Counter[str]) -> tuple[Counted, ...]:
 
 
 def tidy(text: str, limit: int = 600) -> str:
-    """Return a reason without addresses and folders, so that equal reasons are equal."""
+    """Return a reason without addresses and folders, so that equal reasons compare equal."""
     return FOLDERS.sub("", ADDRESS.sub("0x…", text)).strip()[:limit]

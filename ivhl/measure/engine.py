@@ -1,8 +1,8 @@
-"""What makes a variant's function fast: ``torch.compile``, or one of the other ways there are.
+"""The engines of variants: ``torch.compile``, AOTInductor, TorchScript, CUDA graphs, eager.
 
-Each engine is a compiler in the sense of ``Variant.compiles``: it takes a function, or a module, and
-returns one with the same arguments and results. All are lazy: they work at the first call, with the
-inputs of it, so that the seconds of the first call hold everything.
+Each engine is a compiler in the sense of ``Variant.compiles``: it takes a function or a module and
+returns one with the same arguments and results. All compile lazily, at the first call and with its
+inputs, so that the time of the first call includes all their work.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ TORCHSCRIPT_RUNS = 3
 # Folder of the packages of a case.
 PACKAGES_VARIABLE = "IVHL_PACKAGES"
 _packages = itertools.count()
-# Enough for Inductor's kernels to be compiled and loaded before a stream is captured.
+# Runs before capturing, enough for Inductor to compile and load its kernels.
 RUNS_BEFORE_CAPTURE = 3
 
 
 class UnsupportedHereError(Exception):
-    """This release lacks the engine; ``ivhl.measure.failures`` knows it by its name."""
+    """This release lacks the engine. ``ivhl.measure.failures`` matches this class by its name."""
 
 
 def compiler_of(engine: Engine, torch_compile: Compiler) -> Compiler:
-    """Return the compiler that an engine stands for.
+    """Return the compiler of an engine.
 
     Args:
-        engine: Of the variant.
+        engine: Engine of the variant.
         torch_compile: ``torch.compile`` with the variant's arguments.
     """
     compilers: dict[Engine, Compiler] = {
@@ -57,7 +57,7 @@ def compiler_of(engine: Engine, torch_compile: Compiler) -> Compiler:
 def _at_first_call(
     make: Callable[[Function, tuple[Any, ...]], Function], function: Function
 ) -> Function:
-    """Return a function that makes itself from its first inputs."""
+    """Return a function that calls ``make`` with the inputs of its first call."""
     made: list[Function] = []
 
     def call(*inputs: Any) -> Any:  # noqa: ANN401  (any pytree)
@@ -69,11 +69,11 @@ def _at_first_call(
 
 
 def trace(function: Function, inputs: tuple[Any, ...]) -> Function:
-    """Return the function as TorchScript, frozen where it is a module, and warmed up.
+    """Return the function as TorchScript, frozen if it is a module, and warmed up.
 
     Args:
-        function: Its inputs and outputs are tensors; what it computes must not depend on values.
-        inputs: With which it is traced and warmed up.
+        function: Its inputs and outputs are tensors; its control flow must not depend on values.
+        inputs: Inputs for tracing and warm-up.
     """
     if isinstance(function, torch.nn.Module):
         traced = torch.jit.freeze(torch.jit.trace(function.eval(), inputs, check_trace=False))
@@ -85,14 +85,14 @@ def trace(function: Function, inputs: tuple[Any, ...]) -> Function:
 
 
 def export(function: Function, inputs: tuple[Any, ...]) -> Function:
-    """Return the function exported, compiled ahead of time into a package, and loaded from it.
+    """Export the function, compile it ahead of time into a package, and load that package.
 
-    Where ``IVHL_PACKAGES`` names a folder, a package that an earlier process of the case left there
-    is loaded at once: that is what a second process pays.
+    If ``IVHL_PACKAGES`` names a folder with a package of an earlier process of the case, only loads
+    that package: this is the cost of a second process.
 
     Args:
         function: Its inputs and outputs are tensors.
-        inputs: Of the shapes and the device for which it is compiled.
+        inputs: Inputs with the shapes and the device to compile for.
 
     Raises:
         UnsupportedHereError: If this release cannot make such a package.
@@ -119,14 +119,14 @@ def export(function: Function, inputs: tuple[Any, ...]) -> Function:
 
 
 def _new_package() -> Path:
-    """Return a path beside Inductor's cache, which goes with the case."""
+    """Return a path in Inductor's cache folder, which is removed with the case."""
     return Path(tempfile.mkdtemp(dir=os.environ.get("TORCHINDUCTOR_CACHE_DIR")), "model.pt2")
 
 
 def _kept_package() -> Path | None:
-    """Return where the next package of this process is kept for others; ``None`` if nowhere.
+    """Return the path at which the next package is kept; ``None`` if packages are not kept.
 
-    A case makes its packages in the same order in each of its processes, so a number names them.
+    The path is a number: all processes of a case make their packages in the same order.
     """
     folder = os.environ.get(PACKAGES_VARIABLE)
     if folder is None:
@@ -136,7 +136,7 @@ def _kept_package() -> Path | None:
 
 
 class _Calling(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """A function as a module, which is all that can be exported."""
+    """Wraps a function as a module, because torch.export accepts only modules."""
 
     def __init__(self, function: Function) -> None:
         super().__init__()
@@ -150,8 +150,8 @@ def capture(function: Function, inputs: tuple[Any, ...]) -> Function:
     """Return the function as a CUDA graph: inputs are copied in, and the graph is replayed.
 
     Args:
-        function: Its inputs are tensors on a GPU. Weights that it holds are used where they are.
-        inputs: Of the shapes for which it is captured.
+        function: Its inputs are tensors on a GPU. Its weights are not copied.
+        inputs: Inputs with the shapes to capture.
 
     Returns:
         A function whose results are overwritten by its next call.

@@ -1,7 +1,7 @@
-"""From an exception to a failure class.
+"""Classify exceptions into failure classes.
 
-Works on names and texts, not on types: the exception types of Dynamo and Inductor moved between
-releases, and the parent process has no torch.
+Compares names and messages, not types: the exception types of Dynamo and Inductor moved between
+releases, and the parent process does not import torch.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
+from ivhl import workload
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ivhl.records import FailureClass, Phase
 
@@ -25,7 +28,7 @@ SUPPORT_GATE = re.compile(
 OUT_OF_MEMORY = re.compile(
     r"not enough memory: you tried to allocate|out of memory|can't allocate memory"
 )
-# What ATen says of an operation that it lacks in a precision, e.g. "addmm" on a CPU before 2.2.
+# ATen's message for an operation that lacks a precision, e.g. "addmm" on the CPU before 2.2.
 MISSING_KERNEL = re.compile(r"not (?:yet )?implemented for '(?:Half|BFloat16)'")
 # Exception type names, without module, of all releases from 2.2.2 to 2.15.0.
 BY_TYPE: dict[str, FailureClass] = {
@@ -44,9 +47,9 @@ BY_TYPE: dict[str, FailureClass] = {
     "OutOfMemoryError": "out_of_memory",
     "MemoryError": "out_of_memory",
 }
-# Of ``ivhl.measure.engine``, which imports torch.
+# Defined in ``ivhl.measure.engine``, which imports torch.
 UNSUPPORTED = "UnsupportedHereError"
-# A phase in which nothing of the compiler has run yet blames its own part.
+# Phases before any compiled code runs: each has its own class.
 BY_PHASE: dict[Phase, FailureClass] = {
     "environment": "environment",
     "build": "build",
@@ -58,7 +61,7 @@ BY_PHASE: dict[Phase, FailureClass] = {
 
 
 class CaseError(Exception):
-    """A finding that ends the case, with its class already known."""
+    """An error that ends the case, with its failure class."""
 
     def __init__(self, failure_class: FailureClass, message: str) -> None:
         super().__init__(message)
@@ -78,9 +81,8 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 def classify(error: BaseException, phase: Phase) -> FailureClass:
     """Return the class of an exception raised in a phase.
 
-    A support gate, a precision or engine that the release lacks, and missing memory are what they
-    are in every phase; for the rest, only the phases in which compiled code runs can blame the
-    compiler.
+    A support gate, a missing precision or engine, and missing memory have the same class in every
+    phase. Other errors count against the compiler only in the phases that run compiled code.
     """
     errors = list(chain(error))
     names = [kind.__name__ for e in errors for kind in type(e).__mro__]
@@ -97,6 +99,39 @@ def classify(error: BaseException, phase: Phase) -> FailureClass:
         if name in BY_TYPE:
             return BY_TYPE[name]
     return "compile"
+
+
+def lacks(error: BaseException, is_theirs: Callable[[str], bool], asking: Path) -> bool:
+    """Return whether a benchmark used a name that this commit of the project lacks.
+
+    A missing name that the project itself uses is an error of the project and does not count.
+
+    Args:
+        error: The exception.
+        is_theirs: Returns whether a top-level module belongs to the project.
+        asking: Folder of the benchmarks.
+    """
+    return any(
+        is_theirs(module.partition(".")[0]) and _asked_from(e, asking)
+        for e in chain(error)
+        if (module := _lacking(e))
+    )
+
+
+def _lacking(error: BaseException) -> str:
+    """Return the module that is missing or lacks a name; empty for other errors."""
+    if isinstance(error, ImportError):
+        return error.name or ""
+    if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
+        return error.obj.__name__
+    return ""
+
+
+def _asked_from(error: BaseException, folder: Path) -> bool:
+    """Return whether the innermost frame is in the folder, or in ``ivhl.workload``'s lookup."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    ours = [Path(f) for f in files if "importlib" not in Path(f).parts and not f.startswith("<")]
+    return bool(ours) and (ours[-1].is_relative_to(folder) or ours[-1] == Path(workload.__file__))
 
 
 def qualified_name(error: BaseException) -> str:
@@ -117,7 +152,7 @@ def message_of(error: BaseException, limit: int = 2000) -> str:
 def place_of(error: BaseException) -> str:
     """Return ``file:line`` of the innermost frame outside torch and the harness, or ``""``.
 
-    Only the last two parts of the path: where a project lies on a machine is nobody's business.
+    Only the last two parts of the path, because records are published.
     """
     frames = [f for e in chain(error) for f in traceback.extract_tb(e.__traceback__)]
     for frame in reversed(frames):

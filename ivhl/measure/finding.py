@@ -1,4 +1,4 @@
-"""What is said of one thing of a machine, and how the system is read."""
+"""One observation about the machine, and the functions that read it from the system."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ GB = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of an examination.
+    """One observation about the machine.
 
     Attributes:
-        check: What was looked at, e.g. ``governor``.
-        level: ``warning`` is what makes numbers noisier or a run slower, ``wrong`` what makes it
-            fail or its numbers mean nothing.
-        seen: What was seen. That of stability goes into records: no path, no name of a host.
-        hint: What to do next; empty where all is well.
+        check: What was checked, e.g. ``governor``.
+        level: ``warning`` if it makes numbers noisier or a run slower; ``wrong`` if it makes a run
+            fail or its numbers meaningless.
+        seen: What was observed. Records keep that of stability: no path, no host name.
+        hint: What to do next; empty if ``level`` is ``ok``.
     """
 
     check: str
@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """The files in which Linux tells about itself.
+    """Reads the files in which Linux reports its state.
 
     Attributes:
         root: Folder that holds ``proc`` and ``sys``; another one in tests.
@@ -45,21 +45,21 @@ class System:
     root: Path = Path("/")
 
     def text(self, path: str) -> str | None:
-        """Return what a file says, stripped; ``None`` where it is missing or cannot be read."""
+        """Return the text of a file, stripped; ``None`` if it is missing or unreadable."""
         try:
             return (self.root / path).read_text(encoding="utf-8", errors="replace").strip()
         except (OSError, ValueError):
             return None
 
     def number(self, path: str) -> int | None:
-        """Return the whole number in a file; ``None`` where there is none."""
+        """Return the integer in a file; ``None`` if it has none."""
         try:
             return int(self.text(path) or "")
         except ValueError:
             return None
 
     def table(self, path: str) -> dict[str, str]:
-        """Return the lines ``name : value`` of a file by their first word, the first of each."""
+        """Return the lines ``name : value`` of a file by name; the first line of a name wins."""
         found: dict[str, str] = {}
         for line in (self.text(path) or "").splitlines():
             name, *value = re.split(r"[\s:]+", line.strip(), maxsplit=1)
@@ -67,19 +67,19 @@ class System:
         return found
 
     def kilobytes(self, path: str, name: str) -> int | None:
-        """Return a size of ``/proc``, in bytes; ``None`` where it is not told."""
+        """Return a size from a file in ``/proc``, in bytes; ``None`` if the file lacks it."""
         words = self.table(path).get(name, "").split()
         return int(words[0]) * 1024 if words and words[0].isdecimal() else None
 
     def cgroup_files(self, controller: str, name: str) -> list[str]:
-        """Return where the limits of this process are: its own group first, then those above.
+        """Return the files with this process's cgroup limits: its own group first, then parents.
 
-        Version 2 has one tree for all, version 1 one for each controller. In a container the
-        group's path may be the host's and lead nowhere; the root is then the container's own.
+        Version 2 has one tree, version 1 has a tree per controller. In a container, the group's
+        path may be the host's and not exist here; the tree's root is then the container's group.
 
         Args:
-            controller: Of version 1, e.g. ``memory``.
-            name: Of the file.
+            controller: Controller of version 1, e.g. ``memory``.
+            name: Name of the file.
         """
         found = []
         for line in (self.text("proc/self/cgroup") or "").splitlines():
@@ -95,21 +95,21 @@ class System:
 
 
 def numbers_of(text: str | None) -> tuple[int, ...]:
-    """Return the numbers of a list as the kernel writes it, e.g. ``0-2,7``; none if it is none."""
+    """Parse a list in the kernel's format, e.g. ``0-2,7``; return nothing if it is malformed."""
     found: set[int] = set()
     for part in (text or "").split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part.strip())
         if match is None:
             return ()
         first = int(match[1])
-        # A list that is damaged must not fill the memory.
+        # Limited, so that a damaged list cannot fill the memory.
         last = min(int(match[2] or first), first + 2**16)
         found.update(range(first, last + 1))
     return tuple(sorted(found))
 
 
 def ranges_of(numbers: tuple[int, ...]) -> str:
-    """Return numbers as the kernel writes them: ``0-2,7``."""
+    """Format numbers in the kernel's format: ``0-2,7``."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][1] + 1:

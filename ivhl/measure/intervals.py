@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ivhl.records import Arm
 
 CONFIDENCE = 0.95
-# Elapsed over CPU time of one arm over that of another, from which CPU time is not believed.
+# Above this ratio of (wall / CPU time) between two arms, CPU time is not used.
 DISAGREEMENT = 1.25
 
 
@@ -50,14 +50,14 @@ def paired_ratio(
 ) -> Interval:
     """Return the ratio of two arms with its interval within this run.
 
-    Each process has the median of its per-round ratios, and the value is their geometric mean. The
-    interval is that of the median of all ratios, widened where a process lies outside of it: what
-    differs between the processes of one run is the least that another run would show.
+    The value is the geometric mean of the processes' medians of per-round ratios. The interval is
+    that of the median of all ratios, widened to include the median of each process: another run
+    differs at least as much as the processes of one run.
 
     Args:
-        numerator: Seconds, one per round, of one process after the other.
+        numerator: Seconds, one per round, process after process.
         denominator: Seconds of the same rounds.
-        rounds: Rounds of each process; empty means that all are of one.
+        rounds: Rounds of each process; empty means a single process.
 
     Raises:
         ValueError: If the lengths differ, there are none, or a time is not positive.
@@ -72,7 +72,7 @@ def paired_ratio(
     medians = [median(part) for part in split(in_order, rounds)]
     low, high = min(ratios[first], *medians), max(ratios[last], *medians)
     return Interval(
-        # The mean of one number, or of equal ones, may differ from them by a rounding.
+        # Rounding may move the mean of equal numbers out of the interval.
         value=min(max(math.exp(fmean(map(math.log, medians))), low), high),
         low=low,
         high=high,
@@ -95,11 +95,11 @@ def split(samples: Sequence[float], rounds: Sequence[int] = ()) -> list[Sequence
 
 
 def clocks_disagree(eager: Arm, compiled: Arm) -> bool:
-    """Say whether by elapsed time compiled is slower, compared with eager, than by CPU time.
+    """Return whether CPU time flatters compiled: relative to eager, its elapsed time is longer.
 
-    It then waits, or has work done by somebody whose CPU time is not seen. A busy machine stretches
-    the elapsed time of both alike; so the whole interval of the ratio of ratios has to lie beyond
-    ``DISAGREEMENT``. Where eager waits, CPU time is kept: whoever makes eager wait gains nothing.
+    Compiled then waits, or uses a process whose CPU time is not counted. A busy machine stretches
+    the elapsed time of both arms equally, so the whole interval of the ratio of ratios must exceed
+    ``DISAGREEMENT``. If eager waits, CPU time is kept: a variant gains nothing from that.
     """
     if not (eager.wall_s and eager.cpu_s and compiled.wall_s and compiled.cpu_s):
         return False

@@ -1,4 +1,4 @@
-"""What the parent asks of a child; a module of its own, so that the parent needs no torch."""
+"""The order from the parent to a child; in its own module, so that the parent needs no torch."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ class Job:
     """One process of a case; JSON on its command line.
 
     Attributes:
+        project: Name of the project under test.
         stage: ``seed`` only compiles the throwaway, and fills a cache that all cases start from;
             ``compile`` compiles the case and judges it; ``time`` measures it with the cache that
             was left on disk; ``eager`` times eager alone, where nothing could be compiled.
         process: Number among the processes of its stage.
-        seed: Of the order in which arms take turns.
-        secret: Of the draws that are used once, and that nobody can know before.
-        references: File that keeps the references from process to process.
-        turns: File by which the processes of a case take turns; empty where there is one at a time.
+        seed: Seed of the order of the arms.
+        secret: Seed of the draws that are used once, which no code can know in advance.
+        references: File with the references, shared by the processes of a case.
+        turns: File of the turns (``ivhl.measure.turns``); empty if processes run one at a time.
         parent: Process that the child must not outlive.
-        mode: Mode that was asked for in place of the declared ones; the variant's name has it.
-        skip_isa_check: Whether Inductor is told that the vector instructions work.
+        mode: Mode requested in place of the declared ones; the variant's name includes it.
+        skip_isa_check: Whether to skip Inductor's check that the vector instructions work.
     """
 
+    project: str
     workloads: str
     workload: str
     size: str
@@ -48,11 +50,11 @@ class Job:
 
 
 def choose_clock(device: str, threads: int) -> Clock:
-    """Return what time means here.
+    """Return the clock that measures calls.
 
-    CPU time of the process where one thread does all the work: a neighbour's load does not count in
-    it (docs/measuring.md has figures). It would add up
-    several threads, so with more than one, elapsed time is the measure.
+    With one thread, CPU time of the process: it excludes other load on the machine
+    (docs/measuring.md has figures). With several threads, elapsed time, because CPU time adds up
+    over threads.
     """
     if device == "cuda":
         return "cuda_event"

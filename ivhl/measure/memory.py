@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def peak_bytes(call: Callable[[], Any], device: torch.device) -> int | None:
-    """Run the call once and return its peak, outputs included; ``None`` where nothing was traced.
+    """Run the call once and return its peak, outputs included; ``None`` if nothing was traced.
 
-    On the CPU the allocator's events are summed up: resident memory would miss whatever the C
-    library still holds from the call before, and everything smaller than a page.
+    On the CPU, sums up the allocator's events: resident memory would miss allocations that reuse
+    memory which the C library kept from the previous call, and those smaller than a page.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)

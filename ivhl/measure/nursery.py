@@ -1,12 +1,12 @@
-"""A process that has imported the compiler and used it once, and from which cases are forked.
+"""A process that has imported and used the compiler, and forks the processes of cases.
 
-Importing torch, Dynamo and Inductor takes 5 s. A first compile in an empty cache takes 10 to 20 s
-more, for precompiled headers and for finding the vector instructions, and 1 to 7 s where the cache
-is there: three processes of every case would pay for that. This one pays once per run and core. It
-has no second thread, so what is forked from it is what a fresh process is after the same steps. Not
-for CUDA, which does not survive a fork.
+Importing torch, Dynamo and Inductor takes 5 s. A first compile takes 10 to 20 s more in an empty
+cache, for precompiled headers and for finding the vector instructions, and 1 to 7 s in a filled
+one. Each of the three processes of a case would need that time; a nursery needs it once per run and
+core. It has a single thread, so its fork equals a new process after the same steps. Not for CUDA,
+which does not survive a fork.
 
-It is told what to run by lines of JSON on standard input, and answers on standard output: first
+It reads orders as lines of JSON from standard input and answers on standard output: first
 ``{"threads": n}``, then for each order ``{"pid": n}`` and, at its end, ``{"status": n}``.
 """
 
@@ -24,12 +24,12 @@ from ivhl.measure import case
 
 
 def main(argv: list[str]) -> int:
-    """Serve the process ``argv[1]`` until it closes the pipe; in a child, be the case instead."""
+    """Serve orders of the process ``argv[1]`` until it closes the pipe; in a child, run the case."""
     case.die_with(int(argv[1]))
     answers = os.dup(sys.stdout.fileno())
-    # Whatever torch prints while it is imported must not be taken for an answer.
+    # What torch prints while it is imported must not be read as an answer.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    # Where torch or its compiler does not import, each case says so itself.
+    # If torch or its compiler does not import, each case reports that itself.
     with suppress(Exception):
         importlib.import_module("torch._inductor.compile_fx")
         case.use_compiler(skip_isa_check=False)
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
         if pid == 0:
             os.close(answers)
             become(order)
-        # Here and in the child, whichever comes first: the group is there when its number is told.
+        # Set here and in the child, so that the group exists before its number is sent.
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)
         say(answers, pid=pid)
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
 
 
 def become(order: dict[str, Any]) -> NoReturn:
-    """Be the process of a case: own group, own environment, output to its file."""
+    """Turn this fork into the process of a case: own group, environment and output file."""
     with suppress(PermissionError):
         os.setpgid(0, 0)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -60,13 +60,13 @@ def become(order: dict[str, Any]) -> NoReturn:
     os.environ.clear()
     os.environ.update(order["environment"])
     with suppress(Exception):
-        # They hold paths in the folder of the nursery.
+        # These caches hold paths in the nursery's folder.
         importlib.import_module("torch._inductor.utils").clear_inductor_caches()
     case.main(order["arguments"])
 
 
 def say(answers: int, **what: int) -> None:
-    """Answer with a line of JSON, at once."""
+    """Write an answer as a line of JSON, unbuffered."""
     os.write(answers, json.dumps(what).encode() + b"\n")
 
 

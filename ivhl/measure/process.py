@@ -1,4 +1,4 @@
-"""Run one process group under a deadline and a memory limit, and say how it ended."""
+"""Run one process group under a time limit and a memory limit, and return how it ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 POLL_S = 0.05
-# Importing torch from a cold disk and compiling into an empty cache, on a busy machine.
+# Limit for importing torch from a cold disk and compiling into an empty cache on a busy machine.
 START_S = 300.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -29,8 +29,8 @@ class Ending:
     """How a process group ended.
 
     Attributes:
-        how: ``exit`` with ``code``; ``signal`` with ``code`` the signal's number; or killed by us at
-            the ``deadline`` or over the ``memory`` limit.
+        how: ``exit`` with the exit status in ``code``; ``signal`` with its number in ``code``;
+            ``deadline`` or ``memory`` if the harness killed it at that limit.
         peak_bytes: Largest resident memory of the group seen while polling.
     """
 
@@ -41,7 +41,7 @@ class Ending:
 
     @property
     def signal_name(self) -> str:
-        """Return e.g. ``SIGSEGV``, or the number where it has no name."""
+        """Return e.g. ``SIGSEGV``, or ``signal N`` if it has no name."""
         try:
             return signal.Signals(self.code).name
         except ValueError:
@@ -56,11 +56,10 @@ def run_group(
     deadline_s: float,
     memory_limit: int,
 ) -> Ending:
-    """Run a command in a process group of its own; the whole group is gone when this returns.
+    """Run a command in its own process group; kill what is left of the group before returning.
 
-    Inductor starts worker processes that outlive a crashed parent and would load the machine while
-    the next case is timed. Output goes to a file, not a pipe, since such a worker would keep a pipe
-    open for ever.
+    Inductor starts worker processes that survive a crashed parent and would disturb the timing of
+    the next case. Output goes to a file, because such a worker would keep a pipe open.
 
     Args:
         command: Program and arguments.
@@ -100,10 +99,10 @@ def watch(
     deadline_s: float,
     memory_limit: int,
 ) -> Ending:
-    """Wait for the leader of a group, and kill the group when its time or memory is up.
+    """Wait for the leader of a group; kill the group when it exceeds a limit.
 
     Args:
-        group: Its number.
+        group: Number of the process group.
         wait: Waits some seconds; returns the leader's status as ``Popen.returncode``, or ``None``.
         kill: Kills what is left of the group, and returns the leader's status.
         deadline_s: Wall seconds after which the group is killed.
@@ -115,7 +114,7 @@ def watch(
     try:
         while wait(POLL_S) is None:
             held = resident_bytes(group)
-            if held > memory_limit:  # forked workers share pages: is it still too much?
+            if held > memory_limit:  # counts pages shared by forked workers several times
                 held = proportional_bytes(group)
             peak = max(peak, held)
             if time.monotonic() - began > deadline_s:
@@ -135,7 +134,7 @@ def watch(
 
 
 def kill_group(group: int) -> None:
-    """Kill every process of the group that there still is."""
+    """Kill all processes left in the group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
 
@@ -145,11 +144,11 @@ class NurseryError(Exception):
 
 
 class Nursery:
-    """Our end of ``ivhl.measure.nursery``; ``close`` it, from whichever thread.
+    """The parent's handle of an ``ivhl.measure.nursery`` process. Any thread may ``close`` it.
 
     Args:
         environment: The whole environment in which it imports.
-        output: File that gets what it prints.
+        output: File that gets its stderr.
     """
 
     def __init__(self, *, environment: Mapping[str, str], output: Path) -> None:
@@ -167,18 +166,18 @@ class Nursery:
         self._reading = threading.Lock()
 
     def wait(self) -> None:
-        """Wait until it can fork.
+        """Wait until the nursery can fork.
 
         Raises:
             NurseryError: If it cannot, or is closed meanwhile.
         """
         threads = self._answer("threads", START_S)
-        if threads != 1:  # whatever the others hold would be held for ever in a fork
+        if threads != 1:  # a fork would never release the locks that other threads hold
             raise NurseryError(f"it has {threads} threads")
 
     @property
     def pid(self) -> int:
-        """Parent of what it forks."""
+        """Process id of the nursery, the parent of its forks."""
         return self._process.pid
 
     def run(
@@ -193,7 +192,7 @@ class Nursery:
         """Run a case in a forked process, as ``run_group`` runs a command.
 
         Args:
-            arguments: What ``ivhl.measure.case`` takes, its own name first.
+            arguments: Arguments of ``ivhl.measure.case``, with its name first.
             environment: The whole environment.
             output: File that gets stdout and stderr.
             deadline_s: Wall seconds after which the group is killed.
@@ -211,7 +210,7 @@ class Nursery:
         try:
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
             self._process.stdin.flush()
-        except (OSError, ValueError) as error:  # it is gone, or closed
+        except (OSError, ValueError) as error:  # it died, or was closed
             raise NurseryError("it does not listen") from error
         group = self._answer("pid", START_S)
 
@@ -230,23 +229,23 @@ class Nursery:
         return watch(group, wait, kill, deadline_s=deadline_s, memory_limit=memory_limit)
 
     def close(self) -> None:
-        """End it; who waits for it is told."""
+        """End the nursery; threads that wait for it get a ``NurseryError``."""
         with self._closing:
             if self._process.returncode is None:
                 kill_group(self._process.pid)
                 self._process.wait()
-        # Who was waiting has seen the end of the pipe by now, or soon does.
+        # A thread that waits for an answer sees the end of the pipe and releases the lock.
         with self._reading:
             for pipe in (self._process.stdin, self._process.stdout):
-                with contextlib.suppress(OSError):  # an order that nobody took
+                with contextlib.suppress(OSError):  # flushing an order that was not read
                     pipe.close()  # type: ignore[union-attr]
 
     def _answer(self, name: str, seconds: float, *, patient: bool = False) -> int:
-        """Return the next answer, which must be of this name.
+        """Return the next answer, which must have this name.
 
         Raises:
-            NurseryError: If there is none, and will be none.
-            TimeoutError: If ``patient``, and it may still come.
+            NurseryError: If the nursery died, or does not answer in time.
+            TimeoutError: If ``patient`` and it does not answer in time.
         """
         assert self._process.stdout is not None  # noqa: S101  (for the type checker)
         with self._reading:
@@ -266,7 +265,7 @@ class Nursery:
 
 
 def resident_bytes(group: int) -> int:
-    """Return the resident memory of every process in the group; 0 where there is no ``/proc``."""
+    """Return the summed resident memory of the group; 0 without ``/proc``."""
     total = 0
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -276,9 +275,9 @@ def resident_bytes(group: int) -> int:
 
 
 def proportional_bytes(group: int) -> int:
-    """Return the group's memory with shared pages counted once; as above where Linux cannot tell.
+    """Return the group's memory with shared pages counted once, else ``resident_bytes``.
 
-    The kernel walks the page tables for it, which is too slow to do at every poll.
+    The kernel walks the page tables for it, which is too slow for every poll.
     """
     total = 0
     for entry in Path("/proc").glob("[0-9]*"):
@@ -290,7 +289,7 @@ def proportional_bytes(group: int) -> int:
 
 
 def total_bytes() -> int:
-    """Return the memory of this machine, or of the container that this process is in."""
+    """Return the memory of this machine, or the container's limit if that is lower."""
     total = os.sysconf("SC_PHYS_PAGES") * PAGE
     with contextlib.suppress(OSError, ValueError):  # "max", or no cgroup
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
@@ -298,12 +297,12 @@ def total_bytes() -> int:
 
 
 def memory_limit() -> int:
-    """Return the bytes that a case may hold where nobody says otherwise: 90 % of all."""
+    """Return the default memory limit of a case in bytes: 90 % of the total."""
     return int(0.9 * total_bytes())
 
 
 def tail(path: Path, limit: int = 4000) -> str:
-    """Return the end of a text file; what is not UTF-8 is replaced."""
+    """Return the end of a text file, with invalid UTF-8 replaced."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(0, file.tell() - limit))

@@ -1,6 +1,6 @@
-"""The parent process: one child per case, one record per child, whatever happens to it.
+"""The parent process: runs the processes of each case and writes its record, even if they crash.
 
-Torch is never imported here, so nothing that torch does can end the run.
+Never imports torch, so that a crash in torch cannot end the run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ivhl.measure import cache
 from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import Job, choose_clock
 from ivhl.measure.process import Ending, Nursery, NurseryError, memory_limit, run_group, tail
-from ivhl.measure.sources import reached_sources
+from ivhl.measure.sources import Sources, reached_sources
 from ivhl.measure.stability import observe
 from ivhl.measure.wheels import installed_wheels
 from ivhl.records import (
@@ -57,6 +57,7 @@ from ivhl.records import (
     append_record,
     record_file,
 )
+from ivhl.workload import fits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,13 +66,14 @@ if TYPE_CHECKING:
 
 Step = Literal["kept", "unchanged", "started", "finished"]
 
-# What a child found, why it failed if it did, and its seconds.
+# A child's findings, its failure if it failed, and its duration in seconds.
 Stage = tuple[dict[str, Any], "Failure | None", float]
-# Workload, version, size, variant and device; commit, cell, lock, threads, instrument, image.
+# Workload, version, size, variant and device; commit, cell, lock, threads, instrument, image, and
+# the hash of the benchmark.
 CaseKey = tuple[str, int, str, str, str]
-RunKey = tuple[str, str, str | None, int, str, str | None]
+RunKey = tuple[str, str, str | None, int, str, str | None, str | None]
 
-# What runs in a cell beside the project, and must be the same for every commit under test.
+# The code that measures in a cell; it must be the same for every commit under test.
 MEASURING_CODE = (
     "__init__.py",
     "errors.py",
@@ -81,21 +83,21 @@ MEASURING_CODE = (
     "measure",
 )
 
-# glibc gives large blocks back to the kernel or keeps them by a threshold that moves with what the
-# process freed before; the same eager code then takes 0.5 or 2 ms. This is where it moves to.
+# glibc returns large blocks to the kernel above a threshold that it raises when a process frees
+# memory; the same eager code then takes 0.5 or 2 ms. These are the values that it would reach.
 ALLOCATOR = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=67108864"
 DEADLINE_S = 600.0
-# Processes in which a case is timed, and how many cases per core are compiled before any is timed.
+# Processes that time a case, and cases per core that are compiled before any is timed.
 PROCESSES = 2
 LARGEST_BATCH = 16
-# What of a case's folder is kept from run to run.
+# Files and folders of a case that the compile cache keeps.
 KEPT = ("inductor", "triton", "packages", "references.pt")
 ARMS = ("eager", "eager_again", "formulation_eager", "compiled")
-# A failure in one of these leaves nothing that eager could be timed on.
+# After a failure in one of these phases, eager cannot be timed either.
 BEFORE_TIMING: frozenset[Phase] = frozenset({"import", "inputs", "reference", "eager"})
 
-# What a cell gets of the caller's environment. Everything else that could change what is measured
-# (OMP_*, TORCH*, LD_PRELOAD, ...) stays outside; of PYTHON* only the path of modules is kept.
+# Variables that a cell inherits from the caller. Others could change the measurement (OMP_*, TORCH*,
+# LD_PRELOAD, ...) and are dropped; of PYTHON*, only PYTHONPATH is kept.
 KEPT_VARIABLES = (
     "PATH",
     "HOME",
@@ -114,19 +116,20 @@ KEPT_VARIABLES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """What the records of one run have in common, and how to run.
+    """Settings of one run in one cell, which all its records share.
 
     Attributes:
-        workloads: ``"module:ATTRIBUTE"`` of the tuple.
-        results: Folder that holds one folder per machine.
-        scratch: Folder for caches and output while running.
-        repeat: Command that repeats a case, up to its ``--workload`` and so on.
-        force: Measure again what already has a record of the same making.
-        cold: Compile again what the cache of an earlier run has.
-        cache: Folder of compiled code that is kept from run to run; ``None`` keeps nothing.
-        deadline_s: Wall seconds that one process of a case may take.
+        project: Name of the installed project.
+        workloads: See ``ivhl.workload.load_workloads``.
+        results: Folder with one folder per machine.
+        scratch: Folder for caches and output during the run.
+        repeat: Beginning of the command that repeats a case, without ``--workload`` etc.
+        force: Measure again cases that have a record made in the same way.
+        cold: Ignore the compile cache of earlier runs.
+        cache: Folder of the compile cache; ``None`` keeps nothing.
+        deadline_s: Time limit in wall seconds for each process of a case.
         memory_limit: Bytes; ``None`` means 90 % of the machine's.
-        image: Digest of the image in whose container this is; ``None`` if it is in none.
+        image: Digest of the image if this runs in a container, else ``None``.
     """
 
     project: str
@@ -148,7 +151,7 @@ class Run:
 
     @property
     def record_file(self) -> Path:
-        """Where the records of this run go."""
+        """File for the records of this run."""
         return record_file(Path(self.results), self.machine.name, self.commit, self.cell.id)
 
 
@@ -157,15 +160,15 @@ def run_cases(
     cases: Sequence[Case],
     on_step: Callable[[Step, Case, RunRecord | None], None] = lambda *_: None,
 ) -> None:
-    """Measure every case that has no record yet; a record is on disk before the next case starts.
+    """Measure every case without a record; write each record before the next case starts.
 
     Args:
-        run: What the cases have in common.
-        cases: In the order in which to run them.
-        on_step: Called with what happens to a case, and its record once it is there.
+        run: Settings of the run.
+        cases: Cases in the order in which to run them.
+        on_step: Called at each step of a case, with its record once that exists.
 
     Raises:
-        OSError: If a record cannot be written (a full disk); what was written before stays.
+        OSError: If a record cannot be written (a full disk); records written before stay.
     """
     newest = {} if run.force else newest_keys(run.record_file)
     Path(run.scratch).mkdir(parents=True, exist_ok=True)
@@ -185,15 +188,14 @@ def run_cases(
         tempfile.TemporaryDirectory(prefix="seed-", dir=run.scratch) as folder,
         closing(Lanes(run, Path(folder))) as lanes,
     ):
-        # Only now is the machine as it was found: what follows is load of our own.
+        # Observe before the first child starts: from then on, the run itself is load.
         stability = observe(run.device)
-        seed = make_seed(run, todo[0], lanes.first)
-        lanes.begin()
+        seed = make_seed(run, todo[0], lanes)
         expected = expected_compile_s(run)
         for batch in batches(todo, lanes.n, begun=bool(newest)):
             for case in batch:
                 on_step("started", case, None)
-            # Compiling fills all cores; what is timed is then alone on the machine.
+            # Compile on all cores first, so that timing afterwards has the machine alone.
             dearest = sorted(batch, key=lambda c: -expected.get(case_key(run, c), 0.0))
             done = lanes.compile(dearest, seed)
             found = {case.name: one for case, one in zip(dearest, done, strict=True)}
@@ -201,7 +203,7 @@ def run_cases(
                 with found[case.name] as compiled:
                     record = measure_case(run, case, compiled, seed, lanes, stability)
                 if record.failure is not None and compiled.key is not None:
-                    # What was kept may be at fault, so this time nothing of it is used.
+                    # The cached code may have caused the failure: drop it and compile again.
                     cache.drop(Path(run.cache or ""), compiled.key)
                     with compile_case(run, case, seed, lanes.first) as fresh:
                         record = measure_case(run, case, fresh, seed, lanes, stability)
@@ -210,13 +212,13 @@ def run_cases(
 
 
 def is_starved(failure: Failure | None, kills: int) -> bool:
-    """Say whether a process lacked memory that another one beside it may have had.
+    """Return whether a process failed for lack of memory while others ran beside it.
 
-    One that met its own limit did not, and one that a person killed is not to be run again.
+    Not if it reached its own limit, and not if a person killed it.
 
     Args:
-        failure: Of the process.
-        kills: What ``oom_kills`` was before it began.
+        failure: Failure of the process.
+        kills: Value of ``oom_kills`` before the process started.
     """
     if failure is None or not failure.exception:
         return False
@@ -235,11 +237,10 @@ def oom_kills() -> int:
 
 
 def batches(cases: Sequence[Case], n: int, *, begun: bool = False) -> Iterator[list[Case]]:
-    """Yield cases to be compiled together: ``n`` at first, so that a verdict comes soon, then many.
+    """Yield batches of cases to compile together: ``n`` first, for an early result, then many.
 
-    Many at once where the cell has ``begun`` in an earlier run, which had a verdict.
-    In a large batch no core waits long for another one to be done. What is compiled stays in the
-    cache, so whoever ends a run loses little.
+    If the cell has ``begun`` in an earlier run, the first batch is large, too. Large batches keep
+    all cores busy. Compiled code stays in the cache, so an interrupted run loses little.
     """
     left, size = list(cases), LARGEST_BATCH * n if begun else n
     while left:
@@ -248,9 +249,9 @@ def batches(cases: Sequence[Case], n: int, *, begun: bool = False) -> Iterator[l
 
 
 def expected_compile_s(run: Run) -> dict[CaseKey, float]:
-    """Return how long cases took to compile in this cell, on whatever machine.
+    """Return the compile seconds of earlier records of this cell, from any machine.
 
-    The longest one begins first, or a core would wait for it at the end.
+    Used to start the longest first, so that no core is left waiting for it at the end.
     """
     seconds: dict[CaseKey, float] = {}
     for path in Path(run.results).glob(f"*/records/*-{run.cell.id}.jsonl"):
@@ -262,29 +263,33 @@ def expected_compile_s(run: Run) -> dict[CaseKey, float]:
 
 
 def is_answered(run: Run, case: Case, newest: dict[CaseKey, RunKey]) -> bool:
-    """Say whether the newest record of a case was made as this run would make it.
+    """Return whether the newest record of a case was made under this run's conditions.
 
-    Only the newest counts, since it is the one that every view shows.
+    Only the newest counts, because all views show it.
     """
-    return newest.get(case_key(run, case)) == run_key(run)
+    made = newest.get(case_key(run, case))
+    if made is None or made[:-1] != run_key(run):
+        return False
+    # A folder of benchmarks may have changed since, also at the same commit.
+    return ":" in run.workloads or made[-1] == benchmark_of(run, case)
 
 
 def case_key(run: Run, case: Case) -> CaseKey:
-    """Return what a record of the case is about."""
+    """Return the key of what a record of the case measures."""
     workload = case.workload
     return (workload.name, workload.version, case.size, case.variant.name, run.device)
 
 
-def run_key(run: Run) -> RunKey:
-    """Return how a record of this run is made."""
+def run_key(run: Run) -> tuple[str, str, str | None, int, str, str | None]:
+    """Return how a record of this run is made, whatever the benchmark."""
     cell = run.cell
     return (run.commit, cell.id, cell.lock_sha256, run.threads, str(INSTRUMENT), run.image)
 
 
 def records_of_other_commits(run: Run) -> dict[CaseKey, dict[str, Any]]:
-    """Return the newest final record of each case that differs from this run in its commit only.
+    """Return each case's newest final record that differs from this run only in its commit.
 
-    Those of environments that no lock describes are left out: their packages may have changed.
+    Empty for existing environments: their packages may have changed.
     """
     found: dict[CaseKey, dict[str, Any]] = {}
     if run.cell.lock_sha256 is None:
@@ -293,7 +298,7 @@ def records_of_other_commits(run: Run) -> dict[CaseKey, dict[str, Any]]:
     for path in run.record_file.parent.glob(f"*-{run.cell.id}.jsonl"):
         for case, made, data in read_final(path):
             older = found.get(case)
-            if made is None or made[1:] != wanted or not data.get("sources"):
+            if made is None or made[1:-1] != wanted or not data.get("sources"):
                 continue
             if older is None or data["recorded_at"] > older["recorded_at"]:
                 found[case] = data
@@ -303,13 +308,14 @@ def records_of_other_commits(run: Run) -> dict[CaseKey, dict[str, Any]]:
 def same_subject(
     run: Run, case: Case, elsewhere: dict[CaseKey, dict[str, Any]]
 ) -> dict[str, Any] | None:
-    """Return the record of another commit at which the case is the same, as one of this commit.
+    """Return another commit's record as one of this commit, if the case reaches the same sources.
 
-    It reaches the same sources there, so there is nothing to measure. When it was measured stays in
-    it, so that nobody takes it for another run.
+    Then there is nothing to measure. The record keeps its time of measurement, so that it does not
+    count as another run.
     """
     data = elsewhere.get(case_key(run, case))
-    if data is None or data["sources"] != sources_of(case, run.workloads):
+    here = sources_of(run, case)
+    if data is None or here is None or (data["sources"], data.get("benchmark")) != here:
         return None
     return data | {
         "commit": run.commit,
@@ -318,19 +324,24 @@ def same_subject(
     }
 
 
-def sources_of(case: Case, workloads: str) -> str | None:
-    """Return the hash of what the case reaches; ``None`` where that cannot be found out here."""
+def sources_of(run: Run, case: Case) -> Sources | None:
+    """Return the hashes of the sources that the case reaches; ``None`` if that fails here."""
     try:
-        return reached_sources(case, workloads, ran=False)
-    except Exception:  # noqa: BLE001  (somebody's sources: the process of the case says what is wrong)
+        return reached_sources(case, run.workloads, run.project, ran=False)
+    except Exception:  # noqa: BLE001  (the process of the case will report what is wrong)
         return None
 
 
-def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
-    """Return how the newest record of each case was made, if it need not be made again.
+def benchmark_of(run: Run, case: Case) -> str | None:
+    """Return the hash of the benchmark; ``None`` where it is part of the project, or no Python."""
+    found = sources_of(run, case)
+    return None if found is None else found.benchmark
 
-    Lines that cannot be read are passed over: the case is measured again, and ``ivhl results`` names
-    the line.
+
+def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
+    """Return the conditions of each case's newest record, if that record is final.
+
+    Unreadable lines are skipped: the case is measured again, and ``ivhl results`` reports the line.
     """
     found: dict[CaseKey, RunKey] = {}
     for case, made, _ in read_final(path):
@@ -341,9 +352,9 @@ def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
 
 
 def read_final(path: Path) -> Iterator[tuple[CaseKey, RunKey | None, dict[str, Any]]]:
-    """Yield each record of a file: what it is about, how it was made, and the record.
+    """Yield, for each record of a file, its case key, its run key and the record.
 
-    How it was made is ``None`` where measuring again might end in another way.
+    The run key is ``None`` if the record is not final.
     """
     if not path.is_file():
         return
@@ -367,15 +378,16 @@ def read_final(path: Path) -> Iterator[tuple[CaseKey, RunKey | None, dict[str, A
                 conditions["threads"],
                 version_of(conditions["instrument"]),
                 conditions.get("image"),  # not there outside of containers
+                data.get("benchmark"),
             )
             yield case, made if is_final(data["failure"]) else None, data
 
 
 def is_final(failure: dict[str, Any] | None) -> bool:
-    """Say whether measuring again would be expected to end the same way.
+    """Return whether measuring again would be expected to give the same result.
 
-    A cell that could not be made, or a process that somebody killed, deserves another try, and so
-    does one that we killed for its time or memory.
+    Not final: a cell that could not be installed, and a process killed by someone else or for its
+    time or memory limit.
     """
     if failure is None:
         return True
@@ -386,11 +398,11 @@ def is_final(failure: dict[str, Any] | None) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seed:
-    """What every case of a cell starts from, so that it does not pay for it again.
+    """The compile cache from which every case of a cell starts.
 
     Attributes:
-        cache: Inductor's cache with nothing in it but precompiled headers and the throwaway.
-        skip_isa_check: Whether Inductor is told that the vector instructions work.
+        cache: Inductor's cache with only precompiled headers and the throwaway.
+        skip_isa_check: Whether to skip Inductor's check that the vector instructions work.
     """
 
     cache: Path
@@ -398,34 +410,30 @@ class Seed:
 
 
 class Launcher:
-    """Starts the processes of cases: forked from one that has used the compiler, or new ones.
+    """Starts the processes of cases: forked from a nursery, which has used the compiler, or new.
 
-    Forked on the CPU only, since CUDA does not survive a fork.
+    Forks only on the CPU, because CUDA does not survive a fork.
 
     Args:
         run: What the cases have in common.
         folder: Where the nursery's output and caches go.
-        seed: Inductor's cache with which the nursery starts; ``None`` means an empty one.
+        cache: Inductor's cache that the nursery uses, from which those of the cases are copied.
+            Several may share one; Inductor has locks for that. ``None`` means one of its own.
     """
 
-    def __init__(self, run: Run, folder: Path, seed: Path | None = None) -> None:
+    def __init__(self, run: Run, folder: Path, cache: Path | None = None) -> None:
         self._run = run
         self._folder = folder
-        self._seed = seed
+        self.cache = cache or folder / "inductor"
         self.may_fork = run.device == "cpu" and sys.platform == "linux"
         self._nursery: Nursery | None = None
         self._starting = threading.Lock()
         self._closed = False
 
-    @property
-    def cache(self) -> Path:
-        """Inductor's cache of the nursery, from which those of the cases are copied."""
-        return self._folder / "inductor"
-
     def launch(
         self, job: Job, *, environment: dict[str, str], output: Path, deadline_s: float
     ) -> Ending:
-        """Run one process of a case, whose parent is filled in here, and return how it ended."""
+        """Run one process of a case, with its parent filled in, and return how it ended."""
         nursery = self.start()
         parent = nursery.pid if nursery else os.getpid()
         argument = json.dumps(asdict(replace(job, parent=parent)))
@@ -447,13 +455,13 @@ class Launcher:
                 memory_limit=limit,
             )
         except NurseryError:
-            # Somebody killed it, or the kernel did, and its child with it. Trying again in the same
-            # folder would find the caches filled.
+            # The nursery was killed, and its child with it. A retry in the same folder would find
+            # the caches filled.
             self.restart()
             return Ending(how="signal", code=signal.SIGKILL, seconds=0.0, peak_bytes=0)
 
     def start(self) -> Nursery | None:
-        """Return the nursery, started if there is none yet; ``None`` where none can be."""
+        """Return the nursery, started if necessary; ``None`` if it cannot run here."""
         with self._starting:
             if self._nursery is None and self.may_fork:
                 self._start()
@@ -461,10 +469,11 @@ class Launcher:
 
     def _start(self) -> None:
         # It is not to start Inductor's worker processes while it imports.
-        environment = case_environment(self._run, self._folder) | {"TORCH_WARM_POOL": "0"}
+        environment = case_environment(self._run, self._folder) | {
+            "TORCHINDUCTOR_CACHE_DIR": str(self.cache),
+            "TORCH_WARM_POOL": "0",
+        }
         self._folder.mkdir(exist_ok=True)
-        if self._seed is not None and not self.cache.exists():
-            shutil.copytree(self._seed, self.cache)
         nursery = Nursery(environment=environment, output=self._folder / "nursery.txt")
         self._nursery = nursery  # before it is ready, so that it can be closed
         if self._closed:
@@ -477,33 +486,37 @@ class Launcher:
             self.may_fork = False
 
     def restart(self) -> None:
-        """End the nursery; the next case starts another."""
+        """End the nursery; the next case starts a new one."""
         if self._nursery is not None:
             self._nursery.close()
             self._nursery = None
 
     def close(self) -> None:
-        """End the nursery, also one that is only about to be there."""
+        """End the nursery, including one that is still starting."""
         self._closed = True
         self.restart()
 
 
-def make_seed(run: Run, case: Case, launcher: Launcher) -> Seed:
-    """Compile a throwaway in an empty cache, once per cell: 10 to 20 s that are no case's own.
+def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
+    """Get all lanes ready: compile a throwaway, once per cell, which takes 10 to 20 s.
 
-    What it leaves on disk is kept from run to run. The nursery does so by itself, and what is forked
-    from it knows all that it has found out. Where there is none, Inductor up to 2.6 also starts two
-    processes that import torch, 5 s in every process that compiles, to see whether the vector
-    instructions work. It is told that they do, if then it picks the same ones as by itself. When all
-    this fails, each case fails the same way, with a record of its own.
+    What it leaves on disk is kept from run to run. Each nursery does so by itself, and what is
+    forked from it knows all that it has found out. Where there is none, Inductor up to 2.6 also
+    starts two processes that import torch, 5 s in every process that compiles, to see whether the
+    vector instructions work. It is told that they do, if then it picks the same ones as by itself.
+    When all this fails, each case fails the same way, with a record of its own.
     """
+    launcher = lanes.first
     folder = launcher.cache.parent
     folder.mkdir()
     key = cache.key_of({"seed": "throwaway"} | what_compiles(run))
     kept = run.cache is not None and not run.cold and launcher.may_fork
     if kept and cache.fetch(Path(run.cache or ""), key, folder) is not None:
         launcher.cache.mkdir(exist_ok=True)  # where nothing compiles, nothing was kept
+        lanes.begin()
         return Seed(cache=launcher.cache, skip_isa_check=False)
+    lanes.begin()
+    lanes.wait()
     if launcher.start() is not None:
         launcher.cache.mkdir(exist_ok=True)
         if run.cache is not None:
@@ -523,12 +536,12 @@ def make_seed(run: Run, case: Case, launcher: Launcher) -> Seed:
 
 @dataclass(kw_only=True, slots=True)
 class Compiled:
-    """A case that was compiled and judged, or failed at that; leaving it removes its folder.
+    """The outcome of compiling and judging a case; leaving the context removes its folder.
 
     Attributes:
-        folder: Its caches, journals and output.
-        load: One-minute load average before.
-        key: Entry of the compile cache that it comes from; ``None`` if it was compiled just now.
+        folder: Caches, journals and output of the case.
+        load: One-minute load average before compiling.
+        key: Entry of the compile cache that was used; ``None`` if it was compiled in this run.
     """
 
     folder: tempfile.TemporaryDirectory[str]
@@ -548,16 +561,16 @@ class Compiled:
 
 
 class Lanes:
-    """Starts the processes of cases: on all cores to compile, one by one to measure.
+    """Starts the processes of cases: on all cores to compile, one at a time to measure.
 
     Args:
-        run: What the cases have in common.
-        folder: Where output and caches go that belong to no case.
+        run: Settings of the run.
+        folder: Folder for output and caches that belong to no case.
     """
 
     def __init__(self, run: Run, folder: Path) -> None:
         self._run = run
-        # Two at least: processes that are forked from different ones have other memory layouts.
+        # At least two: processes forked from different nurseries have different memory layouts.
         self.n = max(2, os.cpu_count() or 1) if run.device == "cpu" else 1
         self._nonce = secrets.randbits(62)
         self._launchers = [Launcher(run, folder / "lane-0")]
@@ -570,28 +583,42 @@ class Lanes:
 
     @property
     def first(self) -> Launcher:
-        """The one with which a cell begins."""
+        """The launcher that makes the seed."""
         return self._launchers[0]
 
     def seeds(self, case: Case, process: int) -> dict[str, int]:
-        """Return the seeds of one process, which no other process and no other run has."""
+        """Return the random seeds of one process, different in every process and run."""
         draw = random.Random(f"{self._nonce} {case.name} {process}")  # noqa: S311  (no secret of ours)
         return {"seed": draw.getrandbits(62), "secret": draw.getrandbits(62)}
 
     def compile(self, cases: Sequence[Case], seed: Seed) -> list[Compiled]:
-        """Compile cases side by side; in the order in which they were given."""
+        """Compile cases in parallel; return them in the given order."""
         before = oom_kills()
-        done = list(self._pool.map(lambda case: self._compile(case, seed), cases))
-        for number, case in enumerate(cases):
-            if len(cases) > 1 and is_starved(done[number].failure, before):
-                with done[number]:
-                    done[number] = compile_case(self._run, case, seed, self.first)
-        return done
+        small = [case for case in cases if self._leaves_room(case)]
+        compiled = self._pool.map(lambda case: self._compile(case, seed), small)
+        done = {case.name: one for case, one in zip(small, compiled, strict=True)}
+        for case in cases:
+            if case.name not in done:
+                done[case.name] = compile_case(self._run, case, seed, self.first)
+            elif len(small) > 1 and is_starved(done[case.name].failure, before):
+                with done[case.name]:
+                    done[case.name] = compile_case(self._run, case, seed, self.first)
+        return [done[case.name] for case in cases]
+
+    def _leaves_room(self, case: Case) -> bool:
+        """Return whether memory has room for one such case per lane, by its declared cost."""
+        limit = self._run.memory_limit or memory_limit()
+        return self._run.device != "cpu" or fits(case, limit / self.n)
 
     def begin(self) -> None:
-        """Get all lanes ready, side by side; each compiles as soon as it is."""
+        """Start all lanes in parallel; each compiles as soon as it is ready."""
         for launcher in self._launchers[: self.n]:
             self._pool.submit(self._begin, launcher)
+
+    def wait(self) -> None:
+        """Wait until all lanes are ready: none then writes to what the cases copy."""
+        for launcher in self._launchers[: self.n]:
+            launcher.start()
 
     def _begin(self, launcher: Launcher) -> None:
         try:
@@ -600,9 +627,9 @@ class Lanes:
             self._free.put(launcher)
 
     def time(self, case: Case, folder: Path, stage: str, seed: Seed) -> list[Stage]:
-        """Run the processes that time a case: ready side by side, timed one by one."""
+        """Run the processes that time a case: prepared in parallel, timed one at a time."""
         turns = folder / "turns"
-        # Or one would start beside what is timed.
+        # Started now, so that none starts while another process is timed.
         for launcher in self._launchers[:PROCESSES]:
             launcher.start()
 
@@ -614,7 +641,7 @@ class Lanes:
             )  # fmt: skip
 
         before = oom_kills()
-        if self.n > 1:
+        if self.n > 1 and self._leaves_room(case):
             stages = list(self._pool.map(one, range(PROCESSES), repeat(turns)))
             if not any(is_starved(failure, before) for _, failure, _ in stages):
                 return stages
@@ -640,13 +667,13 @@ class Lanes:
 
 
 def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compiled:
-    """Compile one case in a process of its own, with a cache of its own, and judge what it computes.
+    """Compile one case in its own process with its own cache, and judge its outputs.
 
     Args:
-        run: What the cases have in common.
-        case: What to compile.
-        seed: What to start from; it is not changed.
-        launcher: What starts the process.
+        run: Settings of the run.
+        case: Case to compile.
+        seed: Cache to start from; it is copied.
+        launcher: Starts the process.
     """
     began = time.monotonic()
     load = os.getloadavg()[0]
@@ -669,6 +696,7 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
         found = {
             "compile": {k: v for k, v in facts.items() if k.startswith("cold")},
             "sources": findings.get("sources"),
+            "benchmark": findings.get("benchmark"),
         }
         if why := cache.keep(Path(run.cache or ""), key, here, KEPT, found):
             note = {"text": f"ivhl: the compiled code was not kept: {why}", "count": 1}
@@ -677,17 +705,17 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
 
 
 def what_is_compiled(run: Run, case: Case) -> dict[str, Any]:
-    """Return everything that decides what compiling a case gives, as JSON."""
+    """Return, as JSON, everything that determines the result of compiling a case."""
     return {
         "case": case.name,
         "version": case.workload.version,
         "mode": case.mode,
-        "sources": sources_of(case, run.workloads) or run.commit,
+        "sources": sources_of(run, case) or run.commit,
     } | what_compiles(run)
 
 
 def what_compiles(run: Run) -> dict[str, Any]:
-    """Return everything but the case that decides what compiling gives, as JSON."""
+    """Return, as JSON, everything except the case that determines the result of compiling."""
     return {
         "device": run.device,
         "threads": run.threads,
@@ -700,7 +728,7 @@ def what_compiles(run: Run) -> dict[str, Any]:
     }
 
 
-def measure_case(  # noqa: PLR0917  (what has no default is what it cannot do without)
+def measure_case(  # noqa: PLR0917  (all are required)
     run: Run,
     case: Case,
     compiled: Compiled,
@@ -708,15 +736,15 @@ def measure_case(  # noqa: PLR0917  (what has no default is what it cannot do wi
     lanes: Lanes,
     stability: tuple[Observation, ...],
 ) -> RunRecord:
-    """Time one case in processes of its own and return its record, measured or failed.
+    """Time one case in its own processes and return its record, measured or failed.
 
     Args:
-        run: What the cases have in common.
-        case: What to measure.
-        compiled: What compiling it gave.
-        seed: What the cell's cases start from.
-        lanes: What starts the processes.
-        stability: What was seen of the machine before the first case.
+        run: Settings of the run.
+        case: Case to measure.
+        compiled: Outcome of compiling it.
+        seed: Cache from which the cell's cases start.
+        lanes: Starts the processes.
+        stability: Observations about the machine before the first case.
     """
     here = Path(compiled.folder.name)
     findings, failure = compiled.findings, compiled.failure
@@ -743,7 +771,7 @@ def measure_case(  # noqa: PLR0917  (what has no default is what it cannot do wi
 
 
 def disturbance(timed: list[dict[str, Any]]) -> Failure | None:
-    """Return the failure of a variant that changed eager's times, if every process says so."""
+    """Return the failure of a variant that changed eager's times, if all processes report it."""
     if not timed or not all(found.get("disturbed") for found in timed):
         return None
     return Failure(
@@ -757,10 +785,10 @@ def disturbance(timed: list[dict[str, Any]]) -> Failure | None:
 
 
 def merge(compiled: dict[str, Any], timed: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the findings of all processes of a case as one.
+    """Merge the findings of all processes of a case.
 
-    Samples follow one another, process by process; of the warm compiles the median counts, of the
-    errors those of the process that came nearer to its limit.
+    Samples are concatenated, process by process. The warm compile time is the median of the
+    processes; other findings are those of the last process.
     """
     findings = dict(compiled)
     phases: Counter[str] = Counter(compiled.get("phase_s", {}))
@@ -804,11 +832,12 @@ def run_stage(  # noqa: PLR0917  (as above)
     seeds: dict[str, int] | None = None,
     turns: Path | None = None,
 ) -> Stage:
-    """Run one child and return what it found, why it failed if it did, and its seconds."""
-    # Who waits for the others to be timed needs as much longer.
+    """Run one child; return its findings, its failure if it failed, and its seconds."""
+    # A process that waits for its turn needs the time of the others as well.
     deadline_s = run.deadline_s * (PROCESSES if turns else 1)
     name = f"{stage}-{process}"
     job = Job(
+        project=run.project,
         workloads=run.workloads,
         workload=case.workload.name,
         size=case.size,
@@ -825,7 +854,7 @@ def run_stage(  # noqa: PLR0917  (as above)
         mode=case.mode,
         **(seeds or {}),
     )
-    # Of a process that is run again, what the first one found is not to be read as the second's.
+    # Emptied, because a repeated process must not inherit the findings of the first attempt.
     (folder / f"{name}.jsonl").write_bytes(b"")
     output = folder / f"{name}.txt"
     began = time.monotonic()
@@ -840,39 +869,39 @@ def run_stage(  # noqa: PLR0917  (as above)
 
 
 def case_environment(run: Run, folder: Path) -> dict[str, str]:
-    """Return the environment of a child: a clean one, with caches that belong to the case alone.
+    """Return the environment of a child: few inherited variables, and caches of its own.
 
-    The FX graph cache ignores the number of threads, and a cache that others filled would make a
-    cold compile warm; both are reasons for a folder per case.
+    Each case needs its own cache folder: Inductor's FX graph cache ignores the number of threads,
+    and a cache filled by another case would make a cold compile warm.
     """
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     threads = str(run.threads)
     return kept | {
-        # Where this very code was imported from comes first: the child must be of one make with it.
+        # First the folder of this code: the child must import the same harness.
         "PYTHONPATH": os.pathsep.join(
             filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")))
         ),
         "PYTHONUNBUFFERED": "1",
         "PYTHONHASHSEED": "0",
         "GLIBC_TUNABLES": ALLOCATOR,
-        # For ivhl.compile of the commit under test: eager code must not be timed as compiled.
+        # Read by ivhl.compile of the commit under test, so that eager code stays eager.
         "IVHL_MEASURING": "1",
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "IVHL_PACKAGES": str(folder / "packages"),
-        # Cases are compiled side by side; workers of Inductor's own would compete with them.
+        # Cases compile in parallel; Inductor's own workers would compete with them.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TRITON_CACHE_DIR": str(folder / "triton"),
-        # A neighbour's remote cache would make cold compiles warm as well.
+        # A shared remote cache would make cold compiles warm.
         "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
     }
 
 
 def read_journal(path: Path) -> tuple[Phase, dict[str, Any]]:
-    """Return the last phase that the child entered and everything it found.
+    """Return the last phase that the child entered, and its findings.
 
-    A last line that was cut off when the child was killed is left out.
+    Skips a last line that was cut off when the child was killed.
     """
     phase: Phase = "import"
     findings: dict[str, Any] = {}
@@ -905,7 +934,7 @@ def failure_of(
         exception = ending.signal_name
         message = f"ended by {exception} in phase {phase}"
         if exception == "SIGKILL":
-            message += " (from outside: a person, or the kernel when memory ran out)"
+            message += " (from outside: by a person, or by the kernel for lack of memory)"
     else:
         exception = "SystemExit"
         message = f"exited with status {ending.code} in phase {phase} without a result"
@@ -930,9 +959,9 @@ def make_record(
     stability: tuple[Observation, ...] | None = None,
     in_cell: bool = True,
 ) -> RunRecord:
-    """Return the record of a case from what was found and why it ended.
+    """Return the record of a case from its findings and its failure.
 
-    ``in_cell`` says whether this process is the cell's own, so that its packages are the cell's.
+    ``in_cell`` says whether this process runs in the cell, so that its packages are the cell's.
     """
     arms = {name: arm_of(data) for name in ARMS if (data := findings.get(name))}
     clock = findings.get("clock", choose_clock(run.device, run.threads))
@@ -971,6 +1000,8 @@ def make_record(
             gil=findings.get("gil"),
         ),
         sources=findings.get("sources"),
+        # A process that died has not reported it.
+        benchmark=findings.get("benchmark") or (benchmark_of(run, case) if in_cell else None),
         workload=case.workload.name,
         workload_version=case.workload.version,
         size=case.size,
@@ -1000,7 +1031,7 @@ def make_record(
 
 
 def arm_of(data: dict[str, Any]) -> Arm:
-    """Return an arm as the journal tells it."""
+    """Return an arm from its journal entry."""
     return Arm(
         calls=data["calls"],
         samples_s=rounded(data["samples_s"]),
@@ -1010,15 +1041,15 @@ def arm_of(data: dict[str, Any]) -> Arm:
 
 
 def rounded(samples: list[float]) -> tuple[float, ...]:
-    """Return the samples with five digits: more are noise, and most of what a record would hold."""
+    """Round the samples to five digits: more are noise, and would make most of a record's size."""
     return tuple(float(f"{sample:.5g}") for sample in samples)
 
 
 def failed_everywhere(
     run: Run, case: Case, *, phase: Phase, failure_class: FailureClass, message: str, output: str
 ) -> RunRecord:
-    """Return the record of a case that could not start, because its whole cell could not."""
-    assert phase in get_args(Phase)  # noqa: S101  (a mistake of ours, not of a user)
+    """Return the record of a case that could not start because its cell could not be set up."""
+    assert phase in get_args(Phase)  # noqa: S101  (a mistake in ivhl, not of a user)
     failure = Failure(
         phase=phase,
         failure_class=failure_class,
@@ -1031,7 +1062,7 @@ def failed_everywhere(
 
 
 def compile_facts(data: dict[str, Any] | None) -> CompileFacts | None:
-    """Return what the journal says about compiling."""
+    """Return the facts about compiling from the journal."""
     if data is None:
         return None
     reasons = {name: counted(data[name]) for name in ("graph_breaks", "recompiles")}
@@ -1039,12 +1070,12 @@ def compile_facts(data: dict[str, Any] | None) -> CompileFacts | None:
 
 
 def counted(items: list[dict[str, Any]]) -> tuple[Counted, ...]:
-    """Return reasons or warnings of the journal."""
+    """Return the counted reasons or warnings of the journal."""
     return tuple(Counted(**item) for item in items)
 
 
 def repeat_command(run: Run, case: Case) -> str:
-    """Return the command that makes this record again."""
+    """Return the command that repeats this measurement."""
     words = [
         run.repeat,
         f"--workload {case.workload.name}",
@@ -1072,7 +1103,7 @@ def installed_packages() -> tuple[str, ...]:
 
 
 def this_cell() -> Cell:
-    """Return this very interpreter as a cell that no lock describes.
+    """Return this interpreter as an existing environment, which no lock describes.
 
     Raises:
         SpecError: If torch is not installed.
@@ -1089,10 +1120,10 @@ def this_cell() -> Cell:
 
 
 def this_machine(name: str) -> Machine:
-    """Return what is to be known about this machine.
+    """Return a description of this machine.
 
     Raises:
-        SpecError: If the name cannot be that of a folder.
+        SpecError: If the name cannot be a folder name.
     """
     cpu = ""
     with suppress(OSError, StopIteration):
@@ -1100,9 +1131,9 @@ def this_machine(name: str) -> Machine:
         cpu = next(x.split(":", 1)[1].strip() for x in lines if x.startswith("model name"))
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise SpecError(
-            f"machine name {name!r}: may hold letters, digits, '_', '-' and '.', and begins with "
-            "none of the last two",
-            hint="it becomes the name of a folder; give another one with --machine",
+            f"machine name {name!r}: may contain letters, digits, '_', '-' and '.', and must not "
+            "begin with '-' or '.'",
+            hint="it becomes a folder name; choose another one with --machine",
         )
     return Machine(
         name=name,

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import ivhl
 from ivhl.errors import UnknownNameError
-from ivhl.measure.runner import DEADLINE_S, Run
+from ivhl.measure.runner import DEADLINE_S, MEASURING_CODE, Run
 from ivhl.records import Cell, Machine
 from ivhl.workload import Case, every_case, load_workloads, select_cases
 
@@ -81,6 +82,17 @@ class Settings:
             if name not in known:
                 raise UnknownNameError("case", name, known)
         return tuple(known[name] for name in self.names)
+
+    def carried(self) -> list[tuple[Path, str]]:
+        """Return what a cell is given to measure with: file or folder, and its name there.
+
+        That is the measuring half of this checkout, and the folder of benchmarks if there is one.
+        """
+        package = Path(ivhl.__file__).parent
+        found = [(package / name, f"ivhl/{name}") for name in MEASURING_CODE]
+        if ":" not in self.workloads:
+            found.append((Path(self.root) / self.workloads, self.workloads))
+        return found
 
     def tell(self, event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
         """Append an event; a display that cannot be written must not end a measurement."""

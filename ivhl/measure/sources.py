@@ -1,7 +1,9 @@
-"""What of a project a case reaches: one hash of its code, its data and its declaration.
+"""What of a project a case reaches: one hash of its code and data, and one of the benchmark's own.
 
-Two commits with the same hash are the same subject for this case. What cannot be told apart from
-what is reached is taken for reached, so the hash changes too often rather than too rarely.
+Two commits with the same hashes are the same subject for this case. Where the benchmarks are a part
+of the project that is installed, they are in its hash, and have none of their own. What cannot be
+told apart from what is reached is taken for reached, so the hash changes too often rather than too
+rarely.
 
 A module is *reached* when a function of the case is in it, or when a reached module imports it,
 anywhere in it. It counts with its whole syntax tree and the data files of the packages around it.
@@ -79,21 +81,38 @@ _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
-def reached_sources(case: Case, workloads: str, *, ran: bool = True) -> str:
-    """Return the hash, 64 hex digits.
+class Sources(NamedTuple):
+    """Hashes of 64 hex digits.
+
+    Attributes:
+        project: Of what the case reaches of the project; where ``benchmark`` is ``None``, of the
+            declaration as well.
+        benchmark: Of what it reaches of a folder of benchmarks, and of the declaration.
+    """
+
+    project: str
+    benchmark: str | None
+
+
+def reached_sources(case: Case, workloads: str, project_name: str, *, ran: bool = True) -> Sources:
+    """Return the hashes of what a case reaches.
 
     Args:
         case: Its module of workloads is imported; its functions need not be.
-        workloads: ``"module:ATTRIBUTE"`` of all workloads, by which the project is known.
+        workloads: See ``ivhl.workload.load_workloads``.
+        project_name: Name of the project, as it is installed.
         ran: Whether the case, and nothing but the case, has run in this process; what it has
             imported by names that only running makes is then in the hash. Elsewhere the hash is the
             same for all cases that import nothing of that kind.
     """
-    project = _Project(workloads.partition(":")[0])
+    home, attribute, _ = workloads.partition(":")
+    project = _Project(home, project_name)
     reach = _Reach(project)
     for reference in _functions(case):
         reach.take(reference.partition(":")[0])
     reach.run(project.home)
+    for name in () if attribute else project.directly_in(home):
+        reach.run(name)
     size = case.workload.sizes[case.size]
     # A size may have methods. Its module is no part of the case as far as it only declares
     # workloads: what this case has of them is hashed by value.
@@ -115,7 +134,14 @@ def reached_sources(case: Case, workloads: str, *, ran: bool = True) -> str:
     parts += [f"imports {name}" for name in reach.others]
     counted = reach.reached | declaring
     parts += _data(project, counted, set().union(*map(reach.texts, counted)))
-    parts.append(_declared(case))
+    if attribute:
+        return Sources(_hash([*parts, _declared(case)]), None)
+    theirs = [part for part in parts if re.match(rf"{home}[./ ]", part)]
+    others = [part for part in parts if part not in theirs]
+    return Sources(_hash(others), _hash([*theirs, _declared(case)]))
+
+
+def _hash(parts: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
 
 
@@ -223,15 +249,17 @@ class _Project:
     """Finds the modules of a project; at most imports nothing, so that no torch is needed.
 
     Args:
-        home: The module of all workloads.
+        home: The module of all workloads, or the package of benchmarks.
+        name: Of the project, as it is installed.
     """
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, name: str) -> None:
         self.home = home
         self._home_top = home.partition(".")[0]
+        self._name = _normalized(name)
         self.has = cache(self._has)
         self.folders = cache(self._folders)
-        self._owns = cache(self._is_owner)
+        self.owns = cache(self._is_owner)
 
     def file(self, module: str) -> Path:
         """Return the file of a module that the project has."""
@@ -247,7 +275,7 @@ class _Project:
 
     def is_package(self, module: str) -> bool:
         """Say whether it is a folder of modules, of the project."""
-        return self._owns(module.partition(".")[0]) and bool(self.folders(module))
+        return self.owns(module.partition(".")[0]) and bool(self.folders(module))
 
     def packages_of(self, module: str) -> list[str]:
         """Return the packages around a module, the outermost first; a package is in itself."""
@@ -264,6 +292,10 @@ class _Project:
                 if path.is_dir() and path.name.isidentifier() and path.name != "__pycache__":
                     yield from self.below(name)
 
+    def directly_in(self, package: str) -> list[str]:
+        """Return the modules that are in a package, and in none below it."""
+        return [name for name in self.below(package) if name.rpartition(".")[0] == package]
+
     def packages_below(self, package: str) -> Iterator[str]:
         """Yield every package in a package."""
         for folder in self.folders(package):
@@ -276,7 +308,7 @@ class _Project:
     def _has(self, module: str) -> bool:
         if is_instrument(module) or module in _NOBODYS:
             return False
-        return self._owns(module.partition(".")[0]) and self._find(module) is not None
+        return self.owns(module.partition(".")[0]) and self._find(module) is not None
 
     def _find(self, module: str) -> Path | None:
         package, dot, name = module.rpartition(".")
@@ -305,14 +337,23 @@ class _Project:
         """Say whether a top-level name is the project's: of its distribution, or of none."""
         if top == self._home_top:
             return True
-        if top == "ivhl" or top in sys.stdlib_module_names or top in _NOBODYS:
+        if top in sys.stdlib_module_names or top in _NOBODYS:
+            return False
+        if top == "ivhl" and self._name != "ivhl":
             return False
         file = _file_of_top(top)
         places = [*self.folders(top), *([file] if file else [])]
         if any({"site-packages", "dist-packages"} & set(place.parts) for place in places):
-            return bool(_distributions(top) & _distributions(self._home_top))
+            ours = _distributions(self._home_top) | {self._name}
+            return bool(_distributions(top) & ours)
         library = sysconfig.get_path("stdlib")
         return any(not place.is_relative_to(library) for place in places)
+
+
+def is_of_project(top: str, workloads: str, project_name: str) -> bool:
+    """Say whether a top-level name is the project's, or would be if it were there."""
+    project = _Project(workloads.partition(":")[0], project_name)
+    return _normalized(top) == _normalized(project_name) or project.owns(top)
 
 
 def is_instrument(module: str) -> bool:
@@ -322,7 +363,12 @@ def is_instrument(module: str) -> bool:
 
 @cache
 def _distributions(top: str) -> frozenset[str]:
-    return frozenset(packages_distributions().get(top, ()))
+    return frozenset(map(_normalized, packages_distributions().get(top, ())))
+
+
+def _normalized(name: str) -> str:
+    """Return the name of a distribution as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _spec(top: str) -> Any:  # noqa: ANN401  (a ModuleSpec, or None)

@@ -1,4 +1,4 @@
-"""How steady a machine is before anything is measured on it, for ``ivhl doctor`` and for records."""
+"""Observe the machine's stability before a run, for ``ivhl doctor`` and for records."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ivhl.measure.card import SmiError, ask_cards, look_at_processes, look_at_steadiness
 from ivhl.measure.finding import CPUS, Finding, System, numbers_of
+from ivhl.measure.gpu import SmiError, ask_cards, look_at_processes, look_at_steadiness
 from ivhl.records import Observation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Half a processor, or a twentieth of a large machine.
+# Load average that counts as busy: half a CPU, or 5 % of a large machine.
 _BUSY, _BUSY_SHARE = 0.5, 0.05
-# What an import takes (ivhl.fleet.check).
+# Longest text that ``ivhl import`` accepts (ivhl.fleet.check).
 _LONGEST = 100
 
 
 def observe(device: str, system: System | None = None) -> tuple[Observation, ...]:
-    """Return what a record keeps of the machine's stability; nothing here ends a measurement.
+    """Return the observations about stability that a record keeps. Raises nothing.
 
     Args:
-        device: ``cpu`` or ``cuda``: cards are asked only where they are measured on.
+        device: ``cpu`` or ``cuda``; GPUs are queried only for ``cuda``.
         system: Where ``/proc`` and ``/sys`` are.
     """
     found: list[Observation] = []
-    # Whatever a machine says of itself, its cases can be measured; what was seen until then stays.
+    # An unreadable system must not stop a run; observations made before the error are kept.
     with suppress(Exception):
         found.extend(
             Observation(check=one.check, level=one.level, seen=one.seen[:_LONGEST])
@@ -42,8 +42,8 @@ def _look(device: str, system: System) -> Iterator[Finding]:
         return
     try:
         cards = ask_cards()
-    except (SmiError, OSError):  # in whose words there may be paths
-        yield Finding("GPU", "warning", "not told: nvidia-smi is missing or fails")
+    except (SmiError, OSError):  # its message may contain paths, which records must not
+        yield Finding("GPU", "warning", "not reported: nvidia-smi is missing or fails")
         return
     for card in cards:
         yield from look_at_steadiness(card)
@@ -51,14 +51,14 @@ def _look(device: str, system: System) -> Iterator[Finding]:
 
 
 def look_at_pace(system: System) -> Iterator[Finding]:
-    """Yield how busy the processor is, and what decides how fast it runs."""
+    """Yield the load of the CPU and the settings that determine its clock."""
     yield _load(system, len(allowed_cpus(system)) or 1)
     yield _governor(system)
     yield _turbo(system)
 
 
 def allowed_cpus(system: System) -> tuple[int, ...]:
-    """Return the processors that this process may run on; none where Linux does not tell."""
+    """Return the CPUs that this process may run on; empty if Linux does not report them."""
     allowed = numbers_of(system.table("proc/self/status").get("Cpus_allowed_list"))
     online = numbers_of(system.text(f"{CPUS}/online"))
     return tuple(cpu for cpu in allowed if cpu in online) if online else allowed
@@ -69,11 +69,11 @@ def _load(system: System, n_cpus: int) -> Finding:
     try:
         load = float(words[0])
     except (IndexError, ValueError):
-        return Finding("load", "warning", "not told: /proc/loadavg cannot be read")
+        return Finding("load", "warning", "not reported: /proc/loadavg cannot be read")
     seen = f"{load:.2f} in the last minute, {n_cpus} CPU{'s' * (n_cpus > 1)} allowed"
     if load < max(_BUSY, _BUSY_SHARE * n_cpus):
         return Finding("load", "ok", seen)
-    hint = "see what runs (top), end it or wait; it takes turns, caches and memory bandwidth"
+    hint = "see top; end the other work or wait: it takes CPU time, caches and memory bandwidth"
     return Finding("load", "warning", seen, hint)
 
 
@@ -105,7 +105,7 @@ def _turbo(system: System) -> Finding:
         return Finding(
             "turbo",
             "warning",
-            f"cannot be seen: {_whose(system)}",
+            f"not reported: {_whose(system)}",
             "compare only with runs of this machine",
         )
     if off == 1 or (off is None and boost == 0):
@@ -114,7 +114,7 @@ def _turbo(system: System) -> Finding:
         command = f"echo 1 | sudo tee /{CPUS}/intel_pstate/no_turbo"
     else:
         command = f"echo 0 | sudo tee /{CPUS}/cpufreq/boost"
-    hint = f"{command}: with it, the clock follows temperature and neighbours"
+    hint = f"{command}: turbo makes the clock depend on temperature and other cores"
     return Finding("turbo", "warning", "on", hint)
 
 

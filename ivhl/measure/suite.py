@@ -1,4 +1,4 @@
-"""What asv's benchmarks ask for: the cases, one run over them, and single values out of it."""
+"""Serve asv's benchmarks: list the cases, run them once, and return single values."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Values = dict[str, dict[str, Any]]
 
 
 def case_names() -> list[str]:
-    """Return the name of every case there is on this device, at every size.
+    """Return the names of all cases of this device, at every size.
 
-    All of them, not those of this run: asv's history breaks when the parameters change.
+    Not only those of this run: asv's history breaks when the parameters change.
     """
     settings = read_settings()
     workloads = load_workloads(settings.workloads)
@@ -33,15 +33,15 @@ def case_names() -> list[str]:
 
 
 def measure_cell() -> Values:
-    """Run the wanted cases in this cell and return every value that its record file holds.
+    """Run the requested cases in this cell and return all values in its record file.
 
-    Values of earlier runs at the same commit are in it too, so that running a part loses nothing.
+    The file includes earlier runs at the same commit, so that a partial run keeps their values.
 
     Raises:
         OSError: If a record cannot be written.
-        IvhlError: If this commit lacks a workload, size or variant that was asked for.
+        IvhlError: If this commit lacks a requested workload, size or variant.
     """
-    # asv ends this process with SIGTERM; the case that is being measured must end with it.
+    # asv ends this process with SIGTERM; exit, so that the running case ends, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     settings = read_settings()
     cell = Cell(**json.loads(os.environ[CELL_VARIABLE]))
@@ -69,7 +69,7 @@ def measure_cell() -> Values:
 
 
 def values_in(path: Path, cell: Cell, device: str) -> Values:
-    """Return what the latest record of each case says, by case and metric."""
+    """Return the values of the latest record of each case, by case and metric."""
     values: Values = {}
     if not path.is_file():
         return values
@@ -83,12 +83,14 @@ def values_in(path: Path, cell: Cell, device: str) -> Values:
             if record["conditions"]["device"].split()[0] != device:
                 continue
             name = f"{record['workload']}/{record['size']}/{record['variant']}"
-            values[name] = values_of(record)
+            values.pop(name, None)
+            if not is_absent(record):
+                values[name] = values_of(record)
     return values
 
 
 def values_of(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the metrics of one record; a failed one has those that it got to."""
+    """Return the metrics of one record; a failed one has those measured before the failure."""
     failure, compiled = record["failure"], record["compile"]
     found: dict[str, Any] = {"failure": failure, "failed": 0 if failure is None else 1}
     if record["eager"]:
@@ -102,22 +104,27 @@ def values_of(record: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def is_absent(record: dict[str, Any]) -> bool:
+    """Return whether the commit lacks the measured code: asv's graphs show a gap, not a failure."""
+    return (record["failure"] or {}).get("failure_class") == "absent"
+
+
 def value(cell: Values, case: str, metric: str) -> Any:  # noqa: ANN401  (number or samples)
     """Return one metric of one case for asv.
 
     Returns:
-        A number; for samples asv's dictionary of them; NaN, asv's "not applicable", where the case
-        was not run.
+        A number; for samples, asv's dictionary; NaN (asv's "not applicable") if the case was not
+        run.
 
     Raises:
-        RuntimeError: If the case failed before it got to this metric, with the reason.
+        RuntimeError: If the case failed before this metric was measured, with the reason.
     """
     if case not in cell:
         return math.nan
     found = cell[case].get(metric)
     if found is None:
         if failure := cell[case]["failure"]:
-            # asv keeps what a failing benchmark prints, so this is what its log shows.
+            # Printed as well: asv's log shows the output of a failing benchmark.
             reason = (
                 f"{failure['failure_class']} in phase {failure['phase']}: {failure['message']}"
             )

@@ -1,8 +1,8 @@
 """Interleaved timing: in every round each arm runs one block of calls, in balanced order.
 
-Load, clock frequency and heat change over seconds; arms of one round see the same of it, so their
-ratio does not. Which arm comes first, and which one before which, is balanced over the rounds: an
-arm that follows a slow one finds other caches than one that follows itself.
+Load, clock frequency and temperature change over seconds; they affect the arms of one round
+equally, so the ratio is stable. The position of each arm and its predecessor are balanced over the
+rounds: an arm finds other caches after a slow arm than after itself.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Effort:
     """How long to measure in one process.
 
     Attributes:
-        block_s: A block has as many calls as take about this long.
-        total_s: Rounds are added until about this much is used.
-        min_rounds: Never fewer.
-        max_rounds: Never more.
+        block_s: Approximate duration of one block of calls.
+        total_s: Approximate duration of all rounds.
+        min_rounds: Fewest rounds.
+        max_rounds: Most rounds.
     """
 
     block_s: float
@@ -47,11 +47,11 @@ class Block:
     """One block of calls.
 
     Attributes:
-        seconds: Per call, by the clock that was asked for.
+        seconds: Per call, by the requested clock.
         wall_s: Per call, elapsed.
         cpu_s: Per call, CPU time of the process and its descendants.
         elsewhere_s: Per call, CPU time of other threads of the process and of its descendants.
-        output: Of one of the calls, at random.
+        output: Output of a randomly chosen call.
     """
 
     seconds: float
@@ -63,7 +63,7 @@ class Block:
 
 @dataclass(slots=True)
 class Times:
-    """What one arm took, round by round, in seconds per call; see ``Block``."""
+    """The times of one arm per round, in seconds per call; see ``Block``."""
 
     calls: int
     samples_s: list[float]
@@ -71,7 +71,7 @@ class Times:
     cpu_s: list[float]
 
     def arm(self) -> Arm:
-        """Return it as records and tables hold it."""
+        """Return the times as an ``Arm`` of a record."""
         return Arm(
             calls=self.calls,
             samples_s=tuple(self.samples_s),
@@ -87,40 +87,40 @@ class Times:
 
 
 class Bystander:
-    """What happens around the blocks, outside of the clock; this one does nothing.
+    """Hooks before and after each block, outside of the timing; these do nothing.
 
     Attributes:
-        descendants: Processes whose CPU time counts.
+        descendants: Processes whose CPU time counts as well.
     """
 
     descendants: tuple[int, ...] = ()
 
     def before(self, arm: str, number: int) -> None:
-        """Get the arm ready for round ``number``."""
+        """Prepare the arm for round ``number``."""
 
     def after(self, arm: str, number: int, rounds: int, block: Block) -> None:
-        """Look at what the arm did in round ``number`` of ``rounds``."""
+        """Check what the arm did in round ``number`` of ``rounds``."""
 
 
-# Of its own, since the state of the module's is looked at.
-_CHOICE = random.Random()  # noqa: S311  (a choice that nobody is to foresee, not a secret)
+# A generator of its own: the harness checks that the state of ``random`` itself does not change.
+_CHOICE = random.Random()  # noqa: S311  (unpredictable for the variant, but not a secret)
 
-# Wall time of a block over what its own clock may say: above what a busy machine causes.
+# Limit for the wall time of a block over ``block_s``; a busy machine stays below it.
 MOST_WALL_PER_BLOCK = 10
 
 # More than the L2 cache of any GPU; as much as triton.testing.do_bench writes.
 FLUSHED_BYTES = 256 * 2**20
 
-# A call that takes longer than so many blocks finds its caches cold whatever ran before it.
+# A call longer than this many blocks finds cold caches, whatever ran before it.
 LONG_CALL_BLOCKS = 10
 
-# For one process by itself: python -m ivhl.benchmarks and the studies beside other libraries.
+# For a single process: python -m ivhl.roofline, and the studies that compare other libraries.
 FULL = Effort(block_s=0.02, total_s=6.0, min_rounds=15, max_rounds=101)
 QUICK = Effort(block_s=0.005, total_s=1.0, min_rounds=9, max_rounds=31)
-# Per process of a case, of which there are two. What differs between processes is several times what
-# differs between rounds (docs/measuring.md), so more rounds would not say more.
+# For each of the two processes of a case. Processes differ several times more than rounds do
+# (docs/measuring.md), so more rounds would not improve the estimate.
 EFFORT = Effort(block_s=0.01, total_s=0.6, min_rounds=8, max_rounds=40)
-# To have eager's time before anything of the variant has run, and where nothing can be compiled.
+# For eager before the variant has run, and for eager alone if compiling fails.
 BRIEF = Effort(block_s=0.01, total_s=0.15, min_rounds=4, max_rounds=8)
 
 
@@ -130,7 +130,7 @@ def time_block(
     """Time one block of calls."""
     if clock == "cuda_event":
         return _time_on_gpu(call, calls)
-    # Not always the last one: whoever is right in some calls only does not know in which.
+    # A random call: a variant that is right in some calls only must not know which one is checked.
     asked = _CHOICE.randrange(calls)
     began = begin(descendants)
     for _ in repeat(None, asked):
@@ -153,11 +153,11 @@ def _block(took: Stretch, calls: int, clock_ns: float, output: Any) -> Block:  #
 
 
 def _time_on_gpu(call: Callable[[], Any], calls: int) -> Block:
-    """Time each call between two events around it, each with a cold L2 cache.
+    """Time each call between two CUDA events, each with a cold L2 cache.
 
-    In a program other work comes between two calls; call after call, whatever fits would be read
-    from the cache at twice the speed of the memory. While the GPU writes the buffer, the CPU is
-    ahead with its launches, so that these count only as far as they take longer than that.
+    In an application, other work comes between two calls. In consecutive calls, data that fits
+    would come from the L2 cache, at twice the speed of the memory. So a buffer is written before
+    each call; meanwhile the CPU queues the launches, which then count only where they take longer.
     """
     buffer = torch.empty(FLUSHED_BYTES, dtype=torch.int8, device="cuda")
     windows = []
@@ -177,10 +177,10 @@ def _time_on_gpu(call: Callable[[], Any], calls: int) -> Block:
 
 
 def block_length(call: Callable[[], Any], clock: Clock, block_s: float) -> int:
-    """Return how many calls take about ``block_s``, found by doubling; warms the arm up too.
+    """Return how many calls take about ``block_s``, found by doubling. Also warms up the arm.
 
-    A call that waits (for a lock, a file, another process) spends no CPU time, and no number of
-    calls would fill the block; the wall clock then ends the search.
+    A call that waits (for a lock, a file, another process) uses no CPU time, and no number of calls
+    would fill the block; the wall clock then ends the search.
     """
     call()
     calls = 1
@@ -195,11 +195,11 @@ def block_length(call: Callable[[], Any], clock: Clock, block_s: float) -> int:
 
 
 def balanced_orders(names: Sequence[str], seed: int) -> Iterator[tuple[str, ...]]:
-    """Yield the order of each round, for ever.
+    """Yield the order of the arms in each round, without end.
 
-    After each ``design_length`` rounds every arm has been in every place equally often, and every
-    arm has followed every other one equally often within a round. Which arm is which in the design,
-    and the order of its rows, are drawn anew each time.
+    After each ``design_length`` rounds, every arm has been at every position equally often, and has
+    followed every other arm within a round equally often. The assignment of arms to the design and
+    the order of its rows are drawn anew each time.
 
     Source:
         Williams, Australian Journal of Scientific Research A 2 (1949) 149.
@@ -217,7 +217,7 @@ def balanced_orders(names: Sequence[str], seed: int) -> Iterator[tuple[str, ...]
 
 
 def design_length(n_arms: int) -> int:
-    """Return after how many rounds the orders are balanced."""
+    """Return the number of rounds after which the orders are balanced."""
     return 2 * n_arms if n_arms % 2 and n_arms > 1 else n_arms
 
 
@@ -231,26 +231,26 @@ def time_arms(
 ) -> dict[str, Times]:
     """Time all arms against each other.
 
-    The number of rounds is fixed before the first one, from the calibration: stopping when the
-    interval looks good would make the interval a lie. Each block follows one untimed call, except
-    for calls so long that the block before is no part of what they take.
+    Calibration fixes the number of rounds before the first one: stopping once the interval is
+    narrow would bias the interval. An untimed call precedes each block, except for calls so long
+    that the previous block does not affect their time.
 
     Args:
         arms: Name to a call without arguments.
         clock: From ``choose_clock``.
         effort: How long to measure.
-        seed: Of the order within the rounds.
-        bystander: What happens between the blocks.
+        seed: Seed of the order within the rounds.
+        bystander: Hooks around the blocks.
 
     Returns:
-        Times per name, all of the same rounds.
+        Times per name, from the same rounds.
     """
     around = bystander or Bystander()
     times: dict[str, Times] = {}
     for name, call in arms.items():
         around.before(name, 0)
         times[name] = Times(block_length(call, clock, effort.block_s), [], [], [])
-    # Once more in the order of the rounds: calibration left the last arm warm and the first cold.
+    # Time all arms once more, in turn: calibration left the last arm warm and the first one cold.
     began = time.perf_counter()
     took = {n: time_block(c, times[n].calls, clock) for n, c in arms.items()}
     round_s = sum(block.seconds * times[n].calls for n, block in took.items())
@@ -261,7 +261,7 @@ def time_arms(
     )
     balanced = design_length(len(arms))
     rounds = -(-wanted // balanced) * balanced
-    # Nothing is collected now either: in a process with a compiler that takes as long as all rounds.
+    # No collection before either: with a compiler in the process, one takes as long as all rounds.
     collecting = gc.isenabled()
     gc.disable()
     try:

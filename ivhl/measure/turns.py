@@ -1,8 +1,8 @@
-"""Turns of the processes of a case: they get ready side by side, and are timed one by one.
+"""Turns of the processes of a case: they prepare in parallel and time one at a time.
 
-Half of what such a process does is no timing: inputs, reference, loading compiled code, judging.
-That is done on all cores. Who is about to time something waits until every other one has arrived at
-the same or has ended, and then has the machine for itself.
+Half of the work of such a process is not timing: inputs, reference, loading compiled code, judging.
+That runs on all cores. A process that wants to time waits until every other one waits as well or
+has ended; then it is alone on the machine.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import os
 
 
 class Turns:
-    """A lock on a file, shared by all who get ready and held by the one who is timed.
+    """A file lock: shared by processes that prepare, exclusive for the one that times.
 
-    A second lock is held by the one who waits to be timed: nobody shares the first one before it,
-    or who has just been timed would go on at once and keep the other one waiting. The kernel lets
-    go of both when a process ends, in whatever way.
+    The next process to time holds a second lock, and no process takes the first one before it.
+    Otherwise the process that has just timed would share the first lock again at once and keep the
+    other one waiting. The kernel releases both locks when a process ends, even if it crashes.
 
     Args:
-        path: Of the file; empty where nobody else is there to wait for.
+        path: Path of the file; empty if no other process runs.
     """
 
     def __init__(self, path: str) -> None:
@@ -30,7 +30,7 @@ class Turns:
         self.share()
 
     def take(self) -> None:
-        """Wait until the machine is ours, as far as the processes of the case are concerned."""
+        """Wait until no other process of the case prepares or times."""
         if self._files:
             turn, following = self._files
             fcntl.flock(turn, fcntl.LOCK_UN)
@@ -39,7 +39,7 @@ class Turns:
             fcntl.flock(following, fcntl.LOCK_UN)
 
     def share(self) -> None:
-        """Let the others go on: first who waits to be timed."""
+        """Let the others continue, a process that waits to time first."""
         if self._files:
             turn, following = self._files
             fcntl.flock(turn, fcntl.LOCK_UN)

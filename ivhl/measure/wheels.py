@@ -1,4 +1,4 @@
-"""Which files were installed: equal versions of two indexes are different builds."""
+"""Identify the installed wheels: the same version from two indexes can be different builds."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ivhl.records import Wheel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# The last two are what PyTorch's own index calls Triton beside nightly and ROCm builds.
+# The last two are Triton's names on PyTorch's own index, for nightly and ROCm builds.
 NAMES: Final = ("torch", "triton", "pytorch-triton", "pytorch-triton-rocm")
-# Of a distribution's own folder, what came in the wheel. Installers write the rest: who installed
-# it (INSTALLER), why (REQUESTED), from where (direct_url.json, uv_cache.json).
+# Files of the .dist-info folder that come from the wheel. Installers write the others: INSTALLER,
+# REQUESTED, direct_url.json, uv_cache.json.
 _OF_THE_WHEEL: Final = frozenset({"METADATA", "WHEEL"})
 
 
 @cache
 def installed_wheels() -> tuple[Wheel, ...]:
-    """Return what is installed of PyTorch and Triton; it is looked at once per process."""
+    """Return the installed wheels of PyTorch and Triton, read once per process."""
     found = []
     for name in NAMES:
         try:
@@ -35,7 +35,7 @@ def installed_wheels() -> tuple[Wheel, ...]:
 
 
 def wheel_of(name: str, installed: Distribution) -> Wheel:
-    """Return what tells the wheel of a distribution from others of its version."""
+    """Return what distinguishes a distribution's wheel from others of the same version."""
     about = HeaderParser().parsestr(installed.read_text("WHEEL") or "")
     lines = sorted(set(_files(installed.read_text("RECORD") or "")))
     text = "\n".join(lines).encode()
@@ -49,10 +49,10 @@ def wheel_of(name: str, installed: Distribution) -> Wheel:
 
 
 def _files(record: str) -> Iterator[str]:
-    """Yield name and hash of each file that the wheel brought and an installer leaves as it is.
+    """Yield ``path,hash`` of each file that installers copy from the wheel without change.
 
-    Without a hash are RECORD itself and, as pip writes it, bytecode. What lies above the folder of
-    packages are scripts, whose first line names the interpreter.
+    Left out: files without a hash (RECORD, and bytecode as pip lists it), and files above the
+    packages folder, which are scripts whose first line names the interpreter.
     """
     for path, digest, *_ in csv.reader(record.splitlines()):
         parts = path.split("/")

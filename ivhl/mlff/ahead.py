@@ -1,8 +1,8 @@
-"""The dense form compiled ahead of time by AOTInductor: a call goes straight into compiled code.
+"""Compile the dense form ahead of time with AOTInductor: a call goes straight into compiled code.
 
-There is no Dynamo on the way: no guards to check at each call, and nothing that refuses a Python, so
-that it works with PyTorch 2.5.1 on Python 3.13. Weights are an input, joined into one tensor, so
-what was compiled serves all weights; it is kept on disk, and later processes only load it.
+Dynamo is not involved: it checks no guards at each call and refuses no Python, so this works with
+PyTorch 2.5.1 on Python 3.13. Weights are an input, joined into one tensor, so one library serves
+all weights. It is stored on disk, and later processes only load it.
 """
 
 from __future__ import annotations
@@ -37,29 +37,28 @@ _compiling = threading.Lock()
 def compile_ahead(
     n_atoms: int, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> Run:
-    """Return energy and forces of one molecule as code that was compiled ahead of time.
+    """Return a function for energy and forces of one molecule, compiled ahead of time.
 
-    The first call for a length compiles, which takes a minute or so; what comes out is kept in
-    Inductor's cache folder, and found again by later calls and processes of the same PyTorch,
-    Python, processor and number of threads.
+    The first call for a length compiles, which takes about a minute. The library is stored in
+    Inductor's cache folder, where later calls and processes with the same PyTorch, Python,
+    processor and number of threads find it.
 
     Args:
-        n_atoms: Length for which it is compiled; shorter molecules are padded with atoms of
-            number 0.
-        dtype: Of weights and positions, real floating point.
-        device: Of all inputs.
+        n_atoms: Length to compile for; pad shorter molecules with atomic number 0.
+        dtype: Dtype of weights and positions, real floating point.
+        device: Device of all inputs.
 
     Returns:
         A function of weights as ``parameters.join_parameters`` joins them, atomic numbers, shape
-        ``[1, n_atoms]``, int64, and positions in Å, shape ``[1, n_atoms, 3]``. It returns an energy
-        in eV, shape ``[1]``, and forces in eV/Å, shape ``[1, n_atoms, 3]``, as
-        ``batch.batch_energies_forces``, without a gradient. It raises a ``ValueError`` for a shape,
-        a dtype or a device for which it was not compiled.
+        ``[1, n_atoms]``, int64, and positions in Å, shape ``[1, n_atoms, 3]``. Like
+        ``batch.batch_energies_forces`` it returns an energy in eV, shape ``[1]``, and forces in
+        eV/Å, shape ``[1, n_atoms, 3]``, but without a gradient. It raises a ``ValueError`` for any
+        other shape, dtype or device.
 
     Raises:
         ValueError: If ``n_atoms`` is less than 1 or ``dtype`` is not real floating point.
-        NotImplementedError: If this PyTorch cannot load from Python what AOTInductor makes.
-        Exception: What the compiler raises.
+        NotImplementedError: If this PyTorch cannot load an AOTInductor library from Python.
+        Exception: Any exception of the compiler.
     """
     if n_atoms < 1:
         raise ValueError(f"n_atoms must be at least 1, got {n_atoms}")
@@ -71,9 +70,9 @@ def compile_ahead(
 @functools.cache
 def _compile(n_atoms: int, dtype: torch.dtype, device: torch.device, n_threads: int) -> Run:
     with (
-        # Not around the cache: who has a function does not wait for another length
+        # Not around the cache: a cached function must not wait while another length compiles
         _compiling,
-        # What holds around the first call must not be in code that all later ones find
+        # Context managers around the first call must not affect the library that later calls load
         torch.inference_mode(mode=False),
         torch.autocast(device.type, enabled=False),
         torch.device("cpu"),
@@ -90,7 +89,7 @@ def _compile(n_atoms: int, dtype: torch.dtype, device: torch.device, n_threads: 
         weights: torch.Tensor, numbers: torch.Tensor, positions: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         given = (weights, numbers, positions)
-        # Compiled code would read whatever is in memory
+        # Compiled code does not check its inputs: it would read beyond them
         if [_describe(x) for x in given] != expected:
             _refuse(given, expected)
         energies, forces = run([x.contiguous() for x in given])
@@ -117,7 +116,7 @@ def _refuse(given: tuple[torch.Tensor, ...], expected: list[tuple[Any, ...]]) ->
 
 
 def _key(n_atoms: int, dtype: torch.dtype, device: torch.device, n_threads: int) -> str:
-    """Return a name of all that the code depends on."""
+    """Return a file name that identifies everything the compiled code depends on."""
     modules = (sys.modules[__name__], painn, batch, parameters)
     sources = [inspect.getsource(module) for module in modules]
     capability = compute_capability(device)
@@ -126,7 +125,7 @@ def _key(n_atoms: int, dtype: torch.dtype, device: torch.device, n_threads: int)
 
 
 def _find(folder: Path, key: str) -> Path | None:
-    """Return the file of this name that is whole: loading half a library ends the process."""
+    """Return the complete file of this name: loading a truncated library kills the process."""
     for path in sorted(folder.glob(f"{key}-*")):
         if path.stem == f"{key}-{_digest(path.read_bytes())}":
             return path
@@ -148,7 +147,7 @@ def _make_inputs(
 
 
 def _export(folder: Path, key: str, inputs: tuple[torch.Tensor, ...]) -> Path:
-    """Compile, and return the file, whose name has its own digest behind the key."""
+    """Compile, and return the file; its name is the key and the digest of its content."""
     import torch._inductor as inductor  # noqa: PLC0415  (seconds, and only to compile)
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415
 
@@ -157,7 +156,7 @@ def _export(folder: Path, key: str, inputs: tuple[torch.Tensor, ...]) -> Path:
             f"PyTorch {torch.__version__} cannot load from Python what AOTInductor makes"
         )
 
-    # torch.export does not follow torch.autograd.grad, so what autograd does is recorded first
+    # torch.export cannot trace torch.autograd.grad, so make_fx records the operations first
     def evaluate(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return batch_energies_forces(separate_parameters(given[0]), *given[1:])
 
@@ -180,7 +179,7 @@ def _load(path: Path, device: torch.device) -> Callable[[list[torch.Tensor]], An
         return lambda inputs: loaded(*inputs)
     import torch._inductor as inductor  # noqa: PLC0415  (seconds)
 
-    # The package itself reads how its inputs are nested, from JSON, at each call; ours are not
+    # Calling the package would parse the nesting of its inputs from JSON each time; ours are flat
     return inductor.aoti_load_package(str(path)).loader.run  # type: ignore[no-any-return]
 
 

@@ -1,7 +1,7 @@
-"""What atoms must be to have an energy, checked once, outside of what is compiled.
+"""Check the values of atoms once, outside of compiled code.
 
-Functions that evaluate the model look at shapes and types only: to look at values, a compiled
-function would have to stop, and one on a GPU to wait.
+Functions that evaluate the model check shapes and dtypes only: checking values would break the graph
+of a compiled function, and wait for a GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ivhl.mlff.painn import Parameters
 
-MIN_DISTANCE: Final = 1e-3  # Å; nearer atoms are one atom that was entered twice
+MIN_DISTANCE: Final = 1e-3  # Å; nearer atoms are taken for one atom entered twice
 
 
 def check_atoms(
@@ -28,16 +28,16 @@ def check_atoms(
     parameters: Parameters | None = None,
     name: str = "atoms",
 ) -> None:
-    """Refuse atoms for which the model would give NaN, or a number that means nothing.
+    """Refuse atoms for which the model would return NaN or a meaningless number.
 
-    All pairs are compared, so this is for molecules. ``PaiNNCalculator`` does it by itself, and so
-    do ``batch.pad_molecules`` and ``edges.join_molecules``, without ``parameters``.
+    Compares all pairs, so it is meant for molecules. ``PaiNNCalculator`` does the same checks;
+    ``batch.pad_molecules`` and ``edges.join_molecules`` call this without ``parameters``.
 
     Args:
         atomic_numbers: Shape ``[n_atoms]``, int64.
         positions: Shape ``[n_atoms, 3]``, in Å.
-        parameters: Weights, which must know every element; default: each in ``[1, 100]`` is right.
-        name: What messages call the atoms.
+        parameters: Weights, which must know every element; default: all of ``[1, 100]`` are valid.
+        name: Name of the atoms in messages.
 
     Raises:
         ValueError: If a shape or a dtype is wrong, there is no atom, an element is unknown, a
@@ -59,14 +59,14 @@ def check_atoms(
 
 
 def check_molecules(molecules: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Refuse what cannot become one batch.
+    """Refuse molecules that cannot form one batch.
 
     Args:
         molecules: For each, atomic numbers and positions, as for ``check_atoms``.
 
     Raises:
-        ValueError: If there is none, one of them is no molecule (``check_atoms``), or positions are
-            not all of one dtype. The message names the molecule.
+        ValueError: If there is none, one is not valid (``check_atoms``), or positions differ in
+            dtype. The message names the molecule.
     """
     if not molecules:
         raise ValueError("molecules must hold at least one, got none")
@@ -85,11 +85,11 @@ def check_molecules(molecules: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> N
 
 
 def check_distances(positions: torch.Tensor, *, name: str = "atoms") -> None:
-    """Refuse a molecule in which two atoms are one.
+    """Refuse a molecule in which two atoms overlap.
 
     Args:
         positions: Shape ``[n_atoms, 3]``, finite, in Å.
-        name: What messages call the atoms.
+        name: Name of the atoms in messages.
 
     Raises:
         ValueError: If two atoms are nearer than 0.001 Å.
@@ -104,7 +104,7 @@ def check_distances(positions: torch.Tensor, *, name: str = "atoms") -> None:
 
 
 def refuse_overlap(first: int, second: int, distance: float, *, name: str = "atoms") -> NoReturn:
-    """Say that two atoms, or an atom and an image, are nearer than any two atoms are.
+    """Raise the error for two atoms, or an atom and an image, nearer than 0.001 Å.
 
     Raises:
         ValueError: Always.

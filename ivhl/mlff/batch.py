@@ -1,9 +1,8 @@
-"""PaiNN for many molecules at once: one length for all, and a mask.
+"""PaiNN for a batch of molecules, padded to one length with a mask.
 
-Molecules of a batch are padded with atoms of number 0, which are no atoms: they send and receive
-nothing, add nothing to an energy, and what their positions hold is not read. A molecule keeps its
-dense square of pairs, as in ``ivhl.mlff.painn``. Lengths come from a few buckets, so that few
-shapes occur and few graphs are compiled.
+Padding has atomic number 0: it sends and receives no messages, adds nothing to an energy, and its
+positions are ignored. Each molecule has a dense square of pairs, as in ``ivhl.mlff.painn``. Lengths
+come from a few buckets, so that few graphs are compiled.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from ivhl.mlff.painn import CUTOFF, N_RADIAL, NORM_EPS, Parameters, wide_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# Each at most twice the one before from 4 on, and 12 for benzene: pairs cost quadratically.
+# Each at most twice the one before, since the cost is quadratic in the length; 12 for benzene.
 BUCKETS: Final = (2, 4, 8, 12, 16, 24, 32, 48, 64)
-# Compiled for one CPU thread, 2.5.1 and 2.6.0 lose additions in the gradient of a lookup of rows
-# (docs/findings.md): that of the embedding was wrong by its own size. 2.15.0 is right; what is
-# between was not tried.
+# Compiled for one CPU thread, 2.5.1 and 2.6.0 lose additions in the gradient of a row lookup
+# (docs/findings.md): the gradient of the embedding had a relative error of 1. 2.15.0 is right;
+# releases between were not tested.
 _LOSES_ADDITIONS: Final = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15)
 
 
 def batch_energies(
     parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
-    """Return the energy of each molecule of a batch; differentiable as often as one likes.
+    """Return the energy of each molecule of a batch; differentiable any number of times.
 
     Args:
-        parameters: Weights, as ``painn.make_parameters`` makes them, in the dtype of ``positions``.
-        atomic_numbers: Shape ``[n_molecules, n_atoms]``, int64, each in ``[0, 100]``; 0 is no
-            atom, and may stand anywhere.
-        positions: Shape ``[n_molecules, n_atoms, 3]``, in Å. Where there is no atom, anything.
+        parameters: Weights, in the form of ``painn.make_parameters``, in the dtype of ``positions``.
+        atomic_numbers: Shape ``[n_molecules, n_atoms]``, int64, each in ``[0, 100]``; 0 is
+            padding, at any position.
+        positions: Shape ``[n_molecules, n_atoms, 3]``, in Å. Any value for padding.
 
     Returns:
         Shape ``[n_molecules]``, in eV, without reference energies
@@ -71,7 +70,7 @@ def batch_energies(
         wide = wide_of(vv)
         norm = ((wide * wide).sum(dim=2) + NORM_EPS).sqrt().to(vv.dtype)
         h = silu(torch.cat((s, norm), dim=-1) @ p["update_w1"] + p["update_b1"])
-        # The last layer's vectors are read by nobody.
+        # The vectors of the last layer are not used.
         last = number == len(parameters["layers"]) - 1
         n_out = (2 if last else 3) * s.shape[-1]
         a = h @ p["update_w2"][:, :n_out] + p["update_b2"][:n_out]
@@ -94,15 +93,15 @@ def batch_energies_forces(
     """Return energies and forces of a batch: energies, then their gradient by autograd.
 
     Args:
-        parameters: Weights, as ``painn.make_parameters`` makes them, in the dtype of ``positions``.
-        atomic_numbers: Shape ``[n_molecules, n_atoms]``, int64, each in ``[0, 100]``; 0 is no atom.
-        positions: Shape ``[n_molecules, n_atoms, 3]``, in Å. Where there is no atom, anything.
-        create_graph: Keep what both results need to be differentiated by the parameters: to train
-            on forces.
+        parameters: Weights, in the form of ``painn.make_parameters``, in the dtype of ``positions``.
+        atomic_numbers: Shape ``[n_molecules, n_atoms]``, int64, each in ``[0, 100]``; 0 is padding.
+        positions: Shape ``[n_molecules, n_atoms, 3]``, in Å. Any value for padding.
+        create_graph: Keep the graph, so that both results can be differentiated by the parameters:
+            to train on forces.
 
     Returns:
         Energies in eV, shape ``[n_molecules]``, without reference energies, and forces in eV/Å,
-        shape ``[n_molecules, n_atoms, 3]``, 0 where there is no atom.
+        shape ``[n_molecules, n_atoms, 3]``, 0 for padding.
 
     Raises:
         ValueError: If a shape or a dtype is wrong.
@@ -120,13 +119,13 @@ def batch_energies_forces_one_graph(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return energies and forces as one function of the positions, gradient included.
 
-    This is the form to compile: ``torch.func.grad`` is traced with the energy. Where weights
+    Compile this form: ``torch.func.grad`` is traced with the energy. Where weights
     require a gradient, both results can be differentiated by them.
 
     Args:
-        parameters: Weights, as ``painn.make_parameters`` makes them, in the dtype of ``positions``.
-        atomic_numbers: Shape ``[n_molecules, n_atoms]``, int64, each in ``[0, 100]``; 0 is no atom.
-        positions: Shape ``[n_molecules, n_atoms, 3]``, in Å. Where there is no atom, anything.
+        parameters: Weights, in the form of ``painn.make_parameters``, in the dtype of ``positions``.
+        atomic_numbers: Shape ``[n_molecules, n_atoms]``, int64, each in ``[0, 100]``; 0 is padding.
+        positions: Shape ``[n_molecules, n_atoms, 3]``, in Å. Any value for padding.
 
     Returns:
         As ``batch_energies_forces``.
@@ -145,13 +144,13 @@ def batch_energies_forces_one_graph(
 
 
 def bucket_of(n_atoms: int) -> int:
-    """Return the least length of ``BUCKETS`` that a molecule fits in.
+    """Return the smallest length of ``BUCKETS`` that fits a molecule.
 
     Args:
         n_atoms: At least 1.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If ``n_atoms`` is below 1 or above the largest bucket.
     """
     if n_atoms < 1:
         raise ValueError(f"n_atoms must be at least 1, got {n_atoms}")
@@ -165,16 +164,16 @@ def bucket_of(n_atoms: int) -> int:
 
 
 def group_by_bucket(counts: Iterable[int]) -> dict[int, list[int]]:
-    """Sort molecules into buckets, so that a batch holds little but atoms.
+    """Group molecules by bucket, so that batches have little padding.
 
     Args:
         counts: Number of atoms of each molecule, each at least 1.
 
     Returns:
-        For each bucket that is needed, ascending, the places of its molecules in ``counts``.
+        For each bucket with molecules, ascending, their indices in ``counts``.
 
     Raises:
-        ValueError: If a molecule fits in no bucket.
+        ValueError: If a molecule is larger than the largest bucket.
     """
     groups: dict[int, list[int]] = {}
     for place, n_atoms in enumerate(counts):
@@ -185,7 +184,7 @@ def group_by_bucket(counts: Iterable[int]) -> dict[int, list[int]]:
 def pad_molecules(
     molecules: Sequence[tuple[torch.Tensor, torch.Tensor]], *, n_atoms: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Put molecules of different length into one batch.
+    """Pad molecules of different length into one batch.
 
     Args:
         molecules: For each, atomic numbers, shape ``[n]``, int64, in ``[1, 100]``, and positions in
@@ -194,11 +193,11 @@ def pad_molecules(
 
     Returns:
         Atomic numbers ``[n_molecules, n_atoms]`` and positions ``[n_molecules, n_atoms, 3]``; 0
-        where there is no atom.
+        for padding.
 
     Raises:
         ValueError: If there is no molecule, or one has no atom, an unknown element, a wrong shape or
-            dtype, a position that is not finite, two atoms in one place, or too many atoms.
+            dtype, a position that is not finite, two overlapping atoms, or too many atoms.
     """
     check_molecules(molecules)
     longest = max(len(numbers) for numbers, _ in molecules)
@@ -215,7 +214,7 @@ def pad_molecules(
 
 
 def _embed(embedding: torch.Tensor, atomic_numbers: torch.Tensor) -> torch.Tensor:
-    """Return the rows of the elements, in a form whose gradient is right when compiled."""
+    """Return the embedding rows of the elements, in a form whose compiled gradient is right."""
     if embedding.requires_grad and _LOSES_ADDITIONS and torch.compiler.is_compiling():
         elements = torch.arange(embedding.shape[0], device=embedding.device)
         return (atomic_numbers[..., None] == elements).to(embedding.dtype) @ embedding
@@ -225,9 +224,9 @@ def _embed(embedding: torch.Tensor, atomic_numbers: torch.Tensor) -> torch.Tenso
 def _pairs(real: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return unit vectors ``[m, i, j, 3]`` and radial functions times cutoff ``[m, i, j, 21]``.
 
-    The radial functions have a 1 at their end, which carries the filter's bias. A pair of an atom
-    with itself or with none gets the distance 1 and the cutoff 0: nothing is divided by zero, in
-    the derivatives either. The positions of no atoms are replaced, as they might be NaN.
+    The last radial function is 1; its weight is the filter's bias. A pair of an atom with itself or
+    with padding gets distance 1 and cutoff 0, which avoids a division by zero in values and
+    derivatives. Positions of padding are replaced by 0, since they may be NaN.
     """
     n_atoms = positions.shape[1]
     x = torch.where(real[..., None], positions, torch.zeros_like(positions))

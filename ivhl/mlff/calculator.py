@@ -1,6 +1,6 @@
 """PaiNN as a calculator of ASE: energy, forces and stress of ``ase.Atoms``.
 
-This module alone of ``ivhl.mlff`` needs ase and vesin: ``pip install 'ivhl[ase]'``.
+Only this module of ``ivhl.mlff`` needs ase and vesin: ``pip install 'ivhl[ase]'``.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     Results = dict[str, Any]
 
 AHEAD: Final = "aotinductor"
-# PyTorch 2.5.1 and 2.6.0 compile lists of edges to wrong energies, 2.15.0 to right ones; what is
-# between was not tried.
+# Compiled by PyTorch 2.5.1 and 2.6.0, lists of edges have wrong energies; by 2.15.0, right ones.
+# Releases between were not tested.
 COMPILES_EDGES: Final = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)
 MIN_SKEWNESS: Final = 1e-6  # volume or area of a cell over that of a box with the same edges
 
@@ -67,41 +67,41 @@ MIN_SKEWNESS: Final = 1e-6  # volume or area of a cell over that of a box with t
 class PaiNNCalculator(Calculator):
     """PaiNN for ASE: energy and free energy in eV, forces in eV/Å, stress in eV/Å³.
 
-    A molecule of up to 64 atoms is a dense square of pairs, anything larger or periodic a list of
-    edges with vesin's neighbour list; both are the same model. Nothing is computed again unless
-    positions, numbers, cell or periodicity have changed. The stress is there where a direction is
-    periodic and the cell has a volume, and is per that volume.
+    A molecule of up to 64 atoms is computed as a dense square of pairs; a larger or periodic system
+    as a list of edges from vesin's neighbour list. Both are the same model. Results are computed
+    again only if positions, numbers, cell or periodicity have changed. There is a stress if a
+    direction is periodic and the cell has a volume; it is per that volume.
 
-    Compiled, a molecule is padded to a bucket of ``ivhl.mlff.batch.BUCKETS``, each of which is one
+    Compiled, a molecule is padded to a bucket of ``ivhl.mlff.batch.BUCKETS``. Each bucket is one
     graph for all molecules and all calculators of this dtype, device and mode; lists of edges are
-    one graph for all lengths. Where compiling fails (``ivhl.compile``), and for lists of edges
-    before PyTorch 2.15, it runs eagerly and warns.
+    one graph for all lengths. If compiling fails (``ivhl.compile``), and for lists of edges before
+    PyTorch 2.15, the calculator runs eagerly and warns.
 
     Args:
-        parameters: Weights, as ``painn.make_parameters`` makes them; default: the trained ones.
-        compile: ``False`` runs eagerly: the first answer is there at once. ``True`` compiles, at
-            the first call for each bucket, in the mode for the device; or the name of a mode of
-            ``ivhl.compile.MODES``. ``"aotinductor"`` has molecules compiled ahead of time
-            (``ivhl.mlff.ahead``), which is fastest to call, and is found again by later processes;
+        parameters: Weights, in the form of ``painn.make_parameters``; default: the trained ones.
+        compile: ``False`` runs eagerly, without waiting for a compiler. ``True`` compiles at the
+            first call for each bucket, in the mode for the device. A name of ``ivhl.compile.MODES``
+            compiles in that mode. ``"aotinductor"`` compiles molecules ahead of time
+            (``ivhl.mlff.ahead``), which has the fastest calls and is reused by later processes;
             lists of edges then run as with ``True``.
-        device: Where to compute; default: ``ivhl.device.get_device()``.
+        device: Device to compute on; default: ``ivhl.device.get_device()``.
         dtype: Precision of the network. Reference energies are added in float64.
 
     Raises:
-        ValueError: If the weights are those of another model, or ``compile`` or ``dtype`` is not
-            understood. From a calculation: if there is no atom, an element is unknown, a position
-            is not finite, two atoms overlap, or a periodic cell has no volume.
+        ValueError: If the weights belong to another model, or ``compile`` or ``dtype`` is not
+            valid. From a calculation: if there is no atom, an element is unknown, a position is not
+            finite, two atoms overlap, or a periodic cell has no volume.
     """
 
     implemented_properties: ClassVar[list[str]] = ["energy", "free_energy", "forces", "stress"]
-    # The model reads neither, so a change of them changes nothing.
+    # The model does not use them.
     ignored_changes: ClassVar[set[str]] = {"initial_charges", "initial_magmoms"}
 
     def __init__(
         self,
         parameters: Parameters | None = None,
         *,
-        compile: bool | Mode | Literal["aotinductor"] = False,  # noqa: A002  (the name that issue and users know)
+        compile: bool | Mode | Literal["aotinductor"] = False,  # noqa: A002  (public name)
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -118,13 +118,13 @@ class PaiNNCalculator(Calculator):
         self.device = get_device() if device is None else torch.device(device)
         self.dtype = dtype
         self.compile = compile
-        # What ASE writes beside results, e.g. in a trajectory
+        # ASE writes these beside results, e.g. in a trajectory
         self.parameters.update(
             compile=compile, device=str(self.device), dtype=str(dtype).removeprefix("torch.")
         )
         self._known = frozenset(list_known_elements(weights))
         cast = cast_parameters(weights, dtype=dtype, device=self.device)
-        # Reference energies are added here and not in the graph, where they would be one input more
+        # Added outside of the graph, which then has one input less
         self._references = {
             name: cast.pop(name).cpu() for name in (REFERENCE_ENERGIES,) if name in cast
         }
@@ -136,7 +136,7 @@ class PaiNNCalculator(Calculator):
         self._molecule: _Molecule | None = None
 
     def set(self, **changes: object) -> dict[str, object]:
-        """Refuse: ASE would keep what was changed without its having any effect.
+        """Refuse changes: ASE would store them, but they would have no effect.
 
         Raises:
             ValueError: If there is anything to change.
@@ -150,10 +150,10 @@ class PaiNNCalculator(Calculator):
 
     @property
     def n_compiled_graphs(self) -> int:
-        """How many graphs are compiled of those that this calculator has used.
+        """Number of compiled graphs among those that this calculator has used.
 
-        At most one per bucket and, for lists of edges, one and those of single atoms: calculators
-        of the same dtype, device and mode share them.
+        At most one per bucket; for lists of edges one, and those for single atoms. Calculators of
+        the same dtype, device and mode share graphs.
         """
         frames = (f.frames for f in compile_report().functions if f.name in self._graphs)
         return len(self._ahead) + sum(frames)
@@ -161,11 +161,11 @@ class PaiNNCalculator(Calculator):
     def check_state(self, atoms: Atoms, tol: float = 1e-15) -> list[str]:  # noqa: ARG002  (ASE's)
         """Return what has changed since the last calculation, by exact comparison.
 
-        ASE's own compares within a tolerance of 1e-15, which takes far longer.
+        ASE's own method compares within a tolerance of 1e-15, which is slower.
 
         Args:
-            atoms: To be compared with those of the last calculation.
-            tol: Not read.
+            atoms: Atoms to compare with those of the last calculation.
+            tol: Ignored.
         """
         if self.atoms is None:
             return list(all_changes)
@@ -184,17 +184,17 @@ class PaiNNCalculator(Calculator):
         properties: Sequence[str] | None = None,
         system_changes: Iterable[str] = all_changes,
     ) -> None:
-        """Compute everything there is for these atoms into ``results``.
+        """Compute all properties of these atoms into ``results``.
 
         Args:
             atoms: Default: those of the last calculation.
-            properties: Not read, as one graph gives all.
-            system_changes: Not read.
+            properties: Ignored, since one graph computes all.
+            system_changes: Ignored.
 
         Raises:
             ValueError: See the class.
         """
-        self.results = {}  # if this fails, nothing of another geometry may remain
+        self.results = {}  # on failure, no results of another geometry may remain
         super().calculate(atoms, properties, system_changes)
         if self.atoms is None:
             raise ValueError("atoms must be given to the first calculation, got none")
@@ -215,7 +215,7 @@ class PaiNNCalculator(Calculator):
         return self._as_results(molecule, energies[0], forces[0, : len(atoms)])
 
     def _dense_function(self, length: int) -> tuple[Callable[..., Any], Any]:
-        """Return what computes a molecule of this length, and the weights in the form it takes."""
+        """Return the function for molecules of this length, and the weights in the form it takes."""
         if self._joined is not None:
             ahead = _compile_ahead(length, self.dtype, self.device)
             if ahead is not None:
@@ -252,7 +252,7 @@ class PaiNNCalculator(Calculator):
         self, molecule: _Molecule, energy: torch.Tensor, forces: torch.Tensor
     ) -> Results:
         whole = float(energy) + molecule.reference_energy
-        # There is no electronic temperature; optimisers of ASE ask for the free energy.
+        # Without electronic temperature both are equal; ASE's optimisers use the free energy.
         return {"energy": whole, "free_energy": whole, "forces": forces.double().cpu().numpy()}
 
     def _edges_function(self) -> Callable[..., Any]:
@@ -276,7 +276,7 @@ class PaiNNCalculator(Calculator):
         return function
 
     def _molecule_of(self, atoms: Atoms) -> _Molecule:
-        """Return what is the same at each step: computed when the elements change."""
+        """Return the data that depend on the elements only, computed again when these change."""
         _check_positions(atoms)
         array = atoms.numbers.astype("int64")
         key = array.tobytes()
@@ -310,14 +310,14 @@ class PaiNNCalculator(Calculator):
 
 @dataclass(frozen=True, slots=True)
 class _Molecule:
-    """What follows from the elements alone.
+    """Data that depend on the elements only.
 
     Attributes:
         key: The atomic numbers as bytes.
         numbers: Atomic numbers, int64, on the CPU.
         length: Number of atoms, or the bucket that they are padded to.
         padded: Atomic numbers, shape ``[1, length]``, on the device.
-        reference_energy: In eV, of the separate atoms.
+        reference_energy: Energy of the separate atoms, in eV.
     """
 
     key: bytes
@@ -327,7 +327,7 @@ class _Molecule:
     reference_energy: float
 
 
-# Buckets that could not be compiled ahead of time: it is tried, and said, once
+# Buckets that failed to compile ahead of time: each is tried, and warned about, once
 _failed: set[tuple[object, ...]] = set()
 when_cleared(_failed.clear)
 
@@ -335,9 +335,9 @@ when_cleared(_failed.clear)
 def _compile_ahead(
     length: int, dtype: torch.dtype, device: torch.device
 ) -> Callable[..., Any] | None:
-    """Return the function of a bucket, or ``None`` if there can be none here, and a warning."""
+    """Return the function of a bucket; warn and return ``None`` if it cannot be compiled."""
     if get_compile_mode(device) is None:
-        return None  # everything is to run eagerly
+        return None  # the mode is set to eager
     key = (length, dtype, device, torch.get_num_threads())
     if key in _failed and not is_measuring():
         return None
@@ -362,12 +362,12 @@ def _compile_ahead(
 def _compile_dense(
     length: int, mode: Mode | None, dtype: torch.dtype, device: torch.device
 ) -> tuple[str, Callable[..., Any]]:
-    """Return name and function of a bucket: each has a recompile limit of its own."""
+    """Return name and function of a bucket; each function has its own recompile limit."""
 
     def dense(*inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
         if torch.compiler.is_dynamo_compiling():
             return batch_energies_forces_one_graph(*inputs)
-        return batch_energies_forces(*inputs)  # where compiling failed: faster, when run eagerly
+        return batch_energies_forces(*inputs)  # after a fallback: faster eagerly
 
     dense.__qualname__ = f"dense[{length}, {_describe(mode, dtype, device)}]"
     function = get_compiled(dense, mode=mode, dynamic=False, fullgraph=True)
@@ -386,7 +386,7 @@ def _compile_edges(
     edges.__qualname__ = f"edges[{_describe(mode, dtype, device)}]"
     function = get_compiled(edges, mode=mode, fullgraph=True)
 
-    # Not dynamic=True, which would take the sizes of the weights for variable as well
+    # Not dynamic=True, which would make the sizes of the weights dynamic too
     def call(
         parameters: Parameters,
         numbers: torch.Tensor,
@@ -408,7 +408,7 @@ def _describe(mode: Mode | None, dtype: torch.dtype, device: torch.device) -> st
 
 
 def _positions(positions: Any) -> torch.Tensor:  # noqa: ANN401  (an array of NumPy)
-    """Return positions about their mean: float32 has few digits far from the origin."""
+    """Return positions relative to their mean: float32 has few digits far from the origin."""
     return torch.from_numpy(positions - positions.mean(axis=0))
 
 
@@ -419,7 +419,7 @@ def _are_equal(one: Any, other: Any) -> bool:  # noqa: ANN401  (arrays of NumPy)
 def _check_positions(atoms: Atoms) -> None:
     if len(atoms) == 0:
         raise ValueError("atoms must hold at least one atom, got none")
-    # A sum is quick, and finite unless a number is not, or is beyond all measure
+    # A fast test: the sum is finite unless a position is not, or is huge
     if math.isfinite(atoms.positions.sum()):
         return
     finite = torch.from_numpy(atoms.positions).isfinite().all(dim=1)
@@ -445,9 +445,9 @@ def _check_edges(pairs: Any, distances: Any) -> None:  # noqa: ANN401  (arrays o
 
 
 def _checked_cell(atoms: Atoms) -> Any:  # noqa: ANN401  (an array of NumPy)
-    """Return cell vectors ``[3, 3]`` in Å, those missing in directions without images made up."""
+    """Return cell vectors ``[3, 3]`` in Å, with missing ones filled in along non-periodic axes."""
     if not atoms.pbc.any():
-        return Cell.new([1.0, 1.0, 1.0]).array  # there are no images, whatever the cell
+        return Cell.new([1.0, 1.0, 1.0]).array  # no images, so the cell does not matter
     lengths = atoms.cell.lengths()
     for axis in range(3):
         if not float(lengths[axis]) < float("inf"):
@@ -457,7 +457,7 @@ def _checked_cell(atoms: Atoms) -> Any:  # noqa: ANN401  (an array of NumPy)
                 f"cell vector {axis} must be at least {MIN_DISTANCE} Å long where pbc is set, "
                 f"got {atoms.cell[axis].tolist()}: set the cell, or pbc=False"
             )
-    # Of the vectors that are there: ASE makes up the others from them
+    # Only of the vectors that are set: ASE derives the others from them
     directions = torch.from_numpy(atoms.cell.array[lengths > 0.0] / lengths[lengths > 0.0, None])
     if float(torch.linalg.det(directions @ directions.T)) < MIN_SKEWNESS**2:
         raise ValueError(

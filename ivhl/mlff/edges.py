@@ -1,13 +1,13 @@
 """PaiNN over a list of edges: for large systems, periodic cells and concatenated molecules.
 
-The work grows with the number of neighbours and not with the square of the number of atoms. An edge
+The cost grows with the number of neighbours, not with the square of the number of atoms. An edge
 ``(i, j)`` is a message that atom ``i`` receives from atom ``j``, or from an image of ``j``: its
-vector is ``positions[j] - positions[i] + shift``. The energy depends on positions and cell through
-these vectors alone, so one gradient by them gives forces and virial.
+vector is ``positions[j] - positions[i] + shift``. The energy depends on positions and cell only
+through these vectors, so one gradient by them yields forces and virial.
 
-Edges as long as the cutoff or longer give exactly nothing. A list may therefore hold more edges
-than needed, e.g. those of a neighbour list with a skin, or edges of an atom with a far image of
-itself that only make the list longer (``pad_edges``).
+Edges of the cutoff's length or more contribute exactly zero. A list may therefore hold more edges
+than needed, e.g. those of a neighbour list with a skin, or padding (``pad_edges``): edges between
+an atom and a far image of itself.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ def edge_energies(
     molecule_of_atom: torch.Tensor | None = None,
     n_molecules: int = 1,
 ) -> torch.Tensor:
-    """Return the energy of each molecule in a list of edges; differentiable as often as one likes.
+    """Return the energy of each molecule in a list of edges; differentiable any number of times.
 
     Args:
-        parameters: Weights, as ``painn.make_parameters`` makes them, in the dtype of ``positions``.
-        atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[0, 100]``; 0 is no atom.
+        parameters: Weights, in the form of ``painn.make_parameters``, in the dtype of ``positions``.
+        atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[0, 100]``; 0 is padding.
         positions: Shape ``[n_atoms, 3]``, in Å.
-        edges: Shape ``[2, n_edges]``, int64: receiver and sender. Every pair stands in it twice,
-            once each way; no edge may have length zero.
-        shifts: Shape ``[n_edges, 3]``, in Å: what is added to the sender's position; whole
-            multiples of cell vectors, ``offsets @ cell``, or 0 for molecules.
+        edges: Shape ``[2, n_edges]``, int64: receiver and sender. Every pair occurs twice, once
+            each way; no edge may have length zero.
+        shifts: Shape ``[n_edges, 3]``, in Å: added to the sender's position; integer multiples of
+            cell vectors, ``offsets @ cell``, or 0 for molecules.
         molecule_of_atom: Shape ``[n_atoms]``, int64, each in ``[0, n_molecules)``; default: one
             molecule.
         n_molecules: How many there are.
@@ -89,19 +89,19 @@ def edge_energies_forces(
     """Return energies, forces and virials: energies, then one gradient by autograd.
 
     Args:
-        parameters: Weights, as ``painn.make_parameters`` makes them, in the dtype of ``positions``.
-        atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[0, 100]``; 0 is no atom.
+        parameters: Weights, in the form of ``painn.make_parameters``, in the dtype of ``positions``.
+        atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[0, 100]``; 0 is padding.
         positions: Shape ``[n_atoms, 3]``, in Å.
         edges: Shape ``[2, n_edges]``, int64: receiver and sender, as for ``edge_energies``.
         shifts: Shape ``[n_edges, 3]``, in Å.
         molecule_of_atom: Shape ``[n_atoms]``, int64; default: one molecule.
         n_molecules: How many there are.
-        create_graph: Keep what the results need to be differentiated by the parameters.
+        create_graph: Keep the graph, so that the results can be differentiated by the parameters.
 
     Returns:
         Energies in eV, shape ``[n_molecules]``, without reference energies; forces in eV/Å, shape
         ``[n_atoms, 3]``; virials in eV, shape ``[n_molecules, 3, 3]``: the derivatives of the
-        energies by a homogeneous strain, which ``stress_of`` makes a stress.
+        energies by a homogeneous strain, which ``stress_of`` converts to a stress.
 
     Raises:
         ValueError: If a shape or a dtype is wrong.
@@ -133,12 +133,12 @@ def edge_energies_forces_one_graph(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return energies, forces and virials as one function, gradient included: the form to compile.
 
-    Not before PyTorch 2.15: on the CPU, 2.5.1 and 2.6.0 compile it to wrong energies, without an
-    error. Between them and 2.15.0 nothing was tried.
+    Compile it from PyTorch 2.15 on: compiled by 2.5.1 and 2.6.0, it returns wrong energies on the
+    CPU, without an error. Releases between 2.6.0 and 2.15.0 were not tested.
 
     Args:
-        parameters: Weights, as ``painn.make_parameters`` makes them, in the dtype of ``positions``.
-        atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[0, 100]``; 0 is no atom.
+        parameters: Weights, in the form of ``painn.make_parameters``, in the dtype of ``positions``.
+        atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[0, 100]``; 0 is padding.
         positions: Shape ``[n_atoms, 3]``, in Å.
         edges: Shape ``[2, n_edges]``, int64: receiver and sender, as for ``edge_energies``.
         shifts: Shape ``[n_edges, 3]``, in Å.
@@ -168,7 +168,7 @@ def edge_energies_forces_one_graph(
 
 
 def stress_of(virials: torch.Tensor, volumes: torch.Tensor) -> torch.Tensor:
-    """Return stresses as ASE writes them: xx, yy, zz, yz, xz, xy; positive under tension.
+    """Return stresses in ASE's order: xx, yy, zz, yz, xz, xy; positive under tension.
 
     Args:
         virials: Shape ``[..., 3, 3]``, in eV: derivatives of energies by strain.
@@ -178,7 +178,7 @@ def stress_of(virials: torch.Tensor, volumes: torch.Tensor) -> torch.Tensor:
         Shape ``[..., 6]``, in eV/Å³.
 
     Raises:
-        ValueError: If a volume is not positive, unless this is compiled: a value is not known then.
+        ValueError: If a volume is not positive; not checked in compiled code, which has no values.
     """
     if not torch.compiler.is_compiling() and not bool((volumes > 0.0).all()):
         raise ValueError(f"volumes must be positive, got {volumes.tolist()}")
@@ -192,9 +192,9 @@ def stress_of(virials: torch.Tensor, volumes: torch.Tensor) -> torch.Tensor:
 def join_molecules(
     molecules: Sequence[tuple[torch.Tensor, torch.Tensor]],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Put molecules into one list of atoms and edges: a batch without padding.
+    """Join molecules into one list of atoms and edges: a batch without padding.
 
-    Edges are found by comparing all pairs of a molecule: for molecules, not for large systems.
+    Finds edges by comparing all pairs of a molecule: for molecules, not for large systems.
 
     Args:
         molecules: For each, atomic numbers, shape ``[n]``, int64, in ``[1, 100]``, and positions in
@@ -207,7 +207,7 @@ def join_molecules(
 
     Raises:
         ValueError: If there is no molecule, or one has no atom, an unknown element, a wrong shape or
-            dtype, a position that is not finite, or two atoms in one place.
+            dtype, a position that is not finite, or two overlapping atoms.
     """
     check_molecules(molecules)
     edges, owners, first = [], [], 0
@@ -231,16 +231,16 @@ def join_molecules(
 def pad_edges(
     edges: torch.Tensor, shifts: torch.Tensor, *, n_edges: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Make a list of edges longer by edges that give nothing, so that few lengths occur.
+    """Pad a list of edges with edges that contribute zero, so that few lengths occur.
 
     Args:
         edges: Shape ``[2, n]``, int64.
         shifts: Shape ``[n, 3]``, in Å.
-        n_edges: The length to reach, at least ``n``.
+        n_edges: Length of the result, at least ``n``.
 
     Returns:
-        Edges ``[2, n_edges]`` and shifts ``[n_edges, 3]``. What was added joins atom 0 with an
-        image of itself at twice the cutoff.
+        Edges ``[2, n_edges]`` and shifts ``[n_edges, 3]``. Padding joins atom 0 with an image
+        of itself at twice the cutoff.
 
     Raises:
         ValueError: If ``n_edges`` is too small.
@@ -274,7 +274,7 @@ def _energies(
     orders = torch.arange(1, N_RADIAL + 1, dtype=vectors.dtype, device=vectors.device)
     radial = torch.sin(orders * (math.pi / CUTOFF) * d[:, None]) / d[:, None]
     cut = (0.5 * (torch.cos(d * (math.pi / CUTOFF)) + 1.0)).masked_fill(d >= CUTOFF, 0.0)
-    # A radial function more, 1, carries the filter's bias.
+    # The weight of one more radial function, 1, is the filter's bias.
     radial = torch.cat((radial, torch.ones_like(cut)[:, None]), dim=-1) * cut[:, None]
     real = atomic_numbers != 0
     s = parameters["embedding"].index_select(0, atomic_numbers)

@@ -1,7 +1,8 @@
-"""PaiNN with its weights arranged once, for who evaluates one model often: fewer, larger products.
+"""PaiNN with weights packed once, as an application does at start-up.
 
-The same function as ``ivhl.mlff.painn``, exactly: nothing is approximated. Weights are joined that
-meet the same numbers, and what depends on an element alone is looked up in a table.
+Computes exactly the function of ``ivhl.mlff.painn``, with fewer and larger matrix multiplications:
+weights that multiply the same numbers are concatenated, and terms that depend on the element alone
+are a table.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ Packed = dict[str, Any]
 
 
 def pack_parameters(parameters: Parameters) -> Packed:
-    """Arrange weights for ``packed_energy_forces``; done once, in the dtype that they have.
+    """Return weights packed for ``packed_energy_forces``, in their dtype. Call it once.
 
-    * Filters of all layers are one product of the radial functions; their biases belong to one more
-      radial function, 1. The first layer has no vectors to multiply, so that part is left out.
-    * A first message depends on the element of its sender alone: it is a table.
-    * Both mixings of vectors are one product.
-    * Nobody reads the vectors after the last layer: that part of its update is left out.
+    * The filters of all layers are one matrix multiplication by the radial functions. Their biases
+      are weights of one more radial function, 1. The first layer has no vectors to multiply, so
+      that part is omitted.
+    * The message of the first layer depends on the sender's element alone: it is a table.
+    * Both mixings of vectors are one matrix multiplication.
+    * The vectors after the last layer are not used: that part of its update is omitted.
 
     Args:
         parameters: As ``painn.make_parameters`` makes them, or trained ones of the same form.

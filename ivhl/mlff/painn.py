@@ -2,7 +2,7 @@
 
 Atoms carry scalars ``s`` (shape ``[n_atoms, F]``) and vectors ``v`` (``[n_atoms, 3, F]``). Every
 atom sends a message to every other one within the cutoff; pairs are kept as a dense square, which
-for molecules of a few dozen atoms is faster than a neighbour list. Weights are random.
+for molecules of a few dozen atoms is faster than a neighbour list.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ N_FEATURES: Final = 128
 N_INTERACTIONS: Final = 3
 N_RADIAL: Final = 20
 MAX_ATOMIC_NUMBER: Final = 100
-# Added under square roots: the norm of a zero vector, which symmetry forces on the carbon of CH4,
-# has no derivative, and the wrong choice of one breaks the symmetry of the forces.
+# Added under square roots: the norm of a zero vector has no derivative, and a wrong substitute
+# breaks the symmetry of the forces. By symmetry, the carbon of CH4 has zero vectors.
 NORM_EPS: Final = 1e-8
 _SHORT: Final = (torch.float16, torch.bfloat16)
 
 
 def make_parameters(generator: torch.Generator) -> Parameters:
-    """Draw random weights; nothing was trained, so energies and forces mean nothing.
+    """Draw random, untrained weights: their energies and forces have no physical meaning.
 
     Args:
-        generator: Source of every number.
+        generator: Source of all random numbers.
 
     Returns:
         Nested dictionaries and lists of float64 tensors, 589,185 numbers. Weights have shape
-        ``[n_in, n_out]`` and variance ``1 / n_in``, so that activations keep their size; those of
-        radial function ``n`` are ``n`` times smaller, as in a smooth filter: energies of a few eV
-        and forces of some tenths of an eV/Å come out.
+        ``[n_in, n_out]`` and variance ``1 / n_in``, so that activations keep their size. Those of
+        radial function ``n`` are ``n`` times smaller, as in a smooth filter: energies are then a
+        few eV and forces some tenths of an eV/Å.
     """
     f = N_FEATURES
     smooth = 1.0 / torch.arange(1, N_RADIAL + 1, dtype=torch.float64)[:, None]
@@ -82,10 +82,10 @@ def make_parameters(generator: torch.Generator) -> Parameters:
 def energy(
     parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
-    """Return the energy of a molecule, written as the paper reads.
+    """Return the energy of a molecule, computed literally from the paper.
 
     Args:
-        parameters: Weights, as ``make_parameters`` makes them, in the dtype of ``positions``.
+        parameters: Weights, in the form of ``make_parameters``, in the dtype of ``positions``.
         atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[1, 100]``.
         positions: Shape ``[n_atoms, 3]``, in Å.
 
@@ -130,7 +130,7 @@ def energy_forces(
     """Return energy and forces: the energy, then its gradient by autograd.
 
     Args:
-        parameters: Weights, as ``make_parameters`` makes them, in the dtype of ``positions``.
+        parameters: Weights, in the form of ``make_parameters``, in the dtype of ``positions``.
         atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[1, 100]``.
         positions: Shape ``[n_atoms, 3]``, in Å.
 
@@ -146,10 +146,10 @@ def energy_forces(
 def make_energy_forces(
     compiler: Callable[..., Callable[..., torch.Tensor]],
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """Return ``energy_forces`` with the energy compiled and autograd outside, as one first would.
+    """Return ``energy_forces`` with the energy compiled and autograd outside: the naive form.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
 
     Returns:
         A function with the arguments and the results of ``energy_forces``.
@@ -169,12 +169,12 @@ def energy_forces_one_graph(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return energy and forces as one function of the positions, gradient included.
 
-    ``torch.func.grad`` is traced with the energy, so that one graph holds both directions and
-    nothing has to be kept for autograd between two of them. Contractions over pairs are products
-    and sums, which fuse; ``torch.einsum`` would call a batched matrix product for tiny matrices.
+    Dynamo traces ``torch.func.grad`` with the energy, so one graph holds forward and backward pass
+    and stores nothing for autograd. Contractions over pairs are multiplications and sums, which
+    fuse; ``torch.einsum`` would call a batched matrix multiplication for tiny matrices.
 
     Args:
-        parameters: Weights, as ``make_parameters`` makes them, in the dtype of ``positions``.
+        parameters: Weights, in the form of ``make_parameters``, in the dtype of ``positions``.
         atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[1, 100]``.
         positions: Shape ``[n_atoms, 3]``, in Å.
 
@@ -197,13 +197,13 @@ def energy_forces_one_graph(
 def energy_forces_in_sums(
     parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what ``energy_forces_one_graph`` does, differentiated by autograd.
+    """Return the result of ``energy_forces_one_graph``, differentiated by autograd.
 
-    For what records operations as they run (``make_fx``): of what it records of
-    ``torch.func.grad``, TorchScript's trace fails in 2.5.1 and 2.15.0 alike.
+    For ``make_fx``, which records operations as they run: TorchScript fails, in 2.5.1 and 2.15.0,
+    to trace what ``make_fx`` records of ``torch.func.grad``.
 
     Args:
-        parameters: Weights, as ``make_parameters`` makes them, in the dtype of ``positions``.
+        parameters: Weights, in the form of ``make_parameters``, in the dtype of ``positions``.
         atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[1, 100]``.
         positions: Shape ``[n_atoms, 3]``, in Å.
 
@@ -219,7 +219,7 @@ def energy_forces_in_sums(
 def _energy_in_sums(
     parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
-    """Return ``energy``, without what the first layer finds zero and the last one throws away."""
+    """Return ``energy``, without zero terms of the first layer and unused ones of the last."""
     unit, radial, cut = pairs_of(positions)
     n_atoms = positions.shape[0]
     # The bias is the weight of one more radial function, 1; the cutoff then multiplies 21 numbers
@@ -257,8 +257,8 @@ def _energy_in_sums(
 def wide_of(vectors: torch.Tensor) -> torch.Tensor:
     """Return the vectors in float32 if their type is shorter.
 
-    In float16 ``NORM_EPS`` is zero, and so is the square of what is below 2e-4: the norm would have
-    no derivative there, and forces would be NaN.
+    In float16 ``NORM_EPS`` underflows to zero, and so does the square of a number below 2e-4: the
+    norm would have no derivative there, and forces would be NaN.
     """
     return vectors.float() if vectors.dtype in _SHORT else vectors
 
@@ -280,8 +280,8 @@ def _differentiated(
 def pairs_of(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return unit vectors ``[i, j, 3]``, radial functions ``[i, j, 20]`` and cutoff ``[i, j]``.
 
-    The diagonal gets the distance 1 and the cutoff 0, so that no atom sends to itself and nothing
-    is divided by zero, in the derivative either.
+    The diagonal gets distance 1 and cutoff 0: no atom sends to itself, and neither values nor
+    derivatives divide by zero.
     """
     n_atoms = positions.shape[0]
     itself = torch.eye(n_atoms, dtype=torch.bool, device=positions.device)
@@ -295,7 +295,7 @@ def pairs_of(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch
 
 
 def check_molecule(atomic_numbers: torch.Tensor, positions: torch.Tensor) -> None:
-    """Refuse what is no molecule.
+    """Check shapes and dtypes of a molecule.
 
     Raises:
         ValueError: If a shape or a dtype is wrong, or there is no atom.

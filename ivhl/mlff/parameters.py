@@ -1,9 +1,9 @@
-"""What weights must look like, in which precision they are used, and energies per element.
+"""Check, cast and join weights, and add the reference energies of elements.
 
-The network gives the energy of bonds and repulsion, a few eV. The much larger energy of the
-separate atoms (-430 eV for benzene in GFN2-xTB) is a number per element, kept beside the weights
-in float64 and added outside of the network: in float32 it would take the last digits of what
-moves the atoms.
+The network computes the energy of bonds and repulsion, a few eV. The much larger energy of the
+separate atoms (-430 eV for benzene in GFN2-xTB) is a number per element, stored beside the weights
+in float64 and added outside of the network: added in float32, it would cost the last digits of the
+energy that moves the atoms.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 REFERENCE_ENERGIES: Final = "reference_energies"
 
-_ALIGNED: Final = 16  # numbers; 64 bytes in float32, a line of the cache
+_ALIGNED: Final = 16  # numbers; 64 bytes in float32, one cache line
 
 _F: Final = N_FEATURES
 _LAYER: Final[dict[str, tuple[int, ...]]] = {
@@ -48,15 +48,16 @@ _OUTSIDE: Final[dict[str, tuple[int, ...]]] = {
 
 
 def check_parameters(parameters: object) -> None:
-    """Check that weights are those of this model.
+    """Check that weights belong to this model.
 
     Args:
-        parameters: Anything, e.g. what a file held. Right are nested dictionaries and lists as
-            ``painn.make_parameters`` makes them, and, if it is there, ``"reference_energies"``.
+        parameters: Any object, e.g. from a file. Valid are nested dictionaries and lists in the form
+            of ``painn.make_parameters``, with ``"reference_energies"`` or without.
 
     Raises:
-        ValueError: If a field is missing, unknown, no tensor, or has another shape, dtype or a
-            number that is not finite. The message names the field, e.g. ``layers[2].mix_u``.
+        ValueError: If a field is missing, unknown, not a tensor, or has a wrong shape, a wrong
+            dtype or a number that is not finite. The message names the field, e.g.
+            ``layers[2].mix_u``.
     """
     if not isinstance(parameters, dict):
         kind = type(parameters).__name__
@@ -88,12 +89,12 @@ def cast_parameters(
 ) -> Parameters:
     """Return a copy of weights in another precision or on another device, without gradient.
 
-    Reference energies stay float64, as energies of molecules do.
+    Reference energies stay float64, like the energies of molecules.
 
     Args:
-        parameters: Weights, as ``painn.make_parameters`` makes them.
+        parameters: Weights, in the form of ``painn.make_parameters``.
         dtype: Real floating point.
-        device: Where they are to be.
+        device: Device of the copy.
     """
 
     def cast(node: Any, name: str) -> Any:  # noqa: ANN401  (a nest of tensors)
@@ -109,10 +110,10 @@ def cast_parameters(
 
 
 def join_parameters(parameters: Parameters) -> torch.Tensor:
-    """Return all weights in one tensor: one input of compiled code instead of forty.
+    """Return all weights in one tensor, so that compiled code has one input instead of forty.
 
     Args:
-        parameters: Weights, as ``painn.make_parameters`` makes them. Reference energies are left
+        parameters: Weights, in the form of ``painn.make_parameters``. Reference energies are left
             out.
 
     Returns:
@@ -126,7 +127,7 @@ def join_parameters(parameters: Parameters) -> torch.Tensor:
 
 
 def separate_parameters(joined: torch.Tensor) -> Parameters:
-    """Return the weights that ``join_parameters`` has joined, as views.
+    """Return the weights from ``join_parameters`` as views of the joined tensor.
 
     Args:
         joined: From ``join_parameters``.
@@ -146,12 +147,12 @@ def separate_parameters(joined: torch.Tensor) -> Parameters:
 def add_reference_energies(
     parameters: Parameters, atomic_numbers: torch.Tensor, energies: torch.Tensor
 ) -> torch.Tensor:
-    """Return whole energies: what the network gave and the energy of each separate atom.
+    """Return total energies: those of the network plus those of the separate atoms.
 
     Args:
         parameters: Weights; without ``"reference_energies"`` nothing is added.
-        atomic_numbers: Shape ``[..., n_atoms]``, int64, each in ``[0, 100]``; 0 is no atom.
-        energies: Shape ``[...]``, in eV, of the network.
+        atomic_numbers: Shape ``[..., n_atoms]``, int64, each in ``[0, 100]``; 0 is padding.
+        energies: Energies from the network, shape ``[...]``, in eV.
 
     Returns:
         Shape ``[...]``, in eV, float64. NaN where an element has no reference energy.
@@ -164,12 +165,12 @@ def add_reference_energies(
 
 
 def list_known_elements(parameters: Parameters) -> list[int]:
-    """Return the atomic numbers that the weights are for, ascending.
+    """Return the atomic numbers that the weights were trained for, ascending.
 
-    Those with a reference energy; all from 1 to 100 for weights without any, which are random.
+    Those with a reference energy. Weights without reference energies are random: all from 1 to 100.
 
     Args:
-        parameters: Weights, as ``painn.make_parameters`` makes them.
+        parameters: Weights, in the form of ``painn.make_parameters``.
     """
     everything = range(1, MAX_ATOMIC_NUMBER + 1)
     if REFERENCE_ENERGIES not in parameters:

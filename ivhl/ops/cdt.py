@@ -2,21 +2,22 @@
 
 A triangulation of the torus is a stack of periodic slices, circles of at least 3 vertices. Between
 one slice and the next lies a strip of triangles: an up triangle has its spatial edge in the lower
-slice, a down triangle in the upper one. So a strip is fixed by the cyclic order of its triangles,
-and every spatial edge ``i`` belongs to just two of them: the up triangle ``2 i`` in the strip above
-and the down triangle ``2 i + 1`` in the strip below. Vertex ``i`` is the right end of edge ``i``.
-Counts follow: ``N1 = 3 N0`` and ``N2 = 2 N0`` for ``N0`` vertices, the action is ``S = lambda N2``
-(Gauss and Bonnet leave nothing else), and its critical point is ``lambda = ln 2``.
+slice, a down triangle in the upper one. The cyclic order of its triangles defines a strip. Every
+spatial edge ``i`` belongs to exactly two triangles: the up triangle ``2 i`` in the strip above and
+the down triangle ``2 i + 1`` in the strip below. Vertex ``i`` is the right end of edge ``i``.
+For ``N0`` vertices this gives ``N1 = 3 N0`` edges and ``N2 = 2 N0`` triangles. The action is
+``S = lambda N2``, since by the Gauss-Bonnet theorem the curvature term is constant; its critical
+point is ``lambda = ln 2``.
 
-Two facts make the moves local. The pair of a triangle and its right neighbour can be flipped if
-they are of different kinds. Vertex ``i`` has order 4 if neither of its two triangles starts such a
-pair. Hence adding and deleting a vertex of order 4 leave all pairs that can be flipped as they are.
+Two facts make the moves local. A triangle and its right neighbour are a pair that can be flipped if
+one is up and the other down. Vertex ``i`` has order 4 if neither of its two triangles starts such a
+pair. Hence adding or deleting a vertex of order 4 does not change which pairs can be flipped.
 
-The ensemble is that of Ambjorn and Loll: all orders of triangles are allowed, also those in which
-one vertex has two links to another around the circle, and each weighs ``exp(-S) / |Aut|``. Slices
-keep 3 vertices or more, so that each is a simplicial circle; there are at least 2 slices, because
-both triangles of an edge would lie in one strip otherwise. A fixed capacity bounds ``N0``: moves
-beyond it are refused, which keeps detailed balance.
+The ensemble is that of Ambjorn and Loll: all orders of triangles are allowed, including those in
+which two links around the circle join the same two vertices, and each has the weight
+``exp(-S) / |Aut|``. A slice has 3 vertices or more, so that it is a simplicial circle. There are at
+least 2 slices; with one, both triangles of an edge would lie in one strip. A fixed capacity bounds
+``N0``: moves beyond it are rejected, which keeps detailed balance.
 
 Sources: Ambjorn and Loll, Nucl. Phys. B 536, 407 (1998); Brunekreef, Gorlich and Loll,
 arXiv:2310.16744, section 2.
@@ -38,21 +39,21 @@ MIN_SLICE_SIZE: Final = 3
 MIN_SLICES: Final = 2
 CRITICAL_LAMBDA: Final = math.log(2.0)
 MAX_CAPACITY: Final = 1 << 15  # products of two counts and a random word fit in 63 bits
-WORD_BITS: Final = 31  # random words are whole numbers in [0, 2^31)
+WORD_BITS: Final = 31  # random words are integers in [0, 2^31)
 
 ADD: Final = 0
 DELETE: Final = 1
 FLIP: Final = 2
 N_KINDS: Final = 3
 
-# A lattice is ROWS rows of ``capacity`` numbers; what belongs to a triangle takes two of them.
+# A lattice is ROWS rows of ``capacity`` numbers; a table with one entry per triangle takes two rows.
 ROWS: Final = 12
 RIGHT: Final = 0  # right neighbour of each triangle in its strip
 LEFT: Final = 2  # left neighbour
-PAIRS: Final = 4  # all triangles; those that start a pair which can be flipped come first
-PAIR_PLACES: Final = 6  # where each triangle is in PAIRS
+PAIRS: Final = 4  # all triangles; first those that start a pair that can be flipped
+PAIR_PLACES: Final = 6  # position of each triangle in PAIRS
 VERTICES: Final = 8  # all vertices; those of order 4 first, then the others, then unused labels
-VERTEX_PLACES: Final = 9  # where each vertex is in VERTICES
+VERTEX_PLACES: Final = 9  # position of each vertex in VERTICES
 SLICES: Final = 10  # slice of each vertex
 COUNTS: Final = 11  # N0, N0 of order 4, number of pairs that can be flipped, then slice sizes
 
@@ -68,11 +69,11 @@ def make_cdt_lattices(
     """Return lattices with equal slices, in which up and down triangles alternate.
 
     Args:
-        n_lattices: How many.
+        n_lattices: Number of lattices.
         n_slices: Slices in periodic time, at least 2.
         slice_size: Vertices in each slice, at least 3.
         capacity: Largest number of vertices that a lattice can have, at most 32768.
-        device: Where to make them.
+        device: Device of the result.
 
     Returns:
         Lattices, shape ``[n_lattices, 12, capacity]``, int32; rows as named in this module.
@@ -119,14 +120,14 @@ def draw_cdt_words(
 ) -> torch.Tensor:
     """Return the random numbers of ``cdt_sweep``.
 
-    They are whole numbers, so that every choice and every acceptance is decided exactly, alike on
-    every device and in every dtype.
+    They are integers, so that every choice and every acceptance is exact and the same on every
+    device and in every dtype.
 
     Args:
-        n_moves: Moves that each lattice tries.
-        n_lattices: Lattices.
+        n_moves: Attempted moves per lattice.
+        n_lattices: Number of lattices.
         generator: Source of randomness, on ``device``.
-        device: Where to make them.
+        device: Device of the result.
 
     Returns:
         Words, shape ``[n_moves, n_lattices, 3]``, int32, uniform in ``[0, 2^31)``.
@@ -143,7 +144,7 @@ def draw_cdt_words(
 
 
 def cdt_candidates(lattices: torch.Tensor) -> torch.Tensor:
-    """Return how many candidates each kind of move has.
+    """Return the number of candidates for each kind of move.
 
     Args:
         lattices: Lattices, shape ``[n_lattices, 12, capacity]``, int32.
@@ -164,7 +165,7 @@ def cdt_volume_profile(lattices: torch.Tensor, *, n_slices: int) -> torch.Tensor
 
     Args:
         lattices: Lattices, shape ``[n_lattices, 12, capacity]``, int32.
-        n_slices: Slices that they were made with.
+        n_slices: Number of slices of each lattice.
 
     Returns:
         Shape ``[n_lattices, n_slices]``, int64.
@@ -187,29 +188,29 @@ def cdt_propose_moves(
     choices: torch.Tensor,
     cosmological_constant: float = CRITICAL_LAMBDA,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what one move makes of each lattice, and the probability to accept it.
+    """Return each lattice after one proposed move, and the probability to accept it.
 
-    * add (2 -> 4 triangles): edge ``choice`` gets a new vertex, accepted with
+    * add (2 -> 4 triangles): split edge ``choice`` by a new vertex, accepted with
       ``min(1, N0 / (N0(4) + 1) exp(-2 lambda))``;
-    * delete (4 -> 2): vertex ``choice`` of order 4 goes,
+    * delete (4 -> 2): remove vertex ``choice`` of order 4,
       ``min(1, N0(4) / (N0 - 1) exp(2 lambda))``;
-    * flip (2 -> 2): pair ``choice`` changes places, ``min(1, n_flip / n_flip')``.
+    * flip (2 -> 2): exchange the triangles of pair ``choice``, ``min(1, n_flip / n_flip')``.
 
-    The ratios belong to a choice that is uniform among the candidates of its kind, with add and
-    delete tried equally often. A new vertex always has order 4, and the order of every other vertex
-    of order 4 stays, so ``N0(4) + 1`` is exact.
+    The ratios assume a uniform choice among the candidates of a kind, and add and delete attempted
+    equally often. A new vertex always has order 4, and every other vertex of order 4 keeps its
+    order, so ``N0(4) + 1`` is exact.
 
     Args:
-        lattices: Lattices, shape ``[n_lattices, 12, capacity]``, int32, as ``make_cdt_lattices``
-            and moves give them.
-        kinds: 0 add, 1 delete, 2 flip; shape ``[n_lattices]``, whole numbers.
+        lattices: Lattices, shape ``[n_lattices, 12, capacity]``, int32, from ``make_cdt_lattices``
+            or earlier moves.
+        kinds: 0 add, 1 delete, 2 flip; shape ``[n_lattices]``, integers.
         choices: Number of the candidate, from 0 to ``cdt_candidates`` - 1; shape ``[n_lattices]``.
         cosmological_constant: ``lambda``, per triangle.
 
     Returns:
         The lattices after the move, and acceptance probabilities, shape ``[n_lattices]``, float64.
-        Where the move is impossible (no such kind or candidate, a slice of 3, no room) the
-        probability is 0 and the lattice is as before.
+        Where the move is impossible (no such kind or candidate, a slice of 3, no capacity left) the
+        probability is 0 and the lattice is unchanged.
 
     Raises:
         ValueError: If a shape, dtype or device is wrong, or ``cosmological_constant`` is not finite.
@@ -226,7 +227,7 @@ def make_cdt_propose_moves(
     """Return ``cdt_propose_moves`` with its moves compiled.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
 
     Returns:
         A function with the arguments and the results of ``cdt_propose_moves``.
@@ -254,15 +255,15 @@ def cdt_sweep(
     words: torch.Tensor,
     cosmological_constant: float = CRITICAL_LAMBDA,
 ) -> torch.Tensor:
-    """Return the lattices after a number of Metropolis moves, one after the other in each lattice.
+    """Return the lattices after a sequence of Metropolis moves in each.
 
-    The first word of a move says its kind (add and delete one in four each, flip one in two; a
-    negative one skips the move), the second the candidate, the third whether it is accepted, with
-    the probabilities of ``cdt_propose_moves``.
+    The first word of a move selects its kind (add and delete one in four each, flip one in two; a
+    negative word skips the move), the second the candidate, and the third whether it is accepted,
+    with the probabilities of ``cdt_propose_moves``.
 
     Args:
-        lattices: Lattices, shape ``[n_lattices, 12, capacity]``, int32, as ``make_cdt_lattices``
-            and moves give them.
+        lattices: Lattices, shape ``[n_lattices, 12, capacity]``, int32, from ``make_cdt_lattices``
+            or earlier moves.
         words: Random words (``draw_cdt_words``), shape ``[n_moves, n_lattices, 3]``, int32.
         cosmological_constant: ``lambda``, per triangle; ``exp(-2 lambda)`` is rounded to 31 bits.
 
@@ -281,13 +282,13 @@ def cdt_sweep(
 def make_cdt_sweep(compiler: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     """Return ``cdt_sweep`` with its moves compiled.
 
-    One move reads some 25 numbers of each lattice and writes 29. All reads come first and all
-    writes in one go, where a write that does not apply repeats what is there. So compiled code has
-    one loop over the lattices for the arithmetic and one for the writes, and copies nothing. Moves
-    of one lattice follow from each other, so a Python loop over them remains.
+    One move reads some 25 numbers of each lattice and writes 29. All reads come first, then all
+    writes in one scatter, where a write that does not apply repeats the present value. So compiled
+    code has one loop over the lattices for the arithmetic and one for the writes, and copies
+    nothing. Each move of a lattice depends on the last, so a Python loop over moves remains.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
 
     Returns:
         A function with the arguments and the result of ``cdt_sweep``.
@@ -300,9 +301,9 @@ def cdt_sweep_masked(
     words: torch.Tensor,
     cosmological_constant: float = CRITICAL_LAMBDA,
 ) -> torch.Tensor:
-    """Return what ``cdt_sweep`` does, written as the moves read.
+    """Return the same as ``cdt_sweep``, computed literally from the definition of the moves.
 
-    Each kind of move is made in turn, write after write, where its mask says so.
+    Makes each kind of move in turn, one masked write after the other.
 
     Args:
         lattices: Lattices, shape ``[n_lattices, 12, capacity]``, int32.
@@ -322,7 +323,7 @@ def make_cdt_sweep_masked(compiler: Callable[..., Any]) -> Callable[..., torch.T
     """Return ``cdt_sweep_masked`` with its moves compiled.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
 
     Returns:
         A function with the arguments and the result of ``cdt_sweep_masked``.
@@ -347,10 +348,10 @@ def _make_sweep(moves: Callable[..., None]) -> Callable[..., torch.Tensor]:
 
 
 def move(flat: torch.Tensor, words: torch.Tensor, weights: torch.Tensor) -> None:
-    """Try one move in each lattice, in place.
+    """Attempt one move in each lattice, in place.
 
     Args:
-        flat: Lattices, shape ``[n_lattices, 12 * capacity]``, int32; changed.
+        flat: Lattices, shape ``[n_lattices, 12 * capacity]``, int32; modified.
         words: Random words, shape ``[n_lattices, 3]``, int32.
         weights: Boltzmann weights of the three kinds in units of ``2^-31``, shape ``[3]``, int64.
     """
@@ -360,7 +361,7 @@ def move(flat: torch.Tensor, words: torch.Tensor, weights: torch.Tensor) -> None
 def propose(
     flat: torch.Tensor, kind: torch.Tensor, choice: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the lattices after a move that is made wherever it is possible, and its probability.
+    """Return the lattices after a move wherever it is possible, and its acceptance probability.
 
     Args:
         flat: Lattices, shape ``[n_lattices, 12 * capacity]``, int32.
@@ -383,16 +384,16 @@ def propose(
 
 
 class _Proposal(NamedTuple):
-    """A move of each lattice before it is decided; every tensor has shape ``[n_lattices, 1]``."""
+    """A proposed move for each lattice; every tensor has shape ``[n_lattices, 1]``."""
 
     kind: torch.Tensor
     possible: torch.Tensor
-    numerator: torch.Tensor  # accepted with numerator * weight / denominator
+    numerator: torch.Tensor  # probability to accept: numerator * weight / denominator
     denominator: torch.Tensor
     weight: torch.Tensor
     run: tuple[torch.Tensor, ...]  # triangles x, a, b, y from left to right; a is the chosen one
     twin_run: tuple[torch.Tensor, ...]  # the same around the other triangle of a's edge
-    changes: tuple[torch.Tensor, ...]  # of the pairs (x, a) and (b, y) when a and b change places
+    changes: tuple[torch.Tensor, ...]  # in pairs at (x, a) and (b, y) if a and b swap
 
 
 def _decide(
@@ -418,8 +419,8 @@ def _propose(
     x, b = _at(flat, LEFT, a), _at(flat, RIGHT, a)
     y = _at(flat, RIGHT, b)
     twin = a ^ 1
-    # The last bit of a label is the kind. Exchanging a and b makes a pair of two neighbours of one
-    # kind, and unmakes one of two that differ.
+    # The last bit of a label tells up from down. Exchanging a and b turns two alike neighbours into
+    # a pair that can be flipped, and two different ones into one that cannot.
     changes = (1 - 2 * ((x ^ a) & 1), 1 - 2 * ((b ^ y) & 1))
     size = _at(flat, COUNTS, N_KINDS + _at(flat, SLICES, a >> 1))
     room = n_vertices < flat.shape[1] // ROWS
@@ -443,7 +444,7 @@ def _propose(
 
 
 def _apply(flat: torch.Tensor, proposal: _Proposal, accepted: torch.Tensor) -> None:
-    """Make the accepted moves: read all that is needed, then write all that changes."""
+    """Make the accepted moves: read everything first, then write everything."""
     adds = accepted & (proposal.kind == ADD)
     deletes = accepted & (proposal.kind == DELETE)
     flips = accepted & (proposal.kind == FLIP)
@@ -452,10 +453,10 @@ def _apply(flat: torch.Tensor, proposal: _Proposal, accepted: torch.Tensor) -> N
     x, a, b, y = proposal.run
     twin_x, twin_a, twin_b = proposal.twin_run
     unused = _at(flat, VERTICES, n_vertices.clamp(max=capacity - 1))
-    vertex = torch.where(adds, unused, a >> 1)  # the one that comes or goes
+    vertex = torch.where(adds, unused, a >> 1)  # the one added or deleted
     up, down = 2 * vertex, 2 * vertex + 1
 
-    # Links from a triangle to its right neighbour; where fewer than four change, one is repeated.
+    # Links from a triangle to its right neighbour; if fewer than four change, one is repeated.
     to_first = torch.where(adds, up, torch.where(deletes | flips, b, a))
     near = (
         x,
@@ -481,7 +482,7 @@ def _apply(flat: torch.Tensor, proposal: _Proposal, accepted: torch.Tensor) -> N
         (other, n_pairs + one_pairs, other_pairs),
     )
 
-    # A vertex whose triangle starts a pair no longer has order 4 if the other one does not.
+    # A vertex loses order 4 when one of its triangles starts a pair and the other does not.
     growth = adds.long() - deletes.long()
     one_fours = -one_pairs * (_at(flat, PAIR_PLACES, one ^ 1) >= n_pairs)
     other_fours = -other_pairs * (_at(flat, PAIR_PLACES, other ^ 1) >= n_pairs)
@@ -511,7 +512,7 @@ def _apply(flat: torch.Tensor, proposal: _Proposal, accepted: torch.Tensor) -> N
         (COUNTS, torch.ones_like(a), n_four + growth + one_fours + other_fours),
         (COUNTS, torch.full_like(a, 2), n_pairs + one_pairs + other_pairs),
     )
-    # Place and value share a number: half as many pieces to join, which is what a call costs most.
+    # Place and value in one number: half as many tensors to concatenate, the most costly operation.
     packed = torch.cat(
         [((row * capacity + place) << 32) | value for row, place, value in writes], dim=1
     )
@@ -525,20 +526,20 @@ def _swap_twice(
     one: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     other: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
 ) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
-    """Move two labels across a border in a list that is divided there, one after the other.
+    """Move two labels, one after the other, across the border between the two parts of a list.
 
-    A label joins the part before the border by changing places with the first behind it, and leaves
-    that part by changing places with the last before it.
+    A label joins the first part by exchanging places with the first label after the border, and
+    leaves it by exchanging places with the last label before the border.
 
     Args:
         flat: Lattices.
-        rows: Row of the list, and of the places of its labels.
+        rows: Row of the list, and row of the places of its labels.
         one: A label, the border, and 1 to join, -1 to leave, 0 to stay.
-        other: The same for the second, with the border as the first leaves it. It may be the same
-            label, and another border.
+        other: The same for the second label, with the border after the first move. It may be the
+            same label with another border.
 
     Returns:
-        Four places, and the labels that are there now; equal places have equal labels.
+        Four places and their new labels; equal places have equal labels.
     """
     row, place_row = rows
     label, border, change = one
@@ -611,7 +612,7 @@ def _masked_move(flat: torch.Tensor, words: torch.Tensor, weights: torch.Tensor)
 def _toggle(
     flat: torch.Tensor, triangle: torch.Tensor, change: torch.Tensor, mask: torch.Tensor
 ) -> None:
-    """Make a triangle start a pair (change 1), or no longer (-1), and see to the vertex."""
+    """Mark that a triangle starts a pair (change 1) or no longer does (-1); update its vertex."""
     _, n_four, n_pairs = _counts(flat)
     starts = change > 0
     _swap(flat, (PAIRS, PAIR_PLACES), triangle, torch.where(starts, n_pairs, n_pairs - 1), mask)
@@ -677,14 +678,14 @@ def _counts(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _at(flat: torch.Tensor, row: torch.Tensor | int, place: torch.Tensor) -> torch.Tensor:
-    """Read one number of each lattice, counted from the start of a row."""
+    """Read the number at a place of a row, for each lattice."""
     return flat.gather(1, row * (flat.shape[1] // ROWS) + place).long()
 
 
 def _boltzmann(cosmological_constant: float, lattices: torch.Tensor) -> torch.Tensor:
     """Return the weights of add, delete and flip in units of ``2^-31``, shape ``[3]``, int64.
 
-    A weight that makes every move accepted is cut off there, so that products fit in 63 bits.
+    A weight is capped where every move is accepted, so that products fit in 63 bits.
     """
     if not math.isfinite(cosmological_constant):
         raise ValueError(f"cosmological_constant must be finite, got {cosmological_constant}")
@@ -724,7 +725,7 @@ def _check_proposal(lattices: torch.Tensor, kinds: torch.Tensor, choices: torch.
     _check_lattices(lattices)
     for name, values in (("kinds", kinds), ("choices", choices)):
         if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-            raise ValueError(f"{name} must be whole numbers, got {values.dtype}")
+            raise ValueError(f"{name} must be integers, got {values.dtype}")
         if values.shape != lattices.shape[:1]:
             raise ValueError(
                 f"{name} must have shape [{lattices.shape[0]}], one per lattice, "

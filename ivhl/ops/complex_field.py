@@ -1,7 +1,7 @@
-"""What is read off a complex field on any grid: intensity, normalisation, gradient of the phase.
+"""Intensity, normalisation and phase gradient of a complex field on any grid.
 
-The public functions compile once per number of axes and precision; sizes may change. (Inductor of
-2.15 compiles ``normalize_field`` twice: up to 2048 points, and for more.)
+The public functions compile once per number of axes and precision; sizes may change. (Inductor in
+2.15 compiles ``normalize_field`` twice: for up to 2048 points, and for more.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Form = Literal["angle", "current"]
 
-# A complex number seen as real ones has a last axis of real and imaginary part.
+# The last axis of ``torch.view_as_real``: real and imaginary part.
 N_PARTS: Final = 2
 
 
@@ -39,7 +39,7 @@ def compute_intensity(field: torch.Tensor) -> torch.Tensor:
         Zynerji/iVHL, scripts/compiled_ops.py, ``compute_intensity``.
     """
     parts = _parts_of(field).reshape(-1, N_PARTS)
-    # Dynamo would compile anew for sizes 0 and 1, and there is no loop to gain from.
+    # Dynamo would recompile for sizes 0 and 1, where there is no loop to speed up.
     call = intensity_of_parts if field.numel() <= 1 else _compiled_intensity
     intensity: torch.Tensor = call(parts)
     return intensity.reshape(field.shape)
@@ -55,8 +55,8 @@ def normalize_field(field: torch.Tensor) -> torch.Tensor:
     """Return ``psi / (||psi|| + 1e-10)``, of norm 1 unless the field is nearly zero.
 
     Args:
-        field: Field, any shape, complex64 or complex128. The norm is the root of the sum, not of
-            an integral: it knows no spacing of the grid.
+        field: Field, any shape, complex64 or complex128. The norm is the root of the sum of
+            ``|psi|^2``, not of an integral: the grid spacing does not enter.
 
     Returns:
         Field, shape and dtype of ``field``; zero if ``field`` is zero.
@@ -74,7 +74,7 @@ def normalize_field(field: torch.Tensor) -> torch.Tensor:
 
 
 def normalize_parts(parts: torch.Tensor) -> torch.Tensor:
-    """Return parts of norm 1, shape ``[n, 2]``, from such of any norm."""
+    """Return real and imaginary parts, shape ``[n, 2]``, scaled to norm 1."""
     return parts / (torch.linalg.vector_norm(parts) + 1e-10)
 
 
@@ -83,15 +83,16 @@ def compute_phase_gradient(
 ) -> tuple[torch.Tensor, ...]:
     """Return the gradient of the phase along every axis, at spacing 1.
 
-    Differences are central inside and one-sided at the ends, as in ``torch.gradient``.
+    Differences are central inside and one-sided at the boundary, as in ``torch.gradient``.
 
     * ``angle``, iVHL's definition and the default, takes differences of ``arg psi`` in
-      ``(-pi, pi]``. It is exact where the phase is linear and does not pass ``pi``. Where it does
-      (the branch cut), the jump of ``2 pi`` is taken for a slope: the two points next to the cut
-      are off by ``pi`` each, with the sign of the jump.
-    * ``current`` is ``Im(conj(psi) grad psi) / |psi|^2``, the velocity of the condensate. It knows
-      no cut, because it takes differences of ``psi``; for a plane wave it gives ``sin k`` in place
-      of ``k``, so it wants waves that are long on the grid. It is 0 where ``psi`` is 0.
+      ``(-pi, pi]``. It is exact where the phase is linear and does not cross ``pi``. Where it does
+      (the branch cut), the jump of ``2 pi`` counts as a difference: the two points next to the cut
+      are wrong by ``pi`` each, with the sign of the jump.
+    * ``current`` is ``Im(conj(psi) grad psi) / |psi|^2``, the velocity of the condensate. It has no
+      branch cut, because it takes differences of ``psi``. For a plane wave it returns ``sin k``
+      instead of ``k``, so it is accurate only for waves much longer than the grid spacing. It is 0
+      where ``psi`` is 0.
 
     Args:
         field: Field, at least one axis of at least two points each, complex64 or complex128.
@@ -103,7 +104,7 @@ def compute_phase_gradient(
 
     Raises:
         ValueError: If ``field`` is not complex64 or complex128, has no axes or one that is too
-            short, or there is no such form.
+            short, or ``form`` is unknown.
 
     Source:
         Zynerji/iVHL, scripts/compiled_ops.py, ``compute_phase_gradient``.
@@ -116,7 +117,7 @@ def compute_phase_gradient(
 
 
 def phase_gradient(field: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the gradient of the angle along every axis, written as one would first write it.
+    """Return the gradient of the angle along every axis: the naive form.
 
     Args:
         field: Field, at least one axis of at least two points each, complex.
@@ -135,10 +136,10 @@ def phase_gradient(field: torch.Tensor) -> tuple[torch.Tensor, ...]:
 def angle_of_words(words: torch.Tensor) -> torch.Tensor:
     """Return the angle of every point, in radians, from -pi to pi.
 
-    Inductor calls a library for each arc tangent, a point at a time; a polynomial is vectorised.
+    Inductor calls the library's atan2 point by point; it vectorises a polynomial.
 
     Args:
-        words: The field, see ``ivhl.ops.words``.
+        words: The field as words, see ``ivhl.ops.words``.
 
     Returns:
         Angles, shape of ``words``, float32, with an absolute error below 1e-6.
@@ -156,23 +157,24 @@ def slopes_of_angle(angle: torch.Tensor) -> tuple[torch.Tensor, ...]:
     Returns:
         One tensor per axis, each of the shape of ``angle``.
     """
-    return tuple(_slope(angle, axis) for axis in range(angle.ndim))
+    return tuple(_difference(angle, axis) for axis in range(angle.ndim))
 
 
 def current_slopes(parts: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return the current divided by the density along every axis.
 
     Args:
-        parts: Real and imaginary part of the field on the last axis, shape ``[..., 2]``.
+        parts: Real and imaginary part of the field, shape ``[..., 2]``.
 
     Returns:
-        One tensor per axis but the last, each of the shape of the field.
+        One tensor per axis except the last, each of the shape of the field.
     """
     re, im = parts.unbind(dim=-1)
     density = re * re + im * im
     density = torch.where(density == 0.0, 1.0, density)
     return tuple(
-        (re * _slope(im, axis) - im * _slope(re, axis)) / density for axis in range(re.ndim)
+        (re * _difference(im, axis) - im * _difference(re, axis)) / density
+        for axis in range(re.ndim)
     )
 
 
@@ -181,11 +183,11 @@ def make_phase_gradient(
 ) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
     """Return ``phase_gradient`` in real arithmetic, compiled.
 
-    Angles and differences are two functions: as one, releases up to 2.6 work out each angle again
-    for every difference that it is in.
+    Angles and differences are compiled separately: in one graph, releases up to 2.6 compute each
+    angle again for every difference that uses it.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
 
     Returns:
         A function with the argument and the result of ``phase_gradient``.
@@ -193,7 +195,7 @@ def make_phase_gradient(
     angles, slopes = compiler(angle_of_words), compiler(slopes_of_angle)
 
     def gradient(field: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        field = field.resolve_conj().contiguous()  # other strides would be other code
+        field = field.resolve_conj().contiguous()  # other strides would recompile
         angle = angles(field.view(torch.float64)) if fits_words(field) else torch.angle(field)
         return tuple(slopes(angle))
 
@@ -215,8 +217,8 @@ _COMPILED: Final[dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]]] 
 }
 
 
-def _slope(values: torch.Tensor, axis: int) -> torch.Tensor:
-    """Return what ``torch.gradient`` does for one axis, in terms of slices of any size."""
+def _difference(values: torch.Tensor, axis: int) -> torch.Tensor:
+    """Return ``torch.gradient`` along one axis, written with slices, for dynamic shapes."""
     n = values.shape[axis]
     inside = 0.5 * (values.narrow(axis, 2, n - 2) - values.narrow(axis, 0, n - 2))
     first = values.narrow(axis, 1, 1) - values.narrow(axis, 0, 1)
@@ -225,7 +227,7 @@ def _slope(values: torch.Tensor, axis: int) -> torch.Tensor:
 
 
 def _parts_of(field: torch.Tensor) -> torch.Tensor:
-    """Return real and imaginary part on a new last axis, contiguous: other strides, other code."""
+    """Return real and imaginary part on a new last axis, contiguous to avoid a recompile."""
     _check(field)
     return torch.view_as_real(field.resolve_conj().contiguous())
 

@@ -1,11 +1,12 @@
 """Potential, energy and time evolution of a condensate on a grid of spacing 1.
 
 The equation is ``i dphi/dt = -L phi + m2 phi + lam |phi|^(rank-2) phi`` on a periodic grid of one to
-three axes, ``L`` the Laplacian of three points per axis. It conserves ``compute_condensate_energy``,
-and not ``compute_condensate_potential``, which has another stencil, boundary and weights.
+three axes, where ``L`` is the Laplacian of three points per axis. It conserves
+``compute_condensate_energy``, but not ``compute_condensate_potential``, whose stencil, boundary and
+weights differ.
 
-A ``complex64`` goes into a compiled function as words (``ivhl.ops.words``). Where a gradient is
-wanted, or in ``complex128``, real and imaginary part go in as a last axis of two.
+Compiled functions take a ``complex64`` as words (``ivhl.ops.words``). Where a gradient is wanted,
+and in ``complex128``, they take real and imaginary part as a last axis of two.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
     Planes = tuple[torch.Tensor, torch.Tensor]
 
 MAX_AXES: Final = 3
-# A power of the density is a chain of products; much longer ones overflow, and do not compile.
+# A power of the density is a chain of multiplications; much longer ones overflow and do not compile.
 MAX_RANK: Final = 32
 
-# How many amplitudes a compiled stencil has. Each count is a graph of its own, so a sweep of time
-# steps must not meet many; a step that needs more than the last is taken by Fourier transform.
+# Numbers of amplitudes that a compiled stencil may have. Each is compiled separately, so a sweep of
+# time steps must not need many. A step that needs more than the last uses Fourier transforms.
 STENCIL_SIZES: Final = (4, 8)
 
 
@@ -47,7 +48,7 @@ STENCIL_SIZES: Final = (4, 8)
 def condensate_potential(
     phi: torch.Tensor, *, mass_sq: float, lambda_coupling: float, rank: int = 3
 ) -> torch.Tensor:
-    """Return the potential as the formula reads; see ``compute_condensate_potential``."""
+    """Return the potential, literally from the formula; see ``compute_condensate_potential``."""
     _check(phi, rank, mass_sq=mass_sq, lambda_coupling=lambda_coupling)
     modulus = phi.abs()
     potential = 0.5 * mass_sq * (modulus**2).sum()
@@ -64,21 +65,21 @@ def compute_condensate_potential(
 ) -> torch.Tensor:
     """Return ``sum |grad phi|^2 + m2/2 sum |phi|^2 + lam/rank! sum |phi|^rank``.
 
-    Slopes are central differences, and one-sided ones at both ends of an axis: the grid is open. An
-    axis of one point has no slope. This is not what the equation of this module conserves.
+    The gradient is by finite differences: central inside, one-sided at the boundary, since the grid
+    is open; 0 along an axis of one point. The equation of this module does not conserve it.
 
     Args:
         phi: Condensate, one to three axes of any length, complex, any strides.
         mass_sq: Mass squared ``m2``, in inverse length squared.
         lambda_coupling: Strength ``lam`` of the interaction.
-        rank: Power of ``|phi|`` in the interaction, a whole number from 2 to 32.
+        rank: Power of ``|phi|`` in the interaction, an integer from 2 to 32.
 
     Returns:
         Potential, without axes, the real dtype of ``phi``.
 
     Raises:
-        ValueError: If ``phi`` is not complex or has no or more than three axes, ``rank`` is not a
-            whole number from 2 to 32, or another parameter is not finite.
+        ValueError: If ``phi`` is not complex or has no or more than three axes, ``rank`` is not an
+            integer from 2 to 32, or another parameter is not finite.
 
     Source:
         Zynerji/iVHL, scripts/compiled_ops.py, ``compute_condensate_potential``.
@@ -93,7 +94,7 @@ def make_condensate_potential(
     """Return ``compute_condensate_potential`` of one rank, compiled by ``compiler``.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
         rank: Power of ``|phi|`` in the interaction.
 
     Returns:
@@ -118,7 +119,7 @@ def make_condensate_potential(
         if phi.numel() == 0:
             return weights.new_zeros(())
         phi = _as_cube(phi)
-        ends = _slope_weights(phi.shape[-1], weights.dtype, weights.device)
+        ends = _difference_weights(phi.shape[-1], weights.dtype, weights.device)
         pairs = torch.view_as_real(phi)
         flat = pairs.flatten(-2)
         if fits_words(phi):
@@ -139,15 +140,15 @@ def potential_planes(
 ) -> torch.Tensor:
     """Return the potential in real arithmetic.
 
-    A slope treats real and imaginary part alike, so it needs no planes: it is a difference of
-    numbers that are two apart on the last axis.
+    Differences treat real and imaginary part alike, so they need no separate planes: they are
+    between numbers two apart on the last axis.
 
     Args:
-        flat: Real and imaginary parts in turn, shape ``[a, b, 2 c]``.
+        flat: Real and imaginary parts, alternating, shape ``[a, b, 2 c]``.
         planes: Real and imaginary part, shape ``[a, b, c]`` each.
         weights: ``m2/2`` and ``lam/rank!``, shape ``[2]``.
-        slope_weights: Weights of differences along the last axis, shape ``[2, 2 c]``: of those over
-            two points and of those over one, zero where they reach into the next row.
+        slope_weights: Weights of differences along the last axis, shape ``[2, 2 c]``: first over
+            two points, then over one; zero where a difference would reach into the next row.
         power: ``|phi|^(rank-2)`` of ``|phi|^2``.
 
     Returns:
@@ -158,33 +159,32 @@ def potential_planes(
     mass, interaction = weights.unbind()
     potential = _total((mass + interaction * power(density)) * density)
     for axis in range(MAX_AXES - 1):
-        potential = potential + _slopes(flat, axis, 1)
-    # Along the last axis, rows run on into each other, so that no loop ends with every row; only
-    # the last row has nothing to run into.
+        potential = potential + _squared_differences(flat, axis, 1)
+    # Along the last axis, differences run on into the next row, so that one long loop replaces one
+    # loop per row. Only the last row has no next one.
     n_slabs, n_rows, width = flat.shape
-    if width > 2:  # noqa: PLR2004  (one point has no slope)
+    if width > 2:  # noqa: PLR2004  (one point has no difference)
         for line, shape in (
             (flat.reshape(-1), (n_slabs - 1, n_rows, width)),
             (flat[-1].reshape(-1), (1, n_rows - 1, width)),
         ):
-            potential = potential + _run_on_slopes(line, shape, slope_weights)
-    return potential + _slopes(flat[-1:, -1:], 2, 2)
+            potential = potential + _squared_differences_run_on(line, shape, slope_weights)
+    return potential + _squared_differences(flat[-1:, -1:], 2, 2)
 
 
 def make_condensate_potential_planes(
     compiler: Callable[..., Any], *, rank: int
 ) -> Callable[..., torch.Tensor]:
-    """Return the potential of real planes, for who keeps them between steps.
+    """Return the potential of real planes, for simulations that keep planes between steps.
 
     Args:
-        compiler: What turns a function into a compiled one, for fixed shapes; the identity runs it
-            eagerly.
+        compiler: Compiles a function for fixed shapes; the identity leaves it eager.
         rank: Power of ``|phi|`` in the interaction.
 
     Returns:
         A function of real and imaginary part, shape ``[2, a, b, c]``, ``mass_sq``,
-        ``lambda_coupling`` and ``scale``, by which the potential is multiplied within compiled code:
-        1 over the number of points for that per point.
+        ``lambda_coupling`` and ``scale``. Compiled code multiplies the potential by ``scale``: pass
+        1 over the number of points for the potential per point.
     """
     power = power_of_density(rank)
 
@@ -195,7 +195,7 @@ def make_condensate_potential_planes(
         potential = _total_by_rows((mass + interaction * power(density)) * density)
         for axis in range(1, 1 + MAX_AXES):
             if planes.shape[axis] > 1:
-                potential = potential + _slopes_of_planes(planes, axis)
+                potential = potential + _squared_differences_of_planes(planes, axis)
         return scale * potential
 
     total = compiler(of_planes)
@@ -210,28 +210,28 @@ def make_condensate_potential_planes(
     return potential
 
 
-def _slopes_of_planes(planes: torch.Tensor, axis: int) -> torch.Tensor:
-    """Return the sum of the squared slopes of both planes along an axis of at least two points."""
+def _squared_differences_of_planes(planes: torch.Tensor, axis: int) -> torch.Tensor:
+    """Return the sum of squared differences of both planes, along an axis of at least two points."""
     n = planes.shape[axis]
-    if n == 2:  # noqa: PLR2004  (both ends have the same slope)
+    if n == 2:  # noqa: PLR2004  (both points have the same difference)
         slope = planes.narrow(axis, 1, 1) - planes.narrow(axis, 0, 1)
         return 2.0 * _total_by_rows(slope * slope)
     over_two = planes.narrow(axis, 2, n - 2) - planes.narrow(axis, 0, n - 2)
-    # Both ends in one loop: each loop that there is costs more than the few points that it visits.
+    # First and last difference in one loop: a loop costs more to start than its few points.
     ends: list[slice] = [slice(None)] * planes.ndim
     before = list(ends)
     ends[axis], before[axis] = slice(1, None, n - 2), slice(0, n - 1, n - 2)
     slope = planes[tuple(ends)] - planes[tuple(before)]
-    # Of few points, so one loop with a shuffle at its end beats two without.
+    # Few points: one loop that ends in a shuffle is faster than two without.
     return 0.25 * _total_by_rows(over_two * over_two) + (slope * slope).sum()
 
 
 def _total_by_rows(x: torch.Tensor) -> torch.Tensor:
-    # Rows are added without a shuffle, as in ``_total``, but in two loops instead of three.
+    # As in ``_total``, rows add without a shuffle, but in two loops instead of three.
     return x.sum(dim=-2).sum()
 
 
-def _run_on_slopes(
+def _squared_differences_run_on(
     line: torch.Tensor, shape: tuple[int, int, int], weights: torch.Tensor
 ) -> torch.Tensor:
     length = math.prod(shape)
@@ -244,8 +244,8 @@ def _run_on_slopes(
     return _total(over_two * twice * twice + over_one * once * once)
 
 
-def _slopes(flat: torch.Tensor, axis: int, step: int) -> torch.Tensor:
-    """Return the sum of the squared slopes along an axis whose points are ``step`` numbers apart."""
+def _squared_differences(flat: torch.Tensor, axis: int, step: int) -> torch.Tensor:
+    """Return the sum of squared differences along an axis with points ``step`` numbers apart."""
     n = flat.shape[axis]
     if n == step:
         return flat.new_zeros(())
@@ -257,8 +257,8 @@ def _slopes(flat: torch.Tensor, axis: int, step: int) -> torch.Tensor:
 
 
 @functools.lru_cache(maxsize=16)
-def _slope_weights(n: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    # Kept for later calls, which may want gradients even if this one is made in inference mode.
+def _difference_weights(n: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    # Not an inference tensor: it is cached, and later calls may want gradients.
     with torch.inference_mode(mode=False):
         place = torch.arange(n, device=device).repeat_interleave(2)
         over_one = (place == 0).to(dtype) + (place == n - 2).to(dtype)
@@ -274,21 +274,21 @@ def compute_condensate_energy(
     """Return the energy that the equation conserves.
 
     ``E = sum |D phi|^2 + m2 |phi|^2 + (2 lam / rank) |phi|^rank`` with forward differences ``D``
-    along each axis of the periodic grid: their square is minus the Laplacian of three points, and
-    ``i dphi/dt = dE/dphi*`` is the equation.
+    along each axis of the periodic grid. Since ``D^dag D`` is minus the Laplacian of three points,
+    the equation is ``i dphi/dt = dE/dphi*``.
 
     Args:
         phi: Condensate, one to three axes of any length, complex, any strides.
         mass_sq: Coefficient ``m2`` of ``phi`` in the equation.
         lambda_coupling: Strength ``lam`` of the interaction.
-        rank: Power of ``|phi|``, a whole number from 2 to 32; 4 is Gross-Pitaevskii.
+        rank: Power of ``|phi|``, an integer from 2 to 32; 4 is Gross-Pitaevskii.
 
     Returns:
         Energy, without axes, the real dtype of ``phi``.
 
     Raises:
-        ValueError: If ``phi`` is not complex or has no or more than three axes, ``rank`` is not a
-            whole number from 2 to 32, or another parameter is not finite.
+        ValueError: If ``phi`` is not complex or has no or more than three axes, ``rank`` is not an
+            integer from 2 to 32, or another parameter is not finite.
 
     Source:
         Bao, Jaksch and Markowich, J. Comput. Phys. 187, 318 (2003), eq. (2.5), on a grid.
@@ -303,7 +303,7 @@ def make_condensate_energy(
     """Return ``compute_condensate_energy`` of one rank, compiled by ``compiler``.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
         rank: Power of ``|phi|`` in the interaction.
 
     Returns:
@@ -367,7 +367,7 @@ def energy_of_rings(
 def condensate_euler(
     phi: torch.Tensor, *, dt: float, mass_sq: float, lambda_coupling: float, rank: int = 3
 ) -> torch.Tensor:
-    """Return one Euler step as the formula reads; see ``evolve_condensate_euler``."""
+    """Return one Euler step, literally from the formula; see ``evolve_condensate_euler``."""
     _check(phi, rank, dt=dt, mass_sq=mass_sq, lambda_coupling=lambda_coupling)
     laplacian = torch.zeros_like(phi)
     for axis in range(phi.ndim):
@@ -382,24 +382,24 @@ def evolve_condensate_euler(
     """Return the condensate after one step of explicit Euler, which is unstable at every ``dt``.
 
     ``phi' = phi - i dt (-L phi + m2 phi + lam |phi|^(rank-2) phi)``. A wave of energy ``E`` grows by
-    ``sqrt(1 + (dt E)^2) > 1`` in each step, and no ``dt`` but zero prevents it. With the constants
-    of the original, ``dt = 0.01, m2 = -0.5, lam = 0.1, rank = 3``, noise of size 0.1 on ``16^3``
-    points has 1.5 times its ``sum |phi|^2`` after 100 steps, 4.7 times after 300 and 6500 times
-    after 1000. ``evolve_condensate_gp`` keeps it.
+    ``sqrt(1 + (dt E)^2) > 1`` in each step, for every ``dt`` but zero. With the constants of the
+    original, ``dt = 0.01, m2 = -0.5, lam = 0.1, rank = 3``, and noise of size 0.1 on ``16^3``
+    points, ``sum |phi|^2`` grows by a factor of 1.5 in 100 steps, 4.7 in 300 and 6500 in 1000.
+    ``evolve_condensate_gp`` conserves it.
 
     Args:
         phi: Condensate, one to three periodic axes of any length, complex, any strides.
         dt: Time step.
         mass_sq: Coefficient ``m2`` of ``phi`` in the equation.
         lambda_coupling: Strength ``lam`` of the interaction.
-        rank: Power of ``|phi|`` in the energy, a whole number from 2 to 32.
+        rank: Power of ``|phi|`` in the energy, an integer from 2 to 32.
 
     Returns:
         Condensate, shape and dtype of ``phi``, contiguous.
 
     Raises:
-        ValueError: If ``phi`` is not complex or has no or more than three axes, ``rank`` is not a
-            whole number from 2 to 32, or another parameter is not finite.
+        ValueError: If ``phi`` is not complex or has no or more than three axes, ``rank`` is not an
+            integer from 2 to 32, or another parameter is not finite.
 
     Source:
         Zynerji/iVHL, scripts/compiled_ops.py, ``evolve_condensate_gp``.
@@ -414,7 +414,7 @@ def make_condensate_euler(
     """Return ``evolve_condensate_euler`` of one rank, compiled by ``compiler``.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
         rank: Power of ``|phi|`` in the energy.
 
     Returns:
@@ -445,10 +445,10 @@ def make_condensate_euler(
 def make_condensate_euler_planes(
     compiler: Callable[..., Any], *, rank: int
 ) -> Callable[[torch.Tensor, float, float, float], torch.Tensor]:
-    """Return the Euler step of real planes, for who keeps them between steps.
+    """Return the Euler step of real planes, for simulations that keep planes between steps.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
         rank: Power of ``|phi|`` in the energy.
 
     Returns:
@@ -475,7 +475,7 @@ def make_condensate_euler_planes(
 def euler_of_rings(
     ring_re: torch.Tensor, ring_im: torch.Tensor, rates: torch.Tensor, power: Power
 ) -> Planes:
-    """Return real and imaginary part after one Euler step, from what the rings hold.
+    """Return real and imaginary part after one Euler step, read from tensors with a halo.
 
     Args:
         ring_re: Real part, shape ``[a, b, c + 2]``, with a halo of one point along the last axis.
@@ -486,7 +486,7 @@ def euler_of_rings(
     Returns:
         Two planes of shape ``[a, b, c]``.
     """
-    # The rings are what memory holds. To read everything from them keeps each load contiguous.
+    # Only the rings are in memory: reading everything from them keeps each load contiguous.
     re, im = ring_re[..., 1:-1], ring_im[..., 1:-1]
     return euler_planes(re, im, (ring_re, ring_im), rates, power)
 
@@ -499,7 +499,7 @@ def euler_planes(
     Args:
         re: Real part, shape ``[a, b, c]``.
         im: Imaginary part, shape of ``re``.
-        rings: Both once more, shape ``[a, b, c + 2]``, with a halo along the last axis.
+        rings: The same two with a halo along the last axis, shape ``[a, b, c + 2]``.
         rates: ``dt``, ``dt (m2 + 6)`` and ``dt lam``, shape ``[3]``.
         power: ``|phi|^(rank-2)`` of ``|phi|^2``.
 
@@ -518,7 +518,7 @@ def euler_planes(
 def _euler_rates(
     phi: torch.Tensor, dt: float, mass_sq: float, lambda_coupling: float
 ) -> torch.Tensor:
-    # Minus the Laplacian has 2 per axis on its diagonal, an axis of one point included.
+    # The diagonal of minus the Laplacian is 2 per axis, including axes of one point.
     return _numbers(phi, dt, dt * (mass_sq + 2.0 * MAX_AXES), dt * lambda_coupling)
 
 
@@ -537,28 +537,29 @@ def evolve_condensate_gp(  # noqa: PLR0917  (the signature of the original, and 
     rank: int = 3,
     n_steps: int = 1,
 ) -> torch.Tensor:
-    """Return the condensate after some steps of Strang's splitting.
+    """Return the condensate after ``n_steps`` steps of Strang's splitting.
 
-    A step turns every point by half a step of the potential, every wave by a whole step of the
-    Laplacian's own symbol ``sum over axes of 2 - 2 cos(2 pi k / n)``, and every point once more;
-    half steps that meet are one whole step. Each turn keeps the norm, the error is of second order
-    in ``dt``, and ``-dt`` goes back. For a short step the waves are turned by a stencil that is
-    exact to rounding (``hop_amplitudes``), for a longer one by two Fourier transforms.
+    A step rotates the phase of every point by half a step of the potential, that of every wave by a
+    whole step of the Laplacian's symbol ``sum over axes of 2 - 2 cos(2 pi k / n)``, and that of
+    every point again by half a step; adjacent half steps are merged. Each rotation conserves the
+    norm, the error is of second order in ``dt``, and a step of ``-dt`` undoes one of ``dt``. For a
+    short step a stencil that is exact to rounding rotates the waves (``hop_amplitudes``), for a
+    longer one two Fourier transforms.
 
     Args:
         phi: Condensate, one to three periodic axes of any length, complex, any strides.
         dt: Time step, of either sign.
         mass_sq: Coefficient ``m2`` of ``phi`` in the equation.
         lambda_coupling: Strength ``lam`` of the interaction.
-        rank: Power of ``|phi|`` in the energy, a whole number from 2 to 32; 4 is Gross-Pitaevskii.
+        rank: Power of ``|phi|`` in the energy, an integer from 2 to 32; 4 is Gross-Pitaevskii.
         n_steps: Number of steps, at least 1.
 
     Returns:
         Condensate, shape and dtype of ``phi``, contiguous.
 
     Raises:
-        ValueError: If ``phi`` is not complex or has no or more than three axes, ``rank`` is not a
-            whole number from 2 to 32, ``n_steps`` of at least 1, or another parameter not finite.
+        ValueError: If ``phi`` is not complex or has no or more than three axes, ``rank`` is not an
+            integer from 2 to 32, ``n_steps`` is below 1, or another parameter is not finite.
 
     Source:
         Bao, Jaksch and Markowich, J. Comput. Phys. 187, 318 (2003), eq. (3.5); Strang, SIAM J.
@@ -569,16 +570,16 @@ def evolve_condensate_gp(  # noqa: PLR0917  (the signature of the original, and 
     n_amplitudes = stencil_size(dt, phi.dtype)
     if n_amplitudes is None:
         evolve = _compiled_strang(rank)
-    elif _has_wrong_way_back(phi, n_amplitudes):
+    elif _has_wrong_backward(phi, n_amplitudes):
         evolve = make_condensate_hops(_as_is, rank=rank, n_amplitudes=n_amplitudes)
     else:
         evolve = _compiled_hops(rank, n_amplitudes)
     return evolve(phi, dt, mass_sq, lambda_coupling, n_steps)
 
 
-def _has_wrong_way_back(phi: torch.Tensor, n_amplitudes: int) -> bool:
-    # Compiled for any shape by 2.5.1 or 2.6.0, the way back of the longer stencil is NaN. It is
-    # right for one fixed shape, for the shorter stencil, and on 2.15.0; no other release was tried.
+def _has_wrong_backward(phi: torch.Tensor, n_amplitudes: int) -> bool:
+    # Compiled by 2.5.1 or 2.6.0 for dynamic shapes, the backward pass of the longer stencil is NaN.
+    # It is right for a fixed shape, for the shorter stencil, and on 2.15.0. No other was tested.
     release = tuple(int(number) for number in torch.__version__.split(".")[:2])
     wants_gradient = phi.requires_grad and torch.is_grad_enabled()
     return release < (2, 15) and n_amplitudes > STENCIL_SIZES[0] and wants_gradient
@@ -586,7 +587,7 @@ def _has_wrong_way_back(phi: torch.Tensor, n_amplitudes: int) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def stencil_size(dt: float, dtype: torch.dtype) -> int | None:
-    """Return how many amplitudes the stencil of a time step takes, or ``None`` if too many.
+    """Return the number of amplitudes in the stencil of a time step, or ``None`` if too many.
 
     Args:
         dt: Time step.
@@ -607,9 +608,9 @@ def make_condensate_hops(
     """Return ``evolve_condensate_gp`` with a stencil, compiled by ``compiler``.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
         rank: Power of ``|phi|`` in the energy.
-        n_amplitudes: Reach of the stencil and one more; see ``stencil_size``.
+        n_amplitudes: Reach of the stencil plus one; see ``stencil_size``.
 
     Returns:
         A function of a condensate, ``dt``, ``mass_sq``, ``lambda_coupling`` and ``n_steps``.
@@ -646,7 +647,7 @@ def make_condensate_hops(
     ) -> torch.Tensor:
         if phi.numel() == 0:
             return phi.clone()
-        # The stencil leaves the diagonal of minus the Laplacian, 2 per axis, to the potential.
+        # The diagonal of minus the Laplacian, 2 per axis, goes into the potential, not the stencil.
         rates = dt * (mass_sq + 2.0 * MAX_AXES), dt * lambda_coupling
         half, whole = _numbers(phi, *(0.5 * rate for rate in rates)), _numbers(phi, *rates)
         amplitudes = _numbers(phi, *(hop_amplitude(dt, order) for order in range(n_amplitudes)))
@@ -670,7 +671,7 @@ def make_condensate_strang(
     """Return ``evolve_condensate_gp`` with Fourier transforms, the rest compiled by ``compiler``.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
         rank: Power of ``|phi|`` in the energy.
 
     Returns:
@@ -709,7 +710,7 @@ def make_condensate_strang(
         cube = _on_cube(cube, *turn, half)
         for number in range(n_steps):
             waves = _on_cube(torch.fft.fftn(cube), *disperse, outer, inner)
-            # The scale of the inverse transform is in ``outer``.
+            # ``outer`` contains the scale of the inverse transform.
             cube = torch.fft.ifftn(waves, norm="forward")
             cube = _on_cube(cube, *turn, half if number == n_steps - 1 else whole)
         return cube.reshape(phi.shape)
@@ -718,21 +719,21 @@ def make_condensate_strang(
 
 
 def dispersion(phi: torch.Tensor, dt: float) -> Planes:
-    """Return the turn of every wave in a time ``dt`` as coefficients of shears.
+    """Return the phase rotation of every wave in a time ``dt``, as coefficients of shears.
 
-    A turn by ``a`` is three shears: ``x -= tan(a/2) y; y += sin(a) x; x -= tan(a/2) y``. A shear
-    keeps areas whatever its coefficient, so rounding these once, as every step then has them, does
-    not make a wave grow or decay; a rounded ``exp(i a)`` would. Turns by more than a quarter are
-    turns by less and a change of sign.
+    A rotation by ``a`` is three shears: ``x -= tan(a/2) y; y += sin(a) x; x -= tan(a/2) y``. A shear
+    conserves area for any coefficient. So coefficients that are rounded once and used in every step
+    do not make a wave grow or decay; a rounded ``exp(i a)`` would. Rotations by more than a quarter
+    turn become smaller rotations and a change of sign.
 
     Args:
         phi: Condensate, shape ``[a, b, c]``.
         dt: Time step.
 
     Returns:
-        Tangent, sine, and sign over the number of points, shape ``[3, a, b, 1]``, of the first two
-        axes, and tangent, sine and sign, shape ``[3, c]``, of the last: each worked out in float64
-        and rounded once to the real dtype of ``phi``.
+        For the first two axes tangent, sine, and sign divided by the number of points, shape
+        ``[3, a, b, 1]``; for the last axis tangent, sine and sign, shape ``[3, c]``. Each is
+        computed in float64 and rounded once to the real dtype of ``phi``.
     """
 
     def shears(angle: torch.Tensor) -> torch.Tensor:
@@ -754,7 +755,7 @@ def dispersion(phi: torch.Tensor, dt: float) -> Planes:
 def disperse_planes(
     re: torch.Tensor, im: torch.Tensor, outer: torch.Tensor, inner: torch.Tensor
 ) -> Planes:
-    """Return every wave turned by ``dispersion``.
+    """Rotate the phase of every wave by the shears of ``dispersion``.
 
     Args:
         re: Real part, shape ``[a, b, c]``.
@@ -776,12 +777,12 @@ def disperse_planes(
 
 
 def turn_planes(re: torch.Tensor, im: torch.Tensor, rates: torch.Tensor, power: Power) -> Planes:
-    """Return every point turned by the potential; no modulus changes.
+    """Rotate the phase of every point by the potential; no modulus changes.
 
     Args:
         re: Real part, any shape.
         im: Imaginary part, shape of ``re``.
-        rates: Time times ``m2``, and times ``lam``, shape ``[2]``.
+        rates: Time multiplied by ``m2``, and by ``lam``, shape ``[2]``.
         power: ``|phi|^(rank-2)`` of ``|phi|^2``.
 
     Returns:
@@ -793,11 +794,11 @@ def turn_planes(re: torch.Tensor, im: torch.Tensor, rates: torch.Tensor, power: 
     return re * c + im * s, im * c - re * s
 
 
-# --- complex at the edge -------------------------------------------------------------------------
+# --- conversion from and to complex --------------------------------------------------------------
 
 
 def _as_cube(phi: torch.Tensor) -> torch.Tensor:
-    # An axis of one point is its own neighbour, so that it adds nothing to a Laplacian.
+    # On an added axis of one point, the point is its own neighbour: the Laplacian is 0 along it.
     shape = (1,) * (MAX_AXES - phi.ndim) + tuple(phi.shape)
     return phi.reshape(shape).resolve_conj().contiguous()
 
@@ -824,7 +825,7 @@ def _as_complex(result: torch.Tensor) -> torch.Tensor:
 
 
 def _rings_from_words(words: torch.Tensor) -> Planes:
-    # The halo first: 2.6.0 does not compile the concatenation of what is seen as another dtype.
+    # The halo first: 2.6.0 does not compile a concatenation of tensors viewed as another dtype.
     lower, upper = halves_of_words(words)
     return _ring(lower).view(torch.float32), _ring(upper).view(torch.float32)
 
@@ -841,18 +842,18 @@ def _to_pairs(re: torch.Tensor, im: torch.Tensor) -> torch.Tensor:
 
 
 def _ring(x: torch.Tensor) -> torch.Tensor:
-    # Indices modulo n stop the innermost loop from being vectorised; a halo does not.
+    # With indices modulo n, Inductor does not vectorise the innermost loop; with a halo it does.
     return torch.cat((x[..., -1:], x, x[..., :1]), dim=-1)
 
 
 def _total(x: torch.Tensor) -> torch.Tensor:
-    # Axis by axis: short sums lose fewer digits, and torch 2.15 has other and slower code for sums
-    # over more than 4096 numbers. The rows of a slab go first, since they add without a shuffle.
+    # Axis by axis: short sums lose fewer digits, and torch 2.15 has different, slower code for sums
+    # over more than 4096 numbers. The rows of a slab come first: they add without a shuffle.
     return x.sum(dim=1).sum(dim=0).sum(dim=0)
 
 
 def _numbers(phi: torch.Tensor, *values: float) -> torch.Tensor:
-    # Numbers in a tensor: a Python number would be compiled in, and compiled again when it changes.
+    # In a tensor: a Python number would be a constant in the graph, and each change a recompile.
     return _tensor_of(values, phi.dtype.to_real(), phi.device)
 
 
@@ -860,8 +861,8 @@ def _numbers(phi: torch.Tensor, *values: float) -> torch.Tensor:
 def _tensor_of(
     values: tuple[float, ...], dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    # Kept, because a simulation asks for the same at every step, and on an accelerator each would
-    # be a copy to wait for. A later call may want gradients even if this one is in inference mode.
+    # Cached: a simulation uses the same values at every step, and on an accelerator each would be a
+    # copy to wait for. Not inference tensors: later calls may want gradients.
     with torch.inference_mode(mode=False):
         return torch.tensor(values, dtype=dtype, device=device)
 
@@ -913,11 +914,11 @@ def _check(phi: torch.Tensor, rank: int, **parameters: object) -> None:
     if rank > MAX_RANK:
         raise ValueError(f"rank must be at most {MAX_RANK}, got {rank}")
     for name, value in parameters.items():
-        # A tensor would be a key of the caches below, which do not see it change.
+        # A tensor would be a key of the caches above, which would miss a change of its value.
         if not isinstance(value, (int, float)) or not math.isfinite(value):
             raise ValueError(f"{name} must be a finite Python number, got {value!r}")
 
 
 def _check_whole(name: str, value: object, *, at_least: int) -> None:
     if not isinstance(value, int) or value < at_least:
-        raise ValueError(f"{name} must be a whole number of at least {at_least}, got {value!r}")
+        raise ValueError(f"{name} must be an integer of at least {at_least}, got {value!r}")

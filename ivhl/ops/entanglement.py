@@ -12,21 +12,21 @@ from ivhl.compile import get_compiled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# From this ratio of the sides on, one product and a small eigenproblem in double precision beat the
-# singular values in single precision, in time and in digits.
+# From this ratio of the longer to the shorter side of the matrix, one matrix multiplication and a
+# small eigenproblem in float64 are faster and more accurate than singular values in float32.
 _UNBALANCED: Final = 4
-# What the first written form takes for zero.
+# The naive form treats weights up to this as zero.
 _SMALLEST_WEIGHT: Final = 1e-12
 
 
 def entanglement_entropy(psi: torch.Tensor, n_left: int, base: float = 2.0) -> torch.Tensor:
-    """Return the entanglement entropy, written as the formula reads.
+    """Return the entanglement entropy, computed literally from the formula.
 
     ``S = -sum_i p_i log p_i`` with ``p_i = s_i^2 / sum_j s_j^2`` over the singular values ``s``.
 
     Args:
-        psi: State, shape ``[d_1, d_2, ...]``, floating or complex, of any norm but zero.
-        n_left: Number of leading axes that are subsystem A.
+        psi: State, shape ``[d_1, d_2, ...]``, floating or complex, with a norm above zero.
+        n_left: Number of leading axes that make up subsystem A.
         base: Base of the logarithm; 2 gives bits.
 
     Returns:
@@ -50,20 +50,21 @@ def compute_entanglement_entropy(
 ) -> torch.Tensor:
     """Return the von Neumann entropy of a subsystem of a pure state.
 
-    The state is normalised inside. Both subsystems have the same entropy, at most
-    ``log(min(d_A, d_B))``. Gradients are finite for every state but zero; second derivatives
+    The function normalises the state. Both subsystems have the same entropy, at most
+    ``log(min(d_A, d_B))``. Gradients are finite for every state except zero; second derivatives
     need distinct singular values.
 
     Args:
         psi: State, shape ``[d_1, d_2, ...]``, floating or complex, single or double precision.
-        n_left: Number of leading axes that are subsystem A, from 0 to all.
+        n_left: Number of leading axes that make up subsystem A, from 0 to all.
         base: Base of the logarithm, positive and not 1; 2 gives bits, ``math.e`` nats.
 
     Returns:
         Entropy, a real tensor without axes, in the precision of ``psi``; NaN if ``psi`` is zero.
 
     Raises:
-        ValueError: If ``psi`` is empty or of another dtype, or ``n_left`` or ``base`` is outside.
+        ValueError: If ``psi`` is empty or has another dtype, or ``n_left`` or ``base`` is out of
+            range.
 
     Source:
         Nielsen and Chuang, Quantum Computation and Quantum Information, sections 2.5 and 11.3;
@@ -79,7 +80,7 @@ def make_entanglement_entropy(
     """Return ``compute_entanglement_entropy`` with its arithmetic compiled.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
 
     Returns:
         A function with the arguments and the result of ``compute_entanglement_entropy``.
@@ -94,20 +95,20 @@ def make_entanglement_entropy(
 
 
 def schmidt_weights(psi: torch.Tensor, n_left: int) -> torch.Tensor:
-    """Return the eigenvalues of the reduced density matrix, but for the norm of the state.
+    """Return the eigenvalues of the reduced density matrix, not normalised.
 
-    A decomposition is a call of the library, so this part is never compiled. Where one subsystem
-    is much smaller, and the state is in single precision, its density matrix is built and
-    diagonalised in double: squares of singular values are then exact to 1e-16 of the largest.
-    A state in double precision keeps its singular values, whose squares have more digits.
+    Never compiled, since a decomposition is a library call. For a state in single precision with
+    one subsystem much smaller, the density matrix of that subsystem is built and diagonalised in
+    float64: squares of singular values are then exact to 1e-16 of the largest. For a state in
+    double precision the singular values are computed, whose squares have more digits.
 
     Args:
         psi: State, shape ``[d_1, d_2, ...]``.
-        n_left: Number of leading axes that are subsystem A.
+        n_left: Number of leading axes that make up subsystem A.
 
     Returns:
-        Weights, shape ``[min(d_A, d_B)]``, not negative, always float64: there are few of them, and
-        the logarithm of one close to 1 needs the digits.
+        Weights, shape ``[min(d_A, d_B)]``, not negative, always float64: the logarithm of a weight
+        close to 1 needs the digits, and there are few weights.
     """
     matrix = _as_matrix(psi, n_left)
     short, long = sorted(matrix.shape)
@@ -128,7 +129,7 @@ def entropy_of_weights(weights: torch.Tensor) -> torch.Tensor:
         Entropy in nats, a tensor without axes.
     """
     p = weights / weights.sum()
-    # 0 ln 0 is 0, and so is its derivative by a singular value: only the logarithm must be finite.
+    # 0 ln 0 and its derivative by a singular value are 0, provided that the logarithm is finite.
     inverse = p.clamp(min=torch.finfo(p.dtype).tiny).reciprocal()
     return torch.special.xlogy(p, inverse).sum()
 

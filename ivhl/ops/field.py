@@ -1,12 +1,12 @@
 """Superposition of monopole waves on a set of points.
 
 Every source radiates ``exp(i k d) / d``, the outgoing Green's function of the Helmholtz equation
-up to a constant. Near a source it is regularised in one of three ways, each of which changes the
-distance, in the phase as well:
+up to a constant. One of three regularisations changes the distance near a source, in amplitude and
+phase:
 
-* ``clamp``, the definition and the default: distances below ``MIN_DISTANCE`` count as that;
+* ``clamp``, the definition and the default: distances below ``MIN_DISTANCE`` become that;
 * ``shift``: ``MIN_DISTANCE`` is added to every distance;
-* ``none``: nothing is changed, and a point on a source has no finite field.
+* ``none``: distances stay, and the field at a source is not finite.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def compute_field_superposition(  # noqa: PLR0917  (the signature is iVHL's)
     """Return the field of all sources at every point, by a compiled loop in real arithmetic.
 
     ``psi_n = sum_m A_m exp(i (k d_nm + w_m t + p_m)) / d_nm``, where ``d_nm`` is the distance from
-    source to point, regularised. No array of shape ``[n_points, n_sources]`` is made. Numbers of
-    points and sources, time and wave number may change from call to call without a recompile,
-    except that a single source has code of its own. Gradients flow to every tensor.
+    source to point, regularised. No tensor of shape ``[n_points, n_sources]`` is allocated. Numbers
+    of points and sources, time and wave number may change from call to call without a recompile,
+    except that a single source is compiled separately. Every tensor gets a gradient.
 
     Args:
         grid_points: Points, shape ``[n_points, 3]``, in units of length, float32 or float64.
@@ -53,14 +53,14 @@ def compute_field_superposition(  # noqa: PLR0917  (the signature is iVHL's)
         phases: Phases ``p``, shape ``[n_sources]``, in radians.
         t: Time: a finite number, or a tensor without axes.
         k: Wave number, in radians per length: a finite number, or a tensor without axes.
-        regularization: What happens near a source: ``clamp``, ``shift`` or ``none`` (see above).
+        regularization: ``clamp``, ``shift`` or ``none``, see the module.
 
     Returns:
         Field, shape ``[n_points]``, the complex dtype of ``grid_points``.
 
     Raises:
-        ValueError: If a shape, a dtype or a device is wrong, a number is not finite, or there is
-            no such regularisation.
+        ValueError: If a shape, a dtype or a device is wrong, a number is not finite, or the
+            regularisation is unknown.
 
     Source:
         Zynerji/iVHL, scripts/compiled_ops.py, ``compute_field_superposition``.
@@ -74,9 +74,9 @@ def compute_field_superposition(  # noqa: PLR0917  (the signature is iVHL's)
             f"regularization must be one of {', '.join(_COMPILED)}, got {regularization!r}"
         )
     if grid_points.shape[0] <= 1 or sources.shape[0] == 0:
-        # Dynamo would compile anew for sizes 0 and 1, and there is no loop to gain from.
+        # Dynamo would recompile for sizes 0 and 1, where there is no loop to speed up.
         return torch.complex(*field_planes(*inputs, regularization=regularization))
-    # Other strides would be other code.
+    # Other strides would recompile.
     return torch.complex(*_COMPILED[regularization](*(x.contiguous() for x in inputs)))
 
 
@@ -91,11 +91,11 @@ def field_superposition(  # noqa: PLR0917  (inputs of a workload come in order)
     *,
     regularization: Regularization = "clamp",
 ) -> torch.Tensor:
-    """Return the field of all sources at every point, written as the formula reads.
+    """Return the field of all sources at every point, computed literally from the formula.
 
     ``psi_n = sum_m A_m exp(i (k d_nm + w_m t + p_m)) / d_nm`` with
-    ``d_nm = max(|r_n - s_m|, 0.1)``, or another regularisation. In float32 ``torch.cdist`` takes
-    the route over a matrix product, which loses digits far from the origin; the planes do not.
+    ``d_nm = max(|r_n - s_m|, 0.1)``, or another regularisation. In float32 ``torch.cdist`` uses
+    a matrix multiplication, which loses digits far from the origin; ``field_planes`` does not.
 
     Args:
         grid_points: Points, shape ``[n_points, 3]``, in units of length.
@@ -103,7 +103,7 @@ def field_superposition(  # noqa: PLR0917  (inputs of a workload come in order)
         frequencies: Angular frequencies ``w``, shape ``[n_sources]``, in radians per time.
         amplitudes: Amplitudes ``A``, shape ``[n_sources]``.
         phases: Phases ``p``, shape ``[n_sources]``, in radians.
-        t: Time, a tensor without axes: a Python number would be compiled in as a constant.
+        t: Time, a tensor without axes; Dynamo would compile a Python number in as a constant.
         k: Wave number, in radians per length.
         regularization: What happens near a source.
 
@@ -139,9 +139,9 @@ def field_planes(  # noqa: PLR0917  (inputs of a workload come in order)
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return real and imaginary part of the same field, in real arithmetic only.
 
-    Inductor has no code for complex numbers: it calls the eager kernels for each of them. Real
-    arithmetic becomes one loop, in which no array of shape ``[n_points, n_sources]`` exists. In
-    float32 the phase is counted in turns, for which sine and cosine are short polynomials.
+    Inductor generates no code for complex numbers: it calls an eager kernel for each operation.
+    Real arithmetic becomes one loop, without a tensor of shape ``[n_points, n_sources]``. In
+    float32 the phase is in turns, for which sine and cosine are short polynomials.
 
     Args:
         grid_points: Points, shape ``[n_points, 3]``, in units of length.
@@ -164,8 +164,8 @@ def field_planes(  # noqa: PLR0917  (inputs of a workload come in order)
     if grid_points.dtype == torch.float32:
         own_phase = own_phase * 0.15915494309189535  # 1 / (2 pi), a literal: see elementary.py
         own_phase = own_phase - own_phase.round()
-    # Through one array, so that this is done once per source and not once per pair. It also decides
-    # where Inductor cuts the expression: with other cuts 2.5.1 keeps arrays of all pairs, or fails.
+    # One stacked tensor makes Inductor compute this once per source, not once per pair, and decides
+    # where it cuts the expression: with other cuts, 2.5.1 stores tensors of all pairs, or fails.
     own_phase, amplitudes = torch.stack((own_phase, amplitudes), dim=1).unbind(dim=1)
     d = _distances(grid_points, sources, regularization)
     if grid_points.dtype == torch.float32:
@@ -184,7 +184,7 @@ def make_field_superposition(
     """Return ``field_superposition`` with its real planes compiled.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
 
     Returns:
         A function with the arguments and the result of ``field_superposition``.
@@ -192,7 +192,7 @@ def make_field_superposition(
     planes = compiler(field_planes)
 
     def field(*inputs: torch.Tensor) -> torch.Tensor:
-        # A complex tensor inside the graph would be a call out of it, so it is made out here.
+        # Inductor has no code for complex numbers, so the complex tensor is made outside the graph.
         return torch.complex(*planes(*inputs))
 
     return field
@@ -210,7 +210,7 @@ def _bare_planes(*inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return field_planes(*inputs, regularization="none")
 
 
-# Three functions, because Dynamo counts recompiles per function.
+# Three functions, because Dynamo has one recompile limit per function.
 _COMPILED: Final[dict[str, Callable[..., tuple[torch.Tensor, torch.Tensor]]]] = {
     "clamp": get_compiled(_clamped_planes, dynamic=True, fullgraph=True),
     "shift": get_compiled(_shifted_planes, dynamic=True, fullgraph=True),
@@ -229,7 +229,7 @@ def _distances(
     if regularization == "clamp":
         return square.clamp(min=0.01).sqrt()
     if regularization == "shift":
-        # The square root has no gradient at zero; this one counts as 0 there.
+        # The square root has an infinite gradient at zero; the clamp makes it 0 there.
         return square.clamp(min=1e-37).sqrt() + 0.1
     return square.sqrt()
 

@@ -2,8 +2,8 @@
 
 The equation is ``i dphi/dt = -L phi + m2 phi + lam |phi|^(rank-2) phi``, where ``L`` is the
 Laplacian of three points per axis. Rank 4 is the Gross-Pitaevskii equation. One step of Strang's
-splitting is half a step of the potential, a whole one of ``L``, and half a step of the potential:
-each part is solved exactly, so the norm is conserved and the error is of second order in ``dt``.
+splitting is half a step of the potential, a whole step of ``L``, and half a step of the potential.
+Each part is solved exactly, so the norm is conserved and the error is of second order in ``dt``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def laplacian_symbol(n: int, *, dtype: torch.dtype, device: torch.device) -> tor
     Args:
         n: Points per axis.
         dtype: Real floating dtype.
-        device: Where to make it.
+        device: Device of the result.
 
     Returns:
         ``sum over axes of 2 - 2 cos(2 pi k / n)``, shape ``[n, n, n]``, in ``[0, 12]``.
@@ -47,7 +47,7 @@ def gp_evolve(
     rank: int = 4,
     n_steps: int = 1,
 ) -> torch.Tensor:
-    """Return the condensate after some steps, written as the scheme reads.
+    """Return the condensate after ``n_steps`` steps, computed literally from the scheme.
 
     Args:
         phi: Condensate, shape ``[n, n, n]``, complex.
@@ -79,15 +79,15 @@ def gp_evolve(
 
 
 def hop_amplitudes(dt: float, *, precision: float) -> tuple[float, ...]:
-    """Return how much of a wave moves 0, 1, 2, ... points along an axis in a time ``dt``.
+    """Return the amplitudes of hops by 0, 1, 2, ... points along an axis in a time ``dt``.
 
-    With the diagonal of the Laplacian taken out, one axis is a chain of hops, and
+    Without the diagonal of the Laplacian, one axis is a chain of hops, and
     ``exp(i dt (S + S^-1)) = sum over m of i^m J_m(2 dt) S^m`` with Bessel functions ``J`` and the
-    shift ``S`` by one point. They fall like ``dt^m / m!``, so a short sum is exact to rounding.
+    shift ``S`` by one point. ``J_m`` falls like ``dt^m / m!``, so a short sum is exact to rounding.
 
     Args:
         dt: Time, at most 1 in size.
-        precision: Amplitudes below this are left out.
+        precision: Amplitudes from the first below this on are left out.
 
     Returns:
         ``J_0(2 dt), J_1(2 dt), ...``, at least two numbers.
@@ -148,7 +148,7 @@ def _shifted_sums(x: torch.Tensor, axis: int, n_amplitudes: int) -> list[torch.T
     n, reach = x.shape[axis], n_amplitudes - 1
     if axis != x.ndim - 1 or n < reach:
         return [x.roll(m, axis) + x.roll(-m, axis) for m in range(1, n_amplitudes)]
-    # Indices modulo n stop the innermost loop from being vectorised; a halo does not.
+    # With indices modulo n, Inductor does not vectorise the innermost loop; with a halo it does.
     halo = torch.cat((x[..., n - reach :], x, x[..., :reach]), dim=-1)
     return [
         halo[..., reach - m : reach - m + n] + halo[..., reach + m : reach + m + n]
@@ -159,7 +159,7 @@ def _shifted_sums(x: torch.Tensor, axis: int, n_amplitudes: int) -> list[torch.T
 def turn(
     re: torch.Tensor, im: torch.Tensor, *, dt: float, m2: float, lam: float, power: Power
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Solve the potential part for a time ``dt``: every point turns, no modulus changes.
+    """Solve the potential part for a time ``dt``: phases rotate, no modulus changes.
 
     Args:
         re: Real part, any shape.
@@ -181,12 +181,12 @@ def turn(
 def power_of_density(rank: int) -> Power:
     """Return ``|phi|^(rank-2)`` as a function of ``|phi|^2``.
 
-    A function and not a number: ``dynamic=True`` would make a symbol of the number.
+    With ``dynamic=True``, Dynamo would make a symbol of the number ``rank`` in a graph.
     """
-    if rank == 2:  # noqa: PLR2004  (no interaction but a second mass)
+    if rank == 2:  # noqa: PLR2004  (a second mass term, no interaction)
         return lambda density: torch.ones_like(density)  # noqa: PLW0108  (typed, unlike it)
     if rank == 3:  # noqa: PLR2004
-        # The slope of a square root at zero is infinite, and zero times it would be NaN.
+        # The gradient of a square root is infinite at zero, and zero times infinity is NaN.
         return lambda density: density.clamp(min=torch.finfo(density.dtype).tiny).sqrt()
     if rank == 4:  # noqa: PLR2004
         return lambda density: density

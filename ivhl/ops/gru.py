@@ -1,10 +1,11 @@
-"""Gated recurrent unit of Cho et al.: the state is reset before the matrix product.
+"""Gated recurrent unit of Cho et al.: the state is reset before the matrix multiplication.
 
 ``z = sigmoid(W_z [x, h] + b_z)``, ``r = sigmoid(W_r [x, h] + b_r)``,
 ``n = tanh(W_h [x, r h] + b_h)``, ``h' = z h + (1 - z) n``.
 
-``torch.nn.GRUCell`` and cuDNN reset after the product, ``r (W h + b)``, which is another function
-unless ``r`` is one. Resetting before it costs a second product per step that has to wait for ``r``.
+``torch.nn.GRUCell`` and cuDNN reset after the multiplication, ``r (W h + b)``: a different function
+unless ``r`` is 1. Resetting before it needs a second matrix multiplication per step, which has to
+wait for ``r``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ivhl.compile import get_compiled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# A compiled call costs some 20 us beside its work, as much as a small step does.
+# A compiled call has an overhead of some 20 us, as much as a small step takes.
 STEPS_PER_CALL: Final = 4
 
 
@@ -33,7 +34,7 @@ def gru_step(  # noqa: PLR0917  (inputs of a workload come in order)
     b_r: torch.Tensor,
     b_h: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the next state, written as the formula reads.
+    """Return the next state, computed literally from the formula.
 
     Args:
         x: Input, shape ``[batch, n_inputs]``.
@@ -65,7 +66,7 @@ def gru_sequence(  # noqa: PLR0917  (inputs of a workload come in order)
     b_r: torch.Tensor,
     b_h: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the state after every step of a sequence, one ``gru_step`` after the other.
+    """Return the state after every step of a sequence: ``gru_step`` in a loop.
 
     Args:
         x_sequence: Inputs, shape ``[n_steps, batch, n_inputs]``.
@@ -87,10 +88,10 @@ def gru_sequence(  # noqa: PLR0917  (inputs of a workload come in order)
 
 
 def make_gru_sequence(compiler: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    """Return ``gru_sequence`` with ``gru_step`` compiled as it stands.
+    """Return ``gru_sequence`` with ``gru_step`` compiled unchanged.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
 
     Returns:
         A function with the arguments and the result of ``gru_sequence``.
@@ -121,9 +122,9 @@ def fused_step(  # noqa: PLR0917  (inputs of a workload come in order)
     b_r: torch.Tensor,
     b_h: torch.Tensor,
 ) -> torch.Tensor:
-    """Return ``gru_step`` in the order that compiles best: no second joining of ``x`` and ``r h``.
+    """Return ``gru_step`` in the order that compiles best: without concatenating ``x`` and ``r h``.
 
-    The weights of one step are not stacked: copying them costs more than the product saved.
+    The weights are not stacked: for one step, copying costs more than one multiplication less saves.
     """
     n_inputs = x.shape[1]
     both = torch.cat((x, h), dim=1)
@@ -136,7 +137,7 @@ def fused_step(  # noqa: PLR0917  (inputs of a workload come in order)
 def recurrent_steps(
     from_inputs: torch.Tensor, h: torch.Tensor, w_gates: torch.Tensor, w_candidate: torch.Tensor
 ) -> torch.Tensor:
-    """Return the states of a few steps whose inputs have been multiplied already.
+    """Return the states of a few steps, from inputs already multiplied by their weights.
 
     Args:
         from_inputs: ``W x + b`` of both gates and the candidate, shape
@@ -160,14 +161,14 @@ def recurrent_steps(
 
 
 def make_rnn_gru(compiler: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    """Return ``gru_sequence`` as few large products and compiled steps.
+    """Return ``gru_sequence`` with few, large matrix multiplications and compiled steps.
 
-    The inputs of all steps are multiplied at once, both gates share one product, and everything
-    between two products is one loop. Four steps are one compiled call, the rest of a sequence is
-    filled up with steps whose states are dropped.
+    One multiplication covers the inputs of all steps, another both gates of a step; everything
+    between two multiplications is one loop. One compiled call makes four steps. If the number of
+    steps is no multiple of four, steps are added and their states dropped.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
 
     Returns:
         A function with the arguments and the result of ``gru_sequence``.
@@ -199,7 +200,7 @@ def make_rnn_gru(compiler: Callable[..., Any]) -> Callable[..., torch.Tensor]:
         h = h0.contiguous()
         for chunk in from_inputs.split(STEPS_PER_CALL):
             states = steps(chunk, h, w_gates, w_candidate)
-            # The next replay of a CUDA graph would overwrite what this one returned.
+            # The next replay of a CUDA graph overwrites the outputs of this one.
             calls.append(states.clone() if states.is_cuda else states)
             h = calls[-1][-1]
         return torch.cat(calls)[:n_steps]
@@ -217,9 +218,9 @@ def rnn_step_gru(  # noqa: PLR0917  (the order of the seed)
     b_r: torch.Tensor,
     b_h: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the state after one step of a gated recurrent unit, reset before the product.
+    """Return the state after one step of a GRU that resets before the matrix multiplication.
 
-    On a CPU it is not compiled, since that would gain nothing; for a sequence there is ``rnn_gru``.
+    Not compiled on a CPU, where that would not make it faster. For a sequence use ``rnn_gru``.
 
     Args:
         x: Input, shape ``[batch, n_inputs]``, real floating point.
@@ -247,9 +248,9 @@ def rnn_step_gru(  # noqa: PLR0917  (the order of the seed)
     if x.shape[0] == 0:
         return _no_states(h, 1)[0]
     if x.device.type == "cpu":
-        # A step there is a few small products: a compiled call costs more than it saves.
+        # A few small matrix multiplications: the overhead of a compiled call exceeds its gain.
         return fused_step(x, h, *parameters)
-    # Contiguous ones: other strides would be compiled anew.
+    # Contiguous: other strides would recompile.
     inputs = (t.contiguous() for t in (x, h, *parameters))
     step: torch.Tensor = _compiled_step(*inputs)
     return step

@@ -1,15 +1,16 @@
 """Multiscale entanglement renormalisation: one layer of maps from a fine to a coarse lattice.
 
-There are two layers here. ``contract_mera_layer`` has the shapes of the first iVHL: each pair of
-sites is a *direct sum* of two matrices, and both maps act on the same pair, so their product is one
-map, which can be made once and used often. It is a tree, and nothing is disentangled across pairs.
+The module has two kinds of layer. ``contract_mera_layer`` has the shapes of the first iVHL: each
+pair of sites is a *direct sum* of two matrices, and both maps act on the same pair. So the product
+of both is one map, which can be computed once and applied often. This layer is a tree: it does not
+disentangle across pairs.
 
 ``coarse_grain``, ``refine``, ``ascend`` and ``descend`` are the binary MERA of the literature on a
 periodic chain. Fine sites ``2j`` and ``2j+1`` make block ``j``. A disentangler ``u`` (unitary) acts
 *across* the border of blocks, on sites ``2j+1`` and ``2j+2``; an isometry ``w`` (``w^dag w = 1``)
-makes one coarse site of a block. States go up as ``psi' = W^dag U psi`` and down as
+maps a block to one coarse site. States go up as ``psi' = W^dag U psi`` and down as
 ``psi = U^dag W psi'``, where ``U`` and ``W`` are products of ``u`` and ``w`` over the chain.
-Unitarity is not checked: it would cost more than the layer does.
+Unitarity is not checked: the check would cost more than the layer.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ Cone = Literal["average", "left", "right"]
 CONES: Final[tuple[Cone, ...]] = ("average", "left", "right")
 CONE_WIDTH: Final = 3
 
-# Outputs of a map that are stored side by side: one vector of AVX-512 in single precision, two in
-# double. Maps whose bond has no such factor are stored in one piece.
+# Outputs of a map stored contiguously: one AVX-512 vector in single precision, two in double. Maps
+# whose bond is not a multiple of it are one tile.
 _TILE: Final = 16
 
 
 def mera_layer(
     tensors: torch.Tensor, disentanglers: torch.Tensor, isometries: torch.Tensor
 ) -> torch.Tensor:
-    """Return the coarse tensors, written as the formula reads.
+    """Return the coarse tensors, computed literally from the formula.
 
     Args:
         tensors: Shape ``[n_sites, d, d]``, complex, ``n_sites`` even.
@@ -60,10 +61,10 @@ def contract_mera_layer(
 ) -> torch.Tensor:
     """Return the coarse tensors of one layer in the shapes of the first iVHL.
 
-    Per pair ``p``: ``x = [vec T_2p ; vec T_2p+1]``, ``z = (x U) W``, as rows and without conjugate.
-    Nearly all the time goes into reading the disentanglers, once, and no way of writing it changes
-    that; the two products call the library, and are not compiled. Who applies the same maps to many
-    tensors makes one map of both, ``make_mera_map``, and reads that instead.
+    Per pair ``p``: ``x = [vec T_2p ; vec T_2p+1]``, ``z = (x U) W``, with row vectors and without
+    conjugation. The run time is that of reading the disentanglers once, which compiling cannot
+    avoid: both matrix multiplications are library calls. To apply the same maps to many tensors,
+    compute their product once with ``make_mera_map``.
 
     Args:
         tensors: Shape ``[n_sites, d, d]``, complex, ``n_sites`` even, may be 0.
@@ -83,10 +84,10 @@ def contract_mera_layer(
 
 
 def make_mera_map(disentanglers: torch.Tensor, isometries: torch.Tensor) -> torch.Tensor:
-    """Return the one map per pair that both maps are: ``U W``.
+    """Return the product of both maps per pair: ``U W``.
 
-    Making it costs ``width^2 bond`` complex products per pair, as many as ``bond`` layers, though as
-    products of matrices; applying it reads ``bond / width`` of what the layer reads.
+    It costs ``width^2 bond`` complex multiplications per pair, as many as ``bond`` layers, but as
+    matrix multiplications. Applying it reads ``bond / width`` of the numbers that a layer reads.
 
     Args:
         disentanglers: Shape ``[n_pairs, width, width]``, complex.
@@ -103,7 +104,7 @@ def make_mera_map(disentanglers: torch.Tensor, isometries: torch.Tensor) -> torc
 
 
 def apply_mera_map(tensors: torch.Tensor, mera_map: torch.Tensor) -> torch.Tensor:
-    """Return the coarse tensors, by the map that ``make_mera_map`` made.
+    """Return the coarse tensors, using the map from ``make_mera_map``.
 
     Args:
         tensors: Shape ``[n_sites, d, d]``, complex, ``n_sites`` even.
@@ -125,7 +126,7 @@ def apply_mera_map(tensors: torch.Tensor, mera_map: torch.Tensor) -> torch.Tenso
 
 
 def pack_mera_map(mera_map: torch.Tensor) -> torch.Tensor:
-    """Return the map in real planes, in the order in which they are read.
+    """Return the map as real planes, in the order in which ``mera_map_planes`` reads them.
 
     Args:
         mera_map: Shape ``[n_pairs, width, bond]``, complex.
@@ -136,7 +137,7 @@ def pack_mera_map(mera_map: torch.Tensor) -> torch.Tensor:
     n_pairs, width, bond = mera_map.shape
     n_tiles = bond // _TILE if bond and bond % _TILE == 0 else 1
     tiles = mera_map.reshape(n_pairs, width, n_tiles, bond // n_tiles).transpose(1, 2)
-    # One tensor, since compiled code checks each that it is given at every call.
+    # One tensor: compiled code checks each of its inputs at every call.
     return torch.stack((tiles.real, tiles.imag))
 
 
@@ -145,8 +146,8 @@ def mera_map_planes(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return real and imaginary part of the coarse tensors, in real arithmetic only.
 
-    One loop per pair, which reads the map once from front to back. For a large map it is ahead of
-    the library's product of a row and a matrix; for a small one, calling it costs more than both.
+    One loop per pair reads the map once, in storage order. For a large map this is faster than the
+    library's product of a row and a matrix. For a small one the compiled call costs more than both.
 
     Args:
         pairs: Tensors, shape ``[n_sites, d, d, 2]``, real and imaginary part along the last axis.
@@ -171,7 +172,7 @@ def make_apply_mera_map(
     """Return ``apply_mera_map`` for a packed map, with its real planes compiled.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
 
     Returns:
         A function from tensors, shape ``[n_sites, d, d]``, complex, and the planes of
@@ -191,7 +192,7 @@ def coarse_grain(
 ) -> torch.Tensor:
     """Return the state on the coarse chain: ``W^dag U psi``.
 
-    What the isometries throw away is lost: the norm falls, unless ``psi`` comes from ``refine``.
+    The isometries project, so the norm decreases unless ``psi`` comes from ``refine``.
 
     Args:
         psi: State of a periodic chain, one axis of size ``chi`` per site, an even number of them.
@@ -253,13 +254,13 @@ def ascend(
     *,
     cone: Cone = "average",
 ) -> torch.Tensor:
-    """Return what a local operator on the fine chain is on the coarse one: ``W^dag U O U^dag W``.
+    """Return a local operator of the fine chain on the coarse chain: ``W^dag U O U^dag W``.
 
-    Three sites go to three: it is the width of the causal cone of the binary MERA. Sites ``2j``,
-    ``2j+1``, ``2j+2`` (left) and ``2j+1``, ``2j+2``, ``2j+3`` (right) both lie under three blocks,
-    ``j-1``, ``j``, ``j+1`` and ``j``, ``j+1``, ``j+2``. A Hamiltonian has terms of both kinds, and
-    the average is one coarse term per site. Two sites, where the operator is inside a block (left)
-    or across a border (right), are taken as the first two of three. Costs ``O(chi^9)``.
+    Three fine sites map to three coarse ones, the width of the causal cone of the binary MERA.
+    Sites ``2j``, ``2j+1``, ``2j+2`` (left) lie under blocks ``j-1``, ``j``, ``j+1``; sites
+    ``2j+1``, ``2j+2``, ``2j+3`` (right) lie under ``j``, ``j+1``, ``j+2``. A Hamiltonian has terms
+    of both kinds, and their average is one coarse term per site. An operator on two sites, inside a
+    block (left) or across a border (right), acts on the first two of three. Costs ``O(chi^9)``.
 
     Args:
         operator: ``o[row1, row2, (row3,) column1, column2 (, column3)]``, each axis ``chi``.
@@ -271,7 +272,7 @@ def ascend(
         Operator on three coarse sites, six axes of size ``chi_coarse``, rows first.
 
     Raises:
-        ValueError: If shapes, dtypes or devices do not fit, or ``cone`` is another.
+        ValueError: If shapes, dtypes or devices do not fit, or ``cone`` is unknown.
 
     Source:
         Evenbly and Vidal, Phys. Rev. B 79, 144108 (2009), section IV; left and right are its two
@@ -289,7 +290,7 @@ def ascend(
         operator = torch.einsum("abAB,cC->abcABC", operator, one)
     if cone == "right":
         return _ascend_right(operator, disentangler, isometry)
-    # Seen from the other side, the left cone is a right one.
+    # The left cone is the mirror image of a right one.
     mirrored = _ascend_right(_mirror(operator), *_mirrored(disentangler, isometry))
     if cone == "left":
         return _mirror(mirrored)
@@ -303,10 +304,11 @@ def descend(
     *,
     cone: Cone = "average",
 ) -> torch.Tensor:
-    """Return the density matrix of three fine sites under three coarse ones: dual to ``ascend``.
+    """Return the density matrix of three fine sites under three coarse ones: the dual of ``ascend``.
 
     ``tr(density ascend(O)) = tr(descend(density) O)`` for every ``O``, cone by cone. The trace is
-    kept. The density matrix of two sites is the partial trace of the result. Costs ``O(chi^9)``.
+    conserved. The density matrix of two sites is the partial trace of the result. Costs
+    ``O(chi^9)``.
 
     Args:
         density: ``rho[row1, row2, row3, column1, column2, column3]``, each axis ``chi_coarse``.
@@ -318,7 +320,7 @@ def descend(
         Density matrix, six axes of size ``chi``, rows first.
 
     Raises:
-        ValueError: If shapes, dtypes or devices do not fit, or ``cone`` is another.
+        ValueError: If shapes, dtypes or devices do not fit, or ``cone`` is unknown.
 
     Source:
         Evenbly and Vidal, Phys. Rev. B 79, 144108 (2009), section IV.
@@ -339,9 +341,10 @@ def descend(
 
 
 # In the right cone, six fine sites lie under three coarse ones x, y, z. The isometries act on the
-# sites (a, b), (c, d), (e, f), the disentanglers on (b, c) and (d, e), and from them go the sites
-# g, h, i, on which the operator acts, and j. Lower case is a row, upper case a column. Sites a, f
-# and j see no operator, so row and column are one. The order is the best that opt_einsum finds.
+# sites (a, b), (c, d), (e, f), the disentanglers on (b, c) and (d, e). The outputs of these are the
+# sites g, h, i, on which the operator acts, and j. Lower case is a row, upper case a column. Sites
+# a, f and j see no operator, so their row and column are the same index. The order of contractions
+# is the best that opt_einsum finds.
 
 
 def _ascend_right(o: torch.Tensor, u: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -356,7 +359,7 @@ def _ascend_right(o: torch.Tensor, u: torch.Tensor, w: torch.Tensor) -> torch.Te
 
 def _descend_right(rho: torch.Tensor, u: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     left, right, inner, inner_column = _surroundings(u, w)
-    # The rows of a density matrix meet the columns of an operator.
+    # Rows of a density matrix are contracted with columns of an operator.
     rho = torch.einsum("EZez,XYZxyz->EexyXY", right, rho)
     rho = torch.einsum("EexyXY,EIjCY->exyXCIj", rho, inner_column)  # chi^9
     rho = torch.einsum("exyXCIj,eijcy->xXCIic", rho, inner)  # chi^9
@@ -393,7 +396,7 @@ def _disentangle(psi: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
 def _on_every_group(psi: torch.Tensor, matrix: torch.Tensor, n_groups: int) -> torch.Tensor:
     """Apply a matrix to each of the groups of neighbouring axes; returns any shape, same order."""
     for _ in range(n_groups):
-        # The first group becomes the last: after all of them they are in order again.
+        # Each pass moves the first group to the end: after n_groups passes the order is restored.
         psi = psi.reshape(matrix.shape[1], -1).mT @ matrix.mT
     return psi
 

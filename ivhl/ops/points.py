@@ -1,4 +1,4 @@
-"""What operations on points in space ask of their arguments."""
+"""Check the arguments of operations on points in space."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def check_points(name: str, points: torch.Tensor) -> None:
-    """Ask for one point per row.
+    """Check that ``points`` has one point per row.
 
     Raises:
         ValueError: If ``points`` is not float32 or float64 of shape ``[n, 3]``.
@@ -26,17 +26,17 @@ def check_points(name: str, points: torch.Tensor) -> None:
 
 
 def check_row(name: str, values: torch.Tensor, *, n: int, per: str) -> None:
-    """Ask for one value per source, vortex, or whatever there are ``n`` of.
+    """Check that ``values`` has one value per source or vortex, ``n`` in all.
 
     Raises:
-        ValueError: If ``values`` has another shape than ``[n]``.
+        ValueError: If the shape of ``values`` is not ``[n]``.
     """
     if values.ndim != 1 or values.shape[0] != n:
         raise ValueError(f"{name} must have shape [{n}], one per {per}, got {list(values.shape)}")
 
 
 def check_no_axes(name: str, value: torch.Tensor) -> None:
-    """Ask for a single number.
+    """Check that ``value`` is a single number.
 
     Raises:
         ValueError: If ``value`` has axes.
@@ -46,10 +46,10 @@ def check_no_axes(name: str, value: torch.Tensor) -> None:
 
 
 def check_like(grid_points: torch.Tensor, named: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """Ask for the dtype and the device of ``grid_points``.
+    """Check that tensors have the dtype and the device of ``grid_points``.
 
     Raises:
-        ValueError: If one differs.
+        ValueError: If the dtype or the device of one differs.
     """
     for name, values in named:
         if values.dtype != grid_points.dtype:
@@ -65,10 +65,10 @@ def check_like(grid_points: torch.Tensor, named: Iterable[tuple[str, torch.Tenso
 
 
 def as_scalar(name: str, value: float | torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return the value as a tensor without axes: a number would be compiled in as a constant.
+    """Return the value as a tensor without axes; Dynamo would compile a number in as a constant.
 
     Raises:
-        ValueError: If it is a number that is not finite.
+        ValueError: If ``value`` is a number that is not finite.
     """
     if isinstance(value, torch.Tensor):
         return value

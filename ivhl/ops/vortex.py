@@ -1,7 +1,7 @@
-"""Product of straight vortex lines along z, each with a core.
+"""Field of straight vortex lines along z, each with a core: the product of their factors.
 
 Around a line of charge ``q`` the phase grows by ``2 pi q``, and the field vanishes at its centre.
-The centre has a place along the line as well: the core is a ball around it, not a tube.
+The centre has three coordinates: the core is a ball around it, not a tube along the line.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ def compute_vortex_field(
 
     ``psi(r) = prod_v tanh(|D_v| / a) exp(i q_v theta_v)`` with ``D_v = r - r_v`` and ``theta_v =
     atan2(D_v.y, D_v.x)``. Numbers of points and vortices, charges and core radius may change from
-    call to call without a recompile, except that a single vortex has code of its own.
+    call to call without a recompile, except that a single vortex is compiled separately.
 
-    The angles are added before one cosine and sine are taken. So whole and other charges cost the
-    same, nobody has to look at the charges, which would wait for a GPU, and they have a gradient.
-    At a centre the distance has gradient 0. On a vortex line the angle is 0, and its gradient,
-    which does not exist, is a finite number.
+    The function adds the angles, then takes one cosine and one sine. So integer and fractional
+    charges cost the same and have a gradient, and no charge is read back from a GPU, which would
+    wait for it. At a centre the distance has gradient 0. On a vortex line the angle is 0, and its
+    gradient, undefined there, is a finite number.
 
     Args:
         grid_points: Points, shape ``[n_points, 3]``, in units of length, float32 or float64.
         centers: Centres ``r_v``, shape ``[n_vortices, 3]``, in units of length.
-        charges: Charges ``q_v``, shape ``[n_vortices]``, whole numbers of any dtype, or the dtype of
-            ``grid_points``; those that are not whole give a cut along ``theta = pi``.
+        charges: Charges ``q_v``, shape ``[n_vortices]``, integers of any dtype, or the dtype of
+            ``grid_points``; fractional ones give a branch cut along ``theta = pi``.
         core_radius: ``a``, in units of length: a finite number above 0, or a tensor without axes.
 
     Returns:
@@ -61,9 +61,9 @@ def compute_vortex_field(
     inputs = (grid_points, centers, charges, core_radius)
     _check(*inputs)
     if grid_points.shape[0] <= 1 or centers.shape[0] == 0:
-        # Dynamo would compile anew for sizes 0 and 1, and there is no loop to gain from.
+        # Dynamo would recompile for sizes 0 and 1, where there is no loop to speed up.
         return torch.complex(*vortex_planes(*inputs))
-    # Other strides would be other code.
+    # Other strides would recompile.
     return torch.complex(*_compiled_planes(*(x.contiguous() for x in inputs)))
 
 
@@ -73,7 +73,7 @@ def vortex_field(
     charges: torch.Tensor,
     core_radius: float | torch.Tensor = 0.1,
 ) -> torch.Tensor:
-    """Return the same field, written as the formula reads.
+    """Return the same field, computed literally from the formula.
 
     Args:
         grid_points: Points, shape ``[n_points, 3]``, in units of length.
@@ -102,8 +102,8 @@ def vortex_planes(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return real and imaginary part of the same field, in real arithmetic only.
 
-    The complex product of all factors is a real product of moduli and a sum of angles, and both
-    are reductions that Inductor can put into one loop.
+    The complex product of all factors is a real product of moduli and a sum of angles. Inductor
+    fuses both reductions into one loop.
 
     Args:
         grid_points: Points, shape ``[n_points, 3]``, in units of length.
@@ -121,7 +121,7 @@ def vortex_planes(
     x, y, z = grid_points[:, None, :].unbind(dim=-1)  # [n_points, 1]
     center_x, center_y, center_z = centers.unbind(dim=-1)  # [n_vortices]
     dx, dy, dz = x - center_x, y - center_y, z - center_z
-    # The square root has no gradient at zero; this one counts as 0 there.
+    # The square root has an infinite gradient at zero; the clamp makes it 0 there.
     radii = (dx * dx + dy * dy + dz * dz).clamp(min=1e-37).sqrt() / core_radius
     if grid_points.dtype == torch.float32:
         modulus = tanh(radii).prod(dim=1)
@@ -141,17 +141,17 @@ def whole_vortex_planes(
     charges: torch.Tensor,
     core_radius: float | torch.Tensor = 0.1,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the same field for whole charges, without any angle.
+    """Return the same field for integer charges, without computing an angle.
 
-    ``exp(i q theta)`` of a whole charge is a power of ``(D.x + i D.y) / |D|``: one square and two
-    products, chosen by the two bits of the charge. The loop over vortices is unrolled, so each
-    number of vortices is a graph of its own: for few vortices, whose number stays.
+    ``exp(i q theta)`` of an integer charge is a power of ``(D.x + i D.y) / |D|``: one square and two
+    multiplications, chosen by the two bits of the charge. The loop over vortices is unrolled, so
+    each number of vortices has its own graph: use it for a small, fixed number of vortices.
 
     Args:
         points: Points, shape ``[3, n_points]``: coordinates in rows, so that loads are contiguous.
         centers: Centres, shape ``[n_vortices, 3]``, in units of length.
-        charges: Charges, shape ``[n_vortices]``: whole numbers from -3 to 3, which is not checked,
-            since to look at them would wait for a GPU.
+        charges: Charges, shape ``[n_vortices]``: integers from -3 to 3. Not checked: reading
+            them would wait for a GPU.
         core_radius: Radius of the cores; a tensor without axes where values change.
 
     Returns:
@@ -165,7 +165,7 @@ def whole_vortex_planes(
         square = dx * dx + dy * dy
         radius = (square + dz * dz).clamp(min=1e-37).sqrt() / core_radius
         core = tanh(radius) if points.dtype == torch.float32 else radius.tanh()
-        # On the line itself, where there is no angle, it counts as 0, as in ``turns_of``.
+        # On the line itself the angle is undefined and counts as 0, as in ``turns_of``.
         inverse = torch.rsqrt(square.clamp(min=1e-37))
         cos = torch.where(square == 0.0, 1.0, dx * inverse)
         sin = dy * inverse * charge.sign()
@@ -186,7 +186,7 @@ def make_vortex_field(
     """Return ``vortex_field`` with its real planes compiled.
 
     Args:
-        compiler: What turns a function into a compiled one; the identity runs it eagerly.
+        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
 
     Returns:
         A function with the arguments and the result of ``vortex_field``.
@@ -194,7 +194,7 @@ def make_vortex_field(
     planes = compiler(vortex_planes)
 
     def field(*inputs: torch.Tensor) -> torch.Tensor:
-        # A complex tensor inside the graph would be a call out of it, so it is made out here.
+        # Inductor has no code for complex numbers, so the complex tensor is made outside the graph.
         return torch.complex(*planes(*inputs))
 
     return field

@@ -1,11 +1,10 @@
-"""Write our pages into a site that asv is building."""
+"""Write the pages into the folder in which asv builds its site."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ivhl.pages.asv_site import patch_index, write_vendored
 from ivhl.pages.render import compatibility_html, compatibility_json, speedup_html
 from ivhl.tracker.views import compatibility_view, page_view, rows_of, speedup_view
 
@@ -26,14 +25,3 @@ def write_pages(state: State, html_dir: Path) -> None:
     }
     for name, text in pages.items():
         (html_dir / name).write_text(text, encoding="utf-8")
-
-
-def join_asv_site(html_dir: Path) -> None:
-    """Link asv's page to ours, and make it work without a network.
-
-    Raises:
-        ResultsError: If asv's page is not the one that is known.
-    """
-    index = html_dir / "index.html"
-    index.write_text(patch_index(index.read_text(encoding="utf-8")), encoding="utf-8")
-    write_vendored(html_dir)

@@ -1,4 +1,4 @@
-"""From what a page shows to the page itself."""
+"""Render the views as HTML and JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Environment(
     loader=PackageLoader("ivhl.pages", "templates"),
-    autoescape=True,  # exceptions are other people's text
+    autoescape=True,  # exception messages come from untrusted code
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
@@ -40,15 +40,15 @@ def _render(name: str, view: CompatibilityView | SpeedupView) -> str:
 
 
 def compatibility_html(view: CompatibilityView) -> str:
-    """Return the page *Compatibility*, complete: it loads nothing."""
+    """Return the page *Compatibility* as one self-contained file."""
     return _render("compatibility.html", view)
 
 
 def speedup_html(view: SpeedupView) -> str:
-    """Return the page *Speedup*, complete: it loads nothing."""
+    """Return the page *Speedup* as one self-contained file."""
     return _render("speedup.html", view)
 
 
 def compatibility_json(rows: Iterable[Row]) -> str:
-    """Return the rows for programs, as ``ivhl compat --json`` prints them."""
+    """Return the rows as JSON, as ``ivhl compat --json`` prints them."""
     return json.dumps([row.to_dict() for row in rows], indent=1, allow_nan=False) + "\n"

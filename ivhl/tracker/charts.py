@@ -1,4 +1,4 @@
-"""Where the marks of a chart go: speedup against PyTorch release, a line per Python."""
+"""Lay out the charts of speedup against PyTorch release, with a line per Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ivhl.tracker.compat import Row, Series, Status
 
-# Between two runs on one machine less than this was seen to come from nothing.
+# Times of two runs on one machine were seen to differ by up to this factor without a cause.
 TOLD_FROM = 1.25
 WIDTH = 640.0
 HEIGHT = 320.0
@@ -25,7 +25,7 @@ _LEFT, _RIGHT, _TOP = 52.0, 16.0, 14.0
 _PLOT_BOTTOM = 236.0
 _STRIP_TOP, _STRIP_BOTTOM = 246.0, 274.0
 
-# Colour is never the only difference between two Pythons.
+# Pythons differ in shape as well as in colour, for colour-blind readers.
 _SHAPES = (
     "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z",
     "M-4-4h8v8h-8z",
@@ -34,7 +34,7 @@ _SHAPES = (
     "M0 5.4L5-3.8H-5z",
     "M-5.2-1.7h3.5v-3.5h3.4v3.5h3.5v3.4h-3.5v3.5h-3.4v-3.5h-3.5z",
 )
-# From fine to coarse; the first that spans the values with few enough lines is taken.
+# Axis steps from fine to coarse; the first that covers the values with few enough lines is used.
 _STEPS = (
     tuple(round(0.8 + 0.05 * i, 2) for i in range(13)),
     tuple(round(0.5 + 0.1 * i, 1) for i in range(16)),
@@ -44,12 +44,12 @@ _STEPS = (
 )
 _MOST_TICKS = 7
 _SMALLEST = 0.01
-_NARROWEST = 1.15  # hi over lo: below it the eye would be shown noise as mountains
+_NARROWEST = 1.15  # smallest ratio of the axis limits: a narrower axis would magnify noise
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A labelled place on an axis."""
+    """A labelled position on an axis."""
 
     at: float
     label: str
@@ -80,7 +80,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A case that has no speedup, which is not the same as no news."""
+    """A measured case without a speedup, drawn in the strip below the plot."""
 
     x: float
     y: float
@@ -103,9 +103,9 @@ class Chart:
     """Speedup against PyTorch release for one case on one machine.
 
     Attributes:
-        one_y: Where compiled is as fast as eager.
-        noise: Top and height of the band that noise alone fills; ``None`` where not measured.
-        changes: Where the seconds themselves moved between two releases, and which side did.
+        one_y: Position of speedup 1, where compiled is as fast as eager.
+        noise: Top and height of the A/A band (noise floor); ``None`` if A/A was not measured.
+        changes: A sentence per step between releases where eager or compiled seconds moved.
     """
 
     id: str
@@ -137,10 +137,10 @@ def make_chart(
     """Return the chart of a series.
 
     Args:
-        chart_id: Unique in the page.
-        series: What the rows have in common.
-        rows: One per Python and PyTorch, at least one with a speedup.
-        hrefs: Id of the reason of each row.
+        chart_id: Id, unique in the page.
+        series: The series that all rows belong to.
+        rows: One per Python and PyTorch release, at least one with a speedup.
+        hrefs: Row to the id of its details on the page.
     """
     releases = sorted({row.torch for row in rows}, key=release_key)
     pythons = sorted({row.python for row in rows}, key=python_key)
@@ -152,7 +152,7 @@ def make_chart(
 
     band = (WIDTH - _LEFT - _RIGHT) / len(releases)
     centre = {torch: _LEFT + band * (i + 0.5) for i, torch in enumerate(releases)}
-    # Side by side, so that the intervals of several Pythons do not hide each other.
+    # Shifted sideways, so that the intervals of several Pythons do not overlap.
     apart = min(13.0, 0.7 * band / len(pythons))
     shift = {python: (i - (len(pythons) - 1) / 2) * apart for i, python in enumerate(pythons)}
 
@@ -206,10 +206,10 @@ def make_chart(
 
 
 def _changes(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a sentence for each step between releases in which a side moved by itself.
+    """Yield a sentence for each step between releases where eager or compiled seconds moved.
 
-    A ratio hides which side moved: a speedup that grows because eager became slower is no gain. The
-    two releases were measured in different runs, not in pairs, so only large moves are told.
+    The speedup hides which of the two moved: it also grows when eager becomes slower. The releases
+    were measured in different runs, not in pairs, so only moves above ``TOLD_FROM`` count.
     """
     measured = sorted(
         (r for r in rows if r.record and r.record.eager and r.record.compiled),
@@ -217,25 +217,25 @@ def _changes(rows: Sequence[Row]) -> Iterator[str]:
     )
     for before, after in pairwise(measured):
         if _instrument(before) != _instrument(after):
-            continue  # a change of method is no change of the release
+            continue  # another instrument changes the seconds, too
         moves = {
-            side: _seconds(after, side) / _seconds(before, side) for side in ("eager", "compiled")
+            arm: _seconds(after, arm) / _seconds(before, arm) for arm in ("eager", "compiled")
         }
         if any(abs(log2(move)) > log2(TOLD_FROM) for move in moves.values()):
-            told = ", ".join(f"{side} {_moved(move)}" for side, move in moves.items())
-            yield f"Python {after.python}, PyTorch {before.torch} to {after.torch}: {told}"
+            text = ", ".join(f"{arm} {_moved(move)}" for arm, move in moves.items())
+            yield f"Python {after.python}, PyTorch {before.torch} to {after.torch}: {text}"
 
 
 def _instrument(row: Row) -> str:
     return version_of(row.record.conditions.instrument) if row.record else ""
 
 
-def _seconds(row: Row, side: str) -> float:
-    return float(median(getattr(row.record, side).samples_s))
+def _seconds(row: Row, arm: str) -> float:
+    return float(median(getattr(row.record, arm).samples_s))
 
 
 def _moved(ratio: float) -> str:
-    """Return e.g. ``5.1 times slower``; a small move has no direction."""
+    """Return e.g. ``5.1 times slower``; ``about the same`` up to ``TOLD_FROM``."""
     if abs(log2(ratio)) <= log2(TOLD_FROM):
         return "about the same"
     return f"{ratio:.1f} times slower" if ratio > 1 else f"{1 / ratio:.1f} times faster"
@@ -252,7 +252,7 @@ def _line(
     points, path, pen_down = [], [], False
     for row in sorted(rows, key=lambda row: release_key(row.torch)):
         if row.speedup is None or row.speedup_low is None or row.speedup_high is None:
-            pen_down = False  # a line across a failure would say that nothing happened there
+            pen_down = False  # a line across a failure would hide it
             continue
         x, y = x_of(row), y_of(row.speedup)
         path.append(f"{'L' if pen_down else 'M'}{x:g} {y:g}")
@@ -320,9 +320,9 @@ def _description(series: Series, rows: Sequence[Row]) -> str:
     worst = min(measured, key=lambda row: row.speedup or 0.0)
     return (
         f"Speedup over eager of {series.workload}, size {series.size}, variant {series.variant}, "
-        f"on {series.machine}, {series.device}, against PyTorch release, a line per Python. "
+        f"on {series.machine}, {series.device}, per PyTorch release, with a line per Python. "
         f"Highest: {_text(best)} with Python {best.python} and PyTorch {best.torch}. "
         f"Lowest: {_text(worst)} with Python {worst.python} and PyTorch {worst.torch}. "
         f"{len(rows) - len(measured)} of {len(rows)} have no speedup. "
-        "The same numbers are in the table that follows."
+        "The table below has the same numbers."
     )

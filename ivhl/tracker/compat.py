@@ -1,4 +1,4 @@
-"""What works where: one row per Python, PyTorch release, workload, size and variant."""
+"""Compatibility: one row per Python, PyTorch release, workload, size and variant."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 Status = Literal["works", "slow", "wrong", "unsupported", "unavailable", "failed", "not_run"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
-# Failures that say nothing about the PyTorch release: our mistake, the workload's, or a limit that
-# this machine or this run set.
+# Failures that do not count against the PyTorch release: ivhl or the workload is at fault, or a
+# limit of the machine or the run was reached.
 _BLAMELESS: frozenset[FailureClass] = frozenset(
-    {"environment", "build", "inputs", "reference", "timeout", "out_of_memory"}
+    {"absent", "environment", "build", "inputs", "reference", "timeout", "out_of_memory"}
 )
 _STATUS_OF: dict[FailureClass, Status] = {
     "support_gate": "unsupported",
     "unsupported": "unsupported",
     "unavailable": "unavailable",
+    "absent": "unavailable",
     "wrong": "wrong",
 }
 
 
 class CellLike(Protocol):
-    """An environment of the matrix (``ivhl.matrix.CellSpec``) as far as it matters here."""
+    """The attributes of a matrix cell (``ivhl.matrix.CellSpec``) that this module reads."""
 
     @property
     def id(self) -> str: ...  # noqa: D102
@@ -44,7 +45,7 @@ class CellLike(Protocol):
 
 
 class Series(NamedTuple):
-    """What stays the same while Python and PyTorch change."""
+    """What the rows of one table or chart share, while Python and PyTorch vary."""
 
     machine: str
     device: str
@@ -55,16 +56,16 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One case in one environment, as it stands now.
+    """The current state of one case in one cell.
 
     Attributes:
-        machine: Empty where nothing has been run on any machine.
-        message: Why the status is not ``works``; empty where it is.
-        speedup_low: Where another run would be expected, with ``speedup_high``, at 95 %
+        machine: Empty if no machine has run anything.
+        message: Why the status is not ``works``; empty if it is.
+        speedup_low: With ``speedup_high``, the 95 % interval for another run
             (``ivhl.tracker.spread``).
-        within_low: Where the rounds of this very run lie, with ``within_high``, at 95 %.
-        existing: Whether the environment was there already, and no lock says what is in it.
-        record: What the row was made from; ``None`` where nothing was run.
+        within_low: With ``within_high``, the 95 % interval from the rounds of this run.
+        existing: Whether it was measured in an existing environment, which no lock describes.
+        record: The record that the row shows; ``None`` if the case was not run.
     """
 
     python: str
@@ -94,7 +95,7 @@ class Row:
 
     @property
     def series(self) -> Series:
-        """The row without Python and PyTorch."""
+        """The series that the row belongs to."""
         return Series(self.machine, self.device, self.workload, self.size, self.variant)
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,13 +106,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
-    """Which releases can be used, for one series under one Python.
+    """The releases that work, for one series under one Python.
 
     Attributes:
         first_good: Oldest release that works.
-        last_bad: Newest release that does not, and how.
+        last_bad: Newest release that does not work.
+        last_bad_status: Status of ``last_bad``.
         good_since: Oldest release from which every one tried works, the newest included.
-        undecided: Releases that failed by no fault of theirs, and how.
+        undecided: Releases with a failure that PyTorch did not cause, with its class.
     """
 
     series: Series
@@ -124,7 +126,7 @@ class Support:
 
 
 def release_key(version: str) -> tuple[bool, Version, str]:
-    """Return a key that sorts versions; what is no version (``nightly``) comes last, by name."""
+    """Return a key that sorts versions; other names (``nightly``) sort last, by name."""
     try:
         return (False, Version(version), version)
     except InvalidVersion:
@@ -132,13 +134,13 @@ def release_key(version: str) -> tuple[bool, Version, str]:
 
 
 def python_key(python: str) -> tuple[bool, Version, str]:
-    """Return a key that sorts Pythons; a free-threaded one (``3.14t``) follows its twin."""
+    """Return a key that sorts Pythons; ``3.14t`` (free-threaded) follows ``3.14``."""
     unknown, version, _ = release_key(python.removesuffix("t"))
     return (unknown, version, python)
 
 
 def is_slow(record: RunRecord, spreads: Spreads = SHIPPED) -> bool:
-    """Say whether other runs would find the variant slower than eager, too, 99 of 100."""
+    """Return whether 99 of 100 other runs would find the variant slower than eager."""
     another = spreads.another_run(record, confidence=VERDICT_CONFIDENCE)
     return another is not None and another.high < 1
 
@@ -166,23 +168,26 @@ def compat_rows(
     releases: Collection[str] | None = None,
     spreads: Spreads = SHIPPED,
 ) -> tuple[Row, ...]:
-    """Return what works where: the newest record of each case, and the cases that have none.
+    """Return a row per expected case and cell: its newest record, or the status ``not_run``.
 
-    On each machine and device that ran anything, every cell is asked for every case that was run
-    there in some cell, and for the ``cases`` that apply to the device. But a workload that only
-    other machines ran is not asked for: several machines share results, and few of them run
-    everything. Nor is one of the other releases, except for what was run with it there, the
-    workload at that size. A cell that has records but is no longer in the matrix stays.
+    Expected are, for each machine and device with records and for each cell:
+
+    - every case that the machine ran in some cell;
+    - those of ``cases`` that apply to the device, unless only other machines ran the workload:
+      machines share results, and few of them run everything.
+
+    A release outside ``releases`` gets rows only for a workload and size that the machine ran with
+    it. A cell with records that is no longer in the matrix keeps its rows.
 
     Args:
         records: Records of any commits.
         cells: Cells of the matrix.
-        releases: PyTorch releases for which everything is asked; ``None`` means all.
-        unavailable: Cell id to why there is nothing to install; a record counts for more.
+        releases: PyTorch releases for which all cases are expected; ``None`` means all.
+        unavailable: Cell id to why nothing can be installed; a record takes precedence.
         cases: Cases that should have been run.
-        workloads: What the project asks now; ``retired`` records of it have no row.
+        workloads: Current workloads of the project; ``retired`` records have no row.
         commit_order: Commits, oldest first; see ``latest_per_case``.
-        spreads: How far apart runs lie.
+        spreads: Learnt differences between runs.
     """
     records = tuple(records)
     gone = set(map(id, retired(records, workloads)))
@@ -190,9 +195,9 @@ def compat_rows(
     names = {cell.id: (cell.python, cell.torch) for cell in cells}
     for record in newest:
         names.setdefault(record.cell.id, (record.cell.python, record.cell.torch))
-    # Where a machine has both, the row is the locked cell's: it can be made again anywhere.
-    bare_first = sorted(newest, key=is_existing, reverse=True)
-    found = {(record.cell.id, _series_of(record)): record for record in bare_first}
+    # A locked cell takes precedence over an existing environment: it can be reproduced anywhere.
+    locked_last = sorted(newest, key=is_existing, reverse=True)
+    found = {(record.cell.id, _series_of(record)): record for record in locked_last}
     places = sorted({(r.machine.name, device_type(r)) for r in newest}) or [("", "cpu")]
     ran = {(r.machine.name, device_type(r), r.workload) for r in newest}
     ran_anywhere = {workload for *_, workload in ran}
@@ -229,7 +234,7 @@ def compat_rows(
 def retired(records: Iterable[RunRecord], workloads: Sequence[Workload]) -> tuple[RunRecord, ...]:
     """Return the records of cases that the project no longer has; none if ``workloads`` is empty.
 
-    They are history: nobody can run them again, so they say nothing about what works now.
+    These cases cannot be measured again, so the tables leave them out.
     """
     asked = {
         (workload.name, workload.version, variant.name, device)
@@ -264,7 +269,7 @@ def _empty_row(cell_id: str, python: str, torch: str, series: Series, reason: st
         **series._asdict(),
         status="not_run" if reason is None else "unavailable",
         failure_class=None if reason is None else "unavailable",
-        message="no record of it" if reason is None else reason,
+        message="no record" if reason is None else reason,
     )
 
 
@@ -304,8 +309,7 @@ def _row(record: RunRecord, spreads: Spreads) -> Row:
 def support(rows: Iterable[Row]) -> tuple[Support, ...]:
     """Return, per series and Python, the first good and the last bad PyTorch release.
 
-    A case that was not run decides nothing, and neither does one that failed by no fault of
-    PyTorch.
+    Ignores cases that were not run, and failures that PyTorch did not cause.
     """
     groups: dict[tuple[Series, str], list[Row]] = {}
     for row in rows:
@@ -346,6 +350,6 @@ def _support(series: Series, python: str, rows: Iterable[Row]) -> Support:
 
 
 def _is_blameless(row: Row) -> bool:
-    """Say whether the case failed by no fault of PyTorch; a SIGKILL comes from outside."""
+    """Return whether PyTorch did not cause the failure; a SIGKILL comes from outside."""
     killed = row.record and row.record.failure and row.record.failure.exception == "SIGKILL"
     return row.failure_class in _BLAMELESS or bool(killed)

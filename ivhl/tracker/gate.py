@@ -1,4 +1,4 @@
-"""What a commit made worse: newly failing or clearly slower than its base, record by record."""
+"""Compare the records of a commit with those of its base (``ivhl gate``)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MEANINGS: dict[Kind, str] = {
     "fails": "worked at the base and fails now",
     "slower": "the speedup fell by more than 99 of 100 other runs of the same code would show",
     "missing": "the base has a record and this commit has none",
-    "incomparable": "measured in another way, so that the speedups say nothing about the code",
-    "undecided": "failed by what is no fault of the code: it should be measured again",
+    "incomparable": "measured under other conditions: the difference may not come from the code",
+    "undecided": "failed for a reason outside the code: measure it again",
     "new": "this commit has a record and the base has none",
     "mended": "failed at the base and works now",
     "held": "neither newly failing nor clearly slower",
@@ -36,7 +36,7 @@ GAPS: frozenset[Kind] = frozenset({"missing", "incomparable", "undecided"})
 
 
 class CaseKey(NamedTuple):
-    """What is compared with what: one case in one cell, on one device of one machine."""
+    """The unit of comparison: one case in one cell, on one device of one machine."""
 
     machine: str
     device: str
@@ -57,10 +57,10 @@ class CaseKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How a case fared.
+    """The result of comparing one case.
 
     Attributes:
-        reason: Why it is of this kind, with the numbers.
+        reason: Why it has this kind, with the numbers.
     """
 
     key: CaseKey
@@ -70,24 +70,24 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All cases of two commits.
+    """The result of comparing two commits.
 
     Attributes:
         findings: Worst kind first.
-        elsewhere: Machine and device to how many cases the base has there, where the head was not
-            measured at all: nothing is said about them.
+        elsewhere: Machine and device without any record of the head, to the number of cases that
+            the base has there. They have no finding.
     """
 
     findings: tuple[Finding, ...]
     elsewhere: dict[tuple[str, str], int]
 
     def of(self, kinds: Collection[Kind]) -> tuple[Finding, ...]:
-        """Return the findings of some kinds."""
+        """Return the findings with one of these kinds."""
         return tuple(finding for finding in self.findings if finding.kind in kinds)
 
     @property
     def compared(self) -> int:
-        """How many cases have something to say about the code."""
+        """Number of cases that could be compared."""
         return sum(finding.kind not in GAPS | {"new"} for finding in self.findings)
 
 
@@ -102,10 +102,10 @@ def judge(
 
     Args:
         records: Records of any commits.
-        base: Full hashes that hold the code of the base.
-        head: Those that hold the code that is judged.
-        workloads: What the project asks now; what it no longer asks is not missed.
-        spreads: How far apart runs lie.
+        base: Full hashes of the commits with the base's code.
+        head: Full hashes of the commits with the code that is judged.
+        workloads: Current workloads of the project; retired cases do not count as missing.
+        spreads: Learnt differences between runs.
     """
     records = tuple(records)
     gone = {id(record) for record in retired(records, workloads)}
@@ -156,27 +156,29 @@ def _key(record: RunRecord) -> CaseKey:
 def _judge(base: RunRecord | None, head: RunRecord | None, spreads: Spreads) -> tuple[Kind, str]:
     if head is None:
         return "missing", "no record of this commit"
-    if base is None:
-        return "new", _told(head)
+    if head.failure is not None and head.failure.failure_class == "absent":
+        return "missing", "this commit lacks the code that the workload measures"
+    if base is None or (base.failure is not None and base.failure.failure_class == "absent"):
+        return "new", _result(head)
     if head.failure is None and base.failure is None:
         return _judge_speedups(base, head, spreads)
     kind: Kind = "mended"
     if head.failure is not None:
-        kind = "undecided" if _is_of_the_place(head) else "fails"
+        kind = "undecided" if _is_external(head) else "fails"
         kind = kind if base.failure is None else "held"
-    return kind, f"{_told(base)} before; {_told(head)} now"
+    return kind, f"{_result(base)} before; {_result(head)} now"
 
 
 def _judge_speedups(base: RunRecord, head: RunRecord, spreads: Spreads) -> tuple[Kind, str]:
     if differences := _differences(base, head):
         return "incomparable", "; ".join(differences)
     if base.sources is not None and base.sources == head.sources:
-        return "held", f"reaches the same sources; {_change(base, head, spreads)}"
+        return "held", f"same sources; {_change(base, head, spreads)}"
     return "slower" if _is_slower(base, head, spreads) else "held", _change(base, head, spreads)
 
 
-def _is_of_the_place(record: RunRecord) -> bool:
-    """Say whether a failure is that of an environment or of somebody who killed the process."""
+def _is_external(record: RunRecord) -> bool:
+    """Return whether the environment or a SIGKILL caused the failure, not the code."""
     failure = record.failure
     return failure is not None and (
         failure.failure_class in ("environment", "unavailable") or failure.exception == "SIGKILL"
@@ -184,7 +186,7 @@ def _is_of_the_place(record: RunRecord) -> bool:
 
 
 def _differences(base: RunRecord, head: RunRecord) -> list[str]:
-    """Return what was measured otherwise, so that the two numbers cannot be compared."""
+    """Return the conditions that differ, which make the speedups incomparable."""
     old, new = base.conditions, head.conditions
     pairs = {
         "lock": (_short(base.cell.lock_sha256), _short(head.cell.lock_sha256)),
@@ -193,6 +195,8 @@ def _differences(base: RunRecord, head: RunRecord) -> list[str]:
         "clock": (old.clock, new.clock),
         "container": tuple("no" if c.image is None else "yes" for c in (old, new)),
     }
+    if base.benchmark and head.benchmark:  # older records count the benchmark in ``sources``
+        pairs["benchmark"] = (_short(base.benchmark), _short(head.benchmark))
     found = [f"{name} {a} before, {b} now" for name, (a, b) in pairs.items() if a != b]
     if is_existing(base) and old.packages != new.packages:
         changed = sorted(set(old.packages) ^ set(new.packages))
@@ -201,9 +205,10 @@ def _differences(base: RunRecord, head: RunRecord) -> list[str]:
 
 
 def _other_wheels(old: Conditions, new: Conditions) -> list[str]:
-    """Return the packages of which the same version was installed from other files.
+    """Return the packages with the same version but other wheel files.
 
-    Other versions are told by lock or packages, and what one of both does not know is no difference.
+    Other versions already show as a difference of lock or packages. A wheel that one of the two
+    records does not list is no difference.
     """
     was = {(wheel.name, wheel.version): wheel for wheel in old.wheels or ()}
     pairs = ((was.get((wheel.name, wheel.version)), wheel) for wheel in new.wheels or ())
@@ -220,7 +225,7 @@ def _short(digest: str | None) -> str:
 
 
 def _is_slower(base: RunRecord, head: RunRecord, spreads: Spreads) -> bool:
-    """Say whether the speedup fell by more than two runs of the same code differ, 99 of 100."""
+    """Return whether the speedup fell by more than 99 of 100 runs of the same code differ."""
     old, new = base.speedup, head.speedup
     if old is None or new is None:
         return False
@@ -233,7 +238,7 @@ def _allowed(base: RunRecord, head: RunRecord, spreads: Spreads) -> float:
 
 
 def noise(record: RunRecord) -> float:
-    """Return the factor that noise alone made in a run: the farther end of the A/A interval."""
+    """Return the noise of a run as a factor: the A/A interval's limit farther from 1."""
     if record.aa is None or record.aa.low <= 0:
         return 1.0
     return max(record.aa.high, 1 / record.aa.low, 1.0)
@@ -241,23 +246,23 @@ def noise(record: RunRecord) -> float:
 
 def _change(base: RunRecord, head: RunRecord, spreads: Spreads) -> str:
     old, new = base.speedup, head.speedup
-    if old is None or new is None:  # both were measured
+    if old is None or new is None:  # for the type checker: both have a speedup
         return ""
     return (
-        f"{format_speedup(old)} before, {format_speedup(new)} now, two runs of the same differ by "
-        f"up to {_allowed(base, head, spreads):.2f}; eager {_times(base.eager, head.eager)}, "
+        f"{format_speedup(old)} before, {format_speedup(new)} now; two runs of the same code differ "
+        f"by up to {_allowed(base, head, spreads):.2f}; eager {_times(base.eager, head.eager)}, "
         f"compiled {_times(base.compiled, head.compiled)}"
     )
 
 
 def _times(old: Arm | None, new: Arm | None) -> str:
-    """Return which side moved: a speedup also falls when eager gets faster."""
+    """Return the median seconds before and after; a speedup also falls when eager gets faster."""
     if old is None or new is None:
         return "not measured"
     return f"{seconds(median(old.samples_s))} to {seconds(median(new.samples_s))}"
 
 
-def _told(record: RunRecord) -> str:
+def _result(record: RunRecord) -> str:
     if record.failure is not None:
         message = short_message(record.failure.message)
         return f"{record.failure.failure_class}: {message}".removesuffix(": ")

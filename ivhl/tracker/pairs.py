@@ -1,4 +1,4 @@
-"""How many neighbouring records can be compared, and what keeps the others apart."""
+"""Count the consecutive records of a case that can be compared (``ivhl results --pairs``)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Counts of pairs of records of one case that follow one another in git's order.
+    """Counts of pairs of consecutive records of one case, in git's commit order.
 
     Attributes:
         total: All pairs.
-        same_lock: Those of the same lock.
-        same_text: Those of them whose instruments are written alike: in ``ivhl.run/1`` the same
-            bytes of measuring code.
-        same_version: Those of them that were measured by the same version of the instrument.
+        same_lock: Pairs with the same lock.
+        same_text: Those of ``same_lock`` with the same text in ``conditions.instrument``: in
+            ``ivhl.run/1``, the same bytes of measuring code.
+        same_version: Those of ``same_lock`` with the same version of the instrument.
     """
 
     total: int
@@ -34,11 +34,11 @@ class Pairs:
 
 
 def count_pairs(records: Iterable[RunRecord], commit_order: Sequence[str]) -> Pairs:
-    """Count the pairs of neighbouring records: same machine, cell and case, next commit.
+    """Count the pairs of consecutive records: same machine, cell and case, next commit.
 
     Args:
         records: One per key (``load_records``).
-        commit_order: Commits, oldest first; others count as older, by time.
+        commit_order: Commits, oldest first; other commits count as older, ordered by time.
     """
     pairs = list(_neighbours(records, commit_order))
     locked = [(a, b) for a, b in pairs if a.cell.lock_sha256 == b.cell.lock_sha256]

@@ -1,4 +1,4 @@
-"""A project as the views need it: its records, cells, cases and commits, read once."""
+"""Load a project for the views: records, cells, cases and commits."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ivhl.errors import LockError, SpecError
+from ivhl.git import commit_order
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.tracker.spread import SHIPPED, Spreads
-from ivhl.tracker.store import commit_order, device_type, load_records
-from ivhl.workload import core_cases, load_workloads
+from ivhl.tracker.store import device_type, load_records
+from ivhl.workload import broken_benchmarks, core_cases, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,17 +28,17 @@ _NO_WORKLOADS: tuple[Workload, ...] = ()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A project at this moment.
+    """The current state of a project.
 
     Attributes:
-        problems: What could not be read, a line each; everything else is there.
-        cells: The default tier, and of the others every Python of a release that has records.
-        releases: Those of the default tier; ``None`` without a matrix.
-        unavailable: Cell id to why there is nothing to install.
-        cases: What should have been run: the core suite. Of all others, those are asked for that
-            have a record; see ``compat_rows``.
+        problems: A line for each file or record that could not be read.
+        cells: Cells of the default tier, and all cells of other releases that have records.
+        releases: Releases of the default tier; ``None`` without a matrix.
+        unavailable: Cell id to why nothing can be installed.
+        cases: Cases that should have been run: the core suite. Other cases are shown only if
+            they have a record; see ``compat_rows``.
         commit_order: Commits up to HEAD, oldest first.
-        spreads: How far apart runs lie, by machine and kind of case.
+        spreads: Learnt differences between runs, by machine and kind of case.
     """
 
     name: str
@@ -55,8 +56,8 @@ class State:
 def load_state(root: Path, results: Path) -> State:
     """Return the project at ``root`` with the records under ``results``.
 
-    A matrix or a list of workloads that cannot be read takes away only what it would have added
-    (cells and cases that were never run), and is named among the problems.
+    An unreadable matrix or list of workloads is reported in ``problems``; the state then lacks
+    only the cells and cases that were never run.
     """
     loaded = load_records(results)
     problems = [str(problem.seen_from(results.parent)) for problem in loaded.problems]
@@ -67,8 +68,9 @@ def load_state(root: Path, results: Path) -> State:
         project = load_project(root)
         name = project.name
         workloads = load_workloads(project.workloads)
+        problems += [f"left out: {problem}" for problem in broken_benchmarks(project.workloads)]
     except SpecError as error:
-        problems.append(str(error))
+        problems.append(f"{error}; next: {error.hint}" if error.hint else str(error))
     try:
         matrix = load_matrix(root / MATRIX)
         cells, releases = _cells(matrix, loaded.records), matrix.releases("default")
@@ -97,7 +99,7 @@ def load_state(root: Path, results: Path) -> State:
 
 
 def _cells(matrix: Matrix, records: Iterable[RunRecord]) -> tuple[CellSpec, ...]:
-    """Return the default tier, and of the others every Python of a release that has records."""
+    """Return the cells of the default tier, and all cells of other releases with records."""
     recorded = {record.cell.torch for record in records}
     return tuple(
         cell

@@ -1,13 +1,13 @@
-"""What another run of the same case would show, learnt from cases that were run more than once.
+"""Predict what another run of the same case would show, learnt from repeated runs.
 
-The interval of a record is of the rounds of one run. Another run has other processes, another layout
-of memory, another hour. How far its ratio lies away is learnt from runs of one machine that differ
-in nothing else, per kind of case, and checked on runs that were not learnt from (``coverage``).
+The interval in a record comes from the rounds of one run. Another run has other processes, another
+memory layout and another hour. How much its ratio differs is learnt from repeated runs on one
+machine under equal conditions, per kind of case, and checked on held-out runs (``coverage``).
 
-The scale of a run is ``sqrt(tau**2 + within**2)``: what differs between runs, and the standard error
-that its own interval stands for. How many such scales hold 95 or 98 % of the differences is counted,
-not assumed: split conformal prediction, as in Vovk, Gammerman and Shafer, Algorithmic Learning in a
-Random World (2005), section 4.1.
+The scale of a run is ``sqrt(tau**2 + within**2)``: the standard deviation between runs, and the
+standard error implied by the run's own interval. How many scales contain 95 or 98 % of the
+differences is counted, not assumed: split conformal prediction, as in Vovk, Gammerman and Shafer,
+Algorithmic Learning in a Random World (2005), section 4.1.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 Ratio = Literal["speedup", "aa"]
 
 CONFIDENCE = 0.95
-# For a verdict that somebody acts on: at most 1 % of them may be false, on each side.
+# For verdicts that people act on: at most 1 % false ones in each direction.
 VERDICT_CONFIDENCE = 0.98
-# Fewer pairs of runs do not show a spread; those that are shipped are then taken.
+# With fewer pairs or runs, the spreads shipped in spread.json are used.
 ENOUGH_PAIRS = 40
 ENOUGH_RUNS = 4
-# Compiled calls of less than this many seconds are of one kind, and so on: the shorter, the noisier.
+# Limits in seconds per compiled call between short, medium and long cases: shorter ones are noisier.
 SHORT_S, LONG_S = 1e-4, 1e-3
 _STANDARD = NormalDist()
 _DEFAULTS = "spread.json"
 
 
 class Kind(NamedTuple):
-    """Cases whose runs are expected to differ alike."""
+    """A kind of case: runs of its cases are expected to differ equally."""
 
     instrument: str
     device: str
@@ -56,14 +56,14 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How far apart two runs of one kind of case lie.
+    """How much two runs of one kind of case differ.
 
     Attributes:
         tau: Standard deviation between runs of the logarithm of the ratio, beyond what the
-            intervals of the runs themselves explain.
-        scores: Confidence to how many scales hold that part of the differences.
-        pairs: How many pairs of runs it was learnt from.
-        origin: Where these were run.
+            intervals of the runs explain.
+        scores: Confidence to the number of scales that contains this part of the differences.
+        pairs: Number of pairs of runs it was learnt from.
+        origin: Which runs these were, as text.
     """
 
     tau: float
@@ -72,11 +72,11 @@ class Spread:
     origin: str
 
     def factor(self, *runs: RunRecord, confidence: float, ratio: Ratio = "speedup") -> float:
-        """Return by which factor two runs differ at most, with that confidence.
+        """Return the factor by which two runs differ at most, with this confidence.
 
         Args:
-            runs: Both, or one, whose own interval then stands for the other's as well.
-            confidence: One of those in ``scores``.
+            runs: Both runs, or one: its own interval is then used for the other run as well.
+            confidence: A key of ``scores``.
             ratio: Which ratio of the records.
         """
         both = runs if len(runs) > 1 else runs * 2
@@ -85,10 +85,10 @@ class Spread:
 
 
 class Spreads:
-    """What was learnt, by machine and kind of case.
+    """The spreads learnt from records, by machine and kind of case.
 
     Args:
-        records: Every record there is, those that a later one replaces included.
+        records: All records, including those that a later one replaces.
     """
 
     def __init__(self, records: Iterable[RunRecord] = ()) -> None:
@@ -104,14 +104,14 @@ class Spreads:
         }
 
     def of(self, record: RunRecord) -> Spread:
-        """Return the spread of the record's machine and kind, or the one that is shipped."""
+        """Return the spread of the record's machine and kind, or the shipped one."""
         kind = kind_of(record)
         return self._learnt.get((record.machine.name, kind)) or shipped(kind)
 
     def another_run(
         self, record: RunRecord, *, confidence: float = CONFIDENCE, ratio: Ratio = "speedup"
     ) -> Interval | None:
-        """Return where another run would be expected; ``None`` where nothing was measured."""
+        """Return the interval expected for another run; ``None`` if the record lacks the ratio."""
         found = getattr(record, ratio)
         if found is None:
             return None
@@ -132,7 +132,7 @@ class _Pair(NamedTuple):
 
 
 def kind_of(record: RunRecord) -> Kind:
-    """Return the kind of a record's case; one that was not measured counts as long."""
+    """Return the kind of a record's case; without measured seconds, its length is ``long``."""
     seconds = median(record.compiled.samples_s) if record.compiled else math.inf
     length: Literal["short", "medium", "long"] = "long"
     if seconds < LONG_S:
@@ -146,23 +146,23 @@ def kind_of(record: RunRecord) -> Kind:
 
 
 def repeats(records: Iterable[RunRecord]) -> Iterator[tuple[RunRecord, ...]]:
-    """Yield the runs of each case that differ in nothing that could change a number.
+    """Yield the runs of each case that was repeated under equal conditions.
 
-    Runs of two commits count if the sources that the case reaches are equal.
+    Runs of different commits count as repeats if the sources that the case reaches are equal.
     """
     groups: dict[object, dict[str, RunRecord]] = defaultdict(dict)
     for record in records:
         if record.speedup is None:
             continue
         conditions = record.conditions
-        subject = record.sources or record.commit
+        subject = record.sources or record.commit, record.benchmark
         same = (
             key_of(record)._replace(commit=""), subject, record.cell.lock_sha256, conditions.threads,
             conditions.image, conditions.packages,
-            # Not the length: a case near a limit is of one length or the other by chance.
+            # Without the length: noise moves a case near a limit from one length to the other.
             kind_of(record)._replace(length="long"),
         )  # fmt: skip
-        # One run writes one record of a case; the same line in two files is no second run.
+        # Keyed by time: the same record in two files is one run.
         groups[same][record.recorded_at] = record
     for runs in groups.values():
         if len(runs) > 1:
@@ -170,7 +170,7 @@ def repeats(records: Iterable[RunRecord]) -> Iterator[tuple[RunRecord, ...]]:
 
 
 def within(record: RunRecord, ratio: Ratio = "speedup") -> float:
-    """Return the standard error of the logarithm of a ratio that its own interval stands for."""
+    """Return the standard error of a ratio's logarithm, implied by the record's own interval."""
     found: Interval | None = getattr(record, ratio)
     if found is None or not 0 < found.low <= found.high:
         return 0.0
@@ -206,10 +206,13 @@ def _scale(tau: float, own: float) -> float:
 
 
 def _quantile(scores: Sequence[float], confidence: float) -> float:
-    """Return the score below which another one lies with that confidence; never below a normal's."""
+    """Return the score that another one exceeds with probability ``1 - confidence`` at most.
+
+    With too few scores for that rank, the largest one, but at least the normal quantile.
+    """
     rank = math.ceil((len(scores) + 1) * confidence)
     normal = _STANDARD.inv_cdf((1 + confidence) / 2)
-    if rank > len(scores):  # too few to have seen one that large
+    if rank > len(scores):
         return max(scores[-1], normal)
     return scores[rank - 1]
 
@@ -221,10 +224,10 @@ def _defaults() -> dict[str, dict[str, object]]:
 
 
 def shipped(kind: Kind) -> Spread:
-    """Return the spread that the committed experiments have shown for a kind of case.
+    """Return the spread of a kind of case from ``spread.json``, learnt from repeated runs.
 
-    ``nox -s repeat`` makes the records, ``ivhl spread --write`` the file. A kind that was never
-    repeated takes the widest that there is.
+    ``nox -s repeat`` makes the records, ``ivhl spread --write`` the file. A kind without an entry
+    uses that of its instrument's long cases, else that of all cases.
     """
     entries = _defaults()
     names = (f"{kind.instrument}/{kind.length}", f"{kind.instrument}/long", "any")
@@ -240,13 +243,13 @@ def shipped(kind: Kind) -> Spread:
 
 
 class Coverage(NamedTuple):
-    """How often the interval of one run held the value of another one.
+    """How often the interval of one run contained the value of another run.
 
     Attributes:
-        pairs: Ordered pairs of runs.
-        another_run: Part of them in which the interval for another run did.
-        within_run: Part of them in which the interval of the run's own rounds did.
-        slower: Part of them in which the second would be called slower than the first.
+        pairs: Number of ordered pairs of runs.
+        another_run: Fraction of pairs where the interval for another run contained it.
+        within_run: Fraction of pairs where the interval of the run's own rounds contained it.
+        slower: Fraction of pairs where the second run would be judged slower than the first.
     """
 
     pairs: int
@@ -256,11 +259,11 @@ class Coverage(NamedTuple):
 
 
 def coverage(groups: Iterable[Sequence[RunRecord]], ratio: Ratio = "speedup") -> Coverage:
-    """Return how well intervals foretell runs that nothing was learnt from.
+    """Return how well the intervals predict held-out runs, by leave-one-case-out validation.
 
     Args:
-        groups: Runs of each case, from ``repeats``. What the interval of a case takes is learnt from
-            all other cases.
+        groups: Runs of each case, from ``repeats``. The interval of a case is computed from the
+            runs of all other cases.
         ratio: Which ratio of the records.
     """
     groups = [group for group in groups if all(getattr(run, ratio) for run in group)]
@@ -277,7 +280,7 @@ def coverage(groups: Iterable[Sequence[RunRecord]], ratio: Ratio = "speedup") ->
             if k != number and other_kind.length == kind.length
             for pair in pairs
         ]
-        if len(others) < ENOUGH_PAIRS:  # of any length, then
+        if len(others) < ENOUGH_PAIRS:  # too few of this length: use all lengths
             others = [p for k, (_, pairs) in enumerate(learnt_from) if k != number for p in pairs]
         spread = learn(others, "") if len(others) >= ENOUGH_PAIRS else shipped(kind)
         for a, b in permutations(runs, 2):
@@ -294,7 +297,7 @@ def coverage(groups: Iterable[Sequence[RunRecord]], ratio: Ratio = "speedup") ->
 
 
 def spreads_by_length(groups: Iterable[Sequence[RunRecord]]) -> dict[str, Spread]:
-    """Return what is shipped: a spread for each instrument and length of calls, and for any.
+    """Return the contents of ``spread.json``: a spread per instrument and length, and ``any``.
 
     Args:
         groups: Runs of each case, from ``repeats``.
@@ -312,5 +315,5 @@ def spreads_by_length(groups: Iterable[Sequence[RunRecord]]) -> dict[str, Spread
     }
 
 
-# What is known where no machine has repeated anything.
+# For callers without records: only the shipped spreads.
 SHIPPED = Spreads()

@@ -1,10 +1,9 @@
-"""Read what the cells wrote. A record that cannot be read is named and never hides the others."""
+"""Read the records. An unreadable one is reported as a ``Problem``; all others are returned."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -24,7 +23,7 @@ _SHOWN_VALUE = 60
 
 
 class NewerSchemaError(ValueError):
-    """A record of a schema that this ivhl does not know yet.
+    """A record with a newer schema than this ivhl knows.
 
     Attributes:
         rule: The rule that it breaks, with the value seen.
@@ -33,16 +32,18 @@ class NewerSchemaError(ValueError):
 
     def __init__(self, schema: str) -> None:
         self.rule = f"schema: must be {SCHEMA!r} or older (got {schema!r})"
-        self.hint = "it was written by a newer ivhl: update this one"
+        self.hint = "a newer ivhl wrote it: update ivhl"
         super().__init__(f"{self.rule}; {self.hint}")
 
 
 class Key(NamedTuple):
-    """What a later record replaces. One machine can have two devices, so the device is in it.
+    """Identifies what a record measured: a later record with the same key replaces it.
+
+    The device is included because one machine can have two.
 
     Attributes:
-        existing: Whether the environment was there already, and no lock describes it: not the cell
-            of the same id.
+        existing: Whether it was measured in an existing environment, which no lock describes and
+            which is not the cell with the same id.
     """
 
     machine: str
@@ -58,10 +59,10 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in the results that could not be read.
+    """A file or record in the results that could not be read.
 
     Attributes:
-        line: Line in the file, from 1; ``None`` if it is the file as a whole.
+        line: Line in the file, from 1; ``None`` for the whole file.
         rule: The rule that it breaks, with the value seen.
     """
 
@@ -70,7 +71,7 @@ class Problem:
     rule: str
 
     def seen_from(self, folder: Path) -> Problem:
-        """Return it with the path relative to ``folder``, if it is in there."""
+        """Return the problem with its path relative to ``folder``, if the file is inside."""
         inside = self.path.is_relative_to(folder)
         return replace(self, path=self.path.relative_to(folder)) if inside else self
 
@@ -82,10 +83,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Every record that could be read, the latest of each key, and what could not be read.
+    """The readable records and the problems.
 
     Attributes:
-        replaced: Records that a later one of the same key replaces: other runs of the same.
+        records: The latest record of each key.
+        replaced: Earlier records of these keys: other runs of the same case.
     """
 
     records: tuple[RunRecord, ...]
@@ -94,19 +96,19 @@ class Loaded:
 
 
 def device_type(record: RunRecord) -> str:
-    """Return ``cpu`` or ``cuda``: the machine's name already says which card it has."""
+    """Return ``cpu`` or ``cuda``, without the GPU's name: the machine identifies the GPU."""
     device = record.conditions.device
     end = next((i for i, c in enumerate(device) if not c.isalpha()), len(device))
     return device[:end]
 
 
 def is_existing(record: RunRecord) -> bool:
-    """Say whether it was made in an environment that no lock describes, only its packages."""
+    """Return whether it was measured in an existing environment, which no lock describes."""
     return record.cell.lock_sha256 is None
 
 
 def key_of(record: RunRecord) -> Key:
-    """Return what the record is about; a later record with the same key replaces it."""
+    """Return the key of a record."""
     return Key(
         machine=record.machine.name,
         device=device_type(record),
@@ -123,11 +125,11 @@ def key_of(record: RunRecord) -> Key:
 def load_records(results: Path) -> Loaded:
     """Return the records under ``results``, the latest of each key, sorted by key.
 
-    Files are append-only, so within a file the later line wins. The same key in two files (results
-    merged from another checkout) goes by time. Neither depends on the order of the file system.
+    Within a file the later line wins, because files are append-only. Between files (results merged
+    from another checkout) the later time wins. The order of the file system has no influence.
 
     Args:
-        results: Folder with ``<machine>/records/*.jsonl``; one that is not there holds no records.
+        results: Folder with ``<machine>/records/*.jsonl``; a missing folder has no records.
     """
     problems: list[Problem] = []
     latest: dict[Key, tuple[tuple[str, str], RunRecord]] = {}
@@ -173,11 +175,11 @@ def _read(path: Path) -> Iterable[RunRecord | Problem]:
 
 
 def parse_record(line: bytes) -> RunRecord:
-    """Return the record that a line of JSON holds.
+    """Parse a record from a line of JSON.
 
     Raises:
         NewerSchemaError: If a newer ivhl wrote it.
-        ValueError: If it is no record that this ivhl reads; names the field, the rule and the value.
+        ValueError: If it is not a valid record; names the field, the rule and the value.
     """
     try:
         return _ADAPTER.validate_json(line)
@@ -209,7 +211,7 @@ def _schema(line: bytes) -> str:
 
 
 def _number(schema: str) -> int:
-    """Return the version of a schema of ours, 0 for anything else."""
+    """Return N of the schema ``ivhl.run/N``, 0 for anything else."""
     match = re.fullmatch(r"ivhl\.run/([0-9]{1,9})", schema)
     return int(match[1]) if match else 0
 
@@ -218,37 +220,18 @@ def _short(text: str) -> str:
     return text if len(text) <= _SHOWN_VALUE else text[: _SHOWN_VALUE - 1] + "…"
 
 
-def commit_order(root: Path) -> tuple[str, ...]:
-    """Return the commits that lead to HEAD of the repository at ``root``, oldest first.
-
-    Empty where git or the repository is missing: the views then order by time instead.
-    """
-    try:
-        log = subprocess.run(
-            ["git", "rev-list", "--topo-order", "--reverse", "HEAD"],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return ()
-    return tuple(log.stdout.split())
-
-
 def latest_per_case(
     records: Iterable[RunRecord], commit_order: Sequence[str] = ()
 ) -> tuple[RunRecord, ...]:
-    """Return, for each machine, device, cell, workload, size and variant, its newest record.
+    """Return the newest record for each machine, device, cell, workload, size and variant.
 
-    Of an existing environment and the locked cell of the same id, each has its own.
-
-    A workload's older versions asked another question, so only its newest version is looked at.
+    An existing environment and the locked cell with the same id each keep their own record. Only
+    the newest version of a workload counts: versions are not comparable.
 
     Args:
         records: Records of any commits.
-        commit_order: Commits, oldest first. A commit that is not in it (another branch) counts as
-            older than all that are; among such, and if it is empty, time decides.
+        commit_order: Commits, oldest first. A commit that it lacks (another branch) counts as older
+            than all others. Time decides between such commits, and if the order is empty.
     """
     position = {commit: i for i, commit in enumerate(commit_order)}
     records = list(records)

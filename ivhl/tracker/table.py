@@ -1,4 +1,4 @@
-"""Results as a table for the terminal; complete at 80 columns."""
+"""Render results as tables for the terminal; nothing is cut at 80 columns."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ STYLES: dict[Status, str] = {
 
 
 class ResultsTable:
-    """Cells across, workloads down; as many cells side by side as the terminal is wide."""
+    """Tables with a column per cell and a row per case, as many cells side by side as fit."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield a block of tables per machine, then the reasons they refer to by number."""
+        """Yield the tables of each machine and device, then the numbered failure reasons."""
         if not self._rows:
             yield Text("no records", style="bright_black")
             return
@@ -51,10 +51,12 @@ class ResultsTable:
             yield _blocks(rows, reasons, options.max_width)
         if any(row.quick for row in self._rows):
             yield Text("quick runs: few samples, wide intervals", style="bright_black")
-        bare = dict.fromkeys(f"{row.cell} on {row.machine}" for row in self._rows if row.existing)
-        if bare:
-            told = f"existing environments, without a lock: {', '.join(bare)}"
-            yield Text(told, style="bright_black")
+        unlocked = dict.fromkeys(
+            f"{row.cell} on {row.machine}" for row in self._rows if row.existing
+        )
+        if unlocked:
+            note = f"existing environments, without a lock: {', '.join(unlocked)}"
+            yield Text(note, style="bright_black")
         yield _legend(reasons)
 
 
@@ -68,10 +70,10 @@ def render_results(
     """Return the records as tables: speedup with interval, or the failure class and its reason.
 
     Args:
-        records: The newest of each case is shown.
-        cells: The columns, in order of Python and PyTorch.
-        unavailable: Cell id to why there is nothing to install.
-        spreads: How far apart runs lie.
+        records: Records of any commits; the newest of each case is shown.
+        cells: The columns; sorted by Python and PyTorch.
+        unavailable: Cell id to why nothing can be installed.
+        spreads: Learnt differences between runs.
     """
     shown = {cell.id for cell in cells}
     rows = compat_rows(

@@ -1,4 +1,4 @@
-"""Where the time of a run went: seconds per phase and cell, from the records."""
+"""Render the seconds that a run spent per phase and cell (``ivhl bench --timings``)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from ivhl.records import RunRecord
 
-# In the order in which a process goes through them; ``start`` is all that is in none of them, and
-# ``waiting`` is for the other process of the case to be timed.
+# In the order of execution. ``start`` is the time outside the other phases; ``waiting`` is the time
+# until the other process of the case has been timed.
 PHASES = (
     "start",
     "waiting",
@@ -33,7 +33,7 @@ PHASES = (
 
 
 def recorded_since(records: Iterable[RunRecord], began: datetime) -> tuple[RunRecord, ...]:
-    """Return the records that are not older than ``began``, to the second as they say it."""
+    """Return the records made since ``began``, compared in whole seconds as records store them."""
     first = began.replace(microsecond=0)
     return tuple(r for r in records if datetime.fromisoformat(r.recorded_at) >= first)
 
@@ -41,12 +41,12 @@ def recorded_since(records: Iterable[RunRecord], began: datetime) -> tuple[RunRe
 def render_timings(records: Sequence[RunRecord], *, wall_s: float) -> Group:
     """Return a table of seconds per phase, with a column per cell, and the wall time below it.
 
-    Seconds are those of all processes of a case, which compile side by side: their sum may be more
-    than ``wall_s``. Records without phases (cells that could not be made) add nothing.
+    Seconds are summed over all processes of a case, which compile in parallel: the sum may exceed
+    ``wall_s``. Records without phases (cells that could not be installed) add nothing.
 
     Args:
-        records: Of this run.
-        wall_s: How long the whole run took.
+        records: Records of this run.
+        wall_s: Duration of the whole run in seconds.
     """
     cells: dict[str, Counter[str]] = {}
     for record in records:

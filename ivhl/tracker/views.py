@@ -1,4 +1,4 @@
-"""What the published pages show, worked out completely: a page only writes it down."""
+"""Compute everything that the published pages show; the templates only insert it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class FactGroup:
 
 @dataclass(frozen=True, slots=True)
 class ErrorLine:
-    """Distance of one output from the float64 reference."""
+    """Error of one output against the float64 reference."""
 
     output: str
     eager: str
@@ -76,7 +76,7 @@ class ErrorLine:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The same case at one commit."""
+    """The result of a case at one commit, for its history."""
 
     commit: str
     recorded_at: str
@@ -87,7 +87,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Everything known about one case in one environment."""
+    """The details of one case in one cell."""
 
     id: str
     title: str
@@ -114,8 +114,8 @@ class CellView:
     """A cell of a matrix.
 
     Attributes:
-        href: Id of the reason it opens; empty where there is nothing to say.
-        label: For readers who do not see the table.
+        href: Id of the details that it opens; empty if there are none.
+        label: The cell as text, for screen readers.
     """
 
     status: Status
@@ -139,7 +139,7 @@ class PythonLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixView:
-    """Python down, PyTorch across, for one case on one machine."""
+    """A row per Python and a column per PyTorch release, for one case on one machine."""
 
     id: str
     size: str
@@ -156,7 +156,7 @@ class WorkloadView:
     """All matrices of a workload.
 
     Attributes:
-        not_run: Cases that have no record in any cell, so that a matrix would say nothing.
+        not_run: Cases without a record in any cell; they have no matrix.
     """
 
     name: str
@@ -168,7 +168,7 @@ class WorkloadView:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Cases that are not as they should be for the same reason."""
+    """Cases that fail for the same reason."""
 
     status: Status
     word: str
@@ -191,7 +191,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What was installed where a record was made."""
+    """The packages of the environment in which a record was measured."""
 
     id: str
     cell: str
@@ -241,12 +241,12 @@ class SpeedupView:
 
 
 def slug(*parts: str) -> str:
-    """Return an id for a page, different for different parts and stable, so links to it last."""
+    """Return an HTML id, unique for the parts and stable, so that links to it keep working."""
     return "/".join(re.sub(r"[^A-Za-z0-9_.-]", lambda c: f"~{ord(c[0]):x}", p) for p in parts)
 
 
 def rows_of(state: State) -> tuple[Row, ...]:
-    """Return what works where in this project."""
+    """Return the rows of this project; see ``compat_rows``."""
     return compat_rows(
         state.records,
         cells=state.cells,
@@ -260,7 +260,7 @@ def rows_of(state: State) -> tuple[Row, ...]:
 
 
 def retired_cases(state: State) -> tuple[str, ...]:
-    """Return the cases that were measured once and that the project no longer has."""
+    """Return the cases with records that the project no longer has."""
     gone = retired(state.records, state.workloads)
     return tuple(
         sorted({f"{r.workload}/{r.size}/{r.variant} (version {r.workload_version})" for r in gone})
@@ -272,7 +272,7 @@ def page_view(state: State, built_at: str) -> PageView:
 
     Args:
         state: The project.
-        built_at: When the pages are built, for people.
+        built_at: When the pages were built, as text.
     """
     newest = max(state.records, key=lambda r: r.recorded_at, default=None)
     return PageView(
@@ -287,7 +287,7 @@ def compatibility_view(state: State, rows: Sequence[Row], page: PageView) -> Com
     """Return the page *Compatibility*."""
     environments = _environments(rows)
     past = _past(state.records, state.commit_order)
-    told = [row for row in rows if row.status != "not_run"]
+    known = [row for row in rows if row.status != "not_run"]
     return CompatibilityView(
         page=page,
         tallies=tuple(
@@ -299,19 +299,19 @@ def compatibility_view(state: State, rows: Sequence[Row], page: PageView) -> Com
             )
             for status in STATUSES
         ),
-        causes=_causes(told),
+        causes=_causes(known),
         workloads=tuple(
             WorkloadView(name, *_about(state, name), _matrices(group), _not_run(group))
             for name, group in _by_workload(state, rows).items()
         ),
         retired=retired_cases(state),
-        reasons=tuple(_reason(row, environments, past, state.spreads) for row in told),
+        reasons=tuple(_reason(row, environments, past, state.spreads) for row in known),
         environments=tuple(environments.values()),
     )
 
 
 def speedup_view(state: State, rows: Sequence[Row], page: PageView) -> SpeedupView:
-    """Return the page *Speedup*; a series without a single speedup has no chart."""
+    """Return the page *Speedup*; a series without any speedup has no chart."""
     blocks = []
     for name, group in _by_workload(state, rows).items():
         charts = tuple(
@@ -327,7 +327,7 @@ def speedup_view(state: State, rows: Sequence[Row], page: PageView) -> SpeedupVi
 
 
 def _by_workload(state: State, rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Return the rows of each workload, in the order of the project's list, others last."""
+    """Return the rows per workload, in the order of the project's list, unlisted ones last."""
     groups: dict[str, list[Row]] = {workload.name: [] for workload in state.workloads}
     for row in sorted(rows, key=lambda row: row.workload):
         groups.setdefault(row.workload, []).append(row)
@@ -408,7 +408,7 @@ def _cell(python: str, torch: str, row: Row | None) -> CellView:
         word += " · existing" if row.existing else ""
         value = f"{row.speedup:.2f}x"
         detail = f"{row.speedup_low:.2f}–{row.speedup_high:.2f}"  # noqa: RUF001  (a range)
-    elif row is not None and status == "failed":
+    elif row is not None and (status == "failed" or row.failure_class == "absent"):
         detail = (row.failure_class or "").replace("_", " ")
     label = f"Python {python}, PyTorch {torch}: {' '.join(t for t in (word, value, detail) if t)}"
     href = "" if row is None or status == "not_run" else _reason_id(row)
@@ -553,13 +553,15 @@ def _speed(record: RunRecord, spreads: Spreads) -> Iterable[Fact]:
         if another is not None:
             learnt = spreads.of(record).origin
             text = f"{format_speedup(another)} (from {learnt})"
-            yield Fact("speedup, as another run would show it", text)
+            yield Fact("speedup, expected for another run", text)
         yield Fact(f"speedup, {percent} interval within this run", format_speedup(record.speedup))
-        yield Fact("pairs", str(record.speedup.n))
+        yield Fact("pairs of samples", str(record.speedup.n))
     if record.aa:
         yield Fact("eager over eager (noise)", format_speedup(record.aa))
     if record.formulation_speedup:
-        yield Fact("over the same source, eager", format_speedup(record.formulation_speedup))
+        yield Fact(
+            "speedup over the same source, eager", format_speedup(record.formulation_speedup)
+        )
     arms: tuple[tuple[str, Arm | None], ...] = (
         ("eager, median call", record.eager),
         (f"{_arm_word(record)}, median call", record.compiled),
@@ -578,13 +580,13 @@ def _compiling(record: RunRecord) -> Iterable[Fact]:
     if facts.cold_s is not None:
         yield Fact(first, seconds(facts.cold_s))
     if facts.cold_cpu_s is not None:
-        yield Fact("CPU time of it, with all processes", seconds(facts.cold_cpu_s))
+        yield Fact("its CPU time, all processes", seconds(facts.cold_cpu_s))
     if facts.cold_at is not None:
-        yield Fact("measured at", facts.cold_at)
+        yield Fact("its time of measurement", facts.cold_at)
     if record.engine in INDUCTOR_ENGINES:
         warm = "not measured" if facts.warm_s is None else seconds(facts.warm_s)
         yield Fact("warm compile, cache on disk", warm)
-    if facts.graphs is None:  # Dynamo had no part in it
+    if facts.graphs is None:  # the engine does not use Dynamo
         return
     yield Fact("frames compiled", f"{facts.frames_ok} of {facts.frames_total}")
     yield Fact("graphs", str(facts.graphs))
@@ -594,7 +596,7 @@ def _compiling(record: RunRecord) -> Iterable[Fact]:
 
 
 def _arm_word(record: RunRecord) -> str:
-    """Return what to call the variant's arm: it need not be compiled."""
+    """Return the name of the variant's arm, ``variant`` if its engine does not compile."""
     return "compiled" if record.engine in INDUCTOR_ENGINES else "variant"
 
 
@@ -612,15 +614,15 @@ def _run(record: RunRecord) -> Iterable[Fact]:
     conditions, machine = record.conditions, record.machine
     yield Fact("commit", record.commit)
     yield Fact("recorded", record.recorded_at)
-    yield Fact("took", seconds(record.duration_s))
+    yield Fact("duration", seconds(record.duration_s))
     if is_existing(record):
         yield Fact("environment", "existing, without a lock")
     yield Fact("kind of run", "quick: few samples" if conditions.quick else "full")
-    yield Fact("run with", ENGINE_WORDS.get(record.engine, record.engine))
+    yield Fact("engine", ENGINE_WORDS.get(record.engine, record.engine))
     yield Fact("mode, dtype", f"{record.mode}, {record.dtype}")
     yield Fact("device", conditions.device)
     if conditions.image is not None:
-        yield Fact("in a container of", conditions.image)
+        yield Fact("container image", conditions.image)
     yield Fact("instrument", told_instrument(conditions.instrument))
     yield Fact("threads, clock", f"{conditions.threads}, {conditions.clock}")
     if conditions.load_average is not None:
@@ -639,6 +641,8 @@ def _run(record: RunRecord) -> Iterable[Fact]:
         yield Fact("global interpreter lock", "on" if conditions.gil else "off")
     if record.sources is not None:
         yield Fact("sources that the case reaches", record.sources[:12])
+    if record.benchmark is not None:
+        yield Fact("sources of the benchmark", record.benchmark[:12])
     yield Fact("workload version", str(record.workload_version))
 
 
@@ -648,7 +652,7 @@ def _wheel(wheel: Wheel) -> str:
 
 
 def _errors(record: RunRecord) -> tuple[ErrorLine, ...]:
-    verdicts = {True: "passed", False: "outside", None: "not judged"}
+    verdicts = {True: "passed", False: "exceeded", None: "not judged"}
     return tuple(
         ErrorLine(
             error.output,

@@ -1,4 +1,4 @@
-"""The words in which results are told to people. One place, so that all views say the same."""
+"""The texts for statuses, failure classes and units, shared by all tables and pages."""
 
 from __future__ import annotations
 
@@ -24,39 +24,41 @@ STATUS_WORDS: dict[Status, str] = {
 
 STATUS_MEANINGS: dict[Status, str] = {
     "works": "runs, agrees with the float64 reference, and is not slower than eager",
-    "slow": "slower than eager, and 99 of 100 other runs would find so, too",
-    "wrong": "the output is outside of the error budget",
-    "unsupported": "this PyTorch says, or lacks what shows, that it does not support it here",
-    "unavailable": "this PyTorch has no distribution for this Python",
+    "slow": "slower than eager; 99 of 100 other runs would show this, too",
+    "wrong": "the output exceeds the error budget",
+    "unsupported": "this PyTorch release does not support this variant on this Python or device",
+    "unavailable": "nothing to run: no distribution of this PyTorch for this Python, or the commit "
+    "lacks the code that the workload measures",
     "failed": "no result; the failure class says why",
     "not_run": "no record yet",
 }
 
 CLASS_MEANINGS: dict[FailureClass, str] = {
-    "support_gate": "torch.compile says that it does not support this Python",
-    "unavailable": "there is no distribution of this PyTorch for this Python",
+    "support_gate": "torch.compile refuses to run on this Python",
+    "unavailable": "no distribution of this PyTorch exists for this Python",
     "environment": "the environment could not be created from its lock",
     "build": "the project at this commit could not be built or installed",
-    "import": "torch or the workload does not import",
-    "inputs": "the inputs could not be made",
+    "absent": "this commit lacks the code that the workload measures",
+    "import": "importing torch or the workload failed",
+    "inputs": "making the inputs failed",
     "reference": "the float64 reference raised: the workload is at fault",
-    "eager_failed": "the eager code itself failed: not the compiler's fault",
+    "eager_failed": "the eager code failed: the compiler is not at fault",
     "unsupported": "this PyTorch lacks the engine, or an operation in this precision",
-    "graph_break": "the whole graph was asked for and Dynamo broke it",
+    "graph_break": "the variant requires a full graph, and Dynamo broke it",
     "backend_compile": "Inductor, Triton or the C++ compiler failed",
     "compile": "compiling, or a compiled call, raised",
-    "recompile_limit": "Dynamo recompiled too often and gave up",
-    "recompiles": "Dynamo went on compiling while the variant was timed",
-    "not_compiled": "Dynamo skipped the code and silently ran it eagerly",
-    "wrong": "the output is outside of the error budget",
-    "side_effect": "it changes its inputs, or the process in which the other arms are timed",
-    "remembers": "it gives back what it kept from an earlier call",
-    "timeout": "it did not end in time",
-    "crash": "the process was ended by a signal, or exited without a word",
+    "recompile_limit": "Dynamo reached its recompile limit",
+    "recompiles": "Dynamo recompiled while the variant was timed",
+    "not_compiled": "Dynamo skipped the code and ran it eagerly, without an error",
+    "wrong": "the output exceeds the error budget",
+    "side_effect": "the variant changes its inputs, or the process that times the other arms",
+    "remembers": "the variant returns a result that it kept from an earlier call",
+    "timeout": "the process exceeded the time limit",
+    "crash": "a signal ended the process, or it exited without a message",
     "out_of_memory": "memory ran out",
 }
 
-# What a variant is run with, by ``RunRecord.engine``; a newer engine is shown by its own name.
+# Engine to its text, by ``RunRecord.engine``; an unknown, newer engine is shown by its own name.
 ENGINE_WORDS: dict[str, str] = {
     "compile": "torch.compile",
     "cuda-graph": "torch.compile, captured in a CUDA graph by hand",
@@ -65,16 +67,16 @@ ENGINE_WORDS: dict[str, str] = {
     "eager": "eager: nothing is compiled",
 }
 
-# What the first call of a variant is, by its engine.
+# Engine to what the first call of a variant includes.
 FIRST_CALL_WORDS: dict[str, str] = {
     "compile": "cold compile, with one run",
     "cuda-graph": "cold compile and capture, with one run",
     "aotinductor": "export, cold compile and load, with one run",
-    "torchscript": "trace, with the runs that warm it up",
+    "torchscript": "trace, with warm-up runs",
     "eager": "first call",
 }
 
-# What Dynamo adds to every message; it pushes the reason out of sight.
+# Advice that Dynamo adds to every message; it would push the reason out of sight.
 _BOILERPLATE = (
     "Set TORCHDYNAMO_VERBOSE",
     "Set TORCH_LOGS",
@@ -112,17 +114,17 @@ def counted(number: int, noun: str) -> str:
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """Return in one line what the rows say, the most frequent status first."""
+    """Return a one-line summary of the rows, the most frequent status first."""
     if not rows:
         return "no cases"
     counts = Counter(row.status for row in rows).most_common()
     cells = {row.cell for row in rows}
-    told = ", ".join(f"{number} {STATUS_WORDS[status]}" for status, number in counts)
-    return f"{counted(len(rows), 'case')} in {counted(len(cells), 'cell')}: {told}"
+    summary = ", ".join(f"{number} {STATUS_WORDS[status]}" for status, number in counts)
+    return f"{counted(len(rows), 'case')} in {counted(len(cells), 'cell')}: {summary}"
 
 
 def support_sentence(found: Support) -> str:
-    """Return which releases can be used, in one line."""
+    """Return which releases work, in one line."""
     undecided = ", ".join(f"{torch} ({name.replace('_', ' ')})" for torch, name in found.undecided)
     return _decided(found) + (f"; undecided: {undecided}" if undecided else "")
 
@@ -146,10 +148,10 @@ _ENVIRONMENT: Final = re.compile(r'(?<=File ")[^"]*/(?:site|dist)-packages/')
 
 
 def short_message(text: str) -> str:
-    """Return an exception's message in one line, without the advice that Dynamo repeats.
+    """Return an exception's message in one line, without Dynamo's standard advice.
 
-    Where an environment lies is left out as well: one failure in three cells is one cause. A very
-    long message keeps its beginning and its end: the reason is in one or the other.
+    Also drops the paths of environments, so that the same failure in three cells is one cause. A
+    message over 600 characters keeps its beginning and its end: one of them has the reason.
     """
     lines = [_ENVIRONMENT.sub("", line).strip() for line in text.splitlines()]
     kept = [line for line in lines if line and not line.startswith(_BOILERPLATE)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import sync_playwright
 
-from ivhl.pages.publish import publish
+from ivhl.asv.publish import publish
 from tests.browser.project import make_project
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from asv.results import Results
 from asv.runner import BenchmarkResult
 
 from ivhl.records import append_record, record_file
+from ivhl.workload import load_workloads
 from tests.browser.demo import SPEEDUPS, history
 
 if TYPE_CHECKING:
@@ -44,11 +45,12 @@ torch = [
   {release = "2.10.0", tier = "extended"},
 ]
 """
+WORKLOADS = load_workloads("benchmarks")
 PYPROJECT = """\
 [project]
 name = "demo"
 [tool.ivhl]
-workloads = "ivhl.workloads:WORKLOADS"
+workloads = "tests.browser.project:WORKLOADS"
 """
 
 
@@ -83,7 +85,7 @@ def make_project(root: Path) -> list[str]:
                 "repo": ".",
                 "branches": ["main"],
                 "environment_type": "existing",
-                "plugins": [".ivhl.asv_plugins.publisher"],
+                "plugins": [".ivhl.asv.publisher"],
                 "results_dir": "results",
             }
         )

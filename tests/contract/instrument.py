@@ -29,7 +29,7 @@ LEFT_OUT: Final = {
     "errors.py": "exceptions and their texts",
     "instrument.py": "the version itself",
     "measure/__main__.py": "reads arguments; those that matter are in the record",
-    "measure/card.py": "looks at GPUs before the first child starts, and only describes them",
+    "measure/gpu.py": "looks at GPUs before the first child starts, and only describes them",
     "measure/case.py:gil_is_on": "says how it ran, before anything is measured",
     "measure/case.py:sources_of": "tells sources apart, after a case has run",
     "measure/failures.py": "gives a failure its class, and never decides whether there is one",

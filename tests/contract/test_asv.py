@@ -15,9 +15,9 @@ import asv.util
 import pytest
 from asv.commands import run
 
-import ivhl.asv_plugins
-from ivhl.asv_plugins.locked import Locked
-from ivhl.bench import benchmark_regex
+import ivhl.asv
+from ivhl.asv.environment import Locked
+from ivhl.asv.run import benchmark_regex
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.workload import load_workloads, select_cases
@@ -28,7 +28,7 @@ MATRIX = load_matrix(ROOT / "envs" / "matrix.toml")
 
 
 def test_the_pinned_asv_is_the_one_that_was_read() -> None:
-    assert version("asv") == ivhl.asv_plugins.SUPPORTED_ASV
+    assert version("asv") == ivhl.asv.SUPPORTED_ASV
 
 
 def test_asv_names_the_pythons_and_the_default_tier_of_the_matrix() -> None:
@@ -38,7 +38,7 @@ def test_asv_names_the_pythons_and_the_default_tier_of_the_matrix() -> None:
 
 def test_the_plugin_is_named_with_a_dot() -> None:
     # Without it asv looks among its own plugins and ignores the name silently.
-    assert CONF["plugins"] == [".ivhl.asv_plugins"]
+    assert CONF["plugins"] == [".ivhl.asv"]
 
 
 def test_our_environment_is_found_by_its_name() -> None:

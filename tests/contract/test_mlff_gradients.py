@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from benchmarks.molecules.energy_forces.calls import MOLECULES
 from ivhl.mlff.batch import batch_energies_forces_one_graph, pad_molecules
 from ivhl.mlff.painn import make_parameters
-from ivhl.workloads.energy_forces_calls import MOLECULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""An engine: the one of DOCKER_HOST, or one that is started here; without any, tests are skipped."""
+"""The engine of DOCKER_HOST, or one started here; without any, tests are skipped."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_what_is_there_is_not_built_again_and_two_builds_hold_the_same(
     assert differences(*held) == ()
     told = CliRunner().invoke(app, ["image", "diff", image.short, again.short])
     assert told.exit_code == 0
-    assert "the same: 3 packages" in told.stdout
+    assert "identical: 3 packages" in told.stdout
 
 
 def test_an_image_that_holds_something_else_is_told_from_it(

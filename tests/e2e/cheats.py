@@ -1,4 +1,4 @@
-"""Workloads that look faster than they are, in every way that we know, and honest ones."""
+"""Workloads that cheat in every way that we know, and honest ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cheating workloads call, and the honest ones beside them; needs torch."""
+"""Functions of the cheating and of the honest workloads; needs torch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def helper(x: torch.Tensor) -> torch.Tensor:
     return x * 1.0
 
 
-# What gives back what it kept.
+# Returns a kept result.
 
 
 def keeps_the_first(compiler: Compiler) -> Function:
@@ -210,7 +210,7 @@ def same_buffer(compiler: Compiler) -> Function:
     return call
 
 
-# What computes somewhere else, or later.
+# Computes in another thread or process, or after the clock has stopped.
 
 
 class Later(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
@@ -444,7 +444,7 @@ def makes_eager_wait(compiler: Compiler) -> Function:
     return call
 
 
-# What changes the inputs, or the process.
+# Changes the inputs, or the process.
 
 
 def sorts_in_place(x: torch.Tensor) -> torch.Tensor:
@@ -501,7 +501,7 @@ STATES: dict[str, Callable[[], object]] = {
 }
 
 
-# What would grow from call to call.
+# Grows from call to call.
 ONCE = ("nice", "torch_function", "clock", "own_function")
 
 
@@ -549,7 +549,7 @@ for _name in STATES:
     globals()[f"source_changes_{_name}"] = changing_source(_name)
 
 
-# What is wrong, or not compiled.
+# Wrong, or not compiled.
 
 
 def own_source_wrong(x: torch.Tensor) -> torch.Tensor:
@@ -674,7 +674,7 @@ def compiles_a_helper(compiler: Compiler) -> Function:
     return lambda x: compiled(good(x))
 
 
-# What works beside the call.
+# Works outside of the timed call.
 
 
 def computed(x: torch.Tensor) -> torch.Tensor:
@@ -687,7 +687,7 @@ def copied(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
 
 
-# What is honest.
+# Honest.
 
 
 def scalar_reference(x: torch.Tensor) -> torch.Tensor:

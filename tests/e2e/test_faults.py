@@ -1,4 +1,4 @@
-"""Whatever a workload does, its record says what, and the others are measured."""
+"""Each fault of a workload gets its record, and the other workloads are measured."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
         ("bad.inputs", "inputs", "inputs", "this workload raises"),
         ("bad.reference", "reference", "reference", "this workload raises"),
         ("bad.eager", "eager_failed", "eager", "this workload raises"),
-        ("bad.eager_wrong", "eager_failed", "eager", "is not the reference"),
+        ("bad.eager_wrong", "eager_failed", "eager", "does not agree with the reference"),
         ("bad.eager_mutates", "eager_failed", "eager", "changes its inputs"),
         ("bad.graph_break", "graph_break", "compile", "graph_break"),
-        ("bad.skipped", "not_compiled", "accuracy", "ran eagerly without a word"),
+        ("bad.skipped", "not_compiled", "accuracy", "ran eagerly without an error"),
         ("bad.wrong", "wrong", "accuracy", "against float64"),
         ("bad.wrong_shape", "wrong", "accuracy", "shape (255,)"),
         ("bad.nan", "wrong", "accuracy", "not finite"),
@@ -234,14 +234,19 @@ def fill_up(path: Path) -> None:
 
 
 def wait_for_case(runner: int) -> int:
-    """Return the process of the case that ``runner`` measures: forked, two generations below."""
+    """Return the process of the case that hangs in ``runner``: forked, two generations below.
+
+    Others are compiled beside it, and are gone a few seconds later.
+    """
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 output = (entry / "fd" / "1").readlink()
                 if output.name == "compile-0.txt" and runner in ancestors(int(entry.name)):
-                    return int(entry.name)
+                    time.sleep(5)
+                    if not is_zombie(int(entry.name)):  # raises where it is gone
+                        return int(entry.name)
         time.sleep(0.05)
     raise AssertionError("no process of a case appeared")
 

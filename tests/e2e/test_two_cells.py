@@ -1,4 +1,4 @@
-"""The whole way, as a new user goes it: a clone, two real cells, records, site, history."""
+"""End to end, as a new user runs it: a clone, two real cells, records, site, history."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ivhl.workload import select_cases
-from ivhl.workloads import WORKLOADS
+from ivhl.workload import load_workloads, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+WORKLOADS = load_workloads("benchmarks")
 ROOT = Path(__file__).parents[2]
 WORKLOAD = "ops.field_superposition"
 CASES = select_cases(WORKLOADS, names=[WORKLOAD])

@@ -1,4 +1,4 @@
-"""The two protocols: what they count, and that a failure is a row."""
+"""The two protocols: their counts, and a failure as a row."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from ase.build import molecule
 
-from ivhl.founding.__main__ import main
-from ivhl.founding.calculator import StudentCalculator
-from ivhl.founding.configurations import CONFIGURATIONS, Configuration, method_of
-from ivhl.founding.protocol import (
+from ivhl.measure.timing import Effort
+from studies.founding.__main__ import main
+from studies.founding.calculator import StudentCalculator
+from studies.founding.configurations import CONFIGURATIONS, Configuration, method_of
+from studies.founding.protocol import (
     MOLECULES,
     TRIALS,
     WARM_UP_CALLS,
@@ -27,13 +28,12 @@ from ivhl.founding.protocol import (
     run_row,
     run_seed,
 )
-from ivhl.measure.timing import Effort
-from ivhl.mlff.student_seed import CUTOFF
+from studies.founding.student_seed import CUTOFF
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ivhl.founding.model import Evaluate, Student
+    from studies.founding.model import Evaluate, Student
 
 pytestmark = [
     # ase does it, and NumPy 2.5 says so.

@@ -22,7 +22,7 @@ from ase.build import molecule
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from ivhl.mlff.student_seed import energy, energy_all_pairs, energy_forces, load_original
+from studies.founding.student_seed import energy, energy_all_pairs, energy_forces, load_original
 
 PATH = os.environ.get("IVHL_STUDENT_ONNX", "")
 

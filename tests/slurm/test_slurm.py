@@ -192,7 +192,7 @@ def test_a_job_that_is_cancelled_is_told(tmp_path: Path) -> None:
             wait_for((tmp_path / "begun").exists, tmp_path)
             subprocess.run(["scancel", match[1]], check=True)
 
-    with pytest.raises(ResultsError, match="the run was ended by signal 15"):
+    with pytest.raises(ResultsError, match="signal 15 ended the run"):
         run_on_slurm(tmp_path, [], {}, cancel)
 
 
@@ -200,9 +200,9 @@ def test_a_job_that_is_cancelled_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("victim", "told"),
     [
-        ("getpid", "the run was ended by signal 9"),
+        ("getpid", "signal 9 ended the run"),
         # Who is to write the answer, as when a node is lost.
-        ("getppid", r"Slurm's job \d+ ended without an answer: [A-Z_]+$"),
+        ("getppid", r"Slurm job \d+ ended without a result: [A-Z_]+$"),
     ],
 )
 def test_a_job_that_is_killed_is_told(tmp_path: Path, victim: str, told: str) -> None:
@@ -244,7 +244,7 @@ def long_job(folder: Path, then: str = "") -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"partition": "nowhere"}, "Slurm does not take the job"),
+        ({"partition": "nowhere"}, "Slurm rejected the job"),
         ({"no_such": 1}, "--slurm: .*no_such"),
     ],
 )

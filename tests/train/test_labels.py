@@ -1,4 +1,4 @@
-"""Labels are those of GFN2-xTB in eV and eV/Å, and geometries are of the molecule they say."""
+"""Labels are those of GFN2-xTB in eV and eV/Å, and geometries belong to the named molecule."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from ase.build import molecule
 from tblite.ase import TBLite
 
-from ivhl.train.dynamics import ACCELERATION, BOLTZMANN
-from ivhl.train.geometries import SPEED_OF_LIGHT, find_minimum, make_trajectory
-from ivhl.train.subjects import FAMILIES, TRAINED, UNSEEN
-from ivhl.train.xtb import label
+from studies.training.dynamics import ACCELERATION, BOLTZMANN
+from studies.training.geometries import SPEED_OF_LIGHT, find_minimum, make_trajectory
+from studies.training.subjects import FAMILIES, TRAINED, UNSEEN
+from studies.training.xtb import label
 
 # ase sets shapes as NumPy 2.5 no longer likes it.
 pytestmark = pytest.mark.filterwarnings(

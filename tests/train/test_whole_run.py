@@ -1,4 +1,4 @@
-"""A whole run in little: the same twice, and the same when it was stopped between."""
+"""A small training run is reproducible, also after a stop."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch
 from ivhl.mlff.batch import batch_energies_forces
 from ivhl.mlff.parameters import add_reference_energies
 from ivhl.mlff.weights import load_painn
-from ivhl.train import __main__ as command
-from ivhl.train.__main__ import CARD, SAMPLES, WEIGHTS, main
-from ivhl.train.card import BEGIN, END
-from ivhl.train.dataset import load_labelled
-from ivhl.train.fit import leaves_of, train
+from studies.training import __main__ as command
+from studies.training.__main__ import CARD, SAMPLES, WEIGHTS, main
+from studies.training.card import BEGIN, END
+from studies.training.dataset import load_labelled
+from studies.training.fit import leaves_of, train
 
 if TYPE_CHECKING:
     from pathlib import Path

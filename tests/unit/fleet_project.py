@@ -1,12 +1,10 @@
-"""A small project with locks, commits and asv's benchmarks, and records of its machines."""
+"""A small project with locks and commits, and records of its machines."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ivhl.matrix.locks import matrix_digest
@@ -17,9 +15,10 @@ from tests.browser.project import git
 from tests.browser.synthetic import EMPTY_WORKLOAD, make_record
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ivhl.records import RunRecord
 
-HERE = Path(__file__).parents[2]
 PYTHONS = ("3.12", "3.13")
 RELEASES = ("2.5.1", "2.6.0")
 CELLS = tuple((python, torch) for python in PYTHONS for torch in RELEASES)
@@ -58,9 +57,8 @@ _CONF = {
     "project": "demo",
     "repo": ".",
     "branches": ["main"],
-    "plugins": [".ivhl.asv_plugins"],
+    "plugins": [".ivhl.asv"],
     "environment_type": "locked",
-    "benchmark_dir": "benchmarks",
     "env_dir": ".asv/env",
     "html_dir": "site",
     "results_dir": "results",
@@ -73,7 +71,6 @@ def make_fleet_project(root: Path) -> str:
     (root / "pyproject.toml").write_text(_PYPROJECT)
     (root / "asv.conf.json").write_text(json.dumps(_CONF))
     (root / ".gitignore").write_text(".asv/\nsite/\n")
-    shutil.copytree(HERE / "benchmarks", root / "benchmarks", ignore=lambda *_: {"__pycache__"})
     (root / "envs" / "locks").mkdir(parents=True)
     (root / "envs" / "matrix.toml").write_text(_MATRIX)
     matrix = load_matrix(root / "envs" / "matrix.toml")

@@ -1,4 +1,4 @@
-"""The main job says what it does, refuses what cannot work, and goes on where it stopped."""
+"""``ivhl bench`` reports its progress, refuses invalid requests and resumes interrupted runs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ivhl.asv_plugins.machine import asv_machine
+from ivhl.asv.configuration import write_configuration
+from ivhl.asv.machine import asv_machine
+from ivhl.asv.run import end_session, session_of
 from ivhl.bench import (
     Request,
     check_device,
     check_machine,
     check_room,
-    end_session,
     lock_of,
     only_run_here,
     parts_in_order,
     resolve_commit,
-    session_of,
     those_that_fit,
-    write_configuration,
 )
 from ivhl.bench.progress import Display, minutes
 from ivhl.bench.work import choose_cases
@@ -201,7 +200,7 @@ def test_a_suite_that_has_nothing_of_what_is_named_is_refused() -> None:
         SpecError, match=r"--suite core has no case of ops\.three on cpu"
     ) as caught:
         choose_cases(EVERY, names=["ops.three"], suite="core")
-    assert "without --suite" in caught.value.hint
+    assert "leave out --suite" in caught.value.hint
     with pytest.raises(SpecError, match="--suite core has no case of any workload on cpu"):
         choose_cases([STOOD_FOR])
 
@@ -282,7 +281,7 @@ def test_a_folder_without_git_is_refused(tmp_path: Path) -> None:
 
 def test_a_results_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(ResultsError, match="cannot be made") as caught:
+    with pytest.raises(ResultsError, match="cannot create") as caught:
         check_room(tmp_path / "file" / "results")
     assert "--results" in caught.value.hint
 
@@ -361,14 +360,14 @@ def test_a_lock_made_for_this_run_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         lambda root, *_: replace(state, path=root / "envs" / "locks" / "new.txt"),
     )
     lock_of(tmp_path, matrix, there, console)
-    assert f"{there.id} had no lock; made envs/locks/new.txt: commit it" in sink.getvalue()
+    assert f"{there.id} had no lock; wrote envs/locks/new.txt: commit it" in sink.getvalue()
 
 
 def test_a_record_of_another_schema_answers_nothing(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     record = make_record()
     append_record(path, record)
-    newer = path.read_text(encoding="utf-8").replace("ivhl.run/2", "ivhl.run/3")
+    newer = path.read_text(encoding="utf-8").replace("ivhl.run/3", "ivhl.run/4")
     path.write_text(newer, encoding="utf-8")
     assert newest_keys(path) == {}
     assert values_in(path, record.cell, "cpu") == {}
@@ -396,7 +395,7 @@ def test_a_name_belongs_to_one_machine(tmp_path: Path, field: str, value: str, t
     file.write_text(json.dumps(known | {"ram": "7 GiB"}), encoding="utf-8")
     check_machine(here)  # a virtual machine with a little more or less is still the same
     file.write_text(json.dumps(known | {field: value}), encoding="utf-8")
-    with pytest.raises(SpecError, match=r"'here' of .* is another machine") as refused:
+    with pytest.raises(SpecError, match=r"results of another machine named 'here'") as refused:
         check_machine(here)
     assert told in str(refused.value)
     assert "--machine" in str(refused.value.hint)

@@ -1,4 +1,4 @@
-"""Decorated functions follow the mode, survive the compiler, and say what became of them."""
+"""Decorated functions follow the mode, fall back to eager, and are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor says what it sees, never more, on machines whose files are made up."""
+"""Findings of the doctor on machines with made-up files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from ivhl.asv_plugins.machine import asv_machine
+from ivhl.asv.machine import asv_machine
 from ivhl.cli import app
 from ivhl.doctor import LEVELS, Finding, System
 from ivhl.doctor.card import look_at_cards
@@ -90,8 +90,8 @@ def test_a_machine_in_order_gets_no_hint(tmp_path: Path) -> None:
     ("check", "level", "seen", "changes"),
     [
         ("load", "warning", "1.20 in the last minute", {"proc/loadavg": "1.20 1 1 1/1 1"}),
-        ("load", "warning", "not told", {"proc/loadavg": GONE}),
-        ("load", "warning", "not told", {"proc/loadavg": "much"}),
+        ("load", "warning", "not reported", {"proc/loadavg": GONE}),
+        ("load", "warning", "not reported", {"proc/loadavg": "much"}),
         (
             "governor",
             "warning",
@@ -124,7 +124,7 @@ def test_a_machine_in_order_gets_no_hint(tmp_path: Path) -> None:
             "off",
             {f"{CPU}/intel_pstate/no_turbo": GONE, f"{CPU}/cpufreq/boost": "0"},
         ),
-        ("turbo", "warning", "cannot be seen", {f"{CPU}/intel_pstate/no_turbo": GONE}),
+        ("turbo", "warning", "not reported", {f"{CPU}/intel_pstate/no_turbo": GONE}),
         (
             "cores",
             "warning",
@@ -323,7 +323,7 @@ def test_a_healthy_card_is_all_ok(tmp_path: Path, programs: Path, knows: str) ->
         "GPU 0 throttling": "none",
         "GPU 0 persistence mode": "on",
         "GPU 0 MIG": "off",
-        "GPU processes": "none that can be seen",
+        "GPU processes": "none visible",
     }
 
 
@@ -362,7 +362,7 @@ def test_every_card_and_every_process_is_told(tmp_path: Path, programs: Path) ->
     findings = tuple(look_at_cards(System(tmp_path), wanted=True))
     assert {"GPU 0", "GPU 1"} <= {one.check for one in findings}
     found = only(findings, "GPU processes")
-    assert (found.level, found.seen) == ("warning", "2 that can be seen")
+    assert (found.level, found.seen) == ("warning", "2 visible")
     assert found.hint.endswith(": /usr/bin/python (4711, 812 MiB), unknown (12, ? MiB)")
 
 
@@ -388,7 +388,7 @@ def test_a_driver_without_its_program_is_wrong(tmp_path: Path) -> None:
     [
         ("echo Failed to initialize NVML: Driver/library version mismatch; exit 18", "mismatch"),
         ("exit 9", "exit status 9"),
-        ("echo 0, NVIDIA", "answers 2 fields, not 11"),
+        ("echo 0, NVIDIA", "returned 2 fields, not 11"),
     ],
 )
 def test_a_driver_that_fails_is_told_in_its_words(
@@ -403,10 +403,10 @@ def test_a_driver_that_fails_is_told_in_its_words(
 def test_a_card_that_hangs_is_given_up(
     tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ivhl.measure.card._PATIENCE_S", 0.2)
+    monkeypatch.setattr("ivhl.measure.gpu._PATIENCE_S", 0.2)
     script(programs / "nvidia-smi", "exec sleep 60")
     found = only(look_at_cards(System(tmp_path), wanted=True), "GPU")
-    assert (found.level, "does not end" in found.seen) == ("wrong", True)
+    assert (found.level, "does not finish" in found.seen) == ("wrong", True)
 
 
 # What records keep of it.
@@ -430,8 +430,8 @@ def test_a_record_keeps_how_steady_cards_are_and_no_path(tmp_path: Path, program
         ("GPU 0 temperature", "warning", "71 °C"),
         ("GPU 0 clocks", "ok", "345 MHz now, 1980 MHz at most"),
         ("GPU 0 throttling", "ok", "none"),
-        ("GPU 0 load", "warning", "37 % busy with somebody's work"),
-        ("GPU processes", "warning", "1 that can be seen"),
+        ("GPU 0 load", "warning", "37 % busy with other work"),
+        ("GPU processes", "warning", "1 visible"),
     ]
 
 
@@ -447,7 +447,7 @@ def test_a_record_does_not_repeat_the_words_of_a_driver_that_fails(
 ) -> None:
     script(programs / "nvidia-smi", text)
     seen = observe("cuda", make_system(tmp_path, {}))
-    assert "not told" in seen[-1].seen
+    assert "not reported" in seen[-1].seen
     assert not [one for one in seen if "/" in one.seen]
 
 

@@ -20,18 +20,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from ivhl.asv import export
 from ivhl.bench import only_run_here
 from ivhl.cli import app
 from ivhl.cli.fleet import RefusedError
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import Brought, bring
-from ivhl.fleet.merge import merge_records, write_whole
-from ivhl.records import Observation, Wheel, append_record, record_file, to_json
+from ivhl.fleet.merge import merge_records
+from ivhl.records import Observation, Wheel, append_record, record_file, to_json, write_whole
 from ivhl.tracker.store import load_records
 from tests.browser.project import git
 from tests.browser.synthetic import make_failure, make_record
 from tests.unit.fleet_project import (
-    HERE,
     a_record,
     commit,
     lock_file,
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ivhl.records import RunRecord
+
+HERE = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -333,14 +335,14 @@ def test_a_record_of_a_container_that_says_how_steady_its_machine_was_is_taken(r
 
 
 def test_a_record_of_a_newer_version_says_so(root: Path) -> None:
-    newer = to_json(a_record(root)).replace("ivhl.run/2", "ivhl.run/12")
+    newer = to_json(a_record(root)).replace("ivhl.run/3", "ivhl.run/12")
     path = offer(root, a_record(root))
     path.write_text(path.read_text() + newer + "\n" + '{"schema": "\x1b[31m"}\n{"cut\n[[[\n')
     done = bring(root, [path], root / "results")
     assert done.new.total() == 1
     first, *others = done.refused
-    assert first.rule == "schema: must be 'ivhl.run/2' or older (got 'ivhl.run/12')"
-    assert "update this one" in first.hint
+    assert first.rule == "schema: must be 'ivhl.run/3' or older (got 'ivhl.run/12')"
+    assert "update ivhl" in first.hint
     assert all("copy the file again" in one.hint and one.rule.isprintable() for one in others)
     assert len(others) == 3
 
@@ -537,8 +539,14 @@ def test_nothing_is_taken_while_a_run_is_measuring(root: Path) -> None:
     assert not list((root / "results").iterdir())
 
 
-def test_benchmarks_that_do_not_import_cost_no_record(root: Path) -> None:
-    (root / "benchmarks" / "compiled.py").write_text("raise ImportError('no such thing')")
+def test_benchmarks_that_do_not_import_cost_no_record(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = root.parent / "cells" / "suite"
+    suite.mkdir(parents=True)
+    (suite / "__init__.py").touch()
+    (suite / "compiled.py").write_text("raise ImportError('no such thing')")
+    monkeypatch.setattr(export, "SUITE", suite)
     with pytest.raises(ResultsError, match="no such thing") as error:
         take(root, a_record(root))
     assert "the records are taken" in error.value.hint
@@ -563,7 +571,7 @@ def test_the_command_takes_names_and_ends_with_a_code(
         file.writestr("box/records/x.jsonl", f"{good}\n{bad}\n{bad}\n")
         file.writestr("../up.jsonl", good)
     run = CliRunner().invoke
-    with pytest.raises(RefusedError, match="3 refused; everything else is taken") as error:
+    with pytest.raises(RefusedError, match="3 refused; all others were imported") as error:
         run(app, ["import", str(archive)], catch_exceptions=False)
     assert error.value.exit_code == 6
     monkeypatch.setattr("ivhl.cli.fleet.RefusedError", lambda *_, **__: SystemExit(6))
@@ -571,7 +579,7 @@ def test_the_command_takes_names_and_ends_with_a_code(
     assert said.exit_code == 6
     text = " ".join(said.stdout.split())
     assert "box cpu" in text
-    assert "0 new records, 1 that were here already" in text
+    assert "0 new records, 1 already present" in text
     assert text.count("workload: must be one of this project (got 'ops.none')") == 1
     assert "up.jsonl" in text
     told = json.loads(run(app, ["import", "--json", str(offer(root, a_record(root)))]).stdout)

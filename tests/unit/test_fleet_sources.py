@@ -1,4 +1,4 @@
-"""Records are found in files, folders and archives; what looks hostile is refused by name."""
+"""Records are read from files, folders and archives; suspicious members are refused by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ivhl import benchmarks
+from ivhl import roofline
 from ivhl.fleet.sources import EXPORT, Limits, Line, Refused, read_sources, shown
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_a_file_a_folder_and_an_archive_say_the_same(tmp_path: Path) -> None:
 
 
 def test_an_export_of_the_direct_way_is_its_records(tmp_path: Path) -> None:
-    assert EXPORT == benchmarks.SCHEMA
+    assert EXPORT == roofline.SCHEMA
     data = {"schema": EXPORT, "limits": {}, "records": [{"a": 1}, {"b": 2}]}
     export = tmp_path / "results.json"
     export.write_text(json.dumps(data, indent=1))
@@ -91,7 +91,7 @@ def test_a_name_that_leaves_the_folder_is_refused_and_the_rest_read(
     assert lines == [b"[]"]
     assert told in refused.rule
     assert repr(name) in refused.rule
-    assert "ask who made the archive" in refused.hint
+    assert "ask the sender for" in refused.hint
     assert refused.place.isprintable()
 
 
@@ -159,7 +159,7 @@ def test_many_bombs_are_one(tmp_path: Path) -> None:
     lines, refused = read(zipped(tmp_path / "a.zip", *bombs), limits=limits)
     assert lines == []
     assert len(refused) < 6
-    assert "the others are not looked at" in refused[-1].rule
+    assert "the others are not read" in refused[-1].rule
 
 
 def test_a_size_that_lies_does_not_help(tmp_path: Path) -> None:

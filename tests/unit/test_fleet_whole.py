@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ivhl.asv.publish import publish
 from ivhl.bench import Request, cases_of_cells, make_settings
 from ivhl.bench.work import Shard
 from ivhl.fleet.bring import bring
@@ -21,7 +22,6 @@ from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure import runner
 from ivhl.measure.runner import Compiled
-from ivhl.pages.publish import publish
 from ivhl.records import Cell, to_json
 from ivhl.tracker.store import load_records
 from ivhl.workload import select_cases
@@ -124,7 +124,7 @@ def run_fleet(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Mete
     """Measure on three machines; the second one goes down half-way and is started again."""
     meter = Meter(home)
     monkeypatch.setattr(runner, "measure_case", meter.measure)
-    monkeypatch.setattr(runner, "make_seed", lambda *_: None)
+    monkeypatch.setattr(runner, "make_seed", lambda _, __, lanes: lanes.begin())
     monkeypatch.setattr(runner.Launcher, "start", lambda _: None)
     monkeypatch.setattr(runner, "compile_case", compiled_nothing)
     for index in range(1, COUNT + 1):

@@ -1,4 +1,4 @@
-"""Work is split so that every case is measured once, and what is measured is not listed again."""
+"""Work is split so that every case is measured once; measured cases are not listed again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import ivhl.bench
-from ivhl.bench import Request, bench, cases_of_cells, make_settings, write_configuration
+from ivhl.asv.configuration import write_configuration
+from ivhl.bench import Request, bench, cases_of_cells, make_settings
 from ivhl.bench.work import (
     Shard,
     Work,
@@ -132,7 +133,7 @@ def test_shares_are_as_even_as_longest_first_makes_them(seconds: list[int], coun
 
 @pytest.mark.parametrize("text", ["", "1", "0/3", "4/3", "-1/3", "1/0", "1/3/5", "a/b", "1 /3"])
 def test_a_share_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(SpecError, match="must be I/N with I from 1 to N") as error:
+    with pytest.raises(SpecError, match="expected I/N with I from 1 to N") as error:
         parse_shard(text)
     assert repr(text) in str(error.value)
     assert "--shard 2/3" in error.value.hint
@@ -243,7 +244,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         asked.extend((lock.cell.id, case.name) for lock in locks for case in cases)
         return ()
 
-    monkeypatch.setattr(ivhl.bench, "run_asv", run_asv)
+    monkeypatch.setattr(ivhl.bench, "run_here", run_asv)
     monkeypatch.setattr(ivhl.bench, "save_machine", lambda _: None)
     monkeypatch.setattr(ivhl.bench, "find_interpreter", lambda *_: SimpleNamespace(path="python"))
     return asked
@@ -321,7 +322,7 @@ def test_bench_tells_where_the_time_of_this_run_went(
         write_records(root / "results", new)
         return ()
 
-    monkeypatch.setattr(ivhl.bench, "run_asv", run_asv)
+    monkeypatch.setattr(ivhl.bench, "run_here", run_asv)
     words = ["bench", "--python=3.12", "--torch=2.6.0", "--machine=m", "--no-publish"]
     words += ["--workload=ops.one", "--workload=ops.two", "--suite=core"]
     told = invoke(root, CliRunner(), *words, "--timings").splitlines()
@@ -514,7 +515,7 @@ def test_more_jobs_than_github_starts_are_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ivhl.cli.matrix._GITHUB_JOBS", 3)
-    with pytest.raises(SpecError, match=r"may have 3 jobs \(got 4\)"):
+    with pytest.raises(SpecError, match=r"may have at most 3 jobs \(got 4\)"):
         invoke(root, CliRunner(), "matrix", "list", "--format", "github")
 
 

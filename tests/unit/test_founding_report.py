@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("torch", reason="the harness, whose intervals are shown, imports it")
 
 from ivhl.errors import ResultsError
-from ivhl.founding.__main__ import main
-from ivhl.founding.report import SCHEMA, load_exports, table, write_export
-from ivhl.founding.rows import CorrectedRun, Row, SeedRun
 from ivhl.measure.intervals import paired_ratio
 from ivhl.records import Arm
+from studies.founding.__main__ import main
+from studies.founding.report import SCHEMA, load_exports, table, write_export
+from studies.founding.rows import CorrectedRun, Row, SeedRun
 
 if TYPE_CHECKING:
     from pathlib import Path

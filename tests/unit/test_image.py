@@ -1,4 +1,4 @@
-"""What can be known about images without an engine: recipes, limits, records, and plain errors."""
+"""Images without an engine: recipes, limits, records, and errors."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_container_is_told_its_image(tmp_path: Path, monkeypatch: pytest.Monke
     git(tmp_path, "init", "-q")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "nothing")
     settings = Settings(
-        root="", project="ivhl", workloads="ivhl.workloads:WORKLOADS", machine=MACHINE,
+        root="", project="ivhl", workloads="benchmarks", machine=MACHINE,
         results="", scratch="", events="", interpreters={},
         names=("ops.normalize_field/medium/real-compiled",),
     )  # fmt: skip

@@ -135,7 +135,7 @@ def test_a_wrong_matrix_is_told_in_full(project: Path, ivhl: Ivhl) -> None:
 @pytest.mark.usefixtures("project")
 def test_lock_has_nothing_to_do_when_all_is_fresh(ivhl: Ivhl) -> None:
     code, out, _ = ivhl("lock")
-    assert (code, "every lock is there and fresh" in out) == (0, True)
+    assert (code, "every lock exists and is fresh" in out) == (0, True)
 
 
 @pytest.mark.usefixtures("project")

@@ -1,4 +1,4 @@
-"""A Python is found wherever it is, is run before it is believed, and is never a shim."""
+"""A Python is found on PATH, in pyenv or by uv; it is run to check it, and is never a shim."""
 
 from __future__ import annotations
 

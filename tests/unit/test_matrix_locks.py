@@ -1,4 +1,4 @@
-"""A lock says exactly what a cell holds; two cells are compared only when they are matched."""
+"""A lock lists exactly the packages of a cell; only matched cells are compared."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_a_forced_difference_that_is_none_any_more_is_a_problem(
     write_all(tmp_path, FORCED)
     for cell in who:
         write(tmp_path, cell, PACKAGES | {"triton": "3.1.0"}, matrix=FORCED)
-    assert "forced.0: is not so (any more): triton" in check_locks(tmp_path, FORCED)[-1]
+    assert "forced.0: no longer holds: triton" in check_locks(tmp_path, FORCED)[-1]
     write_all(tmp_path, FORCED)
     write(tmp_path, OLD, PACKAGES | {"triton": "3.1.0"}, matrix=FORCED)
     assert check_locks(tmp_path, FORCED) == []
@@ -248,7 +248,7 @@ def test_a_forced_difference_between_no_two_pythons_is_a_problem(tmp_path: Path)
         write(tmp_path, cell, PACKAGES | {"triton": "3.1.0"})
     (problem,) = check_locks(tmp_path, matrix_of(forced=[row]))
     assert problem == (
-        "matrix.toml: forced.0: is not so (any more): triton of torch 2.5.1 is in the locks for "
+        "matrix.toml: forced.0: no longer holds: triton of torch 2.5.1 is in the locks for "
         "Python 3.12, 3.13 (got 3.12, 3.13)"
     )
 

@@ -1,4 +1,4 @@
-"""A release that the matrix lacks is found, and told with where it can be installed."""
+"""A release that the matrix lacks is reported, with the Pythons that it can be installed on."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_the_command_tells_people_programs_and_issues() -> None:
 def test_nothing_new_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HERE)
     has(monkeypatch, *_releases())
-    assert run().startswith("none newer than the matrix")
+    assert run().startswith("no release newer than the matrix")
     assert json.loads(run("--format", "json")) == {}
     assert run("--format", "github") == ""
 

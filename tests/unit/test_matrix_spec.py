@@ -237,7 +237,7 @@ def test_root_is_found_from_a_folder_below(tmp_path: Path) -> None:
 
 def test_project_is_what_pyproject_says() -> None:
     project = load_project(find_root(Path(__file__).parent))
-    assert (project.name, project.workloads) == ("ivhl", "ivhl.workloads:WORKLOADS")
+    assert (project.name, project.workloads) == ("ivhl", "benchmarks")
 
 
 @pytest.mark.parametrize(
@@ -247,13 +247,29 @@ def test_project_is_what_pyproject_says() -> None:
             '[project]\nname = 3\n[tool.ivhl]\nworkload = "a:B"\n',
             [
                 "pyproject.toml: project.name: must be a string in quotes (got 3)",
-                "pyproject.toml: tool.ivhl.workloads: must be there",
                 "pyproject.toml: tool.ivhl.workload: is no known key; did you mean workloads?",
             ],
         ),
         (
             '[project]\nname = "x"\n[tool.ivhl]\nworkloads = "a.B"\n',
             ["tool.ivhl.workloads: must be of the form 'module:ATTRIBUTE' (got 'a.B')"],
+        ),
+        (
+            '[project]\nname = "x"\n[tool.ivhl]\nbenchmarks = "a/b"\n',
+            ["tool.ivhl.benchmarks: must be the name of a folder beside pyproject.toml"],
+        ),
+        (
+            '[project]\nname = "x"\n[tool.ivhl]\n',
+            [
+                (
+                    "pyproject.toml: tool.ivhl: must have one of benchmarks and workloads, "
+                    "and not both (got {})"
+                )
+            ],
+        ),
+        (
+            '[project]\nname = "x"\n[tool.ivhl]\nbenchmarks = "b"\nworkloads = "a:B"\n',
+            ["pyproject.toml: tool.ivhl: must have one of benchmarks and workloads, and not both"],
         ),
         ("tool = 3\n", ["pyproject.toml: project.name: must be there"]),
         ("[project\n", ["pyproject.toml: is not valid TOML"]),

@@ -1,4 +1,4 @@
-"""CPU time is counted wherever it is spent, and no process outlives whom it works for."""
+"""CPU time of all descendants is counted, and no descendant survives its case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data changes where it is, and nobody's numbers are taken for somebody else's."""
+"""Draws change the data in place, and different draws are told apart."""
 
 from __future__ import annotations
 

@@ -9,21 +9,22 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is only in the cells")
 
+
+from benchmarks.molecules.energy_forces import WORKLOAD as ENERGY_FORCES  # noqa: E402
+from benchmarks.molecules.trajectory import N_FRAMES  # noqa: E402
 from ivhl.measure import case, engine, timing  # noqa: E402  (torch first)
 from ivhl.measure.case import Journal, Measurement  # noqa: E402
 from ivhl.measure.failures import CaseError  # noqa: E402
 from ivhl.measure.job import Job  # noqa: E402
 from ivhl.measure.runner import read_journal  # noqa: E402
 from ivhl.mlff import packed, painn  # noqa: E402
-from ivhl.workload import select_cases  # noqa: E402
-from ivhl.workloads import WORKLOADS  # noqa: E402
-from ivhl.workloads.energy_forces import WORKLOAD as ENERGY_FORCES  # noqa: E402
-from ivhl.workloads.trajectory import N_FRAMES  # noqa: E402
+from ivhl.workload import load_workloads, select_cases  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+WORKLOADS = load_workloads("benchmarks")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
     pytest.mark.filterwarnings("ignore:Pickle, copy, and deepcopy support:DeprecationWarning"),
@@ -81,7 +82,8 @@ def measure(workload: str, variant: str, folder: Path) -> dict[str, Any]:
     """Measure a case in this process and return what it notes."""
     (chosen,) = select_cases(WORKLOADS, names=[workload], size="tiny", variant=variant)
     job = Job(
-        workloads="ivhl.workloads:WORKLOADS",
+        project="ivhl",
+        workloads="benchmarks",
         workload=workload,
         size="tiny",
         variant=variant,
@@ -128,7 +130,7 @@ def test_a_cache_before_the_model_is_noticed(
         return kept[key]
 
     monkeypatch.setattr(painn, "energy_forces", cached)
-    with pytest.raises(CaseError, match="is not the reference"):
+    with pytest.raises(CaseError, match="does not agree with the reference"):
         measure("mlff.energy_forces", "fp16-eager", tmp_path)
 
 

@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ivhl.measure.failures import classify, message_of, place_of, qualified_name
+from ivhl.errors import SpecError
+from ivhl.measure.failures import classify, lacks, message_of, place_of, qualified_name
+from ivhl.workload import resolve
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ivhl.records import FailureClass, Phase
 
 # Collected from PyTorch 2.0.1 to 2.15; the sources are named in docs/measuring.md.
@@ -131,3 +135,46 @@ def test_names_and_places_are_those_of_the_users_code() -> None:
 
 def test_a_long_message_is_cut() -> None:
     assert len(message_of(ValueError("x" * 10_000))) == 2000
+
+
+@pytest.fixture
+def asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder from which a project is asked for what it may not have."""
+    project = tmp_path / "project_lacking"
+    project.mkdir()
+    (project / "__init__.py").write_text("")
+    (project / "inner.py").write_text("from project_lacking import nothing\n")
+    folder = tmp_path / "bench"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("code", "lacking"),
+    [
+        ("import project_lacking.new", True),
+        ("from project_lacking import new", True),
+        ("import project_lacking as p; p.new()", True),
+        ("from project_lacking.new import f", True),
+        ("import project_lacking.inner", False),  # the project's own mistake
+        ("import nowhere_at_all", False),
+        ("import json; json.new()", False),
+        ("''.new()", False),
+        ("raise ValueError('new')", False),
+    ],
+)
+def test_what_a_benchmark_asks_in_vain_is_told_from_a_mistake(
+    asking: Path, code: str, *, lacking: bool
+) -> None:
+    file = asking / "calls.py"
+    file.write_text(code)
+    with pytest.raises(Exception) as caught:  # noqa: PT011  (of any kind)
+        exec(compile(code, str(file), "exec"), {})  # noqa: S102
+    assert lacks(caught.value, lambda top: top == "project_lacking", asking) is lacking
+
+
+def test_a_name_that_a_declaration_asks_for_may_be_lacking_too(asking: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve("project_lacking:new")
+    assert lacks(caught.value, lambda top: top == "project_lacking", asking)

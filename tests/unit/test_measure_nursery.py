@@ -55,6 +55,7 @@ def run(
     """Run a case whose workloads are a module of this code."""
     (tmp_path / f"{name}.py").write_text(code)
     job = Job(
+        project="demo",
         workloads=f"{name}:WORKLOADS",
         workload="w",
         size="small",

@@ -1,4 +1,4 @@
-"""Processes that end badly must end, all of them, and say how."""
+"""All processes of a failed group are killed, and ``Ending`` reports how it ended."""
 
 from __future__ import annotations
 

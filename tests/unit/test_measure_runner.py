@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
+import threading
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
@@ -26,8 +28,9 @@ from ivhl.measure.runner import (
     oom_kills,
     run_cases,
 )
+from ivhl.measure.sources import Sources
 from ivhl.records import CompileFacts, Failure, Machine, Observation, append_record
-from ivhl.workload import Case, Variant
+from ivhl.workload import Case, Cost, Variant
 from tests.browser.synthetic import EMPTY_WORKLOAD, make_record
 
 if TYPE_CHECKING:
@@ -309,6 +312,50 @@ def test_who_ran_out_of_memory_beside_another_is_timed_again_alone(
     assert [failure is not None for _, failure, _ in found] == [still] * len(alone)
 
 
+def cost(_: dict[str, int]) -> Cost:
+    return Cost(flops=1.0, bytes=1.0, memory=600.0)
+
+
+HUGE = [replace(c, workload=replace(EMPTY_WORKLOAD, cost=f"{__name__}:cost")) for c in CASES]
+
+
+@pytest.mark.parametrize(("limit", "beside"), [(1199, False), (1200, True)])
+def test_processes_that_together_would_fill_the_memory_follow_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, limit: int, beside: bool
+) -> None:
+    both = threading.Barrier(2, timeout=5)
+    timed: list[bool] = []
+    compiled: list[Case] = []
+
+    def run_stage(*_: object, turns: Path | None, **__: object) -> runner.Stage:
+        timed.append(turns is not None)
+        return {}, None, 1.0
+
+    def compile_case(_: Run, case: Case, *__: object) -> Compiled:
+        if case not in HUGE or beside:
+            both.wait()
+        compiled.append(case)
+        folder = tempfile.TemporaryDirectory(dir=tmp_path)
+        return Compiled(folder=folder, findings={"of": case}, failure=None, seconds=0, load=0)
+
+    monkeypatch.setattr(runner, "run_stage", run_stage)
+    monkeypatch.setattr(runner, "compile_case", compile_case)
+    monkeypatch.setattr(runner.Launcher, "start", lambda _: None)
+    lanes = runner.Lanes(make_run(tmp_path, memory_limit=limit), tmp_path)
+    seed = runner.Seed(cache=tmp_path, skip_isa_check=False)
+    lanes.begin()
+    lanes.time(HUGE[0], tmp_path, "time", seed)
+    assert timed == [beside, beside]
+    others = (make_case("c"), make_case("d"))
+    cases = HUGE if beside else [others[0], HUGE[0], others[1]]
+    done = lanes.compile(cases, seed)
+    lanes.close()
+    assert [one.findings["of"] for one in done] == cases
+    assert beside or compiled[-1] is HUGE[0]
+    for one in done:
+        one.folder.cleanup()
+
+
 def test_who_ran_out_of_memory_beside_another_is_compiled_again_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,3 +383,47 @@ def test_who_ran_out_of_memory_beside_another_is_compiled_again_alone(
     for one in (alone, *both):
         one.folder.cleanup()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("workloads", "now", "kept"),
+    [("m:W", None, True), ("bench", "a" * 64, True), ("bench", "b" * 64, False)],
+)
+def test_a_changed_folder_of_benchmarks_is_measured_again_at_the_same_commit(
+    tmp_path: Path,
+    done: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    workloads: str,
+    now: str | None,
+    kept: bool,
+) -> None:
+    hashes = [None if now is None else "a" * 64]
+    monkeypatch.setattr(runner, "sources_of", lambda *_: Sources("p" * 64, hashes[-1]))
+    run = make_run(tmp_path, workloads=workloads)
+    (record,) = records_of(run, CASES[:1])
+    assert record.benchmark == hashes[0]
+    hashes.append(now)
+    done.clear()
+    records_of(run, CASES[:1])
+    assert (done == []) is kept
+
+
+def test_lanes_get_ready_side_by_side_and_share_what_they_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready: list[Path] = []
+    together = threading.Barrier(2, timeout=5)
+
+    def start(launcher: runner.Launcher) -> object:
+        if threading.current_thread() is not threading.main_thread():
+            together.wait()
+            ready.append(launcher.cache)
+        return launcher
+
+    monkeypatch.setattr(runner.Launcher, "start", start)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    lanes = runner.Lanes(make_run(tmp_path), tmp_path)
+    seed = runner.make_seed(make_run(tmp_path), CASES[0], lanes)
+    lanes.close()
+    assert ready == [seed.cache, seed.cache]

@@ -138,7 +138,7 @@ class Demo:
             names = dict(names=["{workload}"], variant="{variant}", **{case!r})
             (case,) = select_cases(every, **names)
             {after or "pass"}
-            print(reached_sources(case, "demo.workloads:WORKLOADS"))
+            print(reached_sources(case, "demo.workloads:WORKLOADS", "demo").project)
             assert "torch" not in sys.modules
         """
         command = [sys.executable, "-c", dedent(code)]
@@ -169,6 +169,58 @@ def test_the_hash_is_of_the_case_and_of_nothing_else(demo: Demo, tmp_path: Path)
     assert Demo(tmp_path / "elsewhere").hash() == first
     others = [demo.hash("two"), demo.hash(variant="w"), demo.hash(size="large")]
     assert len({first, *others}) == 4
+
+
+BENCHMARKS = {
+    "bench/__init__.py": "",
+    "bench/one.py": """
+        from dataclasses import replace
+        from demo.workloads import one
+        from ivhl.workload import Variant
+        WORKLOADS = (
+            replace(one.WORKLOAD, make_inputs="bench.calls:make", sizes={"small": 1}, title="One"),
+        )
+    """,
+    "bench/calls.py": """
+        from demo.helpers import constant
+        def make(size, generator): return (size, constant)
+    """,
+}
+
+
+def both_hashes(demo: Demo) -> list[str]:
+    code = f"""
+        import sys
+        sys.path[:0] = [{str(demo.folder)!r}, {str(ROOT)!r}]
+        from ivhl.workload import load_workloads, select_cases
+        from ivhl.measure.sources import reached_sources
+        (case,) = select_cases(load_workloads("bench"), variant="v")
+        print(*reached_sources(case, "bench", "demo"))
+    """
+    # Bytecode stands for a source of the same size and second.
+    command = [sys.executable, "-B", "-c", dedent(code)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "changed"),
+    [
+        ("demo/shared.py", "return x", "return +x", [True, False]),
+        ("demo/helpers.py", "1", "2", [True, False]),
+        ("bench/calls.py", "(size, constant)", "(size, constant, 1)", [False, True]),
+        ("bench/one.py", '"small": 1', '"small": 2', [False, True]),
+        ("bench/one.py", 'title="One"', 'title="Other"', [False, False]),
+        ("demo/unused.py", "return x", "return +x", [False, False]),
+    ],
+)
+def test_a_folder_of_benchmarks_has_a_hash_of_its_own(
+    demo: Demo, file: str, old: str, new: str, changed: list[bool]
+) -> None:
+    for name, text in BENCHMARKS.items():
+        demo.write(name, dedent(text))
+    before = both_hashes(demo)
+    demo.change(file, old, new)
+    assert [a != b for a, b in zip(before, both_hashes(demo), strict=True)] == changed
 
 
 REACHED = [
@@ -382,9 +434,9 @@ def _ours() -> Iterator[str]:
     code = """
         from ivhl.workload import load_workloads, select_cases
         from ivhl.measure.sources import reached_sources
-        every = load_workloads("ivhl.workloads:WORKLOADS")
+        every = load_workloads("benchmarks")
         for case in select_cases(every):
-            print(case.name, reached_sources(case, "ivhl.workloads:WORKLOADS"))
+            print(case.name, "".join(reached_sources(case, "benchmarks", "ivhl")))
     """
     done = subprocess.run(
         [sys.executable, "-c", dedent(code)], check=True, capture_output=True, text=True, cwd=ROOT

@@ -1,4 +1,4 @@
-"""Processes of a case get ready side by side, and one at a time has the machine."""
+"""Processes of a case prepare in parallel and time one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Atoms for which there is no energy are named before they are computed."""
+"""Invalid atoms are refused by index before anything is computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch is its molecules one by one, and what pads it is nothing."""
+"""A batch agrees with its molecules one by one, and padding has no effect."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from benchmarks.molecules.energy_forces.calls import MOLECULES
 from ivhl.mlff import painn
 from ivhl.mlff.batch import (
     BUCKETS,
@@ -23,7 +24,6 @@ from ivhl.mlff.batch import (
     pad_molecules,
 )
 from ivhl.mlff.parameters import cast_parameters
-from ivhl.workloads.energy_forces_calls import MOLECULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The calculator keeps ASE's rules, and says what it cannot compute."""
+"""The calculator follows ASE's rules, and refuses what it cannot compute."""
 
 from __future__ import annotations
 

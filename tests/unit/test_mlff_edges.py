@@ -1,4 +1,4 @@
-"""The list of edges is the dense square where both exist, and periodic where only it does."""
+"""The list of edges agrees with the dense square, and is right for periodic cells."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from benchmarks.molecules.energy_forces.calls import MOLECULES
 from ivhl.mlff import painn
 from ivhl.mlff.edges import (
     edge_energies,
@@ -24,7 +25,6 @@ from ivhl.mlff.edges import (
 )
 from ivhl.mlff.painn import CUTOFF
 from ivhl.mlff.parameters import cast_parameters
-from ivhl.workloads.energy_forces_calls import MOLECULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

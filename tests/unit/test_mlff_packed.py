@@ -1,4 +1,4 @@
-"""Arranged weights are the same model."""
+"""Packed weights are the same model."""
 
 from __future__ import annotations
 

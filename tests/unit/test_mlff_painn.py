@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from benchmarks.molecules.energy_forces.calls import MOLECULES
 from ivhl.mlff.painn import (
     CUTOFF,
     energy_forces,
@@ -20,14 +21,13 @@ from ivhl.mlff.painn import (
     make_energy_forces,
     make_parameters,
 )
-from ivhl.workloads.energy_forces_calls import MOLECULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Model = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
-# The last two are said once per process, by whichever test meets torch.func first.
+# torch.func issues the last two once per process, in whichever test uses it first.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning"),

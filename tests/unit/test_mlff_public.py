@@ -1,4 +1,4 @@
-"""``ivhl.mlff`` has its names, and needs nothing that a cell has not."""
+"""``ivhl.mlff`` has its public names, and needs only packages of a cell."""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from benchmarks.molecules.energy_forces.calls import MOLECULES
 from ivhl.mlff import painn
-from ivhl.mlff.student_seed import (
+from studies.founding.student_seed import (
     CUTOFF,
     LAYER_NAMES,
     N_RADIAL,
@@ -24,7 +25,6 @@ from ivhl.mlff.student_seed import (
     load_original,
     make_parameters,
 )
-from ivhl.workloads.energy_forces_calls import MOLECULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the table compares computes the same molecules."""
+"""The entries of the throughput table compute the same molecules."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ivhl.mlff import painn, throughput
+from benchmarks.molecules.energy_forces import N_ATOMS, Size, cost
+from benchmarks.molecules.energy_forces.calls import make_inputs
+from ivhl.mlff import painn
 from ivhl.mlff.parameters import cast_parameters
-from ivhl.workloads.energy_forces import N_ATOMS, Size, cost
-from ivhl.workloads.energy_forces_calls import make_inputs
+from studies import throughput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The weights of the package do what the model card says, and a file of others is refused."""
+"""The package's weights have the model card's errors, and a file of other weights is refused."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from benchmarks.molecules.energy_forces.calls import MOLECULES
 from ivhl.mlff.batch import batch_energies_forces
 from ivhl.mlff.painn import CUTOFF, energy, energy_forces, make_parameters
 from ivhl.mlff.parameters import add_reference_energies, list_known_elements
 from ivhl.mlff.weights import FORMAT, SHIPPED, load_painn, write_painn
-from ivhl.workloads.energy_forces_calls import MOLECULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Triangulations stay tori with causal strips, and moves keep detailed balance exactly."""
+"""Moves keep triangulations valid tori with causal strips, and keep detailed balance exactly."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from benchmarks.triangulation.cdt_sweep.reference import read_universe, reference
 from ivhl.ops import cdt
 from ivhl.ops.cdt import (
     ADD,
@@ -30,7 +31,6 @@ from ivhl.ops.cdt import (
     make_cdt_lattices,
     make_cdt_sweep,
 )
-from ivhl.workloads.cdt_sweep_reference import read_universe, reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -505,8 +505,8 @@ def test_wrong_inputs_are_named(
 @pytest.mark.parametrize(
     ("kinds", "choices", "message"),
     [
-        (torch.zeros(2), torch.zeros(2).long(), r"kinds must be whole numbers, got torch.float32"),
-        (torch.zeros(2).long(), torch.zeros(2).bool(), r"choices must be whole numbers, got"),
+        (torch.zeros(2), torch.zeros(2).long(), r"kinds must be integers, got torch.float32"),
+        (torch.zeros(2).long(), torch.zeros(2).bool(), r"choices must be integers, got"),
         (torch.zeros(3).long(), torch.zeros(2).long(), r"kinds must have shape \[2\], one per"),
         (torch.zeros(2).long(), torch.zeros(2, 1).long(), r"choices .* got \[2, 1\]"),
     ],

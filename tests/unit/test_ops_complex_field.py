@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from benchmarks.field.phase_gradient.reference import reference
 from ivhl.ops.complex_field import (
     angle_of_words,
     compute_intensity,
@@ -24,7 +25,6 @@ from ivhl.ops.complex_field import (
     phase_gradient,
 )
 from ivhl.ops.words import planes_of_words, words_of_planes
-from ivhl.workloads.phase_gradient_reference import reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The condensate keeps what its equation keeps, and real planes are the complex formulas."""
+"""Evolution conserves energy and norm, and real planes agree with the complex formulas."""
 
 from __future__ import annotations
 
@@ -537,9 +537,9 @@ OPERATIONS: dict[str, Evolve] = {
         (FIELD.real.int(), {}, r"phi must be complex64 or complex128, got torch.int32"),
         (FIELD[0, 0, 0], {}, r"phi must have 1 to 3 axes, got shape \[\]"),
         (FIELD[None], {}, r"phi must have 1 to 3 axes, got shape \[1, 4, 4, 4\]"),
-        (FIELD, {"rank": 1}, r"rank must be a whole number of at least 2, got 1"),
+        (FIELD, {"rank": 1}, r"rank must be an integer of at least 2, got 1"),
         (FIELD, {"rank": 33}, r"rank must be at most 32, got 33"),
-        (FIELD, {"rank": 2.5}, r"rank must be a whole number of at least 2, got 2.5"),
+        (FIELD, {"rank": 2.5}, r"rank must be an integer of at least 2, got 2.5"),
         (FIELD, {"mass_sq": math.nan}, r"mass_sq must be a finite Python number, got nan"),
         (FIELD, {"mass_sq": torch.tensor(1.0)}, r"mass_sq must be .* number, got tensor\(1\.\)"),
         (FIELD, {"lambda_coupling": -math.inf}, r"lambda_coupling must be .* got -inf"),
@@ -557,7 +557,7 @@ def test_wrong_steps_are_named() -> None:
     for evolve in (evolve_condensate_euler, evolve_condensate_gp):
         with pytest.raises(ValueError, match=r"dt must be a finite Python number, got inf"):
             evolve(FIELD, math.inf, M2, LAM)
-    with pytest.raises(ValueError, match=r"n_steps must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"n_steps must be an integer of at least 1, got 0"):
         evolve_condensate_gp(FIELD, 0.1, M2, LAM, n_steps=0)
 
 

@@ -1,4 +1,4 @@
-"""Short polynomials are as good as float32 can tell."""
+"""Short polynomials are accurate to float32 rounding."""
 
 from __future__ import annotations
 

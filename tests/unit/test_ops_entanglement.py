@@ -1,4 +1,4 @@
-"""Entropies of states whose entropy is known, and what no entropy may depend on."""
+"""Entropies of states with known entropy, and the invariances of the entropy."""
 
 from __future__ import annotations
 

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from benchmarks.field.field_superposition import WORKLOAD
+from benchmarks.field.field_superposition.calls import in_rows, make_inputs, planes_of_rows
+from benchmarks.field.field_superposition.reference import reference
 from ivhl.measure.memory import peak_bytes
 from ivhl.ops.field import (
     compute_field_superposition,
@@ -19,9 +22,6 @@ from ivhl.ops.field import (
     field_superposition,
     make_field_superposition,
 )
-from ivhl.workloads.field_superposition import WORKLOAD
-from ivhl.workloads.field_superposition_calls import in_rows, make_inputs, planes_of_rows
-from ivhl.workloads.field_superposition_reference import reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Evolution keeps what the equation keeps, and the stencil is the Fourier transform."""
+"""Evolution conserves energy and norm, and the stencil agrees with the Fourier transform."""
 
 from __future__ import annotations
 

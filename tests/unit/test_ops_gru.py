@@ -1,4 +1,4 @@
-"""The gated recurrent unit resets before its product, and its fast form is the same function."""
+"""The GRU resets before its matrix multiplication, and its fast form is the same function."""
 
 from __future__ import annotations
 

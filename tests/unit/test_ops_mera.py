@@ -1,4 +1,4 @@
-"""The maps are what the formulas say; states, operators and densities keep what they must."""
+"""Maps agree with the formulas; norms, traces and expectation values are conserved."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from benchmarks.mera.mera_ascend import reference as ascended
+from benchmarks.mera.mera_descend import calls as descended
 from ivhl.ops.mera import (
     CONES,
     apply_mera_map,
@@ -417,3 +419,16 @@ def test_wrong_inputs_are_named(call: Callable[[], Any], message: str) -> None:
 
 def wrong_cone() -> Any:  # noqa: ANN401  (what no type checker lets pass)
     return "centre"
+
+
+@pytest.mark.parametrize(("chi", "coarse"), [(2, 2), (3, 2), (2, 3), (4, 4)])
+def test_the_reference_of_large_sites_is_that_of_small_ones(chi: int, coarse: int) -> None:
+    # Neither formula needs an isometry, which cannot have more columns than rows.
+    maps = draw_maps(chi, chi)[0], draw(chi, chi, coarse, seed=3)
+    operator, density = draw(*(chi,) * 6, seed=4), draw(*(coarse,) * 6, seed=5)
+    torch.testing.assert_close(
+        ascended.by_network(operator, *maps), ascended.reference(operator, *maps)
+    )
+    torch.testing.assert_close(
+        descended.by_network(density, *maps), descended.reference(density, *maps)
+    )

@@ -1,4 +1,4 @@
-"""What ``ivhl.ops`` offers is there, documented, and one module's trouble stays its own."""
+"""Every name of ``ivhl.ops`` exists and is documented; a broken module leaves the others usable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vortices wind as often as their charges say, and nothing else depends on how it is computed."""
+"""Vortices have the winding of their charges, and all forms agree."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from benchmarks.vortex.vortex_field import WORKLOAD
+from benchmarks.vortex.vortex_field.calls import make_inputs
+from benchmarks.vortex.vortex_field.reference import reference
 from ivhl.ops.vortex import (
     compute_vortex_field,
     make_vortex_field,
@@ -19,9 +22,6 @@ from ivhl.ops.vortex import (
     vortex_planes,
     whole_vortex_planes,
 )
-from ivhl.workloads.vortex_field import WORKLOAD
-from ivhl.workloads.vortex_field_calls import make_inputs
-from ivhl.workloads.vortex_field_reference import reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The peers: what becomes of one that is right, wrong or missing; and all answer one question."""
+"""Peers that are right, wrong or missing; all compute the same operation."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ pytest.importorskip("numpy", reason="some peers are written with NumPy")
 import numpy as np
 import torch
 
+from benchmarks.condensate import gp_evolve
+from benchmarks.condensate.gp_evolve.reference import reference as gp_reference
+from benchmarks.mera import tensor_network
+from benchmarks.triangulation import cdt_sweep
+from benchmarks.triangulation.cdt_sweep import Size as LatticeSize
 from ivhl.compile import compile_mode
 from ivhl.measure.accuracy import flatten
 from ivhl.measure.draws import cast
 from ivhl.measure.timing import Effort
-from ivhl.peers import fourier, long_step, sweep_numpy, sweep_python
-from ivhl.peers.__main__ import choose, main, parser
-from ivhl.peers.compare import Row, compare
-from ivhl.peers.judging import NAIVE
-from ivhl.peers.networks import grid_equation, make_torch
-from ivhl.peers.recurrent import make_cell, make_sequence
-from ivhl.peers.report import export, print_table
-from ivhl.peers.suite import LONG_DT, OPERATIONS, SUITES, Comparison, Peer
 from ivhl.workload import Workload, resolve
-from ivhl.workloads import cdt_sweep, gp_evolve, tensor_network
-from ivhl.workloads.cdt_sweep import Size as LatticeSize
-from ivhl.workloads.gp_evolve_reference import reference as gp_reference
+from studies.peers import fourier, long_step, sweep_numpy, sweep_python
+from studies.peers.__main__ import choose, main, parser
+from studies.peers.compare import Row, compare
+from studies.peers.judging import NAIVE
+from studies.peers.networks import grid_equation, make_torch
+from studies.peers.recurrent import make_cell, make_sequence
+from studies.peers.report import export, print_table
+from studies.peers.suite import LONG_DT, OPERATIONS, SUITES, Comparison, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

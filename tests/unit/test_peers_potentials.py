@@ -1,4 +1,4 @@
-"""Models judged by themselves: who is wrong, stale or rough is found; and all models are right."""
+"""Checks of models against themselves find wrong, stale or rough ones; all models pass."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import torch
 
 from ivhl.compile import CompileFallbackWarning
 from ivhl.measure.timing import Effort
-from ivhl.peers import potentials
-from ivhl.peers.compare import Row, compare
-from ivhl.peers.potentials import (
+from ivhl.workload import resolve
+from studies.peers import potentials
+from studies.peers.compare import Row, compare
+from studies.peers.potentials import (
     MOST_ERROR,
     N_GEOMETRIES,
     ByItself,
@@ -25,9 +26,8 @@ from ivhl.peers.potentials import (
     differentiated,
     gradient_error,
 )
-from ivhl.peers.report import print_table
-from ivhl.peers.suite import MODELS, SUITES, Comparison, Peer
-from ivhl.workload import resolve
+from studies.peers.report import print_table
+from studies.peers.suite import MODELS, SUITES, Comparison, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -63,6 +63,7 @@ def test_every_failure_class_has_a_status(failure_class: FailureClass) -> None:
         "support_gate": "unsupported",
         "unsupported": "unsupported",
         "unavailable": "unavailable",
+        "absent": "unavailable",
         "wrong": "wrong",
     }
     status = status_of(make_failure(failure_class))

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ivhl.git import commit_order
 from ivhl.records import RunRecord, append_record, record_file, to_json
 from ivhl.tracker.store import (
     Loaded,
-    commit_order,
     device_type,
     is_existing,
     key_of,
@@ -93,8 +93,8 @@ def test_an_unreadable_line_is_named_and_the_others_load(tmp_path: Path) -> None
     assert texts[2] == f"{path}:4: duration_s: Input should be a finite number (got nan)"
     assert "cell.python: Input should be a valid string (got 3.12)" in texts[3]
     assert texts[4] == (
-        f"{path}:6: schema: must be 'ivhl.run/2' or older (got 'ivhl.run/9'); "
-        "it was written by a newer ivhl: update this one"
+        f"{path}:6: schema: must be 'ivhl.run/3' or older (got 'ivhl.run/9'); "
+        "a newer ivhl wrote it: update ivhl"
     )
     assert "a record has either a speedup or a failure" in texts[5]
 

@@ -17,13 +17,14 @@ from ivhl.tracker.project import State
 from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.views import compatibility_view, page_view, rows_of
 from ivhl.tracker.wording import memory, seconds, support_sentence
-from ivhl.workloads import WORKLOADS
+from ivhl.workload import load_workloads
 from tests.browser.demo import COMPILER_ERROR, history
 from tests.browser.synthetic import make_failure, make_record
 
 if TYPE_CHECKING:
     from ivhl.records import RunRecord
 
+WORKLOADS = load_workloads("benchmarks")
 COMMITS = ("a" * 40, "b" * 40)
 
 
@@ -241,12 +242,12 @@ def test_what_was_not_compiled_is_not_told_as_compiled() -> None:
     }
     told = facts_of(compiled)
     assert {"cold compile, with one run", "compiled, median call", "graphs"} <= told.keys()
-    assert told["run with"] == "torch.compile"
+    assert told["engine"] == "torch.compile"
     for engine, facts in of.items():
         assert not {"graphs", "frames compiled"} & facts.keys(), engine
         assert ("warm compile, cache on disk" in facts) == (engine == "aotinductor")
         assert ("compiled, median call" in facts) == (engine == "aotinductor")
-    assert "trace, with the runs that warm it up" in of["torchscript"]
+    assert "trace, with warm-up runs" in of["torchscript"]
     assert "export, cold compile and load, with one run" in of["aotinductor"]
-    assert of["eager"]["run with"] == "eager: nothing is compiled"
-    assert of["later"]["run with"] == "later"  # of an ivhl that is newer than this one
+    assert of["eager"]["engine"] == "eager: nothing is compiled"
+    assert of["later"]["engine"] == "later"  # of an ivhl that is newer than this one

@@ -1,4 +1,4 @@
-"""Errors are what they are called, and the model card keeps what people wrote."""
+"""Errors match their definitions, and the model card keeps its text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import torch
 
 from ivhl.mlff.batch import batch_energies_forces
 from ivhl.mlff.painn import make_parameters
-from ivhl.train.card import BEGIN, END, choose_samples, figures_of, write_card, write_samples
-from ivhl.train.dataset import Labelled, Plan
-from ivhl.train.evaluate import AT_ONCE, errors_of, evaluate, residuals
-from ivhl.train.fit import Recipe
-from ivhl.train.plans import Job
-from ivhl.train.subjects import FAMILIES
+from studies.training.card import BEGIN, END, choose_samples, figures_of, write_card, write_samples
+from studies.training.dataset import Labelled, Plan
+from studies.training.evaluate import AT_ONCE, errors_of, evaluate, residuals
+from studies.training.fit import Recipe
+from studies.training.plans import Job
+from studies.training.subjects import FAMILIES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,7 +127,7 @@ def test_samples_go_round_the_families(tmp_path: Path) -> None:
 def test_figures_are_those_of_the_frames_that_were_held_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ivhl.train.card.version", lambda _: "9.9")
+    monkeypatch.setattr("studies.training.card.version", lambda _: "9.9")
     plan = Plan(families=FAMILIES[:N_FAMILIES], n_trajectories=3, n_frames=2, seed=1, versions={})
     recipe = Recipe(seed=1, n_epochs=2, batch_size=4, learning_rate=1e-3, ema_decay=0.9)
     job = Job(plan=plan, trained=("H2", "H2O"), unseen=("O2",), recipe=recipe)

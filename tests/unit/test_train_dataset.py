@@ -1,4 +1,4 @@
-"""Frames keep their labels, parts share no trajectory, and dynamics has the temperature it says."""
+"""Frames keep their labels, parts share no trajectory, and dynamics has the right temperature."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("numpy", reason="NumPy is where weights are made, and in the tests")
 import numpy as np
 
-from ivhl.train import dataset
-from ivhl.train.dataset import (
+from studies.training import dataset
+from studies.training.dataset import (
     Labelled,
     Plan,
     fit_reference_energies,
@@ -23,8 +23,8 @@ from ivhl.train.dataset import (
     select_part,
     write_labelled,
 )
-from ivhl.train.dynamics import BOLTZMANN, run_langevin
-from ivhl.train.subjects import FAMILIES, TRAINED, UNSEEN
+from studies.training.dynamics import BOLTZMANN, run_langevin
+from studies.training.subjects import FAMILIES, TRAINED, UNSEEN
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""The loss has its gradient, and training goes the same way twice, also when it was stopped."""
+"""The loss has the right gradient, and training is reproducible, also after a stop."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 
 from ivhl.mlff.batch import batch_energies_forces
 from ivhl.mlff.painn import MAX_ATOMIC_NUMBER, make_parameters
-from ivhl.train.dataset import Labelled, generator_of
-from ivhl.train.fit import (
+from studies.training.dataset import Labelled, generator_of
+from studies.training.fit import (
     ENERGY_SCALE,
     FORCE_SCALE,
     Group,
@@ -31,7 +31,7 @@ from ivhl.train.fit import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-# The last two are said once per process, by whichever test meets torch.func first.
+# torch.func issues the last two once per process, in whichever test uses it first.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning"),

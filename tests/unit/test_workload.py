@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,15 +12,20 @@ from ivhl.errors import SpecError, UnknownNameError
 from ivhl.workload import (
     Variant,
     Workload,
+    broken_benchmarks,
     core_cases,
     core_variant,
     full_cases,
     load_workloads,
     resolve,
     select_cases,
+    use_benchmarks,
 )
-from ivhl.workloads import WORKLOADS
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORKLOADS = load_workloads("benchmarks")
 GOOD = Workload(
     name="ops.good",
     version=1,
@@ -241,3 +246,112 @@ def test_all_mistakes_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "variant 'compiled' listed twice" in text
     assert "'ops other' may not contain" in text
     assert "ops.good: listed twice" in text
+
+
+DECLARED = """
+from ivhl.workload import Variant, Workload
+
+WORKLOADS = (
+    Workload(
+        name="{name}", version=1, title="", sizes={{"small": 1}}, default_size="small",
+        make_inputs="m:f", eager="m:f", reference="m:f", outputs=("y",),
+        variants=(Variant(name="v", call="m:f"),),
+    ),
+)
+"""
+
+
+def make_benchmarks(folder: Path, monkeypatch: pytest.MonkeyPatch, **modules: str) -> str:
+    """Write a package of benchmarks that can be imported; return its name."""
+    package = f"bench_{folder.name}"
+    (folder / package).mkdir()
+    for name, text in {"__init__": "", **modules}.items():
+        (folder / package / f"{name}.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    return package
+
+
+def test_a_package_has_the_workloads_of_its_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_benchmarks(
+        tmp_path,
+        monkeypatch,
+        b=DECLARED.format(name="ops.b"),
+        a=DECLARED.format(name="ops.a"),
+        calls="raise RuntimeError('only a cell has torch')",
+    )
+    assert [workload.name for workload in load_workloads(package)] == ["ops.a", "ops.b"]
+    assert broken_benchmarks(package) == ()
+
+
+def test_a_module_that_does_not_import_takes_away_its_own_workloads_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_benchmarks(
+        tmp_path,
+        monkeypatch,
+        a=DECLARED.format(name="ops.a"),
+        b="import nowhere\nWORKLOADS = ()",
+        c="WORKLOADS = (",
+    )
+    assert [workload.name for workload in load_workloads(package)] == ["ops.a"]
+    first, second = broken_benchmarks(package)
+    assert first == f"{package}.b does not import: ModuleNotFoundError: No module named 'nowhere'"
+    assert second.startswith(f"{package}.c does not import: SyntaxError: ")
+
+
+@pytest.mark.parametrize(
+    ("modules", "says"),
+    [
+        ({"a": "import nowhere\nWORKLOADS = ()"}, r"\.a does not import: ModuleNotFoundError"),
+        ({"a": "X = 1"}, "no module in it has a tuple WORKLOADS"),
+        ({"a": "WORKLOADS = 1"}, r"must be a tuple of ivhl\.workload\.Workload"),
+        ({"__init__": "import nowhere"}, "does not import as a package: ModuleNotFoundError"),
+        (
+            {name: DECLARED.format(name="ops.twice") for name in ("a", "b")},
+            r"ops\.twice: listed twice, in bench_.*\.a and bench_.*\.b",
+        ),
+    ],
+)
+def test_a_package_of_no_use_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modules: dict[str, str], says: str
+) -> None:
+    package = make_benchmarks(tmp_path, monkeypatch, **modules)
+    with pytest.raises(SpecError, match=says):
+        load_workloads(package)
+
+
+def test_a_folder_is_taken_whatever_else_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        roots.append(tmp_path / name)
+        package = roots[-1] / "shared_bench"
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        (package / "a.py").write_text(DECLARED.format(name=f"ops.{name}"))
+    monkeypatch.syspath_prepend(roots[0])
+    for root in (*roots, *roots):
+        use_benchmarks(root, "shared_bench")
+        (workload,) = load_workloads("shared_bench")
+        assert workload.name == f"ops.{root.name}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, r"there is no .*nothing_bench.__init__\.py"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_named(
+    tmp_path: Path, text: str | None, says: str
+) -> None:
+    if text is not None:
+        (tmp_path / "nothing_bench").mkdir()
+        (tmp_path / "nothing_bench" / "__init__.py").write_text(text)
+    with pytest.raises(SpecError, match=says):
+        use_benchmarks(tmp_path, "nothing_bench")

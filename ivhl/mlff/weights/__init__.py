@@ -1,6 +1,6 @@
-"""Trained weights, and how a file of them is read; see ``docs/model-card.md`` for what they can do.
+"""Read and write files of trained weights; see ``docs/model-card.md`` for their accuracy.
 
-``nox -s train-mlff`` makes ``painn_gfn2.pt``. A file holds plain tensors, strings and numbers, so
+``nox -s train-mlff`` writes ``painn_gfn2.pt``. A file holds plain tensors, strings and numbers, so
 that ``torch.load(..., weights_only=True)`` reads it on every release.
 """
 
@@ -33,18 +33,18 @@ def load_painn(
     """Return trained weights of ``ivhl.mlff.painn``.
 
     Args:
-        path: File as ``nox -s train-mlff`` writes it; default: that of the package, trained on
+        path: File written by ``nox -s train-mlff``; default: the file of this package, trained on
             GFN2-xTB for molecules of H, C, N and O.
-        dtype: Real floating point, of the weights. In the file they are float32.
-        device: Where they are to be.
+        dtype: Dtype of the weights, real floating point. In the file they are float32.
+        device: Device of the weights.
 
     Returns:
-        Weights as ``painn.make_parameters`` makes them, and ``"reference_energies"``, float64, shape
-        ``[101]``, in eV: the energy of each element, NaN for one that was not trained.
+        Weights in the form of ``painn.make_parameters``, and ``"reference_energies"``, float64,
+        shape ``[101]``, in eV: the energy of each element, NaN for one without training data.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file holds something else, or ``dtype`` is not real floating point.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is not one of weights, or ``dtype`` is not real floating point.
     """
     if not dtype.is_floating_point:
         raise ValueError(f"dtype must be real floating point, got {dtype}")
@@ -60,17 +60,17 @@ def load_painn(
 
 
 def write_painn(path: Path, parameters: Parameters, *, name: str, labels: str, seed: int) -> None:
-    """Write weights as ``load_painn`` reads them.
+    """Write weights to a file for ``load_painn``.
 
     Args:
-        path: Of the file.
+        path: File to write.
         parameters: Weights, with ``"reference_energies"``.
-        name: Of the model.
-        labels: Method and program of the labels it was trained on.
-        seed: Of its training.
+        name: Name of the model.
+        labels: Method and program that computed the training labels.
+        seed: Seed of the training.
 
     Raises:
-        ValueError: If these are not the weights of ``ivhl.mlff.painn``.
+        ValueError: If these are not weights of ``ivhl.mlff.painn``.
     """
     check_parameters(parameters)
     content = {
@@ -85,10 +85,10 @@ def write_painn(path: Path, parameters: Parameters, *, name: str, labels: str, s
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return what is in a file, its fields there and of this format."""
+    """Return the content of a file, after checking its fields and format."""
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
-    # What torch raises for a file that is none of its own depends on the bytes and on the release.
+    # What torch raises for a foreign file depends on its bytes and on the release.
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         first_line = str(error).split("\n", maxsplit=1)[0]
         raise ValueError(

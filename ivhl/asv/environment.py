@@ -1,0 +1,285 @@
+"""asv environments made from locks: a virtual environment, the lock, the project, nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import asv.util
+from asv.console import log
+from asv.environment import Environment, EnvironmentUnavailable
+
+from ivhl.asv.capture import KNOWN
+from ivhl.errors import IvhlError
+from ivhl.matrix.interpreter import find_interpreter
+from ivhl.matrix.locks import lock_state
+from ivhl.matrix.project import MATRIX, load_project
+from ivhl.matrix.spec import CellSpec, load_matrix
+from ivhl.matrix.uv import run_uv
+from ivhl.measure.runner import failed_everywhere, this_machine
+from ivhl.measure.settings import (
+    CELL_VARIABLE,
+    COMMIT_VARIABLE,
+    VARIABLE,
+    Settings,
+    read_settings,
+    write_settings,
+)
+from ivhl.records import Cell, append_record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.records import FailureClass, Phase
+
+CROSS = "\N{MULTIPLICATION SIGN}"
+# Read by cells/suite/__init__.py. Not PYTHONPATH: asv takes that away, and its ASV_PYTHONPATH too,
+# since run_executable renames it before asv's own script in the cell looks for it.
+INSTRUMENT_VARIABLE = "IVHL_INSTRUMENT"
+
+
+class CellError(Exception):
+    """A cell could not be made, or the project not put into it.
+
+    Attributes:
+        output: What the failing command printed.
+    """
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(message)
+        self.output = output
+
+
+class Locked(Environment):  # type: ignore[misc]  # asv has no types
+    """One cell of the matrix. asv calls the methods; what they override is asv 0.6.6's.
+
+    A ``create`` that raises would abort the whole run, so failures are remembered and reported
+    when the project is installed: the only exception that makes asv leave out just this
+    environment is ``asv.util.ProcessError`` from ``install_project``.
+    """
+
+    tool_name: ClassVar[str] = "locked"
+    matches_python_fallback: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        conf: Any,  # noqa: ANN401
+        python: str,
+        requirements: dict[str, str],
+        tagged_env_vars: Any,  # noqa: ANN401
+    ) -> None:
+        root = Path(getattr(conf, "ivhl_root", Path.cwd()))
+        self._settings = settings_of(conf, root)
+        try:
+            matrix = load_matrix(root / MATRIX)
+            self._lock = lock_state(root, CellSpec(python, requirements.get("torch", "")))
+        except IvhlError as error:
+            raise EnvironmentUnavailable(str(error)) from error
+        if self._lock.kind != "locked" or self._lock.stale(matrix):
+            why = self._lock.message or f"its lock is {self._lock.kind} or stale: nox -s lock"
+            raise EnvironmentUnavailable(f"{self._lock.cell.id}: {why}")
+        self._root = root
+        self._failure: CellError | None = None
+        # asv's own __init__ reads both of these before it sets them.
+        self._python, self._requirements = python, requirements
+        super().__init__(conf, python, requirements, tagged_env_vars)
+
+    @classmethod
+    def matches(cls, python: str) -> bool:
+        """Say whether this is a version, and not the path of an interpreter."""
+        return python[:1].isdigit()
+
+    @property
+    def cell(self) -> Cell:
+        """The cell as records name it."""
+        spec = self._lock.cell
+        return Cell(
+            id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=self._lock.sha256
+        )
+
+    def create(self) -> None:
+        """Create the environment; a failure is remembered, not raised."""
+        if self._is_setup or self._failure:
+            return
+        began = time.monotonic()
+        self._settings.tell("cell-creating", cell=self.cell.id)
+        try:
+            super().create()
+        except (CellError, OSError, IvhlError) as error:
+            output = getattr(error, "output", "")
+            hint = getattr(error, "hint", "")
+            self._failure = CellError(f"{error}\n{hint}".strip(), output)
+        self._settings.tell(
+            "cell-failed" if self._failure else "cell-created",
+            cell=self.cell.id,
+            seconds=time.monotonic() - began,
+            message=str(self._failure or ""),
+        )
+
+    def check_presence(self) -> bool:
+        """Say whether the environment on disk is this lock's; asv's own test wants a pip in it."""
+        try:
+            if self.load_info_file(self._path) != self._info():
+                return False
+            self.run_executable("python", ["-c", "pass"])
+        except (asv.util.UserError, asv.util.ProcessError, OSError, IvhlError):
+            return False
+        return True
+
+    def save_info_file(self, path: str) -> None:
+        """Write what the environment was made from; a changed lock makes a new one."""
+        asv.util.write_json(os.path.join(path, "asv-env-info.json"), self._info())  # noqa: PTH118
+
+    def _info(self) -> dict[str, Any]:
+        return {
+            "tool_name": self.tool_name,
+            "cell": self.cell.id,
+            "interpreter": str(self._interpreter()),
+            "lock_sha256": self._lock.sha256,
+        }
+
+    def _interpreter(self) -> str:
+        known = self._settings.interpreters.get(self._python)
+        return known or str(find_interpreter(self._root, self._python).path)
+
+    def _setup(self) -> None:
+        log.info(f"Creating {self.cell.id} from {self._lock.path.name}")
+        self._uv("venv", "--no-project", "--python", self._interpreter(), self._path)
+        self._uv(
+            "pip", "sync", "--python", self._path,
+            "--require-hashes", "--only-binary", ":all:", str(self._lock.path),
+        )  # fmt: skip
+
+    def _uv(self, *arguments: str) -> None:
+        done = run_uv(arguments, cwd=self._root, timeout_s=float(self._install_timeout))
+        if done.returncode:
+            output = (done.stdout + done.stderr).strip()
+            lines = [x.strip() for x in output.splitlines() if x.strip()]
+            # uv's account begins with a cross or "error", and lists every hash that it knows.
+            start = next((i for i, x in enumerate(lines) if x.startswith((CROSS, "error"))), 0)
+            told = " ".join(x for x in lines[start:] if not x.startswith("sha256:"))
+            raise CellError(f"uv {' '.join(arguments[:2])} failed: {told}"[:1500], output)
+
+    def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ANN401
+        """Build the project at a commit and install it into the cell.
+
+        Raises:
+            asv.util.ProcessError: If the cell or the project could not be made; every case then
+                has a record that says so.
+        """
+        # After `asv run -j` the environment was created in another process.
+        self.create()
+        if self._failure:
+            self._give_up("environment", "environment", self._failure, commit_hash)
+        try:
+            self._settings.tell("cell-building", cell=self.cell.id, commit=commit_hash)
+            super().install_project(conf, repo, commit_hash)
+        except (CellError, OSError, IvhlError, asv.util.ProcessError, asv.util.UserError) as error:
+            output = getattr(error, "output", "") or getattr(error, "stdout", "")
+            self._give_up("build", "build", CellError(str(error)[:1500], output), commit_hash)
+
+    def _give_up(
+        self, phase: Phase, failure_class: FailureClass, error: CellError, commit: str
+    ) -> None:
+        if phase == "build":  # create() has told the other
+            self._settings.tell("cell-failed", cell=self.cell.id, seconds=0.0, message=str(error))
+        settings = self._settings
+        run = settings.run_in(self.cell, commit)
+        with suppress(IvhlError):
+            for case in settings.cases():
+                record = failed_everywhere(
+                    run,
+                    case,
+                    phase=phase,
+                    failure_class=failure_class,
+                    message=str(error),
+                    output=error.output,
+                )
+                append_record(run.record_file, record)
+        raise asv.util.ProcessError([phase, self.name], 1, str(error), error.output)
+
+    def _build_project(self, repo: Any, commit_hash: str, build_dir: str) -> None:  # noqa: ANN401, ARG002
+        folder = self._global_env_vars["ASV_BUILD_CACHE_DIR"]
+        self._uv(
+            "build", "--quiet", "--wheel", "--no-build-isolation", "--offline",
+            "--python", self._path, "--out-dir", folder, build_dir,
+        )  # fmt: skip
+
+    def _install_project(self, repo: Any, commit_hash: str, build_dir: str) -> None:  # noqa: ANN401, ARG002
+        wheels = sorted(Path(self._global_env_vars["ASV_BUILD_CACHE_DIR"]).glob("*.whl"))
+        self._uv(
+            "pip", "install", "--python", self._path, "--no-deps", "--offline", "--reinstall",
+            *map(str, wheels),
+        )  # fmt: skip
+
+    def _uninstall_project(self) -> None:
+        self._set_installed_commit_hash(None)
+        self._uv("pip", "uninstall", "--python", self._path, self._project)
+
+    def run(self, args: Sequence[str], **kwargs: Any) -> Any:  # noqa: ANN401
+        """Run the cell's Python, with the instrument of this checkout before the project."""
+        inherited = kwargs.pop("env", None) or os.environ
+        # Bytecode is written once into the cell; without it every process of every case would
+        # compile all of torch's 1,600 modules again.
+        environment = {k: v for k, v in inherited.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        environment |= {
+            INSTRUMENT_VARIABLE: str(copy_instrument(Path(self._env_dir), self._settings)),
+            CELL_VARIABLE: json.dumps(asdict(self.cell)),
+            COMMIT_VARIABLE: str(self.installed_commit_hash or ""),
+        }
+        return self.run_executable("python", list(args), env=environment, **kwargs)
+
+
+def settings_of(conf: Any, root: Path) -> Settings:  # noqa: ANN401
+    """Return the settings of this run; under plain ``asv run`` make them, all by default."""
+    if VARIABLE not in os.environ:
+        project = load_project(root)
+        path = root / ".asv" / "settings.json"
+        write_settings(
+            path,
+            Settings(
+                root=str(root),
+                project=project.name,
+                workloads=project.workloads,
+                machine=this_machine(KNOWN.get("machine", os.uname().nodename)),
+                results=str((root / conf.results_dir).resolve()),
+                scratch=str(root / ".asv" / "scratch"),
+                events=str(root / ".asv" / "events.jsonl"),
+                interpreters={},
+            ),
+        )
+        os.environ[VARIABLE] = str(path)
+    return read_settings()
+
+
+def copy_instrument(env_dir: Path, settings: Settings) -> Path:
+    """Return a folder that holds what a cell is given to measure with, and nothing else."""
+    carried = settings.carried()
+    target = env_dir.resolve() / f"instrument-{_bytes_digest(carried)}"
+    if not target.is_dir():
+        fresh = target.with_name(f"{target.name}.{os.getpid()}")
+        for source, name in carried:
+            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if source.is_dir() else shutil.copy
+            copy(source, fresh / name)
+        with suppress(OSError):  # another process was faster
+            fresh.rename(target)
+    return target
+
+
+def _bytes_digest(carried: Sequence[tuple[Path, str]]) -> str:
+    """Return a name for exactly this code: unlike the instrument's version, a comment changes it."""
+    digest = hashlib.sha256()
+    for source, name in carried:
+        for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
+            if path.is_file() and path.suffix != ".pyc":
+                inner = path.relative_to(source).as_posix()
+                digest.update(f"{name}/{inner}".encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,205 @@
+"""What asv itself would have written, had it run where the records were made."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asv.benchmarks import Benchmarks
+from asv.environment import get_env_name
+from asv.machine import Machine as AsvMachine
+from asv.results import Results
+from asv.runner import BenchmarkResult
+
+import ivhl.asv  # noqa: F401  (what it wraps of asv keeps failures as points)
+from ivhl.asv.configuration import DEVICE_VARIABLE
+from ivhl.asv.export import Suite, ask_suite
+from ivhl.asv.machine import known_machine
+from ivhl.git import commit_time_ms
+from ivhl.measure.suite import is_absent, values_of
+from ivhl.records import write_whole
+from ivhl.tracker.store import device_type, is_existing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ivhl.measure.settings import Settings
+    from ivhl.records import RunRecord
+
+
+class Place(NamedTuple):
+    """What one file of asv's results is about.
+
+    Attributes:
+        existing: Whether the environment was there already, and no lock describes it.
+    """
+
+    machine: str
+    commit: str
+    python: str
+    torch: str
+    device: str
+    existing: bool
+
+
+def place_of(record: RunRecord) -> Place:
+    """Return which file of asv a record belongs to."""
+    cell = record.cell
+    return Place(
+        machine=record.machine.name,
+        commit=record.commit,
+        python=cell.python,
+        torch=cell.torch,
+        device=device_type(record),
+        existing=is_existing(record),
+    )
+
+
+def write_machine(results: Path, name: str, about: Mapping[str, Any]) -> None:
+    """Tell asv about a machine, unless it knows; it shows nothing of one that it does not know.
+
+    Args:
+        results: Folder of the results.
+        name: The machine's name.
+        about: See ``asv_machine``.
+
+    Raises:
+        ResultsError: If it cannot be written.
+    """
+    if not known_machine(results, name):
+        text = json.dumps({**about, "version": AsvMachine.api_version}, indent=4, sort_keys=True)
+        write_whole(results / name / "machine.json", text.encode())
+
+
+def write_asv_results(
+    root: Path,
+    settings: Settings,
+    records: Sequence[RunRecord],
+    places: Iterable[Place],
+) -> None:
+    """Write asv's list of benchmarks and its results in the places, from the records there.
+
+    What asv knows of other cases, and other benchmarks, stays.
+
+    Args:
+        root: The project.
+        settings: See ``ask_suite``; its results are where everything is written.
+        records: The newest of each key, of any place.
+        places: Those in which records came or went.
+
+    Raises:
+        ResultsError: If the benchmarks do not import, or a file cannot be written.
+    """
+    wanted = set(places)
+    results = Path(settings.results)
+    groups: dict[Place, list[RunRecord]] = {}
+    for record in sorted(records, key=lambda record: record.workload_version):
+        if (place := place_of(record)) in wanted:
+            groups.setdefault(place, []).append(record)
+    listed: dict[str, dict[str, Any]] = {}
+    # Some devices have cases of their own, and asv's list must hold all that have results.
+    for device in sorted({device_type(record) for record in records}):
+        here = {place: group for place, group in sorted(groups.items()) if place.device == device}
+        suite = _ask(replace(settings, device=device), list(here.values()))
+        _join(listed, suite.benchmarks)
+        for (place, group), values in zip(here.items(), suite.values, strict=True):
+            written = _results_of(root, results, place)
+            _write_results(written, results / place.machine, group, suite.benchmarks, values)
+    if wanted:
+        data = listed | {"version": Benchmarks.api_version}
+        text = json.dumps(data, indent=4, sort_keys=True)
+        write_whole(results / "benchmarks.json", text.encode())
+
+
+def _ask(settings: Settings, groups: Sequence[Sequence[RunRecord]]) -> Suite:
+    # A later version of a workload comes later, and takes the place of an earlier one.
+    cells = [
+        {_case(r): values_of(asdict(r)) for r in group if not is_absent(asdict(r))}
+        for group in groups
+    ]
+    return ask_suite(settings, cells)
+
+
+def _case(record: RunRecord) -> str:
+    return f"{record.workload}/{record.size}/{record.variant}"
+
+
+def _join(listed: dict[str, dict[str, Any]], benchmarks: Sequence[dict[str, Any]]) -> None:
+    """Add benchmarks to the list; one that is there gets the cases that it lacks."""
+    for benchmark in benchmarks:
+        known = listed.setdefault(benchmark["name"], benchmark)
+        if known is not benchmark and known["params"]:
+            (old, *_), (new, *_) = known["params"], benchmark["params"]
+            known["params"] = [[*old, *(case for case in new if case not in old)]]
+
+
+def _write_results(
+    written: Any,  # noqa: ANN401  (asv has no types)
+    folder: Path,
+    group: Sequence[RunRecord],
+    benchmarks: Sequence[dict[str, Any]],
+    values: dict[str, list[Any]],
+) -> None:
+    ours = {repr(_case(record)) for record in group}
+    newest = datetime.fromisoformat(max(record.recorded_at for record in group))
+    for benchmark in benchmarks:
+        if benchmark["name"] not in values:  # a benchmark of the project's own, not of its cases
+            continue
+        (cases,) = benchmark["params"]
+        written.add_result(
+            benchmark,
+            _benchmark_result(values[benchmark["name"]]),
+            started_at=newest,
+            selected_idx={i for i, case in enumerate(cases) if case in ours},
+        )
+        took = sum(record.duration_s for record in group)
+        written.set_setup_cache_duration(benchmark["setup_cache_key"], round(took, 3))
+    # asv writes in place; a file that was cut off would take all its values off the site.
+    with tempfile.TemporaryDirectory(prefix="ivhl-import-") as name:
+        written.save(name)
+        (path,) = Path(name).glob("*/*.json")
+        write_whole(folder / path.name, path.read_bytes())
+
+
+def _results_of(root: Path, results: Path, place: Place) -> Any:  # noqa: ANN401  (asv has no types)
+    """Return asv's results of a place, with what is there already."""
+    requirements = {"torch": place.torch}
+    variables = {} if place.device == "cpu" else {DEVICE_VARIABLE: place.device}
+    tool = "existing" if place.existing else "locked"
+    machine = known_machine(results, place.machine)
+    machine.pop("version", None)
+    params = machine | {"python": place.python} | requirements
+    if place.existing:
+        params["environment"] = "existing"  # a parameter of the graphs: not the locked cell's
+    found = Results(
+        params,
+        requirements,
+        place.commit,
+        commit_time_ms(root, place.commit),
+        place.python,
+        get_env_name(
+            tool, place.python, requirements, {("env_nobuild", n): v for n, v in variables.items()}
+        ),
+        variables,
+    )
+    found.load_data(str(results))
+    return found
+
+
+def _benchmark_result(values: Sequence[Any]) -> Any:  # noqa: ANN401
+    """Return values as asv's runner would: samples apart from single numbers."""
+    sampled = [value if isinstance(value, dict) else None for value in values]
+    return BenchmarkResult(
+        result=[
+            value if one is None else True for value, one in zip(values, sampled, strict=True)
+        ],
+        samples=[one and one["samples"] for one in sampled],
+        number=[one and one["number"] for one in sampled],
+        errcode=0,
+        stderr="",
+        profile=None,
+    )

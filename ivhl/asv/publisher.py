@@ -1,0 +1,49 @@
+"""Our pages as part of ``asv publish``. Importing this is what registers it with asv."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from asv.publishing import OutputPublisher
+
+from ivhl.asv.site import join_asv_site
+from ivhl.pages.build import write_pages
+from ivhl.tracker.project import load_state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Pages(OutputPublisher):  # type: ignore[misc]  # asv has no types
+    """Writes *Compatibility* and *Speedup* into the site, and makes asv's page link to them."""
+
+    name: ClassVar[str] = "ivhl"
+    button_label: ClassVar[str] = "Compatibility"
+    description: ClassVar[str] = "Where torch.compile works, and what it gives"
+    order: ClassVar[int] = 10  # asv's own pages come first
+
+    @classmethod
+    def publish(
+        cls,
+        conf: Any,  # noqa: ANN401  (asv's classes have no types)
+        repo: object,  # noqa: ARG003
+        benchmarks: object,  # noqa: ARG003
+        graphs: object,  # noqa: ARG003
+        revisions: Mapping[str, int],  # noqa: ARG003
+    ) -> None:
+        """Write the pages into ``conf.html_dir``.
+
+        asv changes into the folder of its configuration, so that is the project, unless the
+        configuration says ``ivhl_root`` (``ivhl publish`` writes one that does).
+
+        Raises:
+            ResultsError: If asv's page is not the one that is known.
+        """
+        root = Path(getattr(conf, "ivhl_root", Path.cwd()))
+        html_dir = Path(conf.html_dir)
+        state = load_state(root, Path(conf.results_dir))
+        problems = (*getattr(conf, "ivhl_problems", ()), *state.problems)
+        write_pages(replace(state, problems=problems), html_dir)
+        join_asv_site(html_dir)

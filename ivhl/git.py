@@ -1,0 +1,212 @@
+"""Commits of the project, and files as they were at other commits: all calls of git."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ivhl.errors import SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+_LOCKS = "envs/locks"
+# Without results/: runs change them, and no measurement depends on them.
+_CODE = ("--", ".", ":(exclude)results")
+
+
+def find_commit(root: Path, name: str) -> str:
+    """Return the full hash of a commit.
+
+    Raises:
+        SpecError: If this is not a git repository, or has no such commit.
+    """
+    try:
+        return (
+            _git(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").decode().strip()
+        )
+    except SpecError as error:
+        raise SpecError(
+            f"git knows no commit {name!r} in {root}",
+            hint="run this in a git clone, and name a commit that is in it (git log), or fetch it. "
+            "A shallow clone lacks most commits: git fetch --unshallow",
+        ) from error
+
+
+def commits_there(root: Path, hashes: Iterable[str]) -> frozenset[str]:
+    """Return the full hashes that are commits of this repository.
+
+    Raises:
+        SpecError: If git is missing, or this is no repository.
+    """
+    asked = sorted(set(hashes))
+    lines = _git(root, "cat-file", "--batch-check", input_="".join(f"{h}\n" for h in asked))
+    answers = lines.decode().splitlines()
+    return frozenset(
+        commit
+        for commit, answer in zip(asked, answers, strict=True)
+        if answer.split()[:2] == [commit, "commit"]
+    )
+
+
+def commits_of_same_code(root: Path, commit: str, others: Iterable[str]) -> frozenset[str]:
+    """Return the commit and those others with the same files, except in ``results/``.
+
+    A commit that only adds records needs no new measurement: the records of its parent are valid.
+
+    Raises:
+        SpecError: If git is missing, or this is no repository.
+    """
+    same = {commit}
+    for other in commits_there(root, set(others) - same):
+        done = _run(root, "diff", "--quiet", other, commit, *_CODE)
+        if done.returncode == 0:
+            same.add(other)
+    return frozenset(same)
+
+
+def files_at(root: Path, commit: str, folder: str, ending: str) -> dict[str, bytes]:
+    """Return the files below a folder as they were at a commit, by path.
+
+    Args:
+        root: Root of the project.
+        commit: Full hash.
+        folder: Relative to the root; a folder that did not exist at the commit has no files.
+        ending: End of the file names.
+
+    Raises:
+        SpecError: If git is missing, or it has no such commit.
+    """
+    listing = _git(root, "ls-tree", "-r", "-z", commit, "--", f"{folder}/").decode()
+    blobs: dict[str, str] = {}
+    for entry in filter(None, listing.split("\0")):
+        about, _, path = entry.partition("\t")
+        _, kind, blob = about.split()
+        if kind == "blob" and path.endswith(ending):
+            blobs[path] = blob
+    contents = _contents(root, blobs.values())
+    return {path: contents[blob] for path, blob in sorted(blobs.items())}
+
+
+def lock_digests(root: Path, cells: Iterable[str]) -> Mapping[str, frozenset[str]]:
+    """Return the sha256 of every version in git of the locks of some cells.
+
+    A statement that a cell is unavailable counts as its lock, since records of such a cell name it.
+
+    Args:
+        root: Root of the project.
+        cells: Ids of cells; a cell that never had a lock has no digests.
+
+    Raises:
+        SpecError: If git is missing, or this is no repository.
+    """
+    names = {f"{cell}{end}": cell for cell in cells for end in (".txt", ".unavailable.txt")}
+    # --full-history: a merge may have dropped a lock that was used.
+    asked = ("--full-history", "--objects", "--all", "HEAD", "--", _LOCKS)
+    listed = _git(root, "rev-list", *asked).decode()
+    blobs: dict[str, str] = {}
+    for line in listed.splitlines():
+        blob, _, path = line.partition(" ")
+        if cell := names.get(PurePosixPath(path).name):
+            blobs[blob] = cell
+    found: dict[str, set[str]] = {cell: set() for cell in names.values()}
+    for blob, text in _contents(root, blobs).items():
+        found[blobs[blob]].add(hashlib.sha256(text).hexdigest())
+    return {cell: frozenset(digests) for cell, digests in found.items()}
+
+
+def commit_order(root: Path) -> tuple[str, ...]:
+    """Return the commits that lead to HEAD, oldest first.
+
+    Empty where git or the repository is missing: the views then order by time instead.
+    """
+    return tuple(_output(root, "rev-list", "--topo-order", "--reverse", "HEAD").split())
+
+
+def published_branches(root: Path, configured: Sequence[str]) -> list[str]:
+    """Return the branches that are there, and the current one if HEAD is on none of them."""
+    named = [name for name in configured if name]
+    present = [name for name in named if _output(root, "rev-parse", "--verify", "-q", name)]
+    head = _output(root, "rev-parse", "HEAD").strip()
+    lines = [_output(root, "rev-list", "--first-parent", name).split() for name in present]
+    if any(head in line for line in lines):
+        return present
+    return [*present, _output(root, "symbolic-ref", "--short", "-q", "HEAD").strip() or "HEAD"]
+
+
+def changed_files(root: Path) -> list[str]:
+    """Return which tracked files differ from HEAD, ``results/`` apart, as ``git status`` lists them.
+
+    Raises:
+        SpecError: If git is missing, or this is no repository.
+    """
+    listed = _git(root, "status", "--porcelain", "--untracked-files=no", *_CODE)
+    return listed.decode(errors="replace").splitlines()
+
+
+def archive(root: Path, commit: str, prefix: str) -> bytes:
+    """Return the files of a commit as a tar archive, in a folder ``prefix``.
+
+    Raises:
+        SpecError: If git is missing, or it has no such commit.
+    """
+    try:
+        return _git(root, "archive", "--format=tar", f"--prefix={prefix}/", commit)
+    except SpecError as error:
+        raise SpecError(
+            f"git has no files of commit {commit}: {error}",
+            hint="name a commit that is here with --commit",
+        ) from error
+
+
+def commit_time_ms(root: Path, commit: str) -> int:
+    """Return the author time of a commit in milliseconds since 1970, as asv needs it.
+
+    Raises:
+        SpecError: If the commit does not exist.
+    """
+    return int(_git(root, "show", "-s", "--format=%at", commit).decode()) * 1000
+
+
+def _contents(root: Path, blobs: Iterable[str]) -> dict[str, bytes]:
+    asked = list(dict.fromkeys(blobs))
+    data = _git(root, "cat-file", "--batch", input_="".join(f"{blob}\n" for blob in asked))
+    found: dict[str, bytes] = {}
+    position = 0
+    for blob in asked:
+        end = data.index(b"\n", position)
+        size = int(data[position:end].split()[2])
+        found[blob] = data[end + 1 : end + 1 + size]
+        position = end + 1 + size + 1
+    return found
+
+
+def _output(root: Path, *arguments: str) -> str:
+    """Return the output of git, or nothing where it fails."""
+    try:
+        return _git(root, *arguments).decode()
+    except SpecError:
+        return ""
+
+
+def _git(root: Path, *arguments: str, input_: str = "") -> bytes:
+    done = _run(root, *arguments, input_=input_)
+    if done.returncode:
+        told = done.stderr.decode(errors="replace").strip()
+        raise SpecError(
+            f"git {arguments[0]} failed in {root}: {told}".rstrip(": "),
+            hint="run this in a git clone of the project",
+        )
+    return done.stdout
+
+
+def _run(root: Path, *arguments: str, input_: str = "") -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            ["git", *arguments], cwd=root, input=input_.encode(), capture_output=True, check=False
+        )
+    except OSError as error:
+        raise SpecError(f"git cannot be run: {error}", hint="install git") from error

@@ -1,0 +1,289 @@
+"""``python -m ivhl.roofline``: every operation in this very environment, as a table.
+
+The direct way: no matrix, no locks, no asv. It measures exactly as the cells do (``ivhl.measure``),
+and needs torch and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import TYPE_CHECKING
+
+from ivhl.errors import IvhlError, ResultsError, UnknownNameError
+from ivhl.measure.__main__ import current_commit, positive
+from ivhl.measure.job import choose_clock
+from ivhl.measure.process import memory_limit
+from ivhl.measure.runner import Run, Step, run_cases, this_cell, this_machine
+from ivhl.workload import (
+    MODES,
+    check_memory,
+    load_workloads,
+    select_cases,
+    use_benchmarks,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ivhl.records import Arm, RunRecord
+    from ivhl.workload import Case, Workload
+
+SCHEMA = "ivhl.benchmarks/1"
+COPY_BYTES = 256 * 2**20
+MATRIX = 2048
+ROUNDS = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What this device can do at the best, measured now.
+
+    Attributes:
+        bytes_per_s: Read and written by a copy of an array far larger than any cache.
+        flops_per_s: Of a large float32 matrix product.
+    """
+
+    bytes_per_s: float
+    flops_per_s: float
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the table, and export it if asked to."""
+    arguments = parser().parse_args(argv)
+    try:
+        benchmark(arguments)
+    except IvhlError as error:
+        print(f"error: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"next: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the argument parser."""
+    p = argparse.ArgumentParser(prog="python -m ivhl.roofline", description=__doc__)
+    p.add_argument("--size", default="medium", help="of every operation (default: medium)")
+    p.add_argument("--operation", action="append", default=[], metavar="NAME", help="repeatable")
+    p.add_argument("--compile-mode", choices=MODES, help="in place of the declared modes")
+    p.add_argument("--export", metavar="FILE", help="write everything measured as JSON")
+    p.add_argument("--workloads", default="benchmarks", metavar="PACKAGE")
+    p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    p.add_argument("--threads", type=positive(int), default=1)
+    p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
+    p.add_argument("--memory-limit", type=positive(float), metavar="GIB")
+    return p
+
+
+def benchmark(arguments: argparse.Namespace) -> None:
+    """Do what the arguments ask for.
+
+    Raises:
+        IvhlError: If they ask for something that is not there, or the export cannot be written.
+    """
+    cases = choose_cases(arguments)
+    limit = None if arguments.memory_limit is None else int(arguments.memory_limit * 2**30)
+    if arguments.device == "cpu":
+        check_memory(cases, limit or memory_limit())
+    if arguments.export:
+        check_export(Path(arguments.export))
+    records: list[RunRecord] = []
+
+    def keep(step: Step, case: Case, record: RunRecord | None) -> None:
+        if record is not None:
+            records.append(record)
+        elif step == "started":
+            print(f"{case.name} ...", file=sys.stderr)
+
+    with tempfile.TemporaryDirectory(prefix="ivhl-roofline-") as folder:
+        run = Run(
+            project="ivhl",
+            commit=current_commit(),
+            workloads=arguments.workloads,
+            cell=this_cell(),
+            machine=this_machine(arguments.machine),
+            results=f"{folder}/results",
+            scratch=f"{folder}/scratch",
+            repeat=f"python -m ivhl.measure --out DIR --workloads {arguments.workloads}",
+            device=arguments.device,
+            threads=arguments.threads,
+            memory_limit=limit,
+        )
+        limits = measure_limits(arguments.device, arguments.threads)
+        print_head(run, limits)
+        try:
+            run_cases(run, cases, keep)
+        finally:  # an interrupted run shows what it has
+            print_table(records, {case.name: case for case in cases}, limits)
+            if arguments.export:
+                export(Path(arguments.export), limits, records)
+
+
+def choose_cases(arguments: argparse.Namespace) -> tuple[Case, ...]:
+    """Return the cases that the arguments ask for.
+
+    Raises:
+        SpecError: If there is none of the operation or size.
+    """
+    if ":" not in arguments.workloads:
+        use_benchmarks(Path.cwd(), arguments.workloads)
+    workloads = load_workloads(arguments.workloads)
+    names = [name for text in arguments.operation for name in named(text, workloads)]
+    return select_cases(
+        workloads,
+        names=names,
+        size=arguments.size,
+        device=arguments.device,
+        mode=arguments.compile_mode,
+    )
+
+
+def named(text: str, workloads: Iterable[Workload]) -> list[str]:
+    """Return the workloads that the text names: in full, by their beginning, or by a word.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    names = [workload.name for workload in workloads]
+    functions = {name: name.partition(".")[2] for name in names}
+    ways = (
+        [name for name in names if text in (name, functions[name])],
+        [name for name in names if functions[name].startswith(text)],
+        [name for name in names if text in functions[name].split("_")],
+    )
+    found = next((way for way in ways if way), None)
+    if found is None:
+        raise UnknownNameError("operation", text, functions.values())
+    return found
+
+
+def measure_limits(device: str, threads: int) -> Limits:
+    """Return the best of some large copies and matrix products, by the clock that cases have."""
+    import torch  # noqa: PLC0415  (what it is missing from is told before)
+
+    from ivhl.measure.timing import time_block  # noqa: PLC0415  (imports torch)
+
+    torch.set_num_threads(threads)
+    clock = choose_clock(device, threads)
+    source = torch.ones(COPY_BYTES // 4, device=device)
+    target = torch.empty_like(source)
+    a = torch.ones(MATRIX, MATRIX, device=device)
+    product = torch.empty_like(a)
+    copies = [time_block(lambda: target.copy_(source), 1, clock) for _ in range(ROUNDS)]
+    products = [time_block(lambda: torch.mm(a, a, out=product), 1, clock) for _ in range(ROUNDS)]
+    copy_s, mm_s = (min(block.seconds for block in blocks) for blocks in (copies, products))
+    return Limits(bytes_per_s=2 * COPY_BYTES / copy_s, flops_per_s=2 * MATRIX**3 / mm_s)
+
+
+def fraction_of_limit(record: RunRecord, case: Case, limits: Limits) -> float | None:
+    """Return the least time that the device allows over the time of the compiled call.
+
+    The least time is that of the bytes or of the operations, whichever is longer (the roofline of
+    Williams, Waterman and Patterson, CACM 52(4), 65 (2009)). ``None`` where the workload does not
+    count them.
+    """
+    if case.cost is None or record.compiled is None:
+        return None
+    least = max(case.cost.bytes / limits.bytes_per_s, case.cost.flops / limits.flops_per_s)
+    return least / median(record.compiled.samples_s)
+
+
+def print_head(run: Run, limits: Limits) -> None:
+    """Print what it runs on."""
+    machine = run.machine
+    plural = "s" if run.threads > 1 else ""
+    print(
+        f"device   {run.device}: {machine.cpu}, {run.threads} thread{plural} of {machine.n_cpus}"
+    )
+    print(f"versions Python {run.cell.python}, PyTorch {run.cell.torch}, commit {run.commit[:8]}")
+    print(
+        f"limits   copy {limits.bytes_per_s / 1e9:.3g} GB/s, float32 matrix product "
+        f"{limits.flops_per_s / 1e9:.3g} GFLOP/s (measured now)"
+    )
+
+
+def print_table(records: Sequence[RunRecord], cases: dict[str, Case], limits: Limits) -> None:
+    """Print a line per case, and the mean speedups."""
+    rows = [("operation", "variant", "eager", "compiled", "speedup", "of the limit")]
+    speedups: dict[str, list[float]] = {}
+    for record in records:
+        name = f"{record.workload}/{record.size}"
+        case = cases[f"{name}/{record.variant}"]
+        eager = milliseconds(record.eager)
+        if record.speedup is None or record.failure is not None:
+            reason = record.failure.failure_class if record.failure else ""
+            rows.append((name, record.variant, eager, "", reason, ""))
+            continue
+        s = record.speedup
+        fraction = fraction_of_limit(record, case, limits)
+        speedups.setdefault(record.variant, []).append(s.value)
+        rows.append(
+            (
+                name,
+                record.variant,
+                eager,
+                milliseconds(record.compiled),
+                f"{s.value:.2f}x [{s.low:.2f}, {s.high:.2f}]",
+                "" if fraction is None else f"{fraction:.1%}",
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    print()
+    for row in rows:
+        print("  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip())
+    print()
+    for variant, values in speedups.items():
+        print(
+            f"geometric mean speedup of {variant}: {geometric_mean(values):.2f}x, n = {len(values)}"
+        )
+    for record in records:
+        if record.failure is not None:
+            failure = record.failure
+            message = " ".join(failure.message.split())[:300]
+            print(f"{record.workload}/{record.variant}: {failure.failure_class}: {message}")
+
+
+def milliseconds(arm: Arm | None) -> str:
+    """Return the median of an arm's calls."""
+    return "" if arm is None else f"{median(arm.samples_s) * 1e3:.3g} ms"
+
+
+def check_export(path: Path) -> None:
+    """Make sure before measuring that the export can be written; an old one is kept till then.
+
+    Raises:
+        ResultsError: If it cannot.
+    """
+    try:
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        raise ResultsError(f"--export {path}: {error.strerror}") from error
+
+
+def export(path: Path, limits: Limits, records: Sequence[RunRecord]) -> None:
+    """Write the records, as they are stored, and the limits.
+
+    Raises:
+        ResultsError: If the file cannot be written.
+    """
+    data = {
+        "schema": SCHEMA,
+        "limits": asdict(limits),
+        "records": [asdict(record) for record in records],
+    }
+    try:
+        path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ResultsError(f"--export {path}: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

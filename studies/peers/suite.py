@@ -1,0 +1,355 @@
+"""What is compared with what. Pure data, like the workloads; nothing here imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from benchmarks.condensate import gp_evolve
+from benchmarks.field import field_superposition
+from benchmarks.mera import tensor_network
+from benchmarks.molecules import energy_forces
+from benchmarks.recurrent import rnn_gru
+from benchmarks.triangulation import cdt_sweep
+from benchmarks.vortex import vortex_field
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ivhl.workload import Workload
+
+HERE: Final = "studies.peers"
+
+# Too long for a stencil in complex64, so that our side takes Fourier transforms as well.
+LONG_DT: Final = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peer:
+    """One way to compute what a workload computes.
+
+    Attributes:
+        name: What the table calls it.
+        make: ``"module:function"`` from the workload's inputs to a call without arguments. The call
+            returns what the reference returns, as tensors, NumPy arrays or lists, and leaves the
+            inputs alone. What a user does once (conversions, plans, contraction paths) is done in
+            ``make`` or at the first call, and is not timed. Of a model that is judged by itself:
+            see ``studies.peers.potentials.Potential``.
+        arguments: More arguments of ``make``, by name.
+        packages: Distributions whose versions belong in the table.
+        note: What one has to know to read the row.
+    """
+
+    name: str
+    make: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """One operation: a workload for inputs, reference and naive code, ours, and the others.
+
+    Attributes:
+        workload: Its ``eager`` is the naive row, where all are judged by its reference.
+        ours: The public function, as a user calls it.
+        peers: In the order of the table.
+        judged: By the workload's ``reference``, or each by ``itself``, where no two compute the
+            same.
+    """
+
+    workload: Workload
+    ours: Peer
+    peers: tuple[Peer, ...]
+    judged: Literal["reference", "itself"] = "reference"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suite:
+    """Comparisons that share an environment, ``envs/peers/NAME.txt``.
+
+    Attributes:
+        comparisons: Each of another workload.
+        sizes: Those that are run when none is asked for.
+        note: What one has to know of all rows.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    sizes: tuple[str, ...] = ("medium",)
+    note: str = ""
+
+
+_KEOPS_PRODUCT = "KeOps has no product over j: sum of logarithms and of angles"
+_OTHER_GRU = (
+    "another function in general: resets after the product; the reset gate is open on these inputs, "
+    "where both agree"
+)
+
+
+def _fourier_peers(dt: float) -> tuple[Peer, ...]:
+    return tuple(
+        Peer(
+            name=name,
+            make=f"{HERE}.fourier:{make}",
+            arguments={"dt": dt},
+            packages=packages,
+        )
+        for name, make, packages in (
+            ("scipy.fft", "make_scipy", ("scipy", "numpy")),
+            ("numpy.fft", "make_numpy", ("numpy",)),
+            ("pyFFTW", "make_pyfftw", ("pyfftw", "numpy")),
+        )
+    )
+
+
+OPERATIONS: Final[tuple[Comparison, ...]] = (
+    Comparison(
+        workload=field_superposition.WORKLOAD,
+        ours=Peer(name="ivhl", make=f"{HERE}.ours:make_field"),
+        peers=(
+            Peer(name="KeOps LazyTensor", make=f"{HERE}.keops:make_field", packages=("pykeops",)),
+            Peer(
+                name="KeOps Genred", make=f"{HERE}.keops:make_field_genred", packages=("pykeops",)
+            ),
+        ),
+    ),
+    Comparison(
+        workload=vortex_field.WORKLOAD,
+        ours=Peer(name="ivhl", make=f"{HERE}.ours:make_vortices"),
+        peers=(
+            Peer(
+                name="KeOps LazyTensor",
+                make=f"{HERE}.keops:make_vortices",
+                packages=("pykeops",),
+                note=_KEOPS_PRODUCT,
+            ),
+            Peer(
+                name="KeOps Genred",
+                make=f"{HERE}.keops:make_vortices_genred",
+                packages=("pykeops",),
+                note=_KEOPS_PRODUCT,
+            ),
+        ),
+    ),
+    Comparison(
+        workload=tensor_network.WORKLOAD,
+        ours=Peer(name="ivhl", make=f"{HERE}.ours:make_network"),
+        peers=(
+            Peer(
+                name="torch.einsum",
+                make=f"{HERE}.networks:make_torch",
+                packages=("opt_einsum",),
+                note="looks for a path in each call",
+            ),
+            Peer(
+                name="opt_einsum",
+                make=f"{HERE}.networks:make_opt_einsum",
+                packages=("opt_einsum",),
+                note="contract_expression on the path of auto-hq, found once",
+            ),
+            Peer(
+                name="cotengra",
+                make=f"{HERE}.networks:make_cotengra",
+                packages=("cotengra",),
+                note="einsum_expression on the path of auto-hq, found once",
+            ),
+            Peer(
+                name="quimb",
+                make=f"{HERE}.networks:make_quimb",
+                packages=("quimb", "cotengra"),
+                note="TensorNetwork.contract on the tree of auto-hq, found once",
+            ),
+        ),
+    ),
+    Comparison(
+        workload=gp_evolve.WORKLOAD,
+        ours=Peer(
+            name="ivhl",
+            make=f"{HERE}.ours:make_condensate",
+            arguments={"dt": gp_evolve.DT},
+            note="a step this short is a stencil, exact to rounding",
+        ),
+        peers=_fourier_peers(gp_evolve.DT),
+    ),
+    Comparison(
+        workload=replace(
+            gp_evolve.WORKLOAD,
+            name="ops.gp_evolve_long_step",
+            title="The same with a time step too long for a stencil",
+            eager=f"{HERE}.long_step:evolve",
+            reference=f"{HERE}.long_step:reference",
+        ),
+        ours=Peer(
+            name="ivhl",
+            make=f"{HERE}.ours:make_condensate",
+            arguments={"dt": LONG_DT},
+            note="two Fourier transforms a step, by MKL",
+        ),
+        peers=_fourier_peers(LONG_DT),
+    ),
+    Comparison(
+        workload=replace(
+            rnn_gru.WORKLOAD,
+            name="ops.rnn_step_gru",
+            title="One step of the gated recurrent unit",
+            make_inputs=f"{HERE}.recurrent:make_step_inputs",
+            eager="ivhl.ops.gru:gru_step",
+            reference=f"{HERE}.recurrent:step_reference",
+            outputs=("state",),
+        ),
+        ours=Peer(name="ivhl", make=f"{HERE}.ours:make_gru_step"),
+        peers=(
+            Peer(name="nn.GRUCell", make=f"{HERE}.recurrent:make_cell", note=_OTHER_GRU),
+            Peer(
+                name="nn.GRUCell, compiled",
+                make=f"{HERE}.recurrent:make_cell",
+                arguments={"compiled": True},
+                note=_OTHER_GRU,
+            ),
+        ),
+    ),
+    Comparison(
+        workload=replace(rnn_gru.WORKLOAD, make_inputs=f"{HERE}.recurrent:make_inputs"),
+        ours=Peer(name="ivhl", make=f"{HERE}.ours:make_gru"),
+        peers=(Peer(name="nn.GRU", make=f"{HERE}.recurrent:make_sequence", note=_OTHER_GRU),),
+    ),
+    Comparison(
+        workload=cdt_sweep.WORKLOAD,
+        ours=Peer(name="ivhl", make=f"{HERE}.ours:make_sweep"),
+        peers=(
+            Peer(name="NumPy", make=f"{HERE}.sweep_numpy:make_sweep", packages=("numpy",)),
+            Peer(name="plain Python", make=f"{HERE}.sweep_python:make_sweep"),
+        ),
+    ),
+)
+
+_PAIRS_GIVEN = "all pairs of atoms given, as a list that holds for every geometry"
+_COMPILED = "its energy by torch.compile; the derivative by autograd, from outside"
+_THROUGH_ASE = "called through ASE, with new positions in the Atoms at each call"
+
+
+def _torchmdnet_peer(name: str, model: str) -> Peer:
+    return Peer(
+        name=f"TorchMD-NET {name}",
+        make=f"{HERE}.torchmdnet_models:make_model",
+        arguments={"model": model},
+        packages=("torchmd-net",),
+        note="finds its neighbours in each call",
+    )
+
+
+MOLECULES: Final = ("H2O", "CH4", "C6H6")
+MODELS: Final = (
+    Comparison(
+        workload=replace(
+            energy_forces.WORKLOAD,
+            name="mlff.models",
+            title="Energy and forces of one molecule, each model with weights of its own",
+            sizes={name: energy_forces.Size(name) for name in MOLECULES},
+            default_size="CH4",
+        ),
+        ours=Peer(
+            name="ivhl PaiNN, ahead of time",
+            make=f"{HERE}.our_potentials:make_painn",
+            arguments={"compiled": "aotinductor"},
+            note="compile_ahead: AOTInductor, weights as one input",
+        ),
+        peers=(
+            Peer(
+                name="ivhl PaiNN, compiled",
+                make=f"{HERE}.our_potentials:make_painn",
+                arguments={"compiled": True},
+                note="packed_energy_forces by torch.compile, for fixed shapes",
+            ),
+            Peer(name="ivhl PaiNN, eager", make=f"{HERE}.our_potentials:make_painn"),
+            Peer(
+                name="ivhl PaiNNCalculator, ahead of time",
+                make=f"{HERE}.our_potentials:make_calculator",
+                arguments={"compiled": "aotinductor"},
+                packages=("ase",),
+                note=_THROUGH_ASE,
+            ),
+            Peer(
+                name="ivhl PaiNNCalculator, compiled",
+                make=f"{HERE}.our_potentials:make_calculator",
+                arguments={"compiled": True},
+                packages=("ase",),
+                note=_THROUGH_ASE,
+            ),
+            Peer(
+                name="SchNetPack PaiNN",
+                make=f"{HERE}.schnetpack_painn:make_painn",
+                packages=("schnetpack",),
+                note=_PAIRS_GIVEN,
+            ),
+            Peer(
+                name="SchNetPack PaiNN, compiled",
+                make=f"{HERE}.schnetpack_painn:make_painn",
+                arguments={"compiled": True},
+                packages=("schnetpack",),
+                note=f"{_PAIRS_GIVEN}; {_COMPILED}",
+            ),
+            Peer(
+                name="SchNetPack SpkCalculator",
+                make=f"{HERE}.schnetpack_painn:make_calculator",
+                packages=("schnetpack", "ase", "vesin"),
+                note=f"{_THROUGH_ASE}; its own list of neighbours, by vesin",
+            ),
+            Peer(
+                name="TorchANI ANI-2x, x1",
+                make=f"{HERE}.torchani_2x:make_ani",
+                packages=("torchani",),
+                note="one network per element; weights of all seven elements counted",
+            ),
+            Peer(
+                name="TorchANI ANI-2x, x1, compiled",
+                make=f"{HERE}.torchani_2x:make_ani",
+                arguments={"compiled": True},
+                packages=("torchani",),
+                note=_COMPILED,
+            ),
+            Peer(
+                name="TorchANI ANI-2x, x8",
+                make=f"{HERE}.torchani_2x:make_ani",
+                arguments={"n_members": 8},
+                packages=("torchani",),
+                note="the mean of eight, by to_infer_model()",
+            ),
+            Peer(
+                name="MACE 128x0e",
+                make=f"{HERE}.mace_model:make_mace",
+                arguments={"irreps": "128x0e"},
+                packages=("mace-torch",),
+                note=_PAIRS_GIVEN,
+            ),
+            Peer(
+                name="MACE 128x0e + 128x1o",
+                make=f"{HERE}.mace_model:make_mace",
+                arguments={"irreps": "128x0e + 128x1o"},
+                packages=("mace-torch",),
+                note=_PAIRS_GIVEN,
+            ),
+            _torchmdnet_peer("ET", "equivariant-transformer"),
+            _torchmdnet_peer("TensorNet", "tensornet"),
+            Peer(
+                name="seed student, eager",
+                make=f"{HERE}.our_potentials:make_student",
+                note="not rotation invariant, and with jumps: docs/founding.md",
+            ),
+        ),
+        judged="itself",
+    ),
+)
+
+SUITES: Final[dict[str, Suite]] = {
+    "ops": Suite(comparisons=OPERATIONS),
+    "mlff": Suite(
+        comparisons=MODELS,
+        sizes=MOLECULES,
+        note=(
+            "all weights are random; architectures differ, so errors are of float32 against the "
+            "same model in float64"
+        ),
+    ),
+}

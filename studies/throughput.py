@@ -1,0 +1,222 @@
+"""Time per structure in batches of 1, 4, 16 and 64 mixed molecules, one thread.
+
+``python -m studies.throughput`` prints a table; docs/mlff.md explains it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from ivhl.compile import get_compiled, measuring
+from ivhl.mlff import painn
+from ivhl.mlff.batch import (
+    batch_energies_forces,
+    batch_energies_forces_one_graph,
+    bucket_of,
+    group_by_bucket,
+    pad_molecules,
+)
+from ivhl.mlff.edges import edge_energies_forces, join_molecules
+from ivhl.mlff.parameters import cast_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Molecule = tuple[torch.Tensor, torch.Tensor]
+    Run = Callable[[], list[torch.Tensor]]  # energies
+
+# As many atoms as H2, H2O, NH3, CH4, C2H4, CH3OH, C2H6 and C6H6 have
+COUNTS: Final = (2, 3, 4, 5, 6, 6, 8, 12)
+BATCHES: Final = (1, 4, 16, 64)
+SPACING: Final = 1.3  # Å
+
+
+def make_molecules(n_molecules: int) -> list[Molecule]:
+    """Return clusters of carbon and hydrogen with as many atoms as small molecules have.
+
+    What they are made of does not change the time; that all atoms see each other does.
+
+    Args:
+        n_molecules: How many; ``COUNTS`` over and over.
+
+    Returns:
+        For each, atomic numbers ``[n]`` and positions ``[n, 3]`` in Å, float32: corners of a cubic
+        lattice, shaken.
+    """
+    generator = torch.Generator().manual_seed(0)
+    corners = torch.cartesian_prod(*[torch.arange(3.0)] * 3) * SPACING
+    molecules = []
+    for number in range(n_molecules):
+        n_atoms = COUNTS[number % len(COUNTS)]
+        numbers = torch.tensor([1, 6])[torch.randint(2, (n_atoms,), generator=generator)]
+        noise = 0.1 * torch.randn(n_atoms, 3, generator=generator)
+        molecules.append((numbers, corners[:n_atoms] + noise))
+    return molecules
+
+
+def count_flops(n_atoms: int) -> float:
+    """Return the operations in the matrix multiplications for energy and forces of one molecule.
+
+    Args:
+        n_atoms: Of the molecule, without padding. As in ``benchmarks.molecules.energy_forces.cost``.
+    """
+    f = painn.N_FEATURES
+    return 6.0 * (30.0 * n_atoms * f**2 + 120.0 * n_atoms**2 * f)
+
+
+def make_arms(
+    molecules: Sequence[Molecule], parameters: painn.Parameters, *, compiled: bool
+) -> dict[str, Run]:
+    """Return the ways to compute energies and forces, each a function that returns the energies.
+
+    Args:
+        molecules: What to compute.
+        parameters: Weights, in the dtype and on the device of the molecules.
+        compiled: Whether to compile what is dense; joined edges are always eager.
+    """
+    batched = _compiled_batch if compiled else batch_energies_forces
+    # The form of the batches, so that what they gain is what they share; padded where lengths count
+    alone = [
+        pad_molecules([m], n_atoms=bucket_of(len(m[0])) if compiled else len(m[0]))
+        for m in molecules
+    ]
+    padded = pad_molecules(molecules)
+    groups = [
+        pad_molecules([molecules[place] for place in places], n_atoms=bucket)
+        for bucket, places in group_by_bucket(len(m[0]) for m in molecules).items()
+    ]
+    *joined, owners = join_molecules(molecules)
+
+    def one_by_one() -> list[torch.Tensor]:
+        return [batched(parameters, *one)[0] for one in alone]
+
+    def one_batch() -> list[torch.Tensor]:
+        return [batched(parameters, *padded)[0]]
+
+    def by_bucket() -> list[torch.Tensor]:
+        return [batched(parameters, *group)[0] for group in groups]
+
+    def edges() -> list[torch.Tensor]:
+        energies, _, _ = edge_energies_forces(
+            parameters, *joined, molecule_of_atom=owners, n_molecules=len(molecules)
+        )
+        return [energies]
+
+    return {
+        "one by one": one_by_one,
+        "one batch": one_batch,
+        "by bucket": by_bucket,
+        "edges": edges,
+    }
+
+
+# Dynamo compiles a function for 8 shapes at most, so each shape is a function of its own.
+_functions: Final[dict[tuple[int, ...], Callable[..., tuple[torch.Tensor, torch.Tensor]]]] = {}
+
+
+def _compiled_batch(
+    parameters: painn.Parameters, numbers: torch.Tensor, positions: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = tuple(numbers.shape)
+    if shape not in _functions:
+        _functions[shape] = get_compiled(
+            batch_energies_forces_one_graph, dynamic=False, fullgraph=True
+        )
+    return _functions[shape](parameters, numbers, positions)
+
+
+def time_arms(
+    arms: Mapping[str, Run], *, device: torch.device, rounds: int, least_s: float
+) -> dict[str, list[float]]:
+    """Return the seconds per call of each arm in each round, arms in random order.
+
+    Args:
+        arms: What to time; each is called once before.
+        device: Where they run. On the CPU, time is CPU time of the process.
+        rounds: How many samples.
+        least_s: A sample repeats its arm for about this long.
+    """
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
+
+    def seconds(run: Run, times: int) -> float:
+        start = clock()
+        for _ in range(times):
+            run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return (clock() - start) / times
+
+    times = {}
+    for name, run in arms.items():
+        run()
+        times[name] = max(1, round(least_s / max(seconds(run, 2), 1e-6)))
+    samples: dict[str, list[float]] = {name: [] for name in arms}
+    order = random.Random(0)  # noqa: S311  (an order, no secret)
+    for _ in range(rounds):
+        for name in order.sample(list(arms), len(arms)):
+            samples[name].append(seconds(arms[name], times[name]))
+    return samples
+
+
+def measure_flop_rate(device: torch.device) -> float:
+    """Return operations per second of a product of 512 x 512 matrices, float32, the best of 20."""
+    a = torch.randn(512, 512, device=device)
+    arms = {"product": lambda: [a @ a]}
+    best = min(time_arms(arms, device=device, rounds=20, least_s=0.02)["product"])
+    return 2.0 * 512**3 / best
+
+
+def _run_all(runs: Sequence[Run]) -> list[torch.Tensor]:
+    return [energies for run in runs for energies in run()]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--compile", action="store_true", help="compile what is dense")
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--least-seconds", type=float, default=0.2, help="of a sample")
+    parser.add_argument("--batch", type=int, nargs="+", default=list(BATCHES))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    weights = painn.make_parameters(torch.Generator().manual_seed(0))
+    parameters = cast_parameters(weights, dtype=torch.float32, device=arguments.device)
+    rate = measure_flop_rate(arguments.device)
+    print(f"torch {torch.__version__}, {arguments.device}, one thread")
+    print(f"the limit is that of matrix products, {rate / 1e9:.0f} Gflop/s here")
+    print(f"{'batch':>5}  {'way':<11}{'us/structure':>13}{'speedup':>9}{'of limit':>10}")
+    for size in arguments.batch:
+        molecules = [
+            (numbers.to(arguments.device), positions.to(arguments.device))
+            for numbers, positions in make_molecules(max(size, len(COUNTS)))
+        ]
+        batches = [molecules[start : start + size] for start in range(0, len(molecules), size)]
+        limit = statistics.mean(count_flops(len(m[0])) for m in molecules) / rate
+        parts = [make_arms(batch, parameters, compiled=arguments.compile) for batch in batches]
+        arms = {name: partial(_run_all, [part[name] for part in parts]) for name in parts[0]}
+        with measuring():
+            samples = time_arms(
+                arms,
+                device=arguments.device,
+                rounds=arguments.rounds,
+                least_s=arguments.least_seconds,
+            )
+        first = samples["one by one"]
+        for name, seconds in samples.items():
+            each = statistics.median(seconds) / len(molecules)
+            ratio = statistics.median(a / b for a, b in zip(first, seconds, strict=True))
+            print(
+                f"{size:>5}  {name:<11}{1e6 * each:>13.0f}{ratio:>8.2f}x{100 * limit / each:>9.0f}%"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""Training: batches, loss, Adam, and a checkpoint after every epoch."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.nn.functional import huber_loss
+
+from ivhl.mlff.batch import batch_energies_forces_one_graph
+from ivhl.mlff.painn import N_INTERACTIONS, Parameters, make_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from studies.training.dataset import Array, Labelled
+
+    Step = Callable[..., torch.Tensor]
+
+# Molecules are padded to one of these. Each is a compiled graph, a minute of compiling.
+LENGTHS: Final = (4, 6, 9, 12)
+# An error of this size counts as 1. Above it the loss grows in proportion, so that the few frames
+# with forces of 20 eV/Å do not decide about all others; below it as the square.
+ENERGY_SCALE: Final = 0.01  # eV per atom
+FORCE_SCALE: Final = 0.1  # eV/Å
+LARGEST_GRADIENT: Final = 10.0  # norm; a longer one is shortened
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """Settings of a training run.
+
+    Attributes:
+        seed: Of the first weights and of the order of frames.
+        n_epochs: How often each frame is seen.
+        batch_size: Molecules per step.
+        learning_rate: Its largest value. It rises over the first hundredth of the steps, and then
+            falls to zero as a cosine.
+        ema_decay: Weights that are kept are a running mean of those that are trained, over some
+            ``1 / (1 - ema_decay)`` steps.
+    """
+
+    seed: int
+    n_epochs: int
+    batch_size: int
+    learning_rate: float
+    ema_decay: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Group:
+    """Frames of one length, padded.
+
+    Attributes:
+        numbers: Shape ``[n_frames, n_atoms]``, int64, 0 where there is no atom.
+        positions: Shape ``[n_frames, n_atoms, 3]``, in Å.
+        energies: Shape ``[n_frames]``, in eV, without reference energies.
+        forces: Shape ``[n_frames, n_atoms, 3]``, in eV/Å.
+    """
+
+    numbers: torch.Tensor
+    positions: torch.Tensor
+    energies: torch.Tensor
+    forces: torch.Tensor
+
+    def take(self, places: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
+        """Return some frames, and as many without an atom as are missing from ``size``."""
+        missing = size - len(places)
+        fields = (self.numbers, self.positions, self.energies, self.forces)
+        return tuple(torch.cat((x[places], x.new_zeros(missing, *x.shape[1:]))) for x in fields)
+
+
+def make_groups(
+    frames: Sequence[Labelled], reference_energies: Array, dtype: torch.dtype = torch.float32
+) -> list[Group]:
+    """Sort frames by length, and pad them.
+
+    Args:
+        frames: Of molecules with at most 12 atoms.
+        reference_energies: Shape ``[n_elements + 1]``, in eV; subtracted in float64.
+        dtype: Of positions and labels.
+
+    Raises:
+        ValueError: If a molecule has more atoms.
+    """
+    by_length: dict[int, list[Labelled]] = {}
+    for molecule in frames:
+        n_atoms = len(molecule.numbers)
+        length = next((n for n in LENGTHS if n >= n_atoms), None)
+        if length is None:
+            raise ValueError(
+                f"a molecule must have at most {LENGTHS[-1]} atoms, got {molecule.name} "
+                f"with {n_atoms}"
+            )
+        by_length.setdefault(length, []).append(molecule)
+    groups = []
+    for length, molecules in sorted(by_length.items()):
+        n_frames = sum(len(m.energies) for m in molecules)
+        group = Group(
+            numbers=torch.zeros(n_frames, length, dtype=torch.int64),
+            positions=torch.zeros(n_frames, length, 3, dtype=dtype),
+            energies=torch.zeros(n_frames, dtype=dtype),
+            forces=torch.zeros(n_frames, length, 3, dtype=dtype),
+        )
+        first = 0
+        for m in molecules:
+            these, n = slice(first, first + len(m.energies)), len(m.numbers)
+            centred = m.positions - m.positions.mean(axis=1, keepdims=True)
+            group.numbers[these, :n] = torch.from_numpy(m.numbers)
+            group.positions[these, :n] = torch.from_numpy(centred).to(dtype)
+            bound = m.energies - reference_energies[m.numbers].sum()
+            group.energies[these] = torch.from_numpy(bound).to(dtype)
+            group.forces[these, :n] = torch.from_numpy(m.forces).to(dtype)
+            first += len(m.energies)
+        groups.append(group)
+    return groups
+
+
+def loss(
+    leaves: list[torch.Tensor],
+    numbers: torch.Tensor,
+    positions: torch.Tensor,
+    energies: torch.Tensor,
+    forces: torch.Tensor,
+) -> torch.Tensor:
+    """Return the mean error of energies per atom and of forces, each in its scale.
+
+    Args:
+        leaves: Weights, in the order of ``leaves_of``.
+        numbers: Shape ``[n_molecules, n_atoms]``, int64; 0 is no atom. A molecule without atoms
+            counts for nothing.
+        positions: Shape ``[n_molecules, n_atoms, 3]``, in Å.
+        energies: Shape ``[n_molecules]``, in eV.
+        forces: Shape ``[n_molecules, n_atoms, 3]``, in eV/Å, 0 where there is no atom.
+
+    Returns:
+        A tensor without axes, which can be differentiated by the weights.
+    """
+    found_energies, found_forces = batch_energies_forces_one_graph(
+        nest_of(leaves), numbers, positions
+    )
+    n_atoms = (numbers != 0).sum(dim=1)
+    per_atom = ENERGY_SCALE * n_atoms.clamp(min=1)
+    of_energies = huber_loss(found_energies / per_atom, energies / per_atom, reduction="sum")
+    of_forces = huber_loss(found_forces / FORCE_SCALE, forces / FORCE_SCALE, reduction="sum")
+    return of_energies / (n_atoms != 0).sum() + of_forces / (3 * n_atoms.sum())
+
+
+def leaves_of(parameters: Parameters) -> list[torch.Tensor]:
+    """Return the weights as a list: by name, the layers' first."""
+    layers = parameters["layers"]
+    outside = [name for name in sorted(parameters) if name != "layers"]
+    return [layer[name] for layer in layers for name in sorted(layer)] + [
+        parameters[name] for name in outside
+    ]
+
+
+def nest_of(leaves: Sequence[torch.Tensor]) -> Parameters:
+    """Return the weights from a list of ``leaves_of``; its inverse."""
+    taken = iter(leaves)
+    layers = [{name: next(taken) for name in LAYER_NAMES} for _ in range(N_INTERACTIONS)]
+    return {"layers": layers, **{name: next(taken) for name in OUTSIDE_NAMES}}
+
+
+_ANY = make_parameters(torch.Generator().manual_seed(0))
+LAYER_NAMES: Final = tuple(sorted(_ANY["layers"][0]))
+OUTSIDE_NAMES: Final = tuple(sorted(name for name in _ANY if name != "layers"))
+
+
+def first_weights(seed: int, elements: set[int]) -> list[torch.Tensor]:
+    """Draw initial weights, float32; those of elements without data are zero."""
+    parameters = make_parameters(torch.Generator().manual_seed(seed))
+    seen = torch.zeros(len(parameters["embedding"]), 1, dtype=torch.bool)
+    seen[sorted(elements)] = True
+    parameters["embedding"] = parameters["embedding"] * seen
+    return [leaf.float().requires_grad_() for leaf in leaves_of(parameters)]
+
+
+def rate_at(step: int, n_steps: int, largest: float) -> float:
+    """Return the learning rate of a step: linear warm-up, then cosine decay."""
+    n_up = max(1, n_steps // 100)
+    if step < n_up:
+        return largest * (step + 1) / n_up
+    return largest * 0.5 * (1.0 + math.cos(math.pi * (step - n_up) / max(1, n_steps - n_up)))
+
+
+def order_of(
+    groups: Sequence[Group], recipe: Recipe, epoch: int
+) -> list[tuple[int, torch.Tensor]]:
+    """Return the batches of an epoch in their order: which group, and which of its frames.
+
+    It follows from the seed and the number of the epoch, so that a run can go on after any epoch.
+    """
+    generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + epoch)
+    batches = [
+        (place, chosen)
+        for place, group in enumerate(groups)
+        for chosen in torch.randperm(len(group.energies), generator=generator).split(
+            recipe.batch_size
+        )
+    ]
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+
+
+def train(
+    groups: Sequence[Group],
+    recipe: Recipe,
+    *,
+    checkpoint: Path,
+    step_loss: Step = loss,
+    after_epoch: Callable[[int, Parameters], None] = lambda _epoch, _parameters: None,
+) -> Parameters:
+    """Train, from the start or from a checkpoint.
+
+    Args:
+        groups: Frames to train on.
+        recipe: How.
+        checkpoint: File that is written after each epoch, and read at the beginning if it is there.
+        step_loss: ``loss`` or the same compiled.
+        after_epoch: Called with the number of epochs done and the running mean of the weights.
+
+    Returns:
+        The running mean of the weights after the last epoch, float32.
+
+    Raises:
+        ValueError: If the checkpoint is of another recipe.
+    """
+    elements = {int(z) for group in groups for z in group.numbers.unique() if z}
+    leaves = first_weights(recipe.seed, elements)
+    mean = [leaf.detach().clone() for leaf in leaves]
+    optimiser = torch.optim.Adam(leaves, lr=recipe.learning_rate, fused=True)
+    epoch = 0
+    if checkpoint.is_file():
+        state = torch.load(checkpoint, weights_only=True)
+        if state["recipe"] != asdict(recipe):
+            raise ValueError(
+                f"{checkpoint} must be of the recipe {asdict(recipe)}, got {state['recipe']}: "
+                "remove it to begin again"
+            )
+        epoch = state["epoch"]
+        for leaf, saved in zip(leaves, state["leaves"], strict=True):
+            leaf.data.copy_(saved)
+        mean = state["mean"]
+        optimiser.load_state_dict(state["optimiser"])
+    n_batches = len(order_of(groups, recipe, 0))
+    n_steps = n_batches * recipe.n_epochs
+    while epoch < recipe.n_epochs:
+        began, total = time.monotonic(), 0.0
+        for number, (place, chosen) in enumerate(order_of(groups, recipe, epoch)):
+            step = epoch * n_batches + number
+            for settings in optimiser.param_groups:
+                settings["lr"] = rate_at(step, n_steps, recipe.learning_rate)
+            value = step_loss(leaves, *groups[place].take(chosen, recipe.batch_size))
+            optimiser.zero_grad()
+            value.backward()
+            torch.nn.utils.clip_grad_norm_(leaves, LARGEST_GRADIENT)
+            optimiser.step()
+            # Early weights are worth little, so that the mean is over few steps at first.
+            decay = min(recipe.ema_decay, (1.0 + step) / (10.0 + step))
+            with torch.no_grad():
+                for kept, leaf in zip(mean, leaves, strict=True):
+                    kept.lerp_(leaf, 1.0 - decay)
+            total += float(value.detach())
+        epoch += 1
+        write_whole(
+            checkpoint,
+            {
+                "recipe": asdict(recipe),
+                "epoch": epoch,
+                "leaves": [leaf.detach() for leaf in leaves],
+                "mean": mean,
+                "optimiser": optimiser.state_dict(),
+            },
+        )
+        seconds = time.monotonic() - began
+        print(f"epoch {epoch}/{recipe.n_epochs}  loss {total / n_batches:.4f}  {seconds:.1f} s")
+        after_epoch(epoch, nest_of(mean))
+    return nest_of(mean)
+
+
+def write_whole(path: Path, content: dict[str, Any]) -> None:
+    """Write a file of tensors atomically."""
+    unfinished = path.with_suffix(".unfinished")
+    torch.save(content, unfinished)
+    unfinished.replace(path)

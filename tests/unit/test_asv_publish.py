@@ -1,0 +1,171 @@
+"""``publish`` replaces a site only by a whole one, and one bad file hides nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ivhl.asv.publish import publish
+from ivhl.errors import ResultsError, SpecError
+from tests.browser.project import git, make_commits, make_project, write_asv_results
+from tests.browser.synthetic import make_record
+
+
+def configure(root: Path, **changes: object) -> None:
+    path = root / "asv.conf.json"
+    text = path.read_text()
+    conf = json.loads(text.partition("\n")[2])
+    path.write_text("// as people write it\n" + json.dumps(conf | changes))
+
+
+def leftovers(root: Path) -> list[str]:
+    return [path.name for path in root.iterdir() if path.name.startswith((".site", "site."))]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make_project(tmp_path)
+    return tmp_path
+
+
+def test_unreadable_results_are_named_and_all_others_published(root: Path) -> None:
+    bench = root / "results" / "bench"
+    good = sorted(bench.glob("*-locked-*.json"))
+    torn = good[0]
+    torn.write_text(torn.read_text()[:100])
+    infinite = good[1]
+    data = json.loads(infinite.read_text())
+    (name,) = data["results"]
+    column = data["result_columns"].index("result")
+    data["results"][name][column][0] = float("inf")
+    infinite.write_text(json.dumps(data))
+    record_file = min(bench.glob("records/*.jsonl"))
+    record_file.write_text("{}\n" + record_file.read_text())
+    other = root / "results" / "other"
+    other.mkdir()
+    (other / "machine.json").write_text("no json")
+    before = {p: p.read_bytes() for p in (root / "results").rglob("*") if p.is_file()}
+
+    published = publish(root, root / "site")
+
+    told = {str(problem).partition(": ")[0] for problem in published.problems}
+    assert told == {
+        f"results/bench/{torn.name}",
+        f"results/bench/{infinite.name}",
+        f"results/bench/records/{record_file.name}:1",
+        "results/other/machine.json",
+    }
+    assert before == {p: p.read_bytes() for p in (root / "results").rglob("*") if p.is_file()}
+    rows = json.loads((root / "site" / "compatibility.json").read_text())
+    assert sum(row["status"] == "works" for row in rows) == 32
+    page = (root / "site" / "compatibility.html").read_text()
+    assert torn.name in page
+    assert str(root) not in page
+    index = json.loads((root / "site" / "index.json").read_text())
+    assert list(index["machines"]) == ["bench"]
+    assert len(index["graph_param_list"]) == 15
+
+
+def test_a_failed_publish_leaves_the_old_site_and_says_why(root: Path) -> None:
+    publish(root, root / "site")
+    (root / "site" / "mark").touch()
+    configure(root, plugins=[".ivhl.asv.publisher", ".no_such_plugin"])
+    with pytest.raises(ResultsError, match="no_such_plugin") as error:
+        publish(root, root / "site")
+    assert "the earlier site" in error.value.hint
+    assert (root / "site" / "mark").exists()
+    assert leftovers(root) == []
+    configure(root, plugins=[".ivhl.asv.publisher"])
+    publish(root, root / "site")
+    assert not (root / "site" / "mark").exists()
+    assert leftovers(root) == []
+
+
+def test_a_site_that_cannot_be_put_in_place_leaves_the_old_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(root, root / "site")
+    (root / "site" / "mark").touch()
+    rename = Path.rename
+
+    def refuse_the_new(self: Path, target: Path) -> Path:
+        if "-new-" in self.name:
+            raise PermissionError(1, "Operation not permitted")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refuse_the_new)
+    with pytest.raises(ResultsError, match="Operation not permitted"):
+        publish(root, root / "site")
+    assert (root / "site" / "mark").exists()
+    assert leftovers(root) == []
+
+
+def test_a_publish_that_hangs_is_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ivhl.asv.publish._LONGEST_S", 0.2)
+    with pytest.raises(ResultsError, match=r"did not end within 0\.2 s"):
+        publish(root, root / "site")
+    assert leftovers(root) == []
+
+
+def test_a_site_without_our_plugin_is_a_failure(root: Path) -> None:
+    configure(root, plugins=[])
+    with pytest.raises(ResultsError, match=r"made no compatibility\.html") as error:
+        publish(root, root / "site")
+    assert ".ivhl.asv" in error.value.hint
+    assert not (root / "site").exists()
+
+
+def test_a_folder_that_is_no_site_is_never_replaced(root: Path) -> None:
+    precious = root / "site" / "thesis.tex"
+    precious.parent.mkdir()
+    precious.touch()
+    with pytest.raises(ResultsError, match="not a site made by asv"):
+        publish(root, root / "site")
+    assert precious.exists()
+
+
+def test_another_branch_publishes_too(root: Path) -> None:
+    git(root, "checkout", "-q", "-b", "feature")
+    (commit,) = make_commits(root, 1)
+    write_asv_results(root, [make_record(commit=commit, workload="ops.field_superposition")])
+    configure(root, branches=["main", "gone"])
+    published = publish(root, root / "site")
+    index = json.loads((root / "site" / "index.json").read_text())
+    assert index["params"]["branch"] == ["main", "feature"]
+    assert published.off_branch == ()
+
+
+def test_commits_on_no_published_branch_are_named(root: Path) -> None:
+    git(root, "checkout", "-q", "-b", "feature")
+    (commit,) = make_commits(root, 1)
+    write_asv_results(root, [make_record(commit=commit, workload="ops.field_superposition")])
+    git(root, "checkout", "-q", "main")
+    assert publish(root, root / "site").off_branch == (commit[:8],)
+
+
+def test_records_alone_are_enough(root: Path) -> None:
+    for path in (root / "results").rglob("*.json"):
+        path.unlink()
+    assert publish(root, root / "site").problems == ()
+    rows = json.loads((root / "site" / "compatibility.json").read_text())
+    assert any(row["status"] == "works" for row in rows)
+    assert not (root / "results" / "benchmarks.json").exists()
+
+
+def test_a_project_without_asv_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"no asv\.conf\.json"):
+        publish(tmp_path, tmp_path / "site")
+
+
+def test_a_configuration_of_an_earlier_ivhl_says_what_to_write(root: Path) -> None:
+    configure(root, plugins=[".ivhl.asv_plugins"])
+    with pytest.raises(SpecError, match=r"'\.ivhl\.asv_plugins' is now '\.ivhl\.asv'") as error:
+        publish(root, root / "site")
+    assert '"plugins": [".ivhl.asv"]' in error.value.hint
+
+
+def test_a_place_where_nothing_can_be_made_is_named(root: Path) -> None:
+    with pytest.raises(ResultsError, match="cannot create a folder in /proc"):
+        publish(root, Path("/proc/site"))

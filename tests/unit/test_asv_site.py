@@ -1,0 +1,80 @@
+"""The contract with asv's own page, and the files that stand in for those from other hosts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ivhl.asv.site import VENDORED, patch_index, write_vendored
+from ivhl.errors import ResultsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INDEX = files("asv").joinpath("www", "index.html").read_text(encoding="utf-8")
+VENDOR = files("ivhl.asv").joinpath("vendor")
+ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|.*\| `(?P<digest>[0-9a-f]{64})` \|$", re.MULTILINE)
+
+
+def test_the_installed_asv_is_the_one_that_is_known() -> None:
+    patched = patch_index(INDEX)
+    assert patched.count('href="compatibility.html"') == 1
+    assert patched.count('href="speedup.html"') == 1
+    assert "integrity=" not in patched
+    assert not re.search(r"<(script|link)[^>]*https?://", patched)
+
+
+def test_every_file_that_the_page_loads_is_written(tmp_path: Path) -> None:
+    write_vendored(tmp_path)
+    loaded = re.findall(r'(?:src|href)="(vendor/[^"]+)"', patch_index(INDEX))
+    assert sorted(loaded) == sorted(f"vendor/{name}" for name in VENDORED)
+    assert all((tmp_path / name).is_file() for name in loaded)
+
+
+def test_vendored_files_are_those_of_the_readme() -> None:
+    listed = {
+        row["name"]: row["digest"] for row in ROW.finditer((VENDOR / "README.md").read_text())
+    }
+    found = {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in VENDOR.iterdir()
+        if file.name != "README.md"
+    }
+    assert listed == found
+
+
+def test_vendored_files_are_those_that_asv_asks_for() -> None:
+    """The digests in asv's page are another witness to where the files come from."""
+    checked = 0
+    for name, ending in VENDORED.items():
+        tag = re.search(rf'/{re.escape(ending)}" integrity="sha(256|512)-([^"]+)"', INDEX)
+        assert tag, name
+        # flot's minified files and this version of stupidtable are on no registry: see the README.
+        if name.startswith(("jquery.flot.", "jquery.flot-")) and "orderBars" not in name:
+            continue
+        if name.startswith("stupidtable"):
+            continue
+        digest = hashlib.new(f"sha{tag[1]}", (VENDOR / name).read_bytes()).digest()
+        assert base64.b64encode(digest).decode() == tag[2], name
+        checked += 1
+    assert checked == 5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('<li id="nav-li-graphdisplay">', "<li>", "0 times and not once"),
+        ("</nav>", '<li id="nav-li-graphdisplay"></nav>', "2 times and not once"),
+        ("jquery-3.3.1.min.js", "jquery-4.0.0.min.js", "0 times and not once"),
+        ("</head>", '<script src="https://example.org/new.js"></script></head>', "another host"),
+    ],
+)
+def test_another_asv_is_an_error_and_not_a_broken_site(old: str, new: str, told: str) -> None:
+    assert old in INDEX
+    with pytest.raises(ResultsError, match=told):
+        patch_index(INDEX.replace(old, new))

@@ -1,0 +1,146 @@
+"""The direct way: what the arguments choose, what is refused before measuring, what is shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from ivhl.errors import SpecError, UnknownNameError
+from ivhl.records import Arm, RunRecord
+from ivhl.roofline import (
+    Limits,
+    choose_cases,
+    export,
+    fraction_of_limit,
+    main,
+    named,
+    parser,
+    print_table,
+)
+from ivhl.workload import Case, Cost, Variant, check_memory
+from tests.browser.synthetic import EMPTY_WORKLOAD, make_failure, make_record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIMITS = Limits(bytes_per_s=1e9, flops_per_s=1e10)
+VARIANTS = (
+    Variant(name="plain", call="m:f"),
+    Variant(name="tuned", call="m:f", mode="max-autotune", devices=("cuda",)),
+)
+WORKLOADS = tuple(
+    replace(EMPTY_WORKLOAD, name=name, variants=VARIANTS)
+    for name in ("ops.field_superposition", "ops.vortex_field", "ops.gp_evolve", "ops.gp_euler")
+)
+
+
+def cost(size: int) -> Cost:
+    """Grow with the size; named below, as a workload names it."""
+    return Cost(flops=2e7 * size, bytes=1e6 * size, memory=2.0**30 * size)
+
+
+COSTLY = replace(
+    EMPTY_WORKLOAD,
+    name="ops.costly",
+    variants=VARIANTS,
+    sizes={"small": 1, "extreme": 64},
+    cost=f"{__name__}:cost",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("ops.gp_evolve", ["ops.gp_evolve"]),
+        ("vortex_field", ["ops.vortex_field"]),
+        ("field", ["ops.field_superposition"]),
+        ("gp", ["ops.gp_evolve", "ops.gp_euler"]),
+        ("euler", ["ops.gp_euler"]),
+    ],
+)
+def test_an_operation_is_named_by_what_people_type(text: str, names: list[str]) -> None:
+    assert named(text, WORKLOADS) == names
+
+
+def test_an_unknown_operation_names_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="unknown operation 'vortx'") as caught:
+        named("vortx", WORKLOADS)
+    assert "vortex_field" in caught.value.hint
+
+
+def chosen(*arguments: str) -> set[str]:
+    every = ["--workloads", f"{__name__}:WORKLOADS", "--size", "small", *arguments]
+    return {case.name for case in choose_cases(parser().parse_args(every))}
+
+
+def test_a_mode_takes_the_place_of_the_declared_ones() -> None:
+    assert chosen("--operation", "euler") == {"ops.gp_euler/small/plain"}
+    assert chosen("--operation", "euler", "--compile-mode", "max-autotune") == {
+        "ops.gp_euler/small/plain-max-autotune"
+    }
+    # On a GPU the workload declares it, and under another name it would only be measured twice.
+    assert chosen(
+        "--operation", "euler", "--device", "cuda", "--compile-mode", "max-autotune"
+    ) == {"ops.gp_euler/small/tuned"}
+
+
+def test_a_mistake_is_a_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["--operation", "banana"]) == 2
+    assert capsys.readouterr().err.startswith("error: unknown operation 'banana'\nnext: known: ")
+    assert main(["--export", str(tmp_path / "nowhere" / "x.json")]) == 5
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+def test_what_cannot_fit_is_refused_before_anything_runs() -> None:
+    small, extreme = (
+        Case(workload=COSTLY, size=size, variant=VARIANTS[0]) for size in COSTLY.sizes
+    )
+    check_memory([small], 2.0**30)
+    with pytest.raises(SpecError, match=r"ops\.costly/extreme needs 64\.0 GiB, and 8\.0 GiB are"):
+        check_memory([small, extreme], 8 * 2.0**30)
+    silent = Case(workload=WORKLOADS[0], size="small", variant=VARIANTS[0])
+    check_memory([silent], 0)
+
+
+def test_the_limit_is_that_of_the_bytes_or_of_the_operations() -> None:
+    case = Case(workload=COSTLY, size="small", variant=VARIANTS[0])
+    record = make_record()
+    compiled = Arm(calls=1, samples_s=(0.004, 0.004, 0.004))
+    record = replace(record, compiled=compiled)
+    # 2e7 operations at 1e10 a second take 2 ms, 1e6 bytes at 1e9 take 1 ms.
+    assert fraction_of_limit(record, case, LIMITS) == pytest.approx(0.5)
+    slow_memory = replace(LIMITS, bytes_per_s=2.5e8)
+    assert fraction_of_limit(record, case, slow_memory) == pytest.approx(1.0)
+    uncounted = Case(workload=WORKLOADS[0], size="small", variant=VARIANTS[0])
+    assert fraction_of_limit(record, uncounted, LIMITS) is None
+    assert fraction_of_limit(make_failure(), case, LIMITS) is None
+
+
+def test_the_table_shows_speedups_failures_and_the_mean(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    about: dict[str, Any] = {"workload": "ops.costly", "size": "small", "variant": "plain"}
+    case = Case(workload=COSTLY, size="small", variant=VARIANTS[0])
+    other = replace(case, workload=WORKLOADS[0])
+    records = [
+        make_record(speedup=2.0, **about),
+        make_record(speedup=8.0, **about | {"workload": other.workload.name}),
+        make_failure(**about),
+    ]
+    print_table(records, {case.name: case, other.name: other}, LIMITS)
+    text = capsys.readouterr().out
+    assert "2.00x [1.96, 2.04]" in text
+    assert "geometric mean speedup of plain: 4.00x, n = 2" in text
+    assert "support_gate: Dynamo is not supported on Python 3.13+" in text
+
+
+def test_an_export_holds_the_records_as_they_are_stored(tmp_path: Path) -> None:
+    record = make_record()
+    export(tmp_path / "r.json", LIMITS, [record])
+    data = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert data["limits"] == {"bytes_per_s": 1e9, "flops_per_s": 1e10}
+    assert TypeAdapter(RunRecord).validate_python(data["records"][0], strict=False) == record
