@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ivhl.errors import IvhlError, ResultsError, UnknownNameError
 from ivhl.measure.__main__ import current_commit, positive
+from ivhl.measure.effort import Effort
 from ivhl.measure.job import choose_clock
 from ivhl.measure.process import memory_limit
 from ivhl.measure.runner import Run, Step, run_cases, this_cell, this_machine
@@ -112,9 +113,7 @@ def benchmark(arguments: argparse.Namespace) -> None:
             results=f"{folder}/results",
             scratch=f"{folder}/scratch",
             repeat=f"python -m ivhl.measure --out DIR --workloads {arguments.workloads}",
-            device=arguments.device,
-            threads=arguments.threads,
-            memory_limit=limit,
+            effort=Effort(device=arguments.device, threads=arguments.threads, memory_limit=limit),
         )
         limits = measure_limits(arguments.device, arguments.threads)
         print_head(run, limits)
@@ -198,9 +197,10 @@ def fraction_of_limit(record: RunRecord, case: Case, limits: Limits) -> float | 
 def print_head(run: Run, limits: Limits) -> None:
     """Print what it runs on."""
     machine = run.machine
-    plural = "s" if run.threads > 1 else ""
+    threads = run.effort.threads
+    plural = "s" if threads > 1 else ""
     print(
-        f"device   {run.device}: {machine.cpu}, {run.threads} thread{plural} of {machine.n_cpus}"
+        f"device   {run.effort.device}: {machine.cpu}, {threads} thread{plural} of {machine.n_cpus}"
     )
     print(f"versions Python {run.cell.python}, PyTorch {run.cell.torch}, commit {run.commit[:8]}")
     print(

@@ -74,9 +74,9 @@ def write_configuration(root: Path, settings: Settings, locks: Sequence[LockStat
             {"python": lock.cell.python, "req": {"torch": lock.cell.torch}} for lock in locks
         ],
     }
-    if settings.device != "cpu":
+    if settings.effort.device != "cpu":
         for cell in conf["include"]:
-            cell["env_nobuild"] = {DEVICE_VARIABLE: settings.device}
+            cell["env_nobuild"] = {DEVICE_VARIABLE: settings.effort.device}
     path = root / ".asv" / "asv.conf.json"
     path.write_text(json.dumps(conf, indent=1), encoding="utf-8")
     return path

@@ -244,15 +244,12 @@ def settings_of(conf: Any, root: Path) -> Settings:  # noqa: ANN401
         path = root / ".asv" / "settings.json"
         write_settings(
             path,
-            Settings(
-                root=str(root),
+            Settings.of_checkout(
+                root,
                 project=project.name,
                 workloads=project.workloads,
                 machine=this_machine(KNOWN.get("machine", os.uname().nodename)),
-                results=str((root / conf.results_dir).resolve()),
-                scratch=str(root / ".asv" / "scratch"),
-                events=str(root / ".asv" / "events.jsonl"),
-                interpreters={},
+                results=(root / conf.results_dir).resolve(),
             ),
         )
         os.environ[VARIABLE] = str(path)

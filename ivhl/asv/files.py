@@ -104,7 +104,8 @@ def write_asv_results(
     # Some devices have cases of their own, and asv's list must hold all that have results.
     for device in sorted({device_type(record) for record in records}):
         here = {place: group for place, group in sorted(groups.items()) if place.device == device}
-        suite = _ask(replace(settings, device=device), list(here.values()))
+        there = replace(settings, effort=replace(settings.effort, device=device))
+        suite = _ask(there, list(here.values()))
         _join(listed, suite.benchmarks)
         for (place, group), values in zip(here.items(), suite.values, strict=True):
             written = _results_of(root, results, place)

@@ -69,7 +69,7 @@ def run_asv(
             stdout=sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            close_fds=False,  # it holds the lock of the checkout, see ivhl.bench.only_run_here
+            close_fds=False,  # it holds the lock of the checkout, see ivhl.bench.checks
         )
         # Job supervisors send SIGTERM; asv must not keep measuring afterwards.
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

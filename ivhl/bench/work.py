@@ -1,17 +1,16 @@
-"""List the cases to measure, split them over a fleet, and leave out those already measured."""
+"""Split the work over a fleet, and leave out what is already measured."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ivhl.errors import SpecError
 from ivhl.git import files_at
 from ivhl.measure.runner import is_final
 from ivhl.tracker.store import device_type, parse_record
-from ivhl.workload import core_cases, full_cases, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import CellSpec
     from ivhl.records import RunRecord
-    from ivhl.workload import Case, Workload
-
-Suite = Literal["core", "full"]
+    from ivhl.workload import Case
 
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
@@ -52,66 +49,6 @@ class Work:
     def total_s(self) -> float:
         """Expected duration of all its cases."""
         return sum(self.seconds)
-
-
-def choose_cases(
-    workloads: Sequence[Workload],
-    *,
-    names: Sequence[str] = (),
-    size: str | None = None,
-    variants: Sequence[str] = (),
-    device: str = "cpu",
-    suite: Suite | None = None,
-) -> tuple[Case, ...]:
-    """Return the cases to run; see ``select_cases``.
-
-    Args:
-        workloads: Every workload of the project.
-        names: Workloads wanted; empty means all.
-        size: Size wanted; ``None`` means each workload's default, and with ``full`` every size.
-        variants: Variants wanted; empty means all.
-        device: Device type.
-        suite: ``core`` or ``full``, restricted to the names given; see ``suite_of`` for ``None``.
-
-    Raises:
-        UnknownNameError: If no workload has a name; lists the nearest.
-        SpecError: If the suite has no case with the names given.
-    """
-    every = select_cases(workloads, names=names, size=size, device=device)
-    for variant in variants:  # raises for unknown names
-        select_cases(workloads, names=names, size=size, variant=variant, device=device)
-    suite = suite_of(suite, names=names, size=size, variants=variants)
-    if suite == "core":
-        core = core_cases(workloads, device)
-        every = tuple(
-            replace(c, size=size or c.size) for c in core if size in {None, *c.workload.sizes}
-        )
-    elif suite == "full":
-        every = tuple(c for c in full_cases(workloads, device) if size in (None, c.size))
-    chosen = tuple(
-        case
-        for case in every
-        if (not names or case.workload.name in names)
-        and (not variants or case.variant.name in variants)
-    )
-    if suite is not None and not chosen:
-        named = " ".join([*names, *filter(None, [size]), *variants])
-        raise SpecError(
-            f"--suite {suite} has no case of {named or 'any workload'} on {device}",
-            hint="leave out --suite to measure a named workload, size or variant of any suite",
-        )
-    return chosen
-
-
-def suite_of(
-    suite: Suite | None, *, names: Sequence[str], size: str | None, variants: Sequence[str]
-) -> Suite | None:
-    """Return the suite to measure: ``core`` if neither a suite nor a name is given.
-
-    Returns:
-        ``None`` if names are given without a suite: then exactly those are measured.
-    """
-    return suite or (None if names or size or variants else "core")
 
 
 def parse_shard(text: str) -> Shard:

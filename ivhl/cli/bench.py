@@ -10,15 +10,17 @@ import typer
 from rich.console import Console
 
 from ivhl.asv.publish import publish
-from ivhl.bench import Request, bench
+from ivhl.bench import bench
+from ivhl.bench.request import Request
+from ivhl.bench.selection import Selection
 from ivhl.bench.slurm import parse_options, run_on_slurm
 from ivhl.bench.work import parse_shard
 from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError
-from ivhl.image.place import Engine
+from ivhl.image.executor import DockerExecutor
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import Tier
-from ivhl.measure.runner import DEADLINE_S
+from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.tracker.spread import Spreads
 from ivhl.tracker.store import load_records
 from ivhl.tracker.table import render_results
@@ -118,23 +120,27 @@ def bench_command(
             python=python,
             releases=tuple(torch or ()),
             tier=tier,
-            workloads=tuple(workload or ()),
-            size=size,
-            variants=tuple(variant or ()),
             commit=commit,
             machine=machine,
             results=results,
-            device=device,
-            threads=threads,
-            suite=suite,
-            force=force,
-            cold=cold,
-            deadline_s=deadline,
-            memory_limit=None if memory_limit is None else int(memory_limit * 2**30),
+            selection=Selection(
+                workloads=tuple(workload or ()),
+                size=size,
+                variants=tuple(variant or ()),
+                suite=suite,
+            ),
+            effort=Effort(
+                device=device,
+                threads=threads,
+                force=force,
+                cold=cold,
+                deadline_s=deadline,
+                memory_limit=None if memory_limit is None else int(memory_limit * 2**30),
+            ),
             shard=None if shard is None else parse_shard(shard),
         ),
         console,
-        Engine(root, cpus=cpus) if in_docker else None,
+        DockerExecutor(root, cpus=cpus) if in_docker else None,
     )
     loaded = load_records(results or root / "results")
     # Only this run's commit: the folder may hold records of newer ones.

@@ -13,17 +13,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ivhl.bench import Request, bench
+from ivhl.bench import bench
+from ivhl.bench.request import Request
+from ivhl.bench.selection import Selection
 from ivhl.cli import app
 from ivhl.cli.bench import bench_command
 from ivhl.errors import IvhlError, LockError, SpecError, UnknownNameError
 from ivhl.image.agreement import every_record, judge_agreement
 from ivhl.image.build import find_image, list_images, prune_images
 from ivhl.image.engine import connect
+from ivhl.image.executor import DockerExecutor
 from ivhl.image.packages import contents, differences
-from ivhl.image.place import Engine
 from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import find_root, load
+from ivhl.measure.effort import Effort
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -87,7 +90,7 @@ def build_command(
 ) -> None:
     """Build the image of a cell from its lock."""
     root, matrix, found = _cell(cell)
-    engine = Engine(root, base=base, certificates=certificates, network=network)
+    engine = DockerExecutor(root, base=base, certificates=certificates, network=network)
     before = {image.id for image in list_images(engine.client, found.id)}
     lock = _lock(root, matrix, found)
     console = Console(highlight=False, soft_wrap=True)
@@ -260,8 +263,11 @@ def compare_command(
     console = Console(highlight=False, soft_wrap=True)
     folder = root / ".asv" / "compare"
     shutil.rmtree(folder, ignore_errors=True)
-    engine = Engine(root, cpus=cpus)
+    engine = DockerExecutor(root, cpus=cpus)
     sides = {"native": None, "docker": engine}
+    selection = Selection(
+        workloads=tuple(workload or ()), size=size, variants=tuple(variant or ()), suite=suite
+    )
     for number in range(rounds):
         # Alternate the order: the first run of a round finds a cooler machine.
         for side in sorted(sides, reverse=number % 2 == 0):
@@ -270,12 +276,9 @@ def compare_command(
                 root=root,
                 python=found.python,
                 releases=(found.torch,),
-                workloads=tuple(workload or ()),
-                size=size,
-                variants=tuple(variant or ()),
-                suite=suite,
                 results=folder / side,
-                force=True,
+                selection=selection,
+                effort=Effort(force=True),
             )
             bench(request, console, sides[side])
     found_cases, left_out = judge_agreement(

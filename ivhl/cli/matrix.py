@@ -13,14 +13,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ivhl.bench.selection import Selection
 from ivhl.bench.work import (
     Shard,
-    choose_cases,
     leave_out_measured,
     list_work,
     parse_shard,
     records_at,
-    suite_of,
     take_shard,
 )
 from ivhl.cli import app
@@ -116,16 +115,11 @@ def list_cells(
     known = matrix.cells(python or (), torch or (), tier)
     every: tuple[Case, ...] = ()
     work: dict[str, tuple[Case, ...]] | None = None
-    names, variants = workload or (), variant or ()
+    selection = Selection(
+        workloads=tuple(workload or ()), size=size, variants=tuple(variant or ()), suite=suite
+    )
     if shard is not None or stale or form == "github":
-        every = choose_cases(
-            load_workloads(load_project(root).workloads),
-            names=names,
-            size=size,
-            variants=variants,
-            device=device,
-            suite=suite,
-        )
+        every = selection.cases(load_workloads(load_project(root).workloads), device)
         work = _work(
             root,
             cells,
@@ -141,11 +135,10 @@ def list_cells(
         # An unavailable cell has nothing to install, so a job could not measure anything.
         there = [cell for cell in known if _state(root, matrix, cell)["lock"] != "unavailable"]
         # Always pass the suite: a job with --workload would otherwise measure all variants.
-        chosen = suite_of(suite, names=names, size=size, variants=variants)
-        options = [("--suite", chosen), ("--size", size)]
-        options += [("--variant", name) for name in variants]
+        options = [("--suite", selection.chosen_suite), ("--size", size)]
+        options += [("--variant", name) for name in selection.variants]
         options += [("--device", device), ("--commit", commit)]
-        typer.echo(_github(there, work or {}, () if names else every, options))
+        typer.echo(_github(there, work or {}, () if selection.workloads else every, options))
         return
     rows = _rows(root, matrix, known, work)
     if as_json or form == "json":

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.asv.files import place_of, write_asv_results, write_machine
 from ivhl.asv.publish import set_aside_unreadable
-from ivhl.bench import Request, check_room, make_settings, only_run_here
+from ivhl.bench.checks import check_room, only_run_here
 from ivhl.fleet.check import Offered, read_line, refusal, what_is_known
 from ivhl.fleet.merge import merge_records, remove_unfinished
 from ivhl.fleet.sources import Refused, read_sources
 from ivhl.matrix.project import load_project
+from ivhl.measure.runner import this_machine
+from ivhl.measure.settings import Settings
 from ivhl.records import record_file
 from ivhl.tracker.store import load_records
 from ivhl.workload import load_workloads
@@ -72,8 +74,6 @@ def bring(
     """
     project = load_project(root)
     workloads = load_workloads(project.workloads)
-    # A fixed machine name: nothing is measured, and this host's name may not be a valid one.
-    request = Request(root=root, python="", machine="importing")
     offered: list[Offered] = []
     refused: list[Refused] = []
     for found in read_sources(list(sources), limits):
@@ -106,7 +106,14 @@ def bring(
         if taken:
             write_asv_results(
                 root,
-                make_settings(request, project, results),
+                Settings.of_checkout(
+                    root,
+                    project=project.name,
+                    workloads=project.workloads,
+                    # Nothing is measured here, and this host's name may not be a valid one.
+                    machine=this_machine("importing"),
+                    results=results,
+                ),
                 load_records(results).records,
                 {place_of(offer.record) for offer in taken},
             )

@@ -165,7 +165,7 @@ def _ended_early(order: Order, state: dict[str, Any], status: int, errors: bytes
 def _container(client: Client, order: Order, doing: str) -> Iterator[Any]:
     settings = order.settings
     requests = []
-    if settings.device == "cuda":
+    if settings.effort.device == "cuda":
         ids = list(order.limits.gpus)
         which = {"device_ids": ids} if ids else {"count": -1}
         requests.append(DeviceRequest(capabilities=[["gpu"]], **which))

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ivhl.errors import IvhlError, ResultsError
+from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.measure.process import memory_limit
-from ivhl.measure.runner import DEADLINE_S, Run, Step, run_cases, this_cell, this_machine
+from ivhl.measure.runner import Run, Step, run_cases, this_cell, this_machine
 from ivhl.workload import (
     MODES,
     broken_benchmarks,
@@ -81,11 +82,13 @@ def measure(arguments: argparse.Namespace) -> int:
         results=str(out),
         scratch=str(out / ".scratch"),
         repeat=f"python -m ivhl.measure --out DIR --workloads {arguments.workloads}",
-        device=arguments.device,
-        threads=arguments.threads,
-        force=arguments.force,
-        deadline_s=arguments.deadline,
-        memory_limit=limit,
+        effort=Effort(
+            device=arguments.device,
+            threads=arguments.threads,
+            force=arguments.force,
+            deadline_s=arguments.deadline,
+            memory_limit=limit,
+        ),
     )
     try:
         run_cases(run, cases, show)

@@ -43,7 +43,7 @@ class Around(Bystander):
         case = self._of
         looked = number in (0, rounds // 2, rounds - 1) or self._look.random() < LOOKS
         if arm in ("eager", "eager_again"):
-            busy = block.elsewhere_s > ELSEWHERE * block.cpu_s and case.job.threads == 1
+            busy = block.elsewhere_s > ELSEWHERE * block.cpu_s and case.job.effort.threads == 1
             if busy and case.device.type == "cpu":
                 raise CaseError(
                     "side_effect",

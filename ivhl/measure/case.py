@@ -30,7 +30,7 @@ from ivhl.measure.failures import (
     place_of,
     qualified_name,
 )
-from ivhl.measure.job import Job, choose_clock
+from ivhl.measure.job import Job, choose_clock, read_job
 from ivhl.measure.turns import Turns
 from ivhl.workload import (
     DYNAMO_ENGINES,
@@ -107,7 +107,7 @@ class Journal:
 
 def main(argv: list[str]) -> NoReturn:
     """Measure the case that ``argv[1]`` describes; exit with 0 even if the case fails."""
-    job = Job(**json.loads(argv[1]))
+    job = read_job(argv[1])
     die_with(job.parent)
     journal = Journal(Path(job.journal))
     seen: Counter[str] = Counter()
@@ -125,7 +125,7 @@ def main(argv: list[str]) -> NoReturn:
             names=[job.workload],
             size=job.size,
             variant=job.variant,
-            device=job.device,
+            device=job.effort.device,
             mode=job.mode,
         )
         Measurement(job, case, journal).run()
@@ -170,7 +170,7 @@ class Measurement:
         self._import_torch()
         if self.job.stage == "seed":
             self.journal.enter("compile")
-            use_compiler(skip_isa_check=self.job.skip_isa_check, device=self.job.device)
+            use_compiler(skip_isa_check=self.job.skip_isa_check, device=self.job.effort.device)
             self.journal.note(isa=picked_instructions())
             return
         self._import_workload()
@@ -211,12 +211,12 @@ class Measurement:
         import torch  # noqa: PLC0415  (importing torch is a phase that may fail)
 
         adopt_orphans()
-        torch.set_num_threads(self.job.threads)
+        torch.set_num_threads(self.job.effort.threads)
         torch.manual_seed(SEED)
         self._random_state = torch.get_rng_state()
         self.torch = torch
-        self.device = torch.device(self.job.device)
-        self.clock = choose_clock(self.device.type, self.job.threads)
+        self.device = torch.device(self.job.effort.device)
+        self.clock = choose_clock(self.device.type, self.job.effort.threads)
         self.dtype: torch.dtype = getattr(torch, self.case.workload.dtype)
         self.variant_dtype: torch.dtype = getattr(torch, self.case.dtype)
         device_name = "cpu"
@@ -233,7 +233,7 @@ class Measurement:
         self._prepare = resolve(variant.prepare) if variant.prepare else lambda *inputs: inputs
         self._finish = resolve(variant.finish) if variant.finish else lambda outputs: outputs
         # Importing the project may have changed it.
-        self.torch.set_num_threads(self.job.threads)
+        self.torch.set_num_threads(self.job.effort.threads)
 
     def _draw(self, seed: int, first: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
         from ivhl.measure.draws import cast, draw  # noqa: PLC0415  (imports torch)
@@ -474,7 +474,7 @@ class Measurement:
         self.journal.enter("compile")
         engine = self._engine()
         if self.case.variant.engine in DYNAMO_ENGINES:
-            use_compiler(skip_isa_check=self.job.skip_isa_check, device=self.job.device)
+            use_compiler(skip_isa_check=self.job.skip_isa_check, device=self.job.effort.device)
         # Other engines do not use Dynamo, which may not even support this Python.
         if self.case.variant.engine in DYNAMO_ENGINES:
             self.torch._dynamo.reset()  # noqa: SLF001

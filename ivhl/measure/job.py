@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from ivhl.measure.effort import Effort
 
 if TYPE_CHECKING:
     from ivhl.workload import Mode
@@ -35,8 +38,7 @@ class Job:
     workload: str
     size: str
     variant: str
-    device: str
-    threads: int
+    effort: Effort
     stage: str
     journal: str
     parent: int
@@ -47,6 +49,12 @@ class Job:
     references: str = ""
     turns: str = ""
     mode: Mode | None = None
+
+
+def read_job(text: str) -> Job:
+    """Return the job that a parent has written as JSON."""
+    data = json.loads(text)
+    return Job(**data | {"effort": Effort(**data["effort"])})
 
 
 def choose_clock(device: str, threads: int) -> Clock:

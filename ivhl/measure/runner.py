@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, distributions, version
 from itertools import repeat
@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from ivhl.errors import SpecError
 from ivhl.instrument import INSTRUMENT, version_of
 from ivhl.measure import cache
+from ivhl.measure.effort import Effort
 from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import Job, choose_clock
 from ivhl.measure.process import Ending, Nursery, NurseryError, memory_limit, run_group, tail
@@ -86,7 +87,6 @@ MEASURING_CODE = (
 # glibc returns large blocks to the kernel above a threshold that it raises when a process frees
 # memory; the same eager code then takes 0.5 or 2 ms. These are the values that it would reach.
 ALLOCATOR = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=67108864"
-DEADLINE_S = 600.0
 # Processes that time a case, and cases per core that are compiled before any is timed.
 PROCESSES = 2
 LARGEST_BATCH = 16
@@ -124,11 +124,7 @@ class Run:
         results: Folder with one folder per machine.
         scratch: Folder for caches and output during the run.
         repeat: Beginning of the command that repeats a case, without ``--workload`` etc.
-        force: Measure again cases that have a record made in the same way.
-        cold: Ignore the compile cache of earlier runs.
         cache: Folder of the compile cache; ``None`` keeps nothing.
-        deadline_s: Time limit in wall seconds for each process of a case.
-        memory_limit: Bytes; ``None`` means 90 % of the machine's.
         image: Digest of the image if this runs in a container, else ``None``.
     """
 
@@ -140,13 +136,8 @@ class Run:
     results: str
     scratch: str
     repeat: str
-    device: str = "cpu"
-    threads: int = 1
-    force: bool = False
-    cold: bool = False
+    effort: Effort = field(default_factory=Effort)
     cache: str | None = None
-    deadline_s: float = DEADLINE_S
-    memory_limit: int | None = None
     image: str | None = None
 
     @property
@@ -170,9 +161,9 @@ def run_cases(
     Raises:
         OSError: If a record cannot be written (a full disk); records written before stay.
     """
-    newest = {} if run.force else newest_keys(run.record_file)
+    newest = {} if run.effort.force else newest_keys(run.record_file)
     Path(run.scratch).mkdir(parents=True, exist_ok=True)
-    elsewhere = {} if run.force else records_of_other_commits(run)
+    elsewhere = {} if run.effort.force else records_of_other_commits(run)
     todo = []
     for case in cases:
         if is_answered(run, case, newest):
@@ -189,7 +180,7 @@ def run_cases(
         closing(Lanes(run, Path(folder))) as lanes,
     ):
         # Observe before the first child starts: from then on, the run itself is load.
-        stability = observe(run.device)
+        stability = observe(run.effort.device)
         seed = make_seed(run, todo[0], lanes)
         expected = expected_compile_s(run)
         for batch in batches(todo, lanes.n, begun=bool(newest)):
@@ -277,13 +268,13 @@ def is_answered(run: Run, case: Case, newest: dict[CaseKey, RunKey]) -> bool:
 def case_key(run: Run, case: Case) -> CaseKey:
     """Return the key of what a record of the case measures."""
     workload = case.workload
-    return (workload.name, workload.version, case.size, case.variant.name, run.device)
+    return (workload.name, workload.version, case.size, case.variant.name, run.effort.device)
 
 
 def run_key(run: Run) -> tuple[str, str, str | None, int, str, str | None]:
     """Return how a record of this run is made, whatever the benchmark."""
     cell = run.cell
-    return (run.commit, cell.id, cell.lock_sha256, run.threads, str(INSTRUMENT), run.image)
+    return (run.commit, cell.id, cell.lock_sha256, run.effort.threads, str(INSTRUMENT), run.image)
 
 
 def records_of_other_commits(run: Run) -> dict[CaseKey, dict[str, Any]]:
@@ -425,7 +416,7 @@ class Launcher:
         self._run = run
         self._folder = folder
         self.cache = cache or folder / "inductor"
-        self.may_fork = run.device == "cpu" and sys.platform == "linux"
+        self.may_fork = run.effort.device == "cpu" and sys.platform == "linux"
         self._nursery: Nursery | None = None
         self._starting = threading.Lock()
         self._closed = False
@@ -437,7 +428,7 @@ class Launcher:
         nursery = self.start()
         parent = nursery.pid if nursery else os.getpid()
         argument = json.dumps(asdict(replace(job, parent=parent)))
-        limit = self._run.memory_limit or memory_limit()
+        limit = self._run.effort.memory_limit or memory_limit()
         if nursery is None:
             return run_group(
                 [sys.executable, "-m", "ivhl.measure.case", argument],
@@ -510,7 +501,7 @@ def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
     folder = launcher.cache.parent
     folder.mkdir()
     key = cache.key_of({"seed": "throwaway"} | what_compiles(run))
-    kept = run.cache is not None and not run.cold and launcher.may_fork
+    kept = run.cache is not None and not run.effort.cold and launcher.may_fork
     if kept and cache.fetch(Path(run.cache or ""), key, folder) is not None:
         launcher.cache.mkdir(exist_ok=True)  # where nothing compiles, nothing was kept
         lanes.begin()
@@ -571,7 +562,7 @@ class Lanes:
     def __init__(self, run: Run, folder: Path) -> None:
         self._run = run
         # At least two: processes forked from different nurseries have different memory layouts.
-        self.n = max(2, os.cpu_count() or 1) if run.device == "cpu" else 1
+        self.n = max(2, os.cpu_count() or 1) if run.effort.device == "cpu" else 1
         self._nonce = secrets.randbits(62)
         self._launchers = [Launcher(run, folder / "lane-0")]
         self._launchers += [
@@ -607,8 +598,8 @@ class Lanes:
 
     def _leaves_room(self, case: Case) -> bool:
         """Return whether memory has room for one such case per lane, by its declared cost."""
-        limit = self._run.memory_limit or memory_limit()
-        return self._run.device != "cpu" or fits(case, limit / self.n)
+        limit = self._run.effort.memory_limit or memory_limit()
+        return self._run.effort.device != "cpu" or fits(case, limit / self.n)
 
     def begin(self) -> None:
         """Start all lanes in parallel; each compiles as soon as it is ready."""
@@ -682,7 +673,7 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
     key = None
     if run.cache is not None:
         key = cache.key_of(what_is_compiled(run, case))
-        kept = None if run.cold else cache.fetch(Path(run.cache), key, here)
+        kept = None if run.effort.cold else cache.fetch(Path(run.cache), key, here)
         if kept is not None:
             seconds = time.monotonic() - began
             return Compiled(
@@ -717,8 +708,8 @@ def what_is_compiled(run: Run, case: Case) -> dict[str, Any]:
 def what_compiles(run: Run) -> dict[str, Any]:
     """Return, as JSON, everything except the case that determines the result of compiling."""
     return {
-        "device": run.device,
-        "threads": run.threads,
+        "device": run.effort.device,
+        "threads": run.effort.threads,
         "lock": run.cell.lock_sha256,
         "packages": installed_packages(),
         "python": sys.version,
@@ -834,7 +825,7 @@ def run_stage(  # noqa: PLR0917  (as above)
 ) -> Stage:
     """Run one child; return its findings, its failure if it failed, and its seconds."""
     # A process that waits for its turn needs the time of the others as well.
-    deadline_s = run.deadline_s * (PROCESSES if turns else 1)
+    deadline_s = run.effort.deadline_s * (PROCESSES if turns else 1)
     name = f"{stage}-{process}"
     job = Job(
         project=run.project,
@@ -842,8 +833,7 @@ def run_stage(  # noqa: PLR0917  (as above)
         workload=case.workload.name,
         size=case.size,
         variant=case.variant.name,
-        device=run.device,
-        threads=run.threads,
+        effort=run.effort,
         stage=stage,
         process=process,
         journal=str(folder / f"{name}.jsonl"),
@@ -875,7 +865,7 @@ def case_environment(run: Run, folder: Path) -> dict[str, str]:
     and a cache filled by another case would make a cold compile warm.
     """
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    threads = str(run.threads)
+    threads = str(run.effort.threads)
     return kept | {
         # First the folder of this code: the child must import the same harness.
         "PYTHONPATH": os.pathsep.join(
@@ -964,7 +954,7 @@ def make_record(
     ``in_cell`` says whether this process runs in the cell, so that its packages are the cell's.
     """
     arms = {name: arm_of(data) for name in ARMS if (data := findings.get(name))}
-    clock = findings.get("clock", choose_clock(run.device, run.threads))
+    clock = findings.get("clock", choose_clock(run.effort.device, run.effort.threads))
     eager, compiled = arms.get("eager"), arms.get("compiled")
     if clock == "cpu" and eager and compiled and clocks_disagree(eager, compiled):
         clock = "wall"
@@ -986,8 +976,8 @@ def make_record(
         cell=run.cell,
         machine=run.machine,
         conditions=Conditions(
-            device=findings.get("device", run.device),
-            threads=run.threads,
+            device=findings.get("device", run.effort.device),
+            threads=run.effort.threads,
             clock=clock,
             load_average=load,
             instrument=str(INSTRUMENT),
@@ -1084,15 +1074,7 @@ def repeat_command(run: Run, case: Case) -> str:
     ]
     if case.mode is not None:
         words.append(f"--compile-mode {case.mode}")
-    if run.threads != 1:
-        words.append(f"--threads {run.threads}")
-    if run.device != "cpu":
-        words.append(f"--device {run.device}")
-    if run.deadline_s != DEADLINE_S:
-        words.append(f"--deadline {run.deadline_s:g}")
-    if run.memory_limit is not None:
-        words.append(f"--memory-limit {run.memory_limit / 2**30:g}")
-    return " ".join([*words, "--force"])
+    return " ".join([*words, *run.effort.options(), "--force"])
 
 
 def installed_packages() -> tuple[str, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ivhl
 from ivhl.errors import UnknownNameError
-from ivhl.measure.runner import DEADLINE_S, MEASURING_CODE, Run
+from ivhl.measure.effort import Effort
+from ivhl.measure.runner import MEASURING_CODE, Run
 from ivhl.records import Cell, Machine
 from ivhl.workload import Case, every_case, load_workloads, select_cases
 
@@ -39,12 +40,41 @@ class Settings:
     events: str
     interpreters: dict[str, str]
     names: tuple[str, ...] = ()
-    device: str = "cpu"
-    threads: int = 1
-    force: bool = False
-    cold: bool = False
-    deadline_s: float = DEADLINE_S
-    memory_limit: int | None = None
+    effort: Effort = field(default_factory=Effort)
+
+    @classmethod
+    def of_checkout(
+        cls,
+        root: Path,
+        *,
+        project: str,
+        workloads: str,
+        machine: Machine,
+        results: Path,
+        effort: Effort | None = None,
+    ) -> Settings:
+        """Return the settings of a run in a checkout, whose working files are in ``.asv``.
+
+        Args:
+            root: Root of the project.
+            project: Name of the project.
+            workloads: See ``ivhl.workload.load_workloads``.
+            machine: The machine that the records describe.
+            results: Folder of the results.
+            effort: How to measure; ``None`` means the defaults.
+        """
+        home = root / ".asv"
+        return cls(
+            root=str(root),
+            project=project,
+            workloads=workloads,
+            machine=machine,
+            results=str(results),
+            scratch=str(home / "scratch"),
+            events=str(home / "events.jsonl"),
+            interpreters={},
+            effort=effort or Effort(),
+        )
 
     def run_in(self, cell: Cell, commit: str, *, image: str | None = None) -> Run:
         """Return the run of one cell at one commit, in a container of the image if there is one."""
@@ -57,14 +87,9 @@ class Settings:
             results=self.results,
             scratch=self.scratch,
             repeat=f"nox -s bench-{cell.python} -- --torch {cell.torch} --commit {commit[:8]}",
-            device=self.device,
-            threads=self.threads,
-            force=self.force,
-            cold=self.cold,
+            effort=self.effort,
             # A container's would go with it, and takes of its memory until then.
             cache=None if image else str(Path(self.scratch).parent / "compile-cache"),
-            deadline_s=self.deadline_s,
-            memory_limit=self.memory_limit,
             image=image,
         )
 
@@ -76,8 +101,8 @@ class Settings:
         """
         workloads = load_workloads(self.workloads)
         if not self.names:
-            return select_cases(workloads, device=self.device)
-        known = {case.name: case for case in every_case(workloads, self.device)}
+            return select_cases(workloads, device=self.effort.device)
+        known = {case.name: case for case in every_case(workloads, self.effort.device)}
         for name in self.names:
             if name not in known:
                 raise UnknownNameError("case", name, known)
@@ -124,5 +149,10 @@ def read_settings(path: Path | None = None) -> Settings:
     path = path or Path(os.environ[VARIABLE])
     data = json.loads(path.read_text(encoding="utf-8"))
     return Settings(
-        **data | {"machine": Machine(**data["machine"]), "names": tuple(data["names"])}
+        **data
+        | {
+            "machine": Machine(**data["machine"]),
+            "effort": Effort(**data["effort"]),
+            "names": tuple(data["names"]),
+        }
     )

@@ -29,7 +29,7 @@ def case_names() -> list[str]:
     """
     settings = read_settings()
     workloads = load_workloads(settings.workloads)
-    return [case.name for case in every_case(workloads, settings.device)]
+    return [case.name for case in every_case(workloads, settings.effort.device)]
 
 
 def measure_cell() -> Values:
@@ -65,7 +65,7 @@ def measure_cell() -> Values:
         settings.tell("cannot-write", cell=cell.id, path=str(run.record_file), message=str(error))
         raise
     settings.tell("cell-measured", cell=cell.id)
-    return values_in(run.record_file, cell, settings.device)
+    return values_in(run.record_file, cell, settings.effort.device)
 
 
 def values_in(path: Path, cell: Cell, device: str) -> Values:

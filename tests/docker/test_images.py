@@ -24,19 +24,22 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import ivhl.image.place
-from ivhl.bench import Request, make_settings
+import ivhl.image.executor
+from ivhl.bench.request import Request
+from ivhl.bench.selection import Selection
 from ivhl.cli import app
 from ivhl.errors import ResultsError
 from ivhl.image.build import BuildError, build_image, list_images, prune_images
 from ivhl.image.container import RUN_LABEL, measure_in_container
 from ivhl.image.engine import EngineError
+from ivhl.image.executor import DockerExecutor
 from ivhl.image.packages import contents, differences
-from ivhl.image.place import Engine
 from ivhl.image.recipe import Sources, make_recipe
 from ivhl.matrix.locks import LockState, lock_state
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec
+from ivhl.measure.effort import Effort
+from ivhl.measure.settings import Settings
 from ivhl.tracker.store import load_records
 from ivhl.workload import Case, load_workloads, select_cases
 from tests.docker.conftest import PYTHON, ROOT, Daemon
@@ -46,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ivhl.image.build import Image
-    from ivhl.measure.settings import Settings
     from ivhl.records import RunRecord
 
 REAL = CellSpec(PYTHON, "2.5.1")
@@ -70,8 +72,8 @@ def small_lock(folder: Path, cell: str = "0.0.0", *, broken: bool = False) -> Lo
 
 
 @pytest.fixture(scope="module")
-def engine(daemon: Daemon, clone: Path) -> Iterator[Engine]:
-    made = Engine(clone)
+def engine(daemon: Daemon, clone: Path) -> Iterator[DockerExecutor]:
+    made = DockerExecutor(clone)
     yield made
     made.client.close()
     for image in list_images(daemon.client):
@@ -85,18 +87,24 @@ def lock(tmp_path_factory: pytest.TempPathFactory) -> LockState:
 
 
 @pytest.fixture(scope="module")
-def image(engine: Engine, lock: LockState) -> Image:
+def image(engine: DockerExecutor, lock: LockState) -> Image:
     return engine.image(lock, "cpu", lambda _: None)
 
 
 class Bench:
     """A run of some cases of one workload, without the cells of the matrix."""
 
-    def __init__(self, engine: Engine, clone: Path, results: Path, **changes: Any) -> None:  # noqa: ANN401
-        request = Request(root=clone, python=PYTHON, workloads=(WORKLOAD,))
+    def __init__(self, engine: DockerExecutor, clone: Path, results: Path, **changes: Any) -> None:  # noqa: ANN401
+        request = Request(root=clone, python=PYTHON, selection=Selection(workloads=(WORKLOAD,)))
         project = load_project(clone)
         machine = engine.machine(request)
-        made = make_settings(request, project, results, machine)
+        made = Settings.of_checkout(
+            clone,
+            project=project.name,
+            workloads=project.workloads,
+            machine=machine,
+            results=results,
+        )
         # More than are begun together, so that a run can end between two of them.
         self.cases: tuple[Case, ...] = select_cases(
             load_workloads(project.workloads), names=[WORKLOAD, "ops.vortex_field", "ops.gp_euler"]
@@ -126,7 +134,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(engine: Engine, clone: Path, tmp_path: Path) -> Bench:
+def bench(engine: DockerExecutor, clone: Path, tmp_path: Path) -> Bench:
     return Bench(engine, clone, tmp_path / "results")
 
 
@@ -151,7 +159,7 @@ def when_heard(
         real(client, order, listen)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ivhl.image.place, "measure_in_container", measure)
+        patch.setattr(ivhl.image.executor, "measure_in_container", measure)
         yield
     assert done == [event]
 
@@ -172,7 +180,7 @@ def test_an_image_holds_its_lock_and_says_so(
 
 
 def test_what_is_there_is_not_built_again_and_two_builds_hold_the_same(
-    engine: Engine, daemon: Daemon, image: Image, lock: LockState
+    engine: DockerExecutor, daemon: Daemon, image: Image, lock: LockState
 ) -> None:
     assert engine.image(lock, "cpu", lambda _: None).id == image.id
     again = engine.image(lock, "cpu", lambda _: None, fresh=True)
@@ -186,7 +194,7 @@ def test_what_is_there_is_not_built_again_and_two_builds_hold_the_same(
 
 
 def test_an_image_that_holds_something_else_is_told_from_it(
-    engine: Engine, daemon: Daemon, image: Image, tmp_path: Path
+    engine: DockerExecutor, daemon: Daemon, image: Image, tmp_path: Path
 ) -> None:
     other = small_lock(tmp_path, "1.0.0.0")
     text = other.path.read_text(encoding="utf-8")
@@ -261,7 +269,12 @@ def files_in(saved: bytes) -> Iterator[bytes]:
 
 
 def test_a_build_that_fails_half_way_is_told_and_leaves_the_others(  # noqa: PLR0917  (fixtures)
-    engine: Engine, daemon: Daemon, image: Image, lock: LockState, tmp_path: Path, bench: Bench
+    engine: DockerExecutor,
+    daemon: Daemon,
+    image: Image,
+    lock: LockState,
+    tmp_path: Path,
+    bench: Bench,
 ) -> None:
     broken = small_lock(tmp_path, "9.0.0", broken=True)
     with pytest.raises(BuildError, match=r"py3\.12-torch9\.0\.0 cannot be built") as caught:
@@ -275,7 +288,9 @@ def test_a_build_that_fails_half_way_is_told_and_leaves_the_others(  # noqa: PLR
     assert no_containers(daemon)
 
 
-def test_records_say_where_they_are_from(lock: LockState, bench: Bench, engine: Engine) -> None:
+def test_records_say_where_they_are_from(
+    lock: LockState, bench: Bench, engine: DockerExecutor
+) -> None:
     assert bench(lock) == ()
     image = engine.image(lock, "cpu", lambda _: None)
     assert len(bench.records) == len(bench.cases)
@@ -313,7 +328,7 @@ def test_a_container_may_do_no_more_than_it_must(
         host = container.attrs["HostConfig"]
         found["memory"] = f"{host['Memory']} {host['MemorySwap']}"
 
-    bench.settings = replace(bench.settings, memory_limit=1 << 30)
+    bench.settings = replace(bench.settings, effort=Effort(memory_limit=1 << 30))
     # One that the engine may use, if it was started here: a container has no more than its engine.
     cpu = str(max(os.sched_getaffinity(0)))
     monkeypatch.setattr(bench._engine, "_cpus", cpu)
@@ -352,7 +367,7 @@ def test_a_container_that_is_killed_loses_nothing(
 def test_an_image_that_is_gone_is_told_and_the_rest_goes_on(  # noqa: PLR0917  (fixtures)
     lock: LockState,
     bench: Bench,
-    engine: Engine,
+    engine: DockerExecutor,
     daemon: Daemon,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -405,11 +420,13 @@ def in_commit(clone: Path, name: str, text: str) -> Iterator[str]:
     yield commit
 
 
-def test_a_card_that_is_not_there_is_told(lock: LockState, bench: Bench, engine: Engine) -> None:
+def test_a_card_that_is_not_there_is_told(
+    lock: LockState, bench: Bench, engine: DockerExecutor
+) -> None:
     if shutil.which("nvidia-smi"):
         pytest.skip("this machine has a card")
     image = engine.image(lock, "cpu", lambda _: None)
-    bench.settings = replace(bench.settings, device="cuda")
+    bench.settings = replace(bench.settings, effort=Effort(device="cuda"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "image", lambda *_, **__: image)
         assert len(bench(lock)) == len(bench.cases)
@@ -435,7 +452,7 @@ def test_a_full_disk_ends_the_run_and_the_container(
 
 
 def test_what_a_killed_run_left_is_removed_before_the_next(
-    image: Image, bench: Bench, engine: Engine, daemon: Daemon
+    image: Image, bench: Bench, engine: DockerExecutor, daemon: Daemon
 ) -> None:
     daemon.client.containers.run(
         image.id, ["sleep", "600"], detach=True, labels={RUN_LABEL: engine._run}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import TypeAdapter
 
+from ivhl.measure.effort import Effort
 from ivhl.measure.runner import Run, run_cases, this_machine
 from ivhl.records import Cell, FailureClass, RunRecord
 from ivhl.workload import load_workloads, select_cases
@@ -135,8 +136,7 @@ def measure(names: Iterable[str], folder: Path) -> dict[str, RunRecord]:
         results=str(folder / "results"),
         scratch=str(folder / "scratch"),
         repeat="repeat",
-        deadline_s=120,
-        memory_limit=4 << 30,
+        effort=Effort(deadline_s=120, memory_limit=4 << 30),
     )
     run_cases(run, select_cases(load_workloads(WORKLOADS), names=tuple(dict.fromkeys(names))))
     lines = run.record_file.read_text(encoding="utf-8").splitlines()

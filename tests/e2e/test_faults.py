@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
+from ivhl.measure.effort import Effort
 from ivhl.measure.runner import Run, run_cases, this_machine
 from ivhl.records import Cell, RunRecord
 from ivhl.workload import Case, load_workloads, select_cases
@@ -35,8 +36,7 @@ def make_run(folder: Path) -> Run:
         results=str(folder / "results"),
         scratch=str(folder / "scratch"),
         repeat="repeat",
-        deadline_s=60,
-        memory_limit=4 << 30,
+        effort=Effort(deadline_s=60, memory_limit=4 << 30),
     )
 
 
@@ -56,7 +56,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
     hanging = cases("bad.hang")
     run_cases(run, [c for c in cases() if c not in hanging])
     # The deadline must not end the others on a slow machine.
-    run_cases(replace(run, deadline_s=12), hanging)
+    run_cases(replace(run, effort=replace(run.effort, deadline_s=12)), hanging)
     return read(run)
 
 
@@ -155,7 +155,7 @@ def test_a_run_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     assert ("finished", "bad.killed") in steps
     assert ("finished", "bad.wrong") in steps
     steps.clear()
-    run_cases(replace(run, force=True), cases("bad.inputs"), note)
+    run_cases(replace(run, effort=replace(run.effort, force=True)), cases("bad.inputs"), note)
     assert steps == [("started", "bad.inputs"), ("finished", "bad.inputs")]
     assert len(run.record_file.read_text(encoding="utf-8").splitlines()) == 5
 

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
@@ -16,22 +16,22 @@ from rich.console import Console
 from ivhl.asv.configuration import write_configuration
 from ivhl.asv.machine import asv_machine
 from ivhl.asv.run import end_session, session_of
-from ivhl.bench import (
-    Request,
+from ivhl.bench import lock_of, parts_in_order, resolve_commit
+from ivhl.bench.checks import (
     check_device,
     check_machine,
     check_room,
-    lock_of,
     only_run_here,
-    parts_in_order,
-    resolve_commit,
     those_that_fit,
 )
 from ivhl.bench.progress import Display, minutes
-from ivhl.bench.work import choose_cases
+from ivhl.bench.request import Request
+from ivhl.bench.selection import Selection, Suite
+from ivhl.bench.state import RunState
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import load_matrix
+from ivhl.measure.effort import Effort
 from ivhl.measure.runner import (
     case_environment,
     is_final,
@@ -45,6 +45,9 @@ from ivhl.records import Cell, Machine, append_record
 from ivhl.workload import Case, Cost, Variant, select_cases
 from tests.browser.project import git
 from tests.browser.synthetic import EMPTY_WORKLOAD, make_failure, make_record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 WORKLOAD = replace(
     EMPTY_WORKLOAD,
@@ -68,14 +71,15 @@ def settings(folder: Path) -> Settings:
     )
 
 
-def shown(folder: Path, events: list[dict[str, Any]]) -> tuple[str, Display]:
+def shown(folder: Path, events: list[dict[str, Any]]) -> tuple[str, RunState]:
     path = folder / "events.jsonl"
     path.write_text("".join(json.dumps(e) + "\n" for e in events), encoding="utf-8")
     sink = StringIO()
     console = Console(file=sink, width=100, force_terminal=False)
-    with Display(console, path, ["py3.12-torch2.6.0", "py3.12-torch2.5.1"], CASES) as display:
+    state = RunState(path, ["py3.12-torch2.6.0", "py3.12-torch2.5.1"], CASES)
+    with Display(console, state) as display:
         display.update()
-    return sink.getvalue(), display
+    return sink.getvalue(), state
 
 
 def event(name: str, at: float = 0.0, **details: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -113,23 +117,22 @@ def test_time_left_follows_what_was_measured(tmp_path: Path) -> None:
 
 
 def test_a_cell_that_failed_leaves_nothing_to_do_in_it(tmp_path: Path) -> None:
-    said, display = shown(tmp_path, [event("cell-failed", seconds=0.0, message="no disk\nmore")])
+    said, state = shown(tmp_path, [event("cell-failed", seconds=0.0, message="no disk\nmore")])
     assert "FAILED: no disk" in said
     assert "more" not in said
-    assert display.measured_something
+    assert state.measured_something
 
 
 def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     line = json.dumps(event("cannot-write", path="p", message="full")) + "\n"
     path.write_text(line[:20], encoding="utf-8")
-    console = Console(file=StringIO())
-    with Display(console, path, ["py3.12-torch2.6.0"], CASES) as display:
-        display.update()
-        told_too_early = display.cannot_write
-        path.write_text(line, encoding="utf-8")
-        display.update()
-    assert (told_too_early, display.cannot_write) == ("", "p: full")
+    state = RunState(path, ["py3.12-torch2.6.0"], CASES)
+    state.read()
+    too_early = state.cannot_write
+    path.write_text(line, encoding="utf-8")
+    state.read()
+    assert (too_early, state.cannot_write) == ("", "p: full")
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(3.2, "3 s"), (89, "89 s"), (180, "3 min")])
@@ -147,6 +150,18 @@ SECOND = replace(
 STOOD_FOR = replace(WORKLOAD, name="ops.three", core="")
 EVERY = (SIZED, SECOND, STOOD_FOR)
 OTHERS = "one/small/a two/small/b three/small/a three/small/b"
+
+
+def select(
+    *,
+    names: Sequence[str] = (),
+    size: str | None = None,
+    variants: Sequence[str] = (),
+    suite: Suite | None = None,
+    device: str = "cpu",
+) -> tuple[Case, ...]:
+    wanted = Selection(workloads=tuple(names), size=size, variants=tuple(variants), suite=suite)
+    return wanted.cases(EVERY, device)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +186,7 @@ OTHERS = "one/small/a two/small/b three/small/a three/small/b"
     ],
 )
 def test_a_suite_is_chosen_and_narrowed(wanted: dict[str, Any], names: str) -> None:
-    found = [case.name for case in choose_cases(EVERY, **wanted)]
+    found = [case.name for case in select(**wanted)]
     assert found == [f"ops.{name}" for name in names.split()]
 
 
@@ -191,7 +206,7 @@ def test_an_unknown_name_is_refused_in_every_suite(
     message: str,
 ) -> None:
     with pytest.raises(UnknownNameError) as caught:
-        choose_cases(EVERY, **wanted, suite=suite)
+        select(**wanted, suite=suite)
     assert str(caught.value) == message
 
 
@@ -199,10 +214,10 @@ def test_a_suite_that_has_nothing_of_what_is_named_is_refused() -> None:
     with pytest.raises(
         SpecError, match=r"--suite core has no case of ops\.three on cpu"
     ) as caught:
-        choose_cases(EVERY, names=["ops.three"], suite="core")
+        select(names=["ops.three"], suite="core")
     assert "leave out --suite" in caught.value.hint
     with pytest.raises(SpecError, match="--suite core has no case of any workload on cpu"):
-        choose_cases([STOOD_FOR])
+        Selection().cases([STOOD_FOR])
 
 
 @pytest.mark.parametrize(
@@ -236,11 +251,11 @@ def test_a_suite_is_measured_without_what_does_not_fit(tmp_path: Path) -> None:
     )
     sink = StringIO()
     console = Console(file=sink, width=200)
-    request = Request(root=tmp_path, python="3.12", memory_limit=8 * 2**30)
+    request = Request(root=tmp_path, python="3.12", effort=Effort(memory_limit=8 * 2**30))
     assert those_that_fit(request, (small, extreme), console) == (small,)
     assert "extreme needs 28.0 GiB, and 8.0 GiB are allowed here" in sink.getvalue()
     with pytest.raises(SpecError, match=r"extreme needs 28\.0 GiB"):
-        those_that_fit(replace(request, size="extreme"), (extreme,), console)
+        those_that_fit(replace(request, selection=Selection(size="extreme")), (extreme,), console)
 
 
 def test_settings_name_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +275,7 @@ def test_settings_survive_the_trip(tmp_path: Path) -> None:
 def test_a_second_run_in_the_same_checkout_is_refused(tmp_path: Path) -> None:
     with only_run_here(tmp_path):
         code = (
-            "import sys; from pathlib import Path; from ivhl.bench import only_run_here\n"
+            "import sys; from pathlib import Path; from ivhl.bench.checks import only_run_here\n"
             "from ivhl.errors import ResultsError\n"
             "try:\n with only_run_here(Path(sys.argv[1])): pass\n"
             "except ResultsError as error: print(error)"
@@ -327,7 +342,7 @@ def test_the_command_of_a_record_repeats_its_limits(tmp_path: Path) -> None:
     cell = Cell(id="c", python="3.12", torch="2.6.0", lock_sha256=None)
     plain = settings(tmp_path).run_in(cell, "0" * 40)
     assert "--deadline" not in repeat_command(plain, CASES[0])
-    limited = replace(plain, deadline_s=30.5, memory_limit=3 << 29)
+    limited = replace(plain, effort=Effort(deadline_s=30.5, memory_limit=3 << 29))
     assert repeat_command(limited, CASES[0]) == (
         "nox -s bench-3.12 -- --torch 2.6.0 --commit 00000000 --workload ops.one --size small "
         "--variant a --deadline 30.5 --memory-limit 1.5 --force"
@@ -402,7 +417,7 @@ def test_a_name_belongs_to_one_machine(tmp_path: Path, field: str, value: str, t
 
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ivhl.bench.has_nvidia_driver", lambda: False)
+    monkeypatch.setattr("ivhl.bench.checks.has_nvidia_driver", lambda: False)
     with pytest.raises(SpecError, match="no NVIDIA driver"):
         check_device("cuda")
     check_device("cpu")

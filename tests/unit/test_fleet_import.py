@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ivhl.asv import export
-from ivhl.bench import only_run_here
+from ivhl.bench.checks import only_run_here
 from ivhl.cli import app
 from ivhl.cli.fleet import RefusedError
 from ivhl.errors import ResultsError, SpecError

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl.asv.publish import publish
-from ivhl.bench import Request, cases_of_cells, make_settings
+from ivhl.bench import cases_of_cells
+from ivhl.bench.request import Request
 from ivhl.bench.work import Shard
 from ivhl.fleet.bring import bring
 from ivhl.instrument import INSTRUMENT
@@ -22,6 +23,7 @@ from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure import runner
 from ivhl.measure.runner import Compiled
+from ivhl.measure.settings import Settings
 from ivhl.records import Cell, to_json
 from ivhl.tracker.store import load_records
 from ivhl.workload import select_cases
@@ -93,8 +95,13 @@ def measure_share(root: Path, name: str, shard: Shard) -> None:
     project = load_project(root)
     for python in matrix.pythons:
         request = Request(root=root, python=python, shard=shard, machine=name)
-        settings = make_settings(request, project, root / "results")
-        settings = replace(settings, machine=machine(name))
+        settings = Settings.of_checkout(
+            root,
+            project=project.name,
+            workloads=project.workloads,
+            machine=machine(name),
+            results=root / "results",
+        )
         head = subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True, text=True
         ).stdout.strip()

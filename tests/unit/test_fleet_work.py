@@ -21,7 +21,9 @@ from typer.testing import CliRunner
 
 import ivhl.bench
 from ivhl.asv.configuration import write_configuration
-from ivhl.bench import Request, bench, cases_of_cells, make_settings
+from ivhl.bench import bench, cases_of_cells
+from ivhl.bench.request import Request
+from ivhl.bench.selection import Selection
 from ivhl.bench.work import (
     Shard,
     Work,
@@ -36,7 +38,9 @@ from ivhl.errors import SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state, matrix_digest
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
+from ivhl.measure.effort import Effort
 from ivhl.measure.runner import this_machine
+from ivhl.measure.settings import Settings
 from ivhl.workload import full_cases, select_cases
 from tests.browser.project import git
 from tests.browser.synthetic import make_failure, make_record
@@ -55,7 +59,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.matrix.locks import LockState
-    from ivhl.measure.settings import Settings
     from ivhl.records import RunRecord
     from ivhl.workload import Case
 
@@ -263,7 +266,10 @@ def test_bench_measures_its_share_and_nothing_else(
     sizes = []
     for index, python in product((1, 2, 3), ("3.12", "3.13")):
         shard = Shard(index, 3)
-        request = Request(root=root, python=python, suite="full", shard=shard, machine=f"m{index}")
+        request = Request(
+            root=root, python=python, selection=Selection(suite="full"), shard=shard,
+            machine=f"m{index}",
+        )  # fmt: skip
         done = bench(request, Console(file=StringIO()))
         sizes.append(len(done.cells))
     every = sorted((cell.id, case.name) for cell in SPECS for case in CASES)
@@ -271,7 +277,7 @@ def test_bench_measures_its_share_and_nothing_else(
     assert 0 in sizes  # the slow one fills a share, so its machine has no work in 3.12
     asked.clear()
     for python in ("3.12", "3.13"):
-        request = Request(root=root, python=python, suite="full", machine="m")
+        request = Request(root=root, python=python, selection=Selection(suite="full"), machine="m")
         bench(request, Console(file=StringIO()))
     assert sorted(asked) == every
 
@@ -289,7 +295,7 @@ def test_bench_begins_in_all_cells_before_it_goes_through_any(
     root: Path, asked: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ivhl.bench, "WORTH_A_LOOK", 3)
-    request = Request(root=root, python="3.12", suite="full", machine="m")
+    request = Request(root=root, python="3.12", selection=Selection(suite="full"), machine="m")
     bench(request, Console(file=StringIO()))
     first, last = "py3.12-torch2.5.1", "py3.12-torch2.6.0"
     names = [case.name for case in FULL]
@@ -346,7 +352,10 @@ def test_bench_measures_the_variants_that_are_named(
     names: list[str],
 ) -> None:
     request = Request(
-        root=root, python="3.12", workloads=workloads, variants=variants, machine="m"
+        root=root,
+        python="3.12",
+        machine="m",
+        selection=Selection(workloads=workloads, variants=variants),
     )
     done = bench(request, Console(file=StringIO()))
     cases = [f"ops.{name.replace('/', '/small/')}" for name in names]
@@ -362,18 +371,27 @@ def test_bench_measures_the_variants_that_are_named(
 
 
 def test_a_variant_that_no_workload_has_is_refused_among_others(root: Path) -> None:
-    request = Request(root=root, python="3.12", variants=("a", "bb"), machine="m")
+    request = Request(
+        root=root, python="3.12", machine="m", selection=Selection(variants=("a", "bb"))
+    )
     with pytest.raises(UnknownNameError, match="unknown variant 'bb'"):
         bench(request, Console(file=StringIO()))
 
 
 def test_on_a_card_asv_keeps_results_of_their_own(root: Path) -> None:
-    request = Request(root=root, python="3.12", device="cuda", machine="m")
-    results = make_settings(request, load_project(root), root / "results")
+    project = load_project(root)
+    results = Settings.of_checkout(
+        root,
+        project=project.name,
+        workloads=project.workloads,
+        machine=this_machine("m"),
+        results=root / "results",
+        effort=Effort(device="cuda"),
+    )
     (root / ".asv").mkdir()
     lock = lock_state(root, SPECS[0])
     for device, variables in (("cuda", {"IVHL_DEVICE": "cuda"}), ("cpu", {})):
-        path = write_configuration(root, replace(results, device=device), [lock])
+        path = write_configuration(root, replace(results, effort=Effort(device=device)), [lock])
         conf = Config.load(str(path))
         (cell,) = iter_matrix("locked", conf.pythons, conf)
         found = {key: value for (kind, key), value in cell.items() if kind == "env_nobuild"}

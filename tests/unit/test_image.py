@@ -26,8 +26,8 @@ from ivhl.image.agreement import judge_agreement
 from ivhl.image.build import _failed, _pieces, _whole_lines, has_buildkit, list_images
 from ivhl.image.container import Limits, Order, _payload, choose_cpus, choose_memory
 from ivhl.image.engine import EngineError, connect, told_plainly
+from ivhl.image.executor import records_of_image
 from ivhl.image.packages import Difference, differences
-from ivhl.image.place import records_of_image
 from ivhl.image.recipe import Recipe, Sources, load_base, make_recipe, sources_here, write_context
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec

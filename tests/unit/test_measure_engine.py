@@ -14,6 +14,7 @@ from benchmarks.molecules.energy_forces import WORKLOAD as ENERGY_FORCES  # noqa
 from benchmarks.molecules.trajectory import N_FRAMES  # noqa: E402
 from ivhl.measure import case, engine, timing  # noqa: E402  (torch first)
 from ivhl.measure.case import Journal, Measurement  # noqa: E402
+from ivhl.measure.effort import Effort  # noqa: E402
 from ivhl.measure.failures import CaseError  # noqa: E402
 from ivhl.measure.job import Job  # noqa: E402
 from ivhl.measure.runner import read_journal  # noqa: E402
@@ -87,8 +88,7 @@ def measure(workload: str, variant: str, folder: Path) -> dict[str, Any]:
         workload=workload,
         size="tiny",
         variant=variant,
-        device="cpu",
-        threads=1,
+        effort=Effort(),
         stage="time",
         journal=str(folder / "time.jsonl"),
         references=str(folder / "references.pt"),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ivhl.measure.effort import Effort
 from ivhl.measure.job import Job
 from ivhl.measure.process import Ending, Nursery, NurseryError, tail
 from ivhl.measure.runner import read_journal
@@ -60,8 +61,7 @@ def run(
         workload="w",
         size="small",
         variant="v",
-        device="cpu",
-        threads=1,
+        effort=Effort(),
         stage="compile",
         journal=str(tmp_path / f"{name}.jsonl"),
         parent=nursery.pid,

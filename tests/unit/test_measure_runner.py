@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.measure import runner
+from ivhl.measure.effort import Effort
 from ivhl.measure.process import Ending
 from ivhl.measure.runner import (
     LARGEST_BATCH,
@@ -178,7 +179,7 @@ def test_the_longest_compile_begins_first_and_records_keep_their_order(
         )  # fmt: skip
         append_record(run.record_file, replace(record, compile=facts))
     done.clear()
-    records_of(replace(run, force=True))
+    records_of(replace(run, effort=Effort(force=True)))
     assert done == ["look at cpu", "seed", "compile b a", "a", "b"]
 
 
@@ -341,7 +342,7 @@ def test_processes_that_together_would_fill_the_memory_follow_each_other(
     monkeypatch.setattr(runner, "run_stage", run_stage)
     monkeypatch.setattr(runner, "compile_case", compile_case)
     monkeypatch.setattr(runner.Launcher, "start", lambda _: None)
-    lanes = runner.Lanes(make_run(tmp_path, memory_limit=limit), tmp_path)
+    lanes = runner.Lanes(make_run(tmp_path, effort=Effort(memory_limit=limit)), tmp_path)
     seed = runner.Seed(cache=tmp_path, skip_isa_check=False)
     lanes.begin()
     lanes.time(HUGE[0], tmp_path, "time", seed)

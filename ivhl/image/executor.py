@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ivhl.asv.files import place_of, write_asv_results, write_machine
 from ivhl.asv.machine import asv_machine
 from ivhl.bench.progress import Display
+from ivhl.bench.state import RunState
 from ivhl.errors import IvhlError, ResultsError, SpecError
 from ivhl.git import find_commit
 from ivhl.image.build import build_image, list_images, present_image
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ivhl.bench import Request
+    from ivhl.bench.request import Request
     from ivhl.image.build import Image
     from ivhl.matrix.locks import LockState
     from ivhl.measure.settings import Settings
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 _LOOK_S = 0.2
 
 
-class Engine:
-    """A Docker engine, with the interface of ``ivhl.bench.Place``.
+class DockerExecutor:
+    """A Docker engine, as an ``ivhl.bench.request.Executor``.
 
     Args:
         root: Root of the project.
@@ -90,7 +91,9 @@ class Engine:
             SpecError: If its name is not valid for a folder, or ``bases.toml`` is not valid.
         """
         images = list_images(self.client)
-        image = images[0].id if images else choose_base(self._root, request.device, self._base)
+        image = (
+            images[0].id if images else choose_base(self._root, request.effort.device, self._base)
+        )
         try:
             return machine_of(self.client, image, request.machine)
         except EngineError as error:
@@ -99,14 +102,14 @@ class Engine:
                 hint="name a base image that the engine has or can pull: --base, or IVHL_IMAGE_BASE",
             ) from error
 
-    def check(self, settings: Settings, python: str) -> Settings:  # noqa: ARG002  (a place's method)
+    def check(self, settings: Settings, python: str) -> Settings:  # noqa: ARG002  (an executor's method)
         """Remove containers of a killed run, and check the CPUs.
 
         Raises:
             SpecError: If ``--cpus`` names CPUs that the machine does not have.
             EngineError: If the engine does not answer.
         """
-        choose_cpus(self._cpus, settings.machine, settings.threads)
+        choose_cpus(self._cpus, settings.machine, settings.effort.threads)
         remove_leftovers(self.client, self._run)
         return settings
 
@@ -132,11 +135,11 @@ class Engine:
         events.write_text("", encoding="utf-8")
         log = Path(settings.root) / ".asv" / "asv.log"
         lost: list[str] = []
-        ids = [lock.cell.id for lock in locks]
+        state = RunState(events, [lock.cell.id for lock in locks], cases)
         # A supervisor ends a job with SIGTERM; no container may be left measuring.
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
-            with Display(console, events, ids, cases) as display, log.open("a") as sink:
+            with Display(console, state) as display, log.open("a") as sink:
                 for lock in locks:
                     order = self._order(settings, lock, commit)
                     one = _Cell(self.client, order, cases, settings)
@@ -149,7 +152,6 @@ class Engine:
                         console.print(hint, markup=False, highlight=False, soft_wrap=True)
                         lost += [f"{lock.cell.id}: {name}" for name in one.left]
                         connect()  # raises if the engine is gone: the other cells need it
-                left = display.left()
         except BaseException:
             with suppress(EngineError):
                 remove_leftovers(connect(), self._run)
@@ -159,7 +161,7 @@ class Engine:
         finally:
             signal.signal(signal.SIGTERM, before)
         self._tell_asv(settings, locks, commit)
-        return tuple(dict.fromkeys((*lost, *left)))
+        return tuple(dict.fromkeys((*lost, *state.left())))
 
     def _order(self, settings: Settings, lock: LockState, commit: str) -> Order:
         spec = lock.cell
@@ -171,8 +173,8 @@ class Engine:
             commit=commit,
             records=(),
             limits=Limits(
-                cpus=choose_cpus(self._cpus, settings.machine, settings.threads),
-                memory_bytes=choose_memory(settings.memory_limit, settings.machine),
+                cpus=choose_cpus(self._cpus, settings.machine, settings.effort.threads),
+                memory_bytes=choose_memory(settings.effort.memory_limit, settings.machine),
                 gpus=self._gpus,
             ),
             run=self._run,
@@ -180,7 +182,9 @@ class Engine:
 
     def _measure_cell(self, one: _Cell, lock: LockState, log: TextIO) -> None:
         one.tell("cell-creating")
-        image = self.image(lock, one.order.settings.device, lambda line: print(line, file=log))
+        image = self.image(
+            lock, one.order.settings.effort.device, lambda line: print(line, file=log)
+        )
         one.tell("cell-created", seconds=one.seconds, message="")
         one.measure(image.id)
 
@@ -273,7 +277,7 @@ class _Cell:
             ResultsError: If a record cannot be written.
             SpecError: If this commit lacks a requested workload, size or variant.
         """
-        kept = () if self._settings.force else records_of_image(self._file, image)
+        kept = () if self._settings.effort.force else records_of_image(self._file, image)
         self.order = replace(self.order, image=image, records=kept)
         measure_in_container(self._client, self.order, self._hear)
 

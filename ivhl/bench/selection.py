@@ -1,0 +1,85 @@
+"""What to measure: workloads, a size, variants, a suite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from ivhl.errors import SpecError
+from ivhl.workload import core_cases, full_cases, select_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.workload import Case, Workload
+
+Suite = Literal["core", "full"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """The cases that a person selects, as on the command line.
+
+    Attributes:
+        workloads: Names of workloads; empty means all.
+        size: Name of a size; ``None`` means each workload's default, and with ``full`` every size.
+        variants: Names of variants; empty means all.
+        suite: ``core`` or ``full``, restricted to the names given. ``None`` means ``core`` if
+            nothing is named, otherwise exactly what is named.
+    """
+
+    workloads: tuple[str, ...] = ()
+    size: str | None = None
+    variants: tuple[str, ...] = ()
+    suite: Suite | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything that is named."""
+        return (*self.workloads, *filter(None, [self.size]), *self.variants)
+
+    @property
+    def chosen_suite(self) -> Suite | None:
+        """The suite to measure; ``None`` if exactly what is named is measured."""
+        return self.suite or (None if self.names else "core")
+
+    def cases(self, workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case, ...]:
+        """Return the selected cases.
+
+        Args:
+            workloads: Every workload of the project.
+            device: Device type.
+
+        Raises:
+            UnknownNameError: If no workload has a name; lists the nearest.
+            SpecError: If the suite has no case with the names given.
+        """
+        every = select_cases(workloads, names=self.workloads, size=self.size, device=device)
+        for variant in self.variants:  # raises for unknown names
+            select_cases(
+                workloads, names=self.workloads, size=self.size, variant=variant, device=device
+            )
+        suite = self.chosen_suite
+        if suite == "core":
+            every = tuple(
+                replace(case, size=self.size or case.size)
+                for case in core_cases(workloads, device)
+                if self.size in {None, *case.workload.sizes}
+            )
+        elif suite == "full":
+            every = tuple(
+                case for case in full_cases(workloads, device) if self.size in (None, case.size)
+            )
+        chosen = tuple(
+            case
+            for case in every
+            if (not self.workloads or case.workload.name in self.workloads)
+            and (not self.variants or case.variant.name in self.variants)
+        )
+        if suite is not None and not chosen:
+            raise SpecError(
+                f"--suite {suite} has no case of {' '.join(self.names) or 'any workload'} on "
+                f"{device}",
+                hint="leave out --suite to measure a named workload, size or variant of any suite",
+            )
+        return chosen

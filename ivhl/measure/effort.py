@@ -1,0 +1,41 @@
+"""How cases are measured, as one value from the command line to the process of a case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEADLINE_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """How to measure, whatever is measured.
+
+    Attributes:
+        device: Device type, ``cpu`` or ``cuda``.
+        threads: CPU threads.
+        force: Measure again cases that have a record made in the same way.
+        cold: Ignore the compile cache of earlier runs.
+        deadline_s: Time limit in wall seconds for each process of a case.
+        memory_limit: Bytes; ``None`` means 90 % of the machine's.
+    """
+
+    device: str = "cpu"
+    threads: int = 1
+    force: bool = False
+    cold: bool = False
+    deadline_s: float = DEADLINE_S
+    memory_limit: int | None = None
+
+    def options(self) -> tuple[str, ...]:
+        """Return the options of ``ivhl bench`` that repeat what is not the default."""
+        words = []
+        if self.threads != 1:
+            words.append(f"--threads {self.threads}")
+        if self.device != "cpu":
+            words.append(f"--device {self.device}")
+        if self.deadline_s != DEADLINE_S:
+            words.append(f"--deadline {self.deadline_s:g}")
+        if self.memory_limit is not None:
+            words.append(f"--memory-limit {self.memory_limit / 2**30:g}")
+        return tuple(words)
