@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ivhl.errors import SpecError
 from ivhl.git import files_at
 from ivhl.measure.runner import is_final
-from ivhl.tracker.store import device_type, parse_record
+from ivhl.tracker.store import device_type, key_of, newest_by, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -178,21 +178,20 @@ def leave_out_measured(
         device: Device type.
         machine: Machine whose records count; ``None`` means any.
     """
-    newest: dict[tuple[str, ...], RunRecord] = {}
-    for record in sorted(records, key=lambda record: record.recorded_at):
-        known = (
-            record.commit in commits
+    newest = newest_by(
+        (
+            record
+            for record in records
+            if record.commit in commits
             and device_type(record) == device
             and machine in (None, record.machine.name)
             and record.cell.lock_sha256 is not None
             and record.cell.lock_sha256 == locks.get(record.cell.id)
-        )
-        if known:
-            name = f"{record.workload}/{record.size}/{record.variant}"
-            key = (record.cell.id, name, str(record.workload_version), record.machine.name)
-            newest[key] = record
+        ),
+        lambda record: key_of(record)._replace(commit=""),
+    )
     answered = {
-        key[:3]
+        (key.cell, f"{key.workload}/{key.size}/{key.variant}", key.workload_version)
         for key, record in newest.items()
         if record.conditions.image is None
         and is_final(None if record.failure is None else asdict(record.failure))
@@ -202,7 +201,7 @@ def leave_out_measured(
         kept = [
             (case, seconds)
             for case, seconds in zip(one.cases, one.seconds, strict=True)
-            if (one.cell.id, case.name, str(case.workload.version)) not in answered
+            if (one.cell.id, case.name, case.workload.version) not in answered
         ]
         if kept:
             cases, times = zip(*kept, strict=True)

@@ -33,7 +33,7 @@ from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
 from ivhl.measure.runner import failed_everywhere
 from ivhl.records import Cell, append_record, record_file
-from ivhl.tracker.store import load_records, parse_record
+from ivhl.tracker.store import Key, key_of, load_records, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -353,7 +353,7 @@ def records_of_image(path: Path, image: str) -> tuple[str, ...]:
     Only the newest record of each case counts. If it was not measured in this image, the case is
     measured again.
     """
-    newest: dict[tuple[str, ...], tuple[str, bool]] = {}
+    newest: dict[Key, tuple[str, bool]] = {}
     if not path.is_file():
         return ()
     for line in path.read_bytes().splitlines():
@@ -361,9 +361,8 @@ def records_of_image(path: Path, image: str) -> tuple[str, ...]:
             record = parse_record(line)
         except ValueError:
             continue  # commands that show results report it; the case is measured again
-        case = (record.workload, str(record.workload_version), record.size, record.variant)
         mine = record.conditions.image == image
-        newest[*case, record.conditions.device] = (line.decode() + "\n", mine)
+        newest[key_of(record)] = (line.decode() + "\n", mine)
     return tuple(line for line, mine in newest.values() if mine)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 from ivhl.instrument import told_instrument
 from ivhl.tracker.compat import format_speedup, python_key, release_key, retired
 from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
-from ivhl.tracker.store import is_existing
+from ivhl.tracker.store import is_existing, newest_by
 from ivhl.tracker.wording import seconds, short_message
 
 if TYPE_CHECKING:
@@ -110,7 +110,10 @@ def judge(
     records = tuple(records)
     gone = {id(record) for record in retired(records, workloads)}
     asked = [record for record in records if id(record) not in gone]
-    before, after = _newest(asked, base), _newest(asked, head)
+    before, after = (
+        newest_by((record for record in asked if record.commit in side), _key)
+        for side in (base, head)
+    )
     measured = {(key.machine, key.device) for key in after}
     elsewhere = Counter(
         (key.machine, key.device) for key in before if (key.machine, key.device) not in measured
@@ -128,14 +131,6 @@ def _order(finding: Finding) -> tuple[object, ...]:
     key = finding.key
     place = (key.machine, key.device, python_key(key.python), release_key(key.torch))
     return (KINDS.index(finding.kind), *place, key)
-
-
-def _newest(records: Iterable[RunRecord], commits: Collection[str]) -> dict[CaseKey, RunRecord]:
-    found: dict[CaseKey, RunRecord] = {}
-    for record in sorted(records, key=lambda record: record.recorded_at):
-        if record.commit in commits:
-            found[_key(record)] = record
-    return found
 
 
 def _key(record: RunRecord) -> CaseKey:

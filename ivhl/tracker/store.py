@@ -6,20 +6,22 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from ivhl.records import SCHEMA, RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 _ADAPTER = TypeAdapter(RunRecord)
 _SHOWN_MISTAKES = 3
 _SHOWN_VALUE = 60
+
+K = TypeVar("K")
 
 
 class NewerSchemaError(ValueError):
@@ -220,6 +222,21 @@ def _short(text: str) -> str:
     return text if len(text) <= _SHOWN_VALUE else text[: _SHOWN_VALUE - 1] + "…"
 
 
+def newest_by(
+    records: Iterable[RunRecord],
+    key: Callable[[RunRecord], K],
+    rank: Callable[[RunRecord], Any] = attrgetter("recorded_at"),
+) -> dict[K, RunRecord]:
+    """Return the newest record of each key: the answer of everything that shows or judges one.
+
+    Args:
+        records: As from ``load_records``, which has decided between records with the same ``Key``.
+        key: What the records of one answer have in common.
+        rank: What makes a record newer than another; the last of equals wins.
+    """
+    return {key(record): record for record in sorted(records, key=rank)}
+
+
 def latest_per_case(
     records: Iterable[RunRecord], commit_order: Sequence[str] = ()
 ) -> tuple[RunRecord, ...]:
@@ -239,12 +256,9 @@ def latest_per_case(
     for record in records:
         known = version.get(record.workload, 0)
         version[record.workload] = max(known, record.workload_version)
-    newest: dict[Key, tuple[tuple[int, str, str], RunRecord]] = {}
-    for record in records:
-        if record.workload_version != version[record.workload]:
-            continue
-        key = key_of(record)._replace(commit="")
-        rank = (position.get(record.commit, -1), record.recorded_at, record.commit)
-        if key not in newest or rank > newest[key][0]:
-            newest[key] = (rank, record)
-    return tuple(newest[key][1] for key in sorted(newest))
+    newest = newest_by(
+        (r for r in records if r.workload_version == version[r.workload]),
+        lambda r: key_of(r)._replace(commit=""),
+        rank=lambda r: (position.get(r.commit, -1), r.recorded_at, r.commit),
+    )
+    return tuple(newest[key] for key in sorted(newest))
