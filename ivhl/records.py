@@ -102,6 +102,23 @@ class Arm(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Calibration(_Strict):
+    """Seconds of fixed work beside a case: how fast the machine was (``measure.calibration``).
+
+    Each process of the case measures it before its first round and after its last one.
+
+    Attributes:
+        c_s: Integer arithmetic in C.
+        compute_s: Arithmetic in torch on data in the cache.
+        memory_s: A copy in torch that does not fit into the cache.
+    """
+
+    c_s: tuple[float, ...]
+    compute_s: tuple[float, ...]
+    memory_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Counted(_Strict):
     """A reason, a warning or a message, and how often it occurred."""
 
@@ -308,6 +325,7 @@ class RunRecord(_Strict):
         prepare_s: Seconds of ``Variant.prepare``, which no timing includes.
         finish_s: Seconds of ``Variant.finish``, which no timing includes.
         phase_s: Seconds per phase, summed over all processes of the case.
+        calibration: How fast the machine was; ``None`` in records from before it was measured.
         same_as: Commit at which it was measured, if this commit only has the same sources; the
             time of recording is then that of the measurement.
     """
@@ -348,6 +366,7 @@ class RunRecord(_Strict):
     finish_s: float | None = None
     phase_s: dict[str, float] | None = None
     same_as: str | None = None
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         """Check that exactly one of ``speedup`` and ``failure`` is set.
@@ -370,7 +389,7 @@ def to_json(record: RunRecord) -> str:
     optional = (
         (data["conditions"], ("image", "stability", "wheels", "gil")),
         (data, ("sources", "benchmark", "rounds", "draws", "prepare_s", "finish_s", "phase_s")),
-        (data, ("same_as",)),
+        (data, ("same_as", "calibration")),
     )
     for part, names in optional:
         for name in names:

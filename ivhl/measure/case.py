@@ -661,6 +661,7 @@ class Measurement:
 
     def _time(self) -> None:
         from ivhl.measure.around import Around  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.calibration import calibrate  # noqa: PLC0415
         from ivhl.measure.timing import EFFORT, time_arms  # noqa: PLC0415
 
         self.journal.enter("timing")
@@ -676,6 +677,7 @@ class Measurement:
         ):
             arms["formulation_eager"] = lambda: self.source(*self.variant_inputs)
         times: dict[str, Times] = {}
+        calibrations = [calibrate(self.device)]
         for last in (False, True):
             mark = self.watch.mark() if self.watch else None
             times = time_arms(
@@ -695,6 +697,8 @@ class Measurement:
                 raise CaseError(
                     "recompiles", f"Dynamo recompiled while the variant was timed: {news}"
                 )
+        calibrations.append(calibrate(self.device))
+        self.journal.note(calibration={k: [c[k] for c in calibrations] for k in calibrations[0]})
         self._note_times(times)
         self.times = times
         self._compare_with_eager_before()

@@ -42,6 +42,7 @@ from ivhl.measure.wheels import installed_wheels
 from ivhl.records import (
     SCHEMAS,
     Arm,
+    Calibration,
     Cell,
     CompileFacts,
     Conditions,
@@ -795,6 +796,10 @@ def merge(compiled: dict[str, Any], timed: list[dict[str, Any]]) -> dict[str, An
                 clock: [s for arm in arms for s in arm[clock]]
                 for clock in ("samples_s", "wall_s", "cpu_s")
             }
+    if calibrated := [found["calibration"] for found in timed if "calibration" in found]:
+        findings["calibration"] = {
+            name: [s for one in calibrated for s in one[name]] for name in calibrated[0]
+        }
     findings["rounds"] = [len(found["eager"]["samples_s"]) for found in measured]
     warm = [found["compile"] for found in timed if "compile" in found]
     if warm:
@@ -1017,6 +1022,11 @@ def make_record(
         prepare_s=findings.get("prepare_s"),
         finish_s=findings.get("finish_s"),
         phase_s=findings.get("phase_s"),
+        calibration=Calibration(
+            **{name: tuple(seconds) for name, seconds in findings["calibration"].items()}
+        )
+        if "calibration" in findings
+        else None,
     )
 
 
