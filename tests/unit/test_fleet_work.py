@@ -367,7 +367,7 @@ def test_a_variant_that_no_workload_has_is_refused_among_others(root: Path) -> N
         bench(request, Console(file=StringIO()))
 
 
-def test_on_a_card_asv_keeps_results_of_their_own(root: Path) -> None:
+def test_on_a_gpu_asv_keeps_results_of_their_own(root: Path) -> None:
     request = Request(root=root, python="3.12", device="cuda", machine="m")
     results = make_settings(request, load_project(root), root / "results")
     (root / ".asv").mkdir()
