@@ -18,12 +18,14 @@ from ivhl.bench.progress import Display
 from ivhl.bench.work import choose_cases, list_work, records_at, take_shard
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError
 from ivhl.git import changed_files, find_commit
+from ivhl.machine.gpu import has_nvidia_driver
+from ivhl.machine.identity import this_machine
+from ivhl.machine.memory import memory_limit
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
-from ivhl.measure.process import memory_limit
-from ivhl.measure.runner import DEADLINE_S, failed_everywhere, this_machine
+from ivhl.measure.runner import DEADLINE_S, failed_everywhere
 from ivhl.measure.settings import Settings
 from ivhl.records import Cell, append_record
 from ivhl.workload import broken_benchmarks, check_memory, fits, load_workloads, needs_of
@@ -357,11 +359,6 @@ def check_device(device: str) -> None:
             "--device cuda: this machine has no NVIDIA driver",
             hint="leave out --device to measure on the CPU",
         )
-
-
-def has_nvidia_driver() -> bool:
-    """Return whether this machine has a driver for NVIDIA GPUs."""
-    return Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
 
 
 def check_room(results: Path) -> None:

@@ -27,7 +27,14 @@ from ivhl.cli.fleet import RefusedError
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import Brought, bring
 from ivhl.fleet.merge import merge_records
-from ivhl.records import Observation, Wheel, append_record, record_file, to_json, write_whole
+from ivhl.records import (
+    RecordedObservation,
+    Wheel,
+    append_record,
+    record_file,
+    to_json,
+    write_whole,
+)
 from ivhl.tracker.store import load_records
 from tests.browser.project import git
 from tests.browser.synthetic import make_failure, make_record
@@ -226,8 +233,8 @@ def changed(record: RunRecord, place: str, value: Any) -> RunRecord:  # noqa: AN
     return replace(record, **changes)
 
 
-def told(check: str = "load", seen: str = "0.10 in the last minute") -> Observation:
-    return Observation(check=check, level="ok", seen=seen)
+def told(check: str = "load", seen: str = "0.10 in the last minute") -> RecordedObservation:
+    return RecordedObservation(check=check, level="ok", seen=seen)
 
 
 def wheel(**changes: Any) -> Wheel:  # noqa: ANN401  (any field)

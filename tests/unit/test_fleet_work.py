@@ -33,10 +33,10 @@ from ivhl.bench.work import (
 )
 from ivhl.cli import app
 from ivhl.errors import SpecError, UnknownNameError
+from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state, matrix_digest
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
-from ivhl.measure.runner import this_machine
 from ivhl.workload import full_cases, select_cases
 from tests.browser.project import git
 from tests.browser.synthetic import make_failure, make_record
