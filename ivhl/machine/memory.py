@@ -21,11 +21,14 @@ PROCESS_BYTES = 2 * GIB
 _SHARE = 0.9
 
 
-def memory_limit() -> int:
-    """Return the default memory limit of a case in bytes: 90 % of the machine's or container's."""
+def memory_limit(system: System | None = None) -> int:
+    """Return the default memory limit of a case in bytes: 90 % of what this process may use.
+
+    Args:
+        system: Gives access to ``/proc`` and ``/sys``.
+    """
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = System().number("sys/fs/cgroup/memory.max")  # none: "max", or no control group
-    return int(_SHARE * (total if limit is None else min(total, limit)))
+    return int(_SHARE * min([total, *cgroup_limits(system or System())]))
 
 
 def cgroup_limits(system: System) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from ivhl.machine.cpu import observe_cpu
 from ivhl.machine.disk import CELL_BYTES, SESSION_BYTES, observe_disk
 from ivhl.machine.gpu import observe_gpus
 from ivhl.machine.identity import cpu_model, this_machine
-from ivhl.machine.memory import observe_memory, oom_kills
+from ivhl.machine.memory import memory_limit, observe_memory, oom_kills
 from ivhl.machine.observation import LEVELS
 from ivhl.machine.stability import observe_stability
 from ivhl.machine.system import System, numbers_of, ranges_of
@@ -203,6 +204,20 @@ def test_the_limits_of_all_groups_above_count(tmp_path: Path) -> None:
         "limited to 1.0 GiB"
         in only(observe_memory(make_system(tmp_path, groups), ()), "memory").seen
     )
+
+
+def test_a_case_may_use_nine_tenths_of_the_lowest_limit(tmp_path: Path) -> None:
+    """The runner and ``ivhl doctor`` agree, in whatever control group they run."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert memory_limit(make_system(tmp_path, {})) == int(0.9 * machine)
+    own = {"sys/fs/cgroup/user.slice/memory.max": f"{2**20}"}
+    assert memory_limit(make_system(tmp_path, own)) == int(0.9 * 2**20)
+    above = {
+        "proc/self/cgroup": "9:memory:/a/b",
+        "sys/fs/cgroup/memory/a/memory.limit_in_bytes": f"{2**21}",
+        "sys/fs/cgroup/memory/a/b/memory.limit_in_bytes": f"{2**63 - 4096}",
+    }
+    assert memory_limit(make_system(tmp_path, above)) == int(0.9 * 2**21)
 
 
 @pytest.mark.skipif(not VMSTAT.is_file(), reason="only Linux counts them")
