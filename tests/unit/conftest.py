@@ -40,6 +40,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder that is all of PATH."""
     folder = tmp_path / "nothing"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
