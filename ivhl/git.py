@@ -18,6 +18,24 @@ _LOCKS = "envs/locks"
 _CODE = ("--", ".", ":(exclude)results")
 
 
+def git_version(root: Path) -> str:
+    """Return the version of git, as it prints it.
+
+    Raises:
+        SpecError: If git is missing.
+    """
+    return _git(root, "--version").decode(errors="replace").strip()
+
+
+def is_shallow(root: Path) -> bool:
+    """Return whether the repository lacks a part of its history.
+
+    Raises:
+        SpecError: If git is missing, or this is no repository.
+    """
+    return _git(root, "rev-parse", "--is-shallow-repository").strip() == b"true"
+
+
 def find_commit(root: Path, name: str) -> str:
     """Return the full hash of a commit.
 

@@ -230,8 +230,8 @@ class Machine(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Observation(_Strict):
-    """One observation about the machine's stability, as ``ivhl doctor`` prints it.
+class RecordedObservation(_Strict):
+    """What a record keeps of one observation about the machine's stability.
 
     Attributes:
         check: What was checked, e.g. ``governor``.
@@ -292,7 +292,7 @@ class Conditions(_Strict):
     packages: tuple[str, ...]
     quick: bool = False
     image: str | None = None
-    stability: tuple[Observation, ...] | None = None
+    stability: tuple[RecordedObservation, ...] | None = None
     wheels: tuple[Wheel, ...] | None = None
     gil: bool | None = None
 

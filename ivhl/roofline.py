@@ -17,11 +17,12 @@ from statistics import geometric_mean, median
 from typing import TYPE_CHECKING
 
 from ivhl.errors import IvhlError, ResultsError, UnknownNameError
+from ivhl.machine.identity import this_machine
+from ivhl.machine.memory import memory_limit
 from ivhl.measure.__main__ import current_commit, positive
 from ivhl.measure.effort import Effort
 from ivhl.measure.job import choose_clock
-from ivhl.measure.process import memory_limit
-from ivhl.measure.runner import Run, Step, run_cases, this_cell, this_machine
+from ivhl.measure.runner import Run, Step, run_cases, this_cell
 from ivhl.workload import (
     MODES,
     check_memory,

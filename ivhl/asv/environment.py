@@ -18,12 +18,13 @@ from asv.environment import Environment, EnvironmentUnavailable
 
 from ivhl.asv.capture import KNOWN
 from ivhl.errors import IvhlError
+from ivhl.machine.identity import this_machine
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.matrix.uv import run_uv
-from ivhl.measure.runner import failed_everywhere, this_machine
+from ivhl.measure.runner import failed_everywhere
 from ivhl.measure.settings import (
     CELL_VARIABLE,
     COMMIT_VARIABLE,

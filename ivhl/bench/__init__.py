@@ -25,11 +25,12 @@ from ivhl.bench.state import RunState
 from ivhl.bench.work import list_work, records_at, take_shard
 from ivhl.errors import IvhlError, ResultsError, UnknownNameError
 from ivhl.git import changed_files, find_commit
+from ivhl.machine.identity import this_machine
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
-from ivhl.measure.runner import failed_everywhere, this_machine
+from ivhl.measure.runner import failed_everywhere
 from ivhl.measure.settings import Settings
 from ivhl.records import Cell, append_record
 from ivhl.workload import broken_benchmarks, load_workloads

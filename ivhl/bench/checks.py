@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from ivhl.asv.machine import known_machine, machine_differences
 from ivhl.errors import ResultsError, SpecError
-from ivhl.measure.process import memory_limit
+from ivhl.machine.gpu import has_nvidia_driver
+from ivhl.machine.memory import memory_limit
 from ivhl.workload import check_memory, fits, needs_of
 
 if TYPE_CHECKING:
@@ -38,11 +39,6 @@ def check_device(device: str) -> None:
             "--device cuda: this machine has no NVIDIA driver",
             hint="leave out --device to measure on the CPU",
         )
-
-
-def has_nvidia_driver() -> bool:
-    """Return whether this machine has a driver for NVIDIA GPUs."""
-    return Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
 
 
 def check_room(results: Path) -> None:

@@ -13,10 +13,16 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ivhl.bench.tools import observe_names, observe_tools
 from ivhl.cli import app
-from ivhl.doctor import LEVELS, Finding, examine
+from ivhl.machine.cpu import observe_cpu
+from ivhl.machine.disk import observe_disk
+from ivhl.machine.gpu import observe_gpus
+from ivhl.machine.identity import this_machine
+from ivhl.machine.memory import observe_memory
+from ivhl.machine.observation import LEVELS, Observation
+from ivhl.machine.system import System
 from ivhl.matrix.project import load, load_project
-from ivhl.measure.runner import this_machine
 from ivhl.workload import load_workloads, select_cases
 
 SCHEMA = "ivhl.doctor/1"
@@ -42,38 +48,40 @@ def doctor_command(
     """
     root, matrix = load()
     here = this_machine(machine or os.uname().nodename)
-    findings = examine(
-        root,
-        pythons=matrix.pythons,
-        cases=select_cases(load_workloads(load_project(root).workloads), device=device),
-        results=(results or root / "results").resolve(),
-        machine=here,
-        device=device,
+    system = System()
+    cases = select_cases(load_workloads(load_project(root).workloads), device=device)
+    observations = (
+        *observe_cpu(system),
+        *observe_memory(system, cases if device == "cpu" else ()),
+        observe_disk(root / ".asv" / "env"),
+        *observe_tools(root, matrix.pythons),
+        *observe_names((results or root / "results").resolve(), here),
+        *observe_gpus(system, wanted=device == "cuda"),
     )
-    counts = Counter(finding.level for finding in findings)
+    counts = Counter(one.level for one in observations)
     if form == "json":
         report = {
             "schema": SCHEMA,
             "machine": asdict(here),
             "device": device,
             "counts": {level: counts[level] for level in LEVELS},
-            "findings": [asdict(finding) for finding in findings],
+            "findings": [asdict(one) for one in observations],
         }
         typer.echo(json.dumps(report, indent=1))
     else:
-        _print(findings)
+        _print(observations)
         summary = ", ".join(f"{counts[level]} {level}" for level in LEVELS)
         typer.echo(f"\n{here.name}: {summary}")
     if counts["wrong"]:
         raise typer.Exit(1)
 
 
-def _print(findings: tuple[Finding, ...]) -> None:
+def _print(observations: tuple[Observation, ...]) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    width = max(len(finding.check) for finding in findings)
-    for finding in findings:
-        line = Text(f"{finding.level:<8}", _COLOURS[finding.level])
-        line.append(f"{finding.check:<{width}}  {finding.seen}", "default")
+    width = max(len(one.check) for one in observations)
+    for one in observations:
+        line = Text(f"{one.level:<8}", _COLOURS[one.level])
+        line.append(f"{one.check:<{width}}  {one.seen}", "default")
         console.print(line)
-        if finding.hint:
-            console.print(f"{'':<{8 + width}}  next: {finding.hint}", markup=False)
+        if one.hint:
+            console.print(f"{'':<{8 + width}}  next: {one.hint}", markup=False)

@@ -12,8 +12,8 @@ from ivhl.bench.checks import check_room, only_run_here
 from ivhl.fleet.check import Offered, read_line, refusal, what_is_known
 from ivhl.fleet.merge import merge_records, remove_unfinished
 from ivhl.fleet.sources import Refused, read_sources
+from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import load_project
-from ivhl.measure.runner import this_machine
 from ivhl.measure.settings import Settings
 from ivhl.records import record_file
 from ivhl.tracker.store import load_records

@@ -87,7 +87,7 @@ def choose_cpus(text: str, machine: Machine, threads: int) -> tuple[int, ...]:
 def choose_memory(limit: int | None, machine: Machine) -> int:
     """Return a container's memory limit in bytes, so that a case is ended before the container is.
 
-    A case may use 90 % of the memory (``measure.process.memory_limit``), here that of the container.
+    A case may use 90 % of the memory (``machine.memory.memory_limit``), here that of the container.
     """
     if limit is None:
         return machine.memory_bytes

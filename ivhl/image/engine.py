@@ -12,7 +12,7 @@ from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
 from ivhl.errors import IvhlError
-from ivhl.measure.runner import this_machine
+from ivhl.machine.identity import checked_name, cpu_model
 from ivhl.records import Machine
 
 if TYPE_CHECKING:
@@ -124,13 +124,13 @@ def machine_of(client: Client, image: str, name: str | None) -> Machine:
         told = client.containers.run(
             image, ["cat", "/proc/cpuinfo"], network_mode="none", remove=True, entrypoint=""
         )
-    lines = told.decode(errors="replace").splitlines()
-    models = [x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")]
+    cpuinfo = told.decode(errors="replace")
+    n_cpus = sum(line.startswith("processor") for line in cpuinfo.splitlines())
     architecture = str(info["Architecture"])
     return Machine(
-        name=this_machine(name or str(info["Name"])).name,
-        cpu=models[0] if models else architecture,
-        n_cpus=sum(x.startswith("processor") for x in lines) or int(info["NCPU"]),
+        name=checked_name(name or str(info["Name"])),
+        cpu=cpu_model(cpuinfo) or architecture,
+        n_cpus=n_cpus or int(info["NCPU"]),
         memory_bytes=int(info["MemTotal"]),
         system=f"Linux {architecture}",
     )

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ivhl.errors import IvhlError, ResultsError
+from ivhl.machine.identity import this_machine
+from ivhl.machine.memory import memory_limit
 from ivhl.measure.effort import DEADLINE_S, Effort
-from ivhl.measure.process import memory_limit
-from ivhl.measure.runner import Run, Step, run_cases, this_cell, this_machine
+from ivhl.measure.runner import Run, Step, run_cases, this_cell
 from ivhl.workload import (
     MODES,
     broken_benchmarks,

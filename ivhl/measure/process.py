@@ -288,19 +288,6 @@ def proportional_bytes(group: int) -> int:
     return total or resident_bytes(group)
 
 
-def total_bytes() -> int:
-    """Return the memory of this machine, or the container's limit if that is lower."""
-    total = os.sysconf("SC_PHYS_PAGES") * PAGE
-    with contextlib.suppress(OSError, ValueError):  # "max", or no cgroup
-        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    return total
-
-
-def memory_limit() -> int:
-    """Return the default memory limit of a case in bytes: 90 % of the total."""
-    return int(0.9 * total_bytes())
-
-
 def tail(path: Path, limit: int = 4000) -> str:
     """Return the end of a text file, with invalid UTF-8 replaced."""
     with contextlib.suppress(OSError), path.open("rb") as file:

@@ -9,7 +9,6 @@ import json
 import os
 import queue
 import random
-import re
 import secrets
 import shutil
 import signal
@@ -31,13 +30,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from ivhl.errors import SpecError
 from ivhl.instrument import INSTRUMENT, version_of
+from ivhl.machine.memory import memory_limit, oom_kills
+from ivhl.machine.stability import observe_stability
 from ivhl.measure import cache
 from ivhl.measure.effort import Effort
 from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import Job, choose_clock
-from ivhl.measure.process import Ending, Nursery, NurseryError, memory_limit, run_group, tail
+from ivhl.measure.process import Ending, Nursery, NurseryError, run_group, tail
 from ivhl.measure.sources import Sources, reached_sources
-from ivhl.measure.stability import observe
 from ivhl.measure.wheels import installed_wheels
 from ivhl.records import (
     SCHEMAS,
@@ -51,9 +51,9 @@ from ivhl.records import (
     FailureClass,
     Machine,
     Memory,
-    Observation,
     OutputError,
     Phase,
+    RecordedObservation,
     RunRecord,
     append_line,
     append_record,
@@ -82,6 +82,7 @@ MEASURING_CODE = (
     "instrument.py",
     "records.py",
     "workload.py",
+    "machine",
     "measure",
 )
 
@@ -181,7 +182,7 @@ def run_cases(
         closing(Lanes(run, Path(folder))) as lanes,
     ):
         # Observe before the first child starts: from then on, the run itself is load.
-        stability = observe(run.effort.device)
+        stability = observe_stability(run.effort.device)
         seed = make_seed(run, todo[0], lanes)
         expected = expected_compile_s(run)
         for batch in batches(todo, lanes.n, begun=bool(newest)):
@@ -216,16 +217,6 @@ def is_starved(failure: Failure | None, kills: int) -> bool:
         return False
     killed = failure.exception == "SIGKILL" and oom_kills() > kills
     return killed or failure.failure_class == "out_of_memory"
-
-
-def oom_kills() -> int:
-    """Return how many processes Linux has killed so far because memory ran out."""
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count)
-    return 0
 
 
 def batches(cases: Sequence[Case], n: int, *, begun: bool = False) -> Iterator[list[Case]]:
@@ -726,7 +717,7 @@ def measure_case(  # noqa: PLR0917  (all are required)
     compiled: Compiled,
     seed: Seed,
     lanes: Lanes,
-    stability: tuple[Observation, ...],
+    stability: tuple[RecordedObservation, ...],
 ) -> RunRecord:
     """Time one case in its own processes and return its record, measured or failed.
 
@@ -951,7 +942,7 @@ def make_record(
     *,
     duration_s: float,
     load: float | None,
-    stability: tuple[Observation, ...] | None = None,
+    stability: tuple[RecordedObservation, ...] | None = None,
     in_cell: bool = True,
 ) -> RunRecord:
     """Return the record of a case from its findings and its failure.
@@ -1109,28 +1100,3 @@ def this_cell() -> Cell:
     free_threaded = "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     python = f"{sys.version_info.major}.{sys.version_info.minor}{free_threaded}"
     return Cell(id=f"py{python}-torch{torch}", python=python, torch=torch, lock_sha256=None)
-
-
-def this_machine(name: str) -> Machine:
-    """Return a description of this machine.
-
-    Raises:
-        SpecError: If the name cannot be a folder name.
-    """
-    cpu = ""
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        cpu = next(x.split(":", 1)[1].strip() for x in lines if x.startswith("model name"))
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise SpecError(
-            f"machine name {name!r}: may contain letters, digits, '_', '-' and '.', and must not "
-            "begin with '-' or '.'",
-            hint="it becomes a folder name; choose another one with --machine",
-        )
-    return Machine(
-        name=name,
-        cpu=cpu or os.uname().machine,
-        n_cpus=os.cpu_count() or 1,
-        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        system=f"{os.uname().sysname} {os.uname().machine}",
-    )

@@ -42,8 +42,11 @@ if TYPE_CHECKING:
 
 # Those of runner.MEASURING_CODE, as a test says; the package itself only joins its two halves.
 INSTRUMENT: Final = frozenset(
-    {"ivhl"}
-    | {f"ivhl.{name}" for name in ("errors", "instrument", "measure", "records", "workload")}
+    {
+        "ivhl",
+        *("ivhl.errors", "ivhl.instrument", "ivhl.machine", "ivhl.measure", "ivhl.records"),
+        "ivhl.workload",
+    }
 )
 # No modules of any project, wherever they are.
 _NOBODYS: Final = frozenset({"__main__", "__mp_main__", "sitecustomize", "usercustomize"})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ivhl.errors import IvhlError, UnknownNameError
-from ivhl.measure.process import memory_limit
+from ivhl.machine.memory import memory_limit
 from ivhl.measure.runner import this_cell
 from ivhl.roofline import check_export, named
 from ivhl.workload import check_memory, select_cases

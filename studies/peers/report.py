@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ivhl.errors import ResultsError
+from ivhl.machine.identity import this_machine
 from ivhl.measure.__main__ import current_commit
-from ivhl.measure.runner import this_machine
 from ivhl.measure.timing import FULL, QUICK
 from studies.peers.compare import compare
 from studies.peers.suite import SUITES

@@ -16,7 +16,7 @@ from ivhl.records import (
     Counted,
     Failure,
     Interval,
-    Observation,
+    RecordedObservation,
     RunRecord,
     Wheel,
     append_record,
@@ -71,7 +71,7 @@ def test_without_a_container_a_record_is_written_as_before_there_were_images() -
 
 
 def test_what_was_seen_of_the_machine_survives_the_trip() -> None:
-    seen = (Observation(check="turbo", level="warning", seen="on"),)
+    seen = (RecordedObservation(check="turbo", level="warning", seen="on"),)
     conditions = dataclasses.replace(MEASURED.conditions, stability=seen)
     record = dataclasses.replace(MEASURED, conditions=conditions)
     assert READER.validate_json(to_json(record)) == record

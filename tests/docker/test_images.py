@@ -420,11 +420,9 @@ def in_commit(clone: Path, name: str, text: str) -> Iterator[str]:
     yield commit
 
 
-def test_a_card_that_is_not_there_is_told(
-    lock: LockState, bench: Bench, engine: DockerExecutor
-) -> None:
+def test_a_missing_gpu_is_reported(lock: LockState, bench: Bench, engine: DockerExecutor) -> None:
     if shutil.which("nvidia-smi"):
-        pytest.skip("this machine has a card")
+        pytest.skip("this machine has a GPU")
     image = engine.image(lock, "cpu", lambda _: None)
     bench.settings = replace(bench.settings, effort=Effort(device="cuda"))
     with pytest.MonkeyPatch.context() as patch:

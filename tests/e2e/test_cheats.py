@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import TypeAdapter
 
+from ivhl.machine.identity import this_machine
 from ivhl.measure.effort import Effort
-from ivhl.measure.runner import Run, run_cases, this_machine
+from ivhl.measure.runner import Run, run_cases
 from ivhl.records import Cell, FailureClass, RunRecord
 from ivhl.workload import load_workloads, select_cases
 from tests.e2e.cheats import STATES

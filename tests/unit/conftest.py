@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
     from types import ModuleType
 
 
@@ -25,6 +27,24 @@ def _own_benchmarks() -> Iterator[None]:
         for name in _loaded():
             del sys.modules[name]
         sys.modules.update(before)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder that is first on PATH."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+@pytest.fixture
+def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder that is all of PATH."""
+    folder = tmp_path / "nothing"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
 
 
 def _loaded() -> dict[str, ModuleType]:

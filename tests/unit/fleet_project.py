@@ -35,7 +35,7 @@ WORKLOADS = (
         name="ops.three",
         variants=(
             Variant(name="a", call="m:f"),
-            Variant(name="card", call="m:f", devices=("cuda",)),
+            Variant(name="gpu", call="m:f", devices=("cuda",)),
         ),
     ),
 )
@@ -126,7 +126,7 @@ def a_record(root: Path, name: str = "box", minute: int = 0, **changes: Any) -> 
     return make_record(python=python, torch=torch, workload=workload, **about | changes)
 
 
-def on_card(record: RunRecord) -> RunRecord:
+def on_gpu(record: RunRecord) -> RunRecord:
     """Return the record as it would be from a GPU."""
     return replace(record, conditions=replace(record.conditions, device="cuda NVIDIA H200"))
 

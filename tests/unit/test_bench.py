@@ -37,7 +37,6 @@ from ivhl.measure.runner import (
     is_final,
     newest_keys,
     repeat_command,
-    this_machine,
 )
 from ivhl.measure.settings import Settings, read_settings, write_settings
 from ivhl.measure.suite import value, values_in
@@ -386,13 +385,6 @@ def test_a_record_of_another_schema_answers_nothing(tmp_path: Path) -> None:
     path.write_text(newer, encoding="utf-8")
     assert newest_keys(path) == {}
     assert values_in(path, record.cell, "cpu") == {}
-
-
-@pytest.mark.parametrize("name", ["", "..", "a/b", "-x", ".hidden", "x y", "<script>"])
-def test_a_machine_is_named_like_a_folder(name: str) -> None:
-    with pytest.raises(SpecError, match="machine name"):
-        this_machine(name)
-    assert this_machine("epyc-2core.lab_1").name == "epyc-2core.lab_1"
 
 
 @pytest.mark.parametrize(

@@ -174,11 +174,11 @@ def test_another_environment_is_not_compared() -> None:
 
 def test_machines_devices_and_versions_are_apart() -> None:
     fast, slow = make_record(speedup=9.0), make_record(speedup=1.0, commit=HEAD)
-    card = replace(slow.conditions, device="cuda NVIDIA H200")
+    gpu = replace(slow.conditions, device="cuda NVIDIA H200")
     newer = replace(slow, workload_version=2)
     for other in (
         replace(slow, machine=replace(slow.machine, name="other")),
-        replace(slow, conditions=card),
+        replace(slow, conditions=gpu),
         newer,
     ):
         verdict = judge([fast, other], {BASE}, {HEAD})

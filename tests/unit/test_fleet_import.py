@@ -27,7 +27,14 @@ from ivhl.cli.fleet import RefusedError
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import Brought, bring
 from ivhl.fleet.merge import merge_records
-from ivhl.records import Observation, Wheel, append_record, record_file, to_json, write_whole
+from ivhl.records import (
+    RecordedObservation,
+    Wheel,
+    append_record,
+    record_file,
+    to_json,
+    write_whole,
+)
 from ivhl.tracker.store import load_records
 from tests.browser.project import git
 from tests.browser.synthetic import make_failure, make_record
@@ -37,7 +44,7 @@ from tests.unit.fleet_project import (
     lock_file,
     machine,
     make_fleet_project,
-    on_card,
+    on_gpu,
     tree,
     write_records,
 )
@@ -151,7 +158,7 @@ def test_the_order_does_not_matter(root: Path) -> None:
         *(a_record(root, minute=n, speedup=1.0 + n) for n in range(4)),
         a_record(root, minute=2, workload="ops.two", torch="2.5.1"),
         a_record(root, minute=3, existing=True, torch="2.9.1"),
-        on_card(a_record(root, minute=1, workload="ops.three", variant="card")),
+        on_gpu(a_record(root, minute=1, workload="ops.three", variant="gpu")),
         replace(make_failure("crash"), **about(a_record(root, minute=5, variant="b"))),
     ]
     sources = [
@@ -226,8 +233,8 @@ def changed(record: RunRecord, place: str, value: Any) -> RunRecord:  # noqa: AN
     return replace(record, **changes)
 
 
-def told(check: str = "load", seen: str = "0.10 in the last minute") -> Observation:
-    return Observation(check=check, level="ok", seen=seen)
+def told(check: str = "load", seen: str = "0.10 in the last minute") -> RecordedObservation:
+    return RecordedObservation(check=check, level="ok", seen=seen)
 
 
 def wheel(**changes: Any) -> Wheel:  # noqa: ANN401  (any field)
@@ -413,10 +420,10 @@ def test_a_name_that_is_no_folder_is_refused(root: Path) -> None:
     assert done.new.total() == 1
 
 
-def test_an_existing_environment_and_a_card_have_graphs_of_their_own(root: Path) -> None:
+def test_an_existing_environment_and_a_gpu_have_graphs_of_their_own(root: Path) -> None:
     locked, bare = a_record(root), a_record(root, existing=True, torch="2.9.1")
-    card = on_card(a_record(root, minute=1, workload="ops.three", variant="card"))
-    assert take(root, locked, bare, card).refused == ()
+    gpu = on_gpu(a_record(root, minute=1, workload="ops.three", variant="gpu"))
+    assert take(root, locked, bare, gpu).refused == ()
     found = {
         path.stem.split("-", 1)[1]: Results.load(str(path))
         for path in (root / "results" / "box").glob("*-*.json")
@@ -431,7 +438,7 @@ def test_an_existing_environment_and_a_card_have_graphs_of_their_own(root: Path)
     assert found["locked-py3.12-torch2.6.0-IVHL_DEVICEcuda"].env_vars == {"IVHL_DEVICE": "cuda"}
     listed = json.loads((root / "results" / "benchmarks.json").read_text())
     cases = listed["compiled.Compiled.track_failed"]["params"][0]
-    assert "'ops.three/small/card'" in cases
+    assert "'ops.three/small/gpu'" in cases
     assert len(cases) == len(set(cases))
 
 

@@ -35,11 +35,11 @@ from ivhl.bench.work import (
 )
 from ivhl.cli import app
 from ivhl.errors import SpecError, UnknownNameError
+from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state, matrix_digest
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.measure.effort import Effort
-from ivhl.measure.runner import this_machine
 from ivhl.measure.settings import Settings
 from ivhl.workload import full_cases, select_cases
 from tests.browser.project import git
@@ -378,7 +378,7 @@ def test_a_variant_that_no_workload_has_is_refused_among_others(root: Path) -> N
         bench(request, Console(file=StringIO()))
 
 
-def test_on_a_card_asv_keeps_results_of_their_own(root: Path) -> None:
+def test_on_a_gpu_asv_keeps_results_of_their_own(root: Path) -> None:
     project = load_project(root)
     results = Settings.of_checkout(
         root,

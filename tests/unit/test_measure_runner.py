@@ -26,11 +26,10 @@ from ivhl.measure.runner import (
     disturbance,
     is_starved,
     merge,
-    oom_kills,
     run_cases,
 )
 from ivhl.measure.sources import Sources
-from ivhl.records import CompileFacts, Failure, Machine, Observation, append_record
+from ivhl.records import CompileFacts, Failure, Machine, RecordedObservation, append_record
 from ivhl.workload import Case, Cost, Variant
 from tests.browser.synthetic import EMPTY_WORKLOAD, make_record
 
@@ -40,9 +39,8 @@ if TYPE_CHECKING:
     from ivhl.measure.job import Job
     from ivhl.records import RunRecord
 
-VMSTAT = Path("/proc/vmstat")
 RECORD = make_record()
-SEEN = (Observation(check="turbo", level="warning", seen="on"),)
+SEEN = (RecordedObservation(check="turbo", level="warning", seen="on"),)
 
 
 def make_case(variant: str) -> Case:
@@ -71,7 +69,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list of what a run does; nothing is measured."""
     steps: list[str] = []
 
-    def look(device: str) -> tuple[Observation, ...]:
+    def look(device: str) -> tuple[RecordedObservation, ...]:
         steps.append(f"look at {device}")
         return SEEN
 
@@ -106,7 +104,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(runner.Launcher, "start", lambda _: None)
     monkeypatch.setattr(runner.Lanes, "compile", compile_all)
-    monkeypatch.setattr(runner, "observe", look)
+    monkeypatch.setattr(runner, "observe_stability", look)
     monkeypatch.setattr(runner, "make_seed", make_seed)
     monkeypatch.setattr(runner, "measure_case", measure)
     return steps
@@ -258,11 +256,6 @@ def test_only_who_may_have_lacked_memory_is_starved(monkeypatch: pytest.MonkeyPa
     assert not is_starved(starved(exception=""), 3)  # at its own limit
     assert not is_starved(starved(failure_class="wrong"), 2)
     assert not is_starved(None, 2)
-
-
-@pytest.mark.skipif(not VMSTAT.is_file(), reason="only Linux tells")
-def test_kills_are_counted_where_linux_tells() -> None:
-    assert f"\noom_kill {oom_kills()}\n" in VMSTAT.read_text(encoding="ascii")
 
 
 def test_a_process_that_is_run_again_is_not_blamed_for_the_first_one(

@@ -11,7 +11,7 @@ import pytest
 
 from ivhl.matrix.spec import CellSpec
 from ivhl.pages.render import compatibility_html, compatibility_json, speedup_html
-from ivhl.records import Counted, Observation, RunRecord
+from ivhl.records import Counted, RecordedObservation, RunRecord
 from ivhl.tracker.project import State
 from ivhl.tracker.views import compatibility_view, page_view, rows_of, slug, speedup_view
 from tests.browser.demo import history
@@ -128,8 +128,8 @@ def test_a_cell_without_a_lock_has_its_reason_without_any_record() -> None:
 def test_what_was_seen_of_the_machine_is_shown_beside_its_load() -> None:
     record = make_record()
     seen = (
-        Observation(check="governor", level="ok", seen="performance on 8"),
-        Observation(check="turbo", level="warning", seen="on <b>"),
+        RecordedObservation(check="governor", level="ok", seen="performance on 8"),
+        RecordedObservation(check="turbo", level="warning", seen="on <b>"),
     )
     conditions = replace(record.conditions, stability=seen)
     page, _ = pages_of(make_state(replace(record, conditions=conditions)))

@@ -104,7 +104,7 @@ def test_a_fork_gets_no_machine_of_ours_unasked() -> None:
     assert set(bench[True]) == {"push", "pull_request", "schedule", "workflow_dispatch"}
 
 
-def test_two_benchmarks_never_share_a_card() -> None:
+def test_two_benchmarks_never_share_a_gpu() -> None:
     job = dict(jobs())["bench/measure"]
     (script,) = [s["run"] for s in job["steps"] if "nox" in s.get("run", "")]
     assert script.index("flock") < script.index("ivhl doctor") < script.index("nox -s")
@@ -328,7 +328,7 @@ def test_a_machine_that_is_not_fit_measures_nothing(stubs: Path) -> None:
     assert [line.split()[0] for line in told] == ["ivhl"]
 
 
-def test_a_card_that_is_taken_is_waited_for(stubs: Path) -> None:
+def test_a_gpu_that_is_taken_is_waited_for(stubs: Path) -> None:
     lock = stubs.parent / "lock"
     (step,) = [s for s in dict(jobs())["bench/measure"]["steps"] if "flock" in s.get("run", "")]
     assert "--timeout 18000" in step["run"]

@@ -1,37 +1,12 @@
-"""One observation about the machine, and the functions that read it from the system."""
+"""The files in which Linux reports its state, and the kernel's lists of CPUs."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, get_args
-
-from ivhl.records import Level
-
-LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 
 CPUS = "sys/devices/system/cpu"
-GIB = 2**30
-GB = 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One observation about the machine.
-
-    Attributes:
-        check: What was checked, e.g. ``governor``.
-        level: ``warning`` if it makes numbers noisier or a run slower; ``wrong`` if it makes a run
-            fail or its numbers meaningless.
-        seen: What was observed. Records keep that of stability: no path, no host name.
-        hint: What to do next; empty if ``level`` is ``ok``.
-    """
-
-    check: str
-    level: Level
-    seen: str
-    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

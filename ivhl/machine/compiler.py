@@ -1,0 +1,39 @@
+"""Check the C++ compiler that Inductor uses."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from pathlib import Path
+
+from ivhl.machine.observation import Observation
+from ivhl.machine.program import ProgramError, first_line, run_program
+
+# Inductor's requirements for a compiler: C++17, OpenMP and shared libraries.
+_FLAGS = ("-x", "c++", "-std=c++17", "-shared", "-fPIC", "-fopenmp", "-")
+_SOURCE = """\
+#include <cmath>
+#include <vector>
+#include <omp.h>
+extern "C" double f(double x) { return std::sqrt(x) + omp_get_max_threads(); }
+"""
+
+
+def observe_compiler() -> Observation:
+    """Return whether the C++ compiler builds what Inductor needs."""
+    # As Inductor: the compiler in CXX, else g++.
+    named = os.environ.get("CXX", "g++")
+    hint = "install it (apt-get install g++), or name another one with CXX"
+    words = shlex.split(named) or ["g++"]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            library = Path(folder, "f.so")
+            done = run_program([*words, *_FLAGS, "-o", str(library)], input_=_SOURCE)
+            if done.returncode or not library.exists():
+                seen = f"{named} cannot build a shared library with OpenMP: "
+                return Observation("C++ compiler", "wrong", seen + first_line(done.stderr), hint)
+        version = run_program([*words, "--version"])
+    except ProgramError as error:
+        return Observation("C++ compiler", "wrong", f"{named} {error}", hint)
+    return Observation("C++ compiler", "ok", first_line(version.stdout))
