@@ -15,24 +15,22 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
-from ivhl.ops.condensate import (
-    compute_condensate_energy,
-    compute_condensate_potential,
+from ivhl.ops.condensate.energy import compute_condensate_energy, make_condensate_energy
+from ivhl.ops.condensate.euler import (
     condensate_euler,
-    condensate_potential,
-    disperse_planes,
-    dispersion,
     evolve_condensate_euler,
-    evolve_condensate_gp,
-    make_condensate_energy,
     make_condensate_euler,
     make_condensate_euler_planes,
-    make_condensate_hops,
+)
+from ivhl.ops.condensate.hops import make_condensate_hops, stencil_size
+from ivhl.ops.condensate.potential import (
+    compute_condensate_potential,
+    condensate_potential,
     make_condensate_potential,
     make_condensate_potential_planes,
-    make_condensate_strang,
-    stencil_size,
 )
+from ivhl.ops.condensate.strang import evolve_condensate_gp
+from ivhl.ops.condensate.waves import disperse_planes, dispersion, make_condensate_strang
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
-from ivhl.ops.condensate import make_condensate_hops
-from ivhl.ops.gross_pitaevskii import gp_evolve, hop_amplitudes, laplacian_symbol
+from ivhl.ops.condensate.hops import hop_amplitudes, make_condensate_hops
+from ivhl.ops.condensate.waves import gp_evolve, laplacian_symbol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
