@@ -1,20 +1,27 @@
-"""PaiNN for a batch of molecules, padded to one length with a mask.
+"""PaiNN over dense squares of pairs: for one molecule, or a batch padded to one length with a mask.
 
-Padding has atomic number 0: it sends and receives no messages, adds nothing to an energy, and its
-positions are ignored. Each molecule has a dense square of pairs, as in ``ivhl.mlff.painn``. Lengths
-come from a few buckets, so that few graphs are compiled.
+For molecules of a few dozen atoms, all pairs are faster than a neighbour list. Padding has atomic
+number 0: it sends and receives no messages, adds nothing to an energy, and its positions are
+ignored. Lengths come from a few buckets, so that few graphs are compiled.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
 import torch
-from torch.nn.functional import silu
 
 from ivhl.mlff.atoms import check_molecules
-from ivhl.mlff.painn import CUTOFF, N_RADIAL, NORM_EPS, Parameters, wide_of
+from ivhl.mlff.painn import (
+    Parameters,
+    check_molecule,
+    filter_of,
+    perceptron,
+    radial_functions,
+    times_itself,
+    update,
+    with_constant,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +32,27 @@ BUCKETS: Final = (2, 4, 8, 12, 16, 24, 32, 48, 64)
 # (docs/findings.md): the gradient of the embedding had a relative error of 1. 2.15.0 is right;
 # releases between were not tested.
 _LOSES_ADDITIONS: Final = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15)
+
+
+def energy_forces(
+    parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return energy and forces of one molecule: a batch of one.
+
+    Args:
+        parameters: Weights, in the form of ``painn.make_parameters``, in the dtype of ``positions``.
+        atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[1, 100]``.
+        positions: Shape ``[n_atoms, 3]``, in Å.
+
+    Returns:
+        Energy in eV, a tensor without axes, and forces in eV/Å, shape ``[n_atoms, 3]``.
+
+    Raises:
+        ValueError: If a shape or a dtype is wrong, or there is no atom.
+    """
+    check_molecule(atomic_numbers, positions)
+    energies, forces = batch_energies_forces(parameters, atomic_numbers[None], positions[None])
+    return energies[0], forces[0]
 
 
 def batch_energies(
@@ -46,8 +74,9 @@ def batch_energies(
         ValueError: If a shape or a dtype is wrong.
 
     Source:
-        Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150, eqs. (7)-(10), as in
-        ``painn.energy``; contractions over pairs as in ``painn.energy_forces_one_graph``.
+        Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150, eqs. (7)-(10), as in ``painn``.
+        Contractions over pairs are multiplications and sums, which fuse when compiled;
+        ``torch.einsum`` would call a batched matrix multiplication for tiny matrices.
     """
     _check(atomic_numbers, positions)
     real = atomic_numbers != 0
@@ -56,30 +85,17 @@ def batch_energies(
     s = _embed(parameters["embedding"], atomic_numbers).masked_fill(~real[..., None], 0.0)
     v: torch.Tensor | None = None
     for number, p in enumerate(parameters["layers"]):
-        w = radial @ torch.cat((p["filter_w"], p["filter_b"][None, :]), dim=0)
+        w = radial @ filter_of(p)
         ws, wv, wr = w.view(n_molecules, n_atoms, n_atoms, -1).chunk(3, dim=-1)
-        h = silu(s @ p["message_w1"] + p["message_b1"])
-        x = h @ p["message_w2"] + p["message_b2"]
+        x = perceptron(s, p, "message")
         xs, xv, xr = x[:, None, :, :].chunk(3, dim=-1)  # [molecule, 1, j, F]
         s = s + (ws * xs).sum(dim=2)
         along = ((wr * xr)[..., None, :] * unit[..., None]).sum(dim=2)
         if v is not None:
             along = v + ((wv * xv)[..., None, :] * v[:, None]).sum(dim=2) + along
-        v = along
-        uv, vv = v @ p["mix_u"], v @ p["mix_v"]
-        wide = wide_of(vv)
-        norm = ((wide * wide).sum(dim=2) + NORM_EPS).sqrt().to(vv.dtype)
-        h = silu(torch.cat((s, norm), dim=-1) @ p["update_w1"] + p["update_b1"])
-        # The vectors of the last layer are not used.
-        last = number == len(parameters["layers"]) - 1
-        n_out = (2 if last else 3) * s.shape[-1]
-        a = h @ p["update_w2"][:, :n_out] + p["update_b2"][:n_out]
-        a_ss, a_sv, *a_vv = a.split(s.shape[-1], dim=-1)
-        s = s + a_ss + a_sv * (uv * vv).sum(dim=2)
-        if not last:
-            v = v + a_vv[0][..., None, :] * uv
-    h = silu(s @ parameters["readout_w1"] + parameters["readout_b1"])
-    per_atom = (h @ parameters["readout_w2"] + parameters["readout_b2"])[..., 0]
+        is_last = number == len(parameters["layers"]) - 1
+        s, v = update(s, along, p, squared=times_itself, is_last=is_last)
+    per_atom = perceptron(s, parameters, "readout")[..., 0]
     return per_atom.masked_fill(~real, 0.0).sum(dim=1)
 
 
@@ -224,9 +240,9 @@ def _embed(embedding: torch.Tensor, atomic_numbers: torch.Tensor) -> torch.Tenso
 def _pairs(real: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return unit vectors ``[m, i, j, 3]`` and radial functions times cutoff ``[m, i, j, 21]``.
 
-    The last radial function is 1; its weight is the filter's bias. A pair of an atom with itself or
-    with padding gets distance 1 and cutoff 0, which avoids a division by zero in values and
-    derivatives. Positions of padding are replaced by 0, since they may be NaN.
+    A pair of an atom with itself or with padding gets distance 1 and cutoff 0, which avoids a
+    division by zero in values and derivatives. Positions of padding are replaced by 0, since they
+    may be NaN.
     """
     n_atoms = positions.shape[1]
     x = torch.where(real[..., None], positions, torch.zeros_like(positions))
@@ -234,11 +250,7 @@ def _pairs(real: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, t
     no_pair = ~(real[:, :, None] & real[:, None, :]) | itself
     difference = x[:, None, :, :] - x[:, :, None, :]
     d = (difference * difference).sum(dim=-1).masked_fill(no_pair, 1.0).sqrt()
-    orders = torch.arange(1, N_RADIAL + 1, dtype=positions.dtype, device=positions.device)
-    radial = torch.sin(orders * (math.pi / CUTOFF) * d[..., None]) / d[..., None]
-    cut = 0.5 * (torch.cos(d * (math.pi / CUTOFF)) + 1.0)
-    cut = cut.masked_fill(no_pair | (d >= CUTOFF), 0.0)
-    radial = torch.cat((radial, torch.ones_like(cut)[..., None]), dim=-1) * cut[..., None]
+    radial = with_constant(*radial_functions(d, no_pair))
     return difference / d[..., None], radial
 
 

@@ -12,20 +12,20 @@ an atom and a far image of itself.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
-from torch.nn.functional import silu
 
 from ivhl.mlff.atoms import check_molecules
 from ivhl.mlff.painn import (
     CUTOFF,
-    N_RADIAL,
-    NORM_EPS,
     Parameters,
     check_molecule,
-    wide_of,
+    filter_of,
+    perceptron,
+    radial_functions,
+    update,
+    with_constant,
 )
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def edge_energies(
         ValueError: If a shape or a dtype is wrong.
 
     Source:
-        Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150, eqs. (7)-(10), as in
-        ``painn.energy``.
+        Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150, eqs. (7)-(10), as in ``painn``.
     """
     molecule = _molecule_of_atom(molecule_of_atom, n_molecules, atomic_numbers)
     _check(atomic_numbers, positions, edges, shifts, molecule)
@@ -271,32 +270,22 @@ def _energies(
     to, sent_by = edges[0], edges[1]
     d = vectors.square().sum(dim=-1).sqrt()
     unit = vectors / d[:, None]
-    orders = torch.arange(1, N_RADIAL + 1, dtype=vectors.dtype, device=vectors.device)
-    radial = torch.sin(orders * (math.pi / CUTOFF) * d[:, None]) / d[:, None]
-    cut = (0.5 * (torch.cos(d * (math.pi / CUTOFF)) + 1.0)).masked_fill(d >= CUTOFF, 0.0)
-    # The weight of one more radial function, 1, is the filter's bias.
-    radial = torch.cat((radial, torch.ones_like(cut)[:, None]), dim=-1) * cut[:, None]
+    radial = with_constant(*radial_functions(d))
     real = atomic_numbers != 0
     s = parameters["embedding"].index_select(0, atomic_numbers)
     v = s.new_zeros(s.shape[0], 3, s.shape[1])
     for number, p in enumerate(parameters["layers"]):
-        w = radial @ torch.cat((p["filter_w"], p["filter_b"][None, :]), dim=0)
-        h = silu(s @ p["message_w1"] + p["message_b1"])
-        x = (h @ p["message_w2"] + p["message_b2"]).index_select(0, sent_by) * w
+        w = radial @ filter_of(p)
+        x = perceptron(s, p, "message").index_select(0, sent_by) * w
         xs, xv, xr = x.chunk(3, dim=-1)
         s = s.index_add(0, to, xs)
         along = xr[:, None, :] * unit[:, :, None]
         if number > 0:  # vectors are zero before the first layer
             along = along + xv[:, None, :] * v.index_select(0, sent_by)
-        v = v.index_add(0, to, along)
-        uv, vv = v @ p["mix_u"], v @ p["mix_v"]
-        norm = (wide_of(vv).square().sum(dim=1) + NORM_EPS).sqrt().to(vv.dtype)
-        h = silu(torch.cat((s, norm), dim=-1) @ p["update_w1"] + p["update_b1"])
-        a_ss, a_sv, a_vv = (h @ p["update_w2"] + p["update_b2"]).chunk(3, dim=-1)
-        s = s + a_ss + a_sv * (uv * vv).sum(dim=1)
-        v = v + a_vv[:, None, :] * uv
-    h = silu(s @ parameters["readout_w1"] + parameters["readout_b1"])
-    per_atom = (h @ parameters["readout_w2"] + parameters["readout_b2"])[:, 0]
+        # Not is_last in any layer, though nothing reads the last vectors, and torch.square: with the
+        # choices of the dense form, these would be other operations than those measured.
+        s, v = update(s, v.index_add(0, to, along), p, squared=torch.square)
+    per_atom = perceptron(s, parameters, "readout")[:, 0]
     per_atom = per_atom.masked_fill(~real, 0.0)
     return _sum_by(molecule, per_atom, n_molecules)
 

@@ -1,8 +1,13 @@
 """PaiNN with weights packed once, as an application does at start-up.
 
-Computes exactly the function of ``ivhl.mlff.painn``, with fewer and larger matrix multiplications:
-weights that multiply the same numbers are concatenated, and terms that depend on the element alone
-are a table.
+Computes the function of ``ivhl.mlff.batch`` for one molecule without padding, with fewer and larger
+matrix multiplications: weights that multiply the same numbers are concatenated, and terms that
+depend on the element alone are a table.
+
+The layer is written here a second time, since it is other operations: each multiplication adds its
+bias (``addmm``), filters and mixings come from one multiplication, and sums have another order. Put
+together with ``batch``, one of the two would not compile to what was measured. What both have in
+common comes from ``painn``.
 """
 
 from __future__ import annotations
@@ -12,7 +17,18 @@ from typing import Any
 import torch
 from torch.nn.functional import silu
 
-from ivhl.mlff.painn import N_RADIAL, NORM_EPS, Parameters, check_molecule, pairs_of, wide_of
+from ivhl.mlff.painn import (
+    N_RADIAL,
+    Parameters,
+    check_molecule,
+    filter_of,
+    gated,
+    norms_of,
+    perceptron,
+    radial_functions,
+    times_itself,
+    with_constant,
+)
 
 Packed = dict[str, Any]
 
@@ -38,9 +54,8 @@ def pack_parameters(parameters: Parameters) -> Packed:
     # Parts of a message: for scalars, for vectors from vectors, for vectors from directions.
     from_elements = torch.cat((torch.arange(f), torch.arange(2 * f, 3 * f)))
     from_elements = from_elements.to(parameters["embedding"].device)
-    hidden = silu(parameters["embedding"] @ first["message_w1"] + first["message_b1"])
-    messages = hidden @ first["message_w2"] + first["message_b2"]
-    filters = [torch.cat((p["filter_w"], p["filter_b"][None, :]), dim=0) for p in layers]
+    messages = perceptron(parameters["embedding"], first, "message")
+    filters = [filter_of(p) for p in layers]
     filters[0] = filters[0][:, from_elements]
     return {
         "embedding": parameters["embedding"],
@@ -71,8 +86,7 @@ def packed_energy_forces(
         ValueError: If a shape or a dtype is wrong.
 
     Source:
-        Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150, eqs. (7)-(10), as in
-        ``painn.energy``.
+        Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150, eqs. (7)-(10), as in ``painn``.
     """
     check_molecule(atomic_numbers, positions)
 
@@ -82,6 +96,20 @@ def packed_energy_forces(
 
     gradient, e = torch.func.grad(of_positions, has_aux=True)(positions)
     return e, -gradient
+
+
+def pairs_of(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return unit vectors ``[i, j, 3]``, radial functions ``[i, j, 20]`` and cutoff ``[i, j]``.
+
+    The diagonal gets distance 1 and cutoff 0: no atom sends to itself, and neither values nor
+    derivatives divide by zero.
+    """
+    n_atoms = positions.shape[0]
+    itself = torch.eye(n_atoms, dtype=torch.bool, device=positions.device)
+    difference = positions[None, :, :] - positions[:, None, :]
+    d = difference.square().sum(dim=-1).masked_fill(itself, 1.0).sqrt()
+    radial, cut = radial_functions(d, itself)
+    return difference / d[..., None], radial, cut
 
 
 def _pack_layer(p: Parameters, *, is_first: bool, is_last: bool) -> Packed:
@@ -102,7 +130,7 @@ def _pack_layer(p: Parameters, *, is_first: bool, is_last: bool) -> Packed:
 def _energy(packed: Packed, atomic_numbers: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     unit, radial, cut = pairs_of(positions)
     n_atoms = positions.shape[0]
-    radial = torch.cat((radial, torch.ones_like(cut)[..., None]), dim=-1) * cut[..., None]
+    radial = with_constant(radial, cut)
     w = radial.reshape(n_atoms * n_atoms, N_RADIAL + 1) @ packed["filters"]
     s = packed["embedding"][atomic_numbers]
     f = s.shape[1]
@@ -124,12 +152,8 @@ def _energy(packed: Packed, atomic_numbers: torch.Tensor, positions: torch.Tenso
             )
         s = s + (ws * xs).sum(dim=1)
         uv, vv = (v.reshape(3 * n_atoms, f) @ p["mix"]).view(n_atoms, 3, 2 * f).chunk(2, dim=-1)
-        wide = wide_of(vv)
-        norm = ((wide * wide).sum(dim=1) + NORM_EPS).sqrt().to(vv.dtype)
-        h = silu(torch.addmm(p["update_b1"], torch.cat((s, norm), dim=-1), p["update_w1"]))
-        a_ss, a_sv, *a_vv = torch.addmm(p["update_b2"], h, p["update_w2"]).split(f, dim=-1)
-        s = s + a_ss + a_sv * (uv * vv).sum(dim=1)
-        if a_vv:
-            v = v + a_vv[0][:, None, :] * uv
+        x = torch.cat((s, norms_of(vv, squared=times_itself)), dim=-1)
+        h = silu(torch.addmm(p["update_b1"], x, p["update_w1"]))
+        s, v = gated(s, v, uv, vv, torch.addmm(p["update_b2"], h, p["update_w2"]))
     h = silu(torch.addmm(packed["readout_b1"], s, packed["readout_w1"]))
     return (h * packed["readout_w2"]).sum() + n_atoms * packed["readout_b2"].sum()

@@ -1,22 +1,27 @@
-"""PaiNN, an equivariant message-passing network, for one molecule with all pairs of atoms.
+"""PaiNN, an equivariant message-passing network: its weights, and the parts of its layer.
 
-Atoms carry scalars ``s`` (shape ``[n_atoms, F]``) and vectors ``v`` (``[n_atoms, 3, F]``). Every
-atom sends a message to every other one within the cutoff; pairs are kept as a dense square, which
-for molecules of a few dozen atoms is faster than a neighbour list.
+Atoms carry scalars ``s`` (shape ``[..., F]``) and vectors ``v`` (``[..., 3, F]``). In a layer every
+atom sends a message to every other one within the cutoff, the product of a filter of their distance
+and ``perceptron(s, p, "message")``; then each updates its own numbers. How pairs are stored and
+messages summed is another matter: ``ivhl.mlff.batch`` has dense squares of pairs,
+``ivhl.mlff.edges`` lists of edges.
+
+Source:
+    Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150, eqs. (7)-(10) and fig. 2; the cutoff
+    multiplies the filter, its bias included, so that the energy is smooth there.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 from torch.nn.functional import silu
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 Parameters = dict[str, Any]
+Square = Callable[[torch.Tensor], torch.Tensor]
 
 CUTOFF: Final = 5.0  # Å
 N_FEATURES: Final = 128
@@ -79,179 +84,110 @@ def make_parameters(generator: torch.Generator) -> Parameters:
     }
 
 
-def energy(
-    parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
+def radial_functions(
+    d: torch.Tensor, no_pair: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return radial functions ``[..., 20]`` and cutoff ``[...]`` of distances.
+
+    Args:
+        d: Distances in Å, any shape, not zero.
+        no_pair: Where there is no pair, shape of ``d``, bool: the cutoff is 0 there.
+    """
+    orders = torch.arange(1, N_RADIAL + 1, dtype=d.dtype, device=d.device)
+    radial = torch.sin(orders * (math.pi / CUTOFF) * d[..., None]) / d[..., None]
+    cut = 0.5 * (torch.cos(d * (math.pi / CUTOFF)) + 1.0)
+    beyond = d >= CUTOFF
+    return radial, cut.masked_fill(beyond if no_pair is None else no_pair | beyond, 0.0)
+
+
+def with_constant(radial: torch.Tensor, cut: torch.Tensor) -> torch.Tensor:
+    """Return radial functions times cutoff, ``[..., 21]``: the last function is 1.
+
+    Its weight is the filter's bias (``filter_of``). The cutoff then multiplies 21 numbers per pair
+    instead of 384.
+    """
+    return torch.cat((radial, torch.ones_like(cut)[..., None]), dim=-1) * cut[..., None]
+
+
+def filter_of(p: Parameters) -> torch.Tensor:
+    """Return the filter of a layer, ``[21, 3 F]``, for radial functions ``with_constant``."""
+    return torch.cat((p["filter_w"], p["filter_b"][None, :]), dim=0)
+
+
+def perceptron(
+    x: torch.Tensor, p: Parameters, name: str, *, n_out: int | None = None
 ) -> torch.Tensor:
-    """Return the energy of a molecule, computed literally from the paper.
+    """Return two dense layers with SiLU between them.
 
     Args:
-        parameters: Weights, in the form of ``make_parameters``, in the dtype of ``positions``.
-        atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[1, 100]``.
-        positions: Shape ``[n_atoms, 3]``, in Å.
-
-    Returns:
-        Energy in eV, a tensor without axes.
-
-    Raises:
-        ValueError: If a shape or a dtype is wrong.
-
-    Source:
-        Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150, eqs. (7)-(10) and fig. 2; the cutoff
-        multiplies the filter, its bias included, so that the energy is smooth there.
+        x: Shape ``[..., n_in]``.
+        p: Weights of a layer, or of the model.
+        name: ``message``, ``update`` or ``readout``.
+        n_out: How many outputs to compute, the first ones; default: all.
     """
-    check_molecule(atomic_numbers, positions)
-    unit, radial, cut = pairs_of(positions)
-    s = parameters["embedding"][atomic_numbers]
-    v = s.new_zeros(s.shape[0], 3, s.shape[1])
-    for p in parameters["layers"]:
-        w = (radial @ p["filter_w"] + p["filter_b"]) * cut[..., None]  # [i, j, 3F]
-        x = silu(s @ p["message_w1"] + p["message_b1"]) @ p["message_w2"] + p["message_b2"]
-        ws, wv, wr = w.chunk(3, dim=-1)
-        xs, xv, xr = x.chunk(3, dim=-1)
-        s = s + torch.einsum("ijf,jf->if", ws, xs)
-        v = (
-            v
-            + torch.einsum("ijf,jf,jcf->icf", wv, xv, v)
-            + torch.einsum("ijf,jf,ijc->icf", wr, xr, unit)
-        )
-        uv, vv = v @ p["mix_u"], v @ p["mix_v"]
-        norm = (wide_of(vv).square().sum(dim=1) + NORM_EPS).sqrt().to(vv.dtype)
-        h = silu(torch.cat((s, norm), dim=-1) @ p["update_w1"] + p["update_b1"])
-        a_ss, a_sv, a_vv = (h @ p["update_w2"] + p["update_b2"]).chunk(3, dim=-1)
-        s = s + a_ss + a_sv * torch.einsum("icf,icf->if", uv, vv)
-        v = v + a_vv[:, None, :] * uv
-    h = silu(s @ parameters["readout_w1"] + parameters["readout_b1"])
-    return (h @ parameters["readout_w2"] + parameters["readout_b2"]).sum()
+    h = silu(x @ p[f"{name}_w1"] + p[f"{name}_b1"])
+    if n_out is None:
+        return h @ p[f"{name}_w2"] + p[f"{name}_b2"]
+    return h @ p[f"{name}_w2"][:, :n_out] + p[f"{name}_b2"][:n_out]
 
 
-def energy_forces(
-    parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
+def update(
+    s: torch.Tensor,
+    v: torch.Tensor,
+    p: Parameters,
+    *,
+    squared: Square,
+    is_last: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return energy and forces: the energy, then its gradient by autograd.
+    """Return scalars and vectors after each atom's own update.
 
     Args:
-        parameters: Weights, in the form of ``make_parameters``, in the dtype of ``positions``.
-        atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[1, 100]``.
-        positions: Shape ``[n_atoms, 3]``, in Å.
-
-    Returns:
-        Energy in eV, a tensor without axes, and forces in eV/Å, shape ``[n_atoms, 3]``.
-
-    Raises:
-        ValueError: If a shape or a dtype is wrong.
+        s: Scalars, shape ``[..., F]``.
+        v: Vectors, shape ``[..., 3, F]``.
+        p: Weights of the layer.
+        squared: See ``norms_of``.
+        is_last: Whether nothing reads the vectors afterwards; they are returned as they are.
     """
-    return _differentiated(energy, parameters, atomic_numbers, positions)
+    uv, vv = v @ p["mix_u"], v @ p["mix_v"]
+    x = torch.cat((s, norms_of(vv, squared=squared)), dim=-1)
+    a = perceptron(x, p, "update", n_out=2 * s.shape[-1] if is_last else None)
+    return gated(s, v, uv, vv, a)
 
 
-def make_energy_forces(
-    compiler: Callable[..., Callable[..., torch.Tensor]],
-) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """Return ``energy_forces`` with the energy compiled and autograd outside: the naive form.
+def norms_of(vectors: torch.Tensor, *, squared: Square) -> torch.Tensor:
+    """Return the norms ``[..., F]`` of vectors ``[..., 3, F]``.
 
     Args:
-        compiler: Compiles a function, e.g. ``torch.compile``; the identity leaves it eager.
-
-    Returns:
-        A function with the arguments and the results of ``energy_forces``.
+        vectors: Any numbers, zero vectors included.
+        squared: Squares numbers: ``torch.square``, or a multiplication by themselves
+            (``times_itself``). Both give the same numbers, but differentiate to different
+            operations. Every caller keeps the one with which it was measured.
     """
-    compiled = compiler(energy)
-
-    def call(
-        parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return _differentiated(compiled, parameters, atomic_numbers, positions)
-
-    return call
+    return (squared(wide_of(vectors)).sum(dim=-2) + NORM_EPS).sqrt().to(vectors.dtype)
 
 
-def energy_forces_one_graph(
-    parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
+def times_itself(x: torch.Tensor) -> torch.Tensor:
+    """Return ``x * x``; see ``norms_of``."""
+    return x * x
+
+
+def gated(
+    s: torch.Tensor, v: torch.Tensor, uv: torch.Tensor, vv: torch.Tensor, a: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return energy and forces as one function of the positions, gradient included.
-
-    Dynamo traces ``torch.func.grad`` with the energy, so one graph holds forward and backward pass
-    and stores nothing for autograd. Contractions over pairs are multiplications and sums, which
-    fuse; ``torch.einsum`` would call a batched matrix multiplication for tiny matrices.
+    """Return scalars and vectors after the update's own network.
 
     Args:
-        parameters: Weights, in the form of ``make_parameters``, in the dtype of ``positions``.
-        atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[1, 100]``.
-        positions: Shape ``[n_atoms, 3]``, in Å.
-
-    Returns:
-        Energy in eV, a tensor without axes, and forces in eV/Å, shape ``[n_atoms, 3]``.
-
-    Raises:
-        ValueError: If a shape or a dtype is wrong.
+        s: Scalars, shape ``[..., F]``.
+        v: Vectors, shape ``[..., 3, F]``.
+        uv: Vectors mixed by ``mix_u``, shape of ``v``.
+        vv: Vectors mixed by ``mix_v``, shape of ``v``.
+        a: What the network returns, shape ``[..., 3 F]``; of ``2 F``, ``v`` is returned as it is.
     """
-    check_molecule(atomic_numbers, positions)
-
-    def of_positions(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        e = _energy_in_sums(parameters, atomic_numbers, x)
-        return e, e
-
-    gradient, e = torch.func.grad(of_positions, has_aux=True)(positions)
-    return e, -gradient
-
-
-def energy_forces_in_sums(
-    parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the result of ``energy_forces_one_graph``, differentiated by autograd.
-
-    For ``make_fx``, which records operations as they run: TorchScript fails, in 2.5.1 and 2.15.0,
-    to trace what ``make_fx`` records of ``torch.func.grad``.
-
-    Args:
-        parameters: Weights, in the form of ``make_parameters``, in the dtype of ``positions``.
-        atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[1, 100]``.
-        positions: Shape ``[n_atoms, 3]``, in Å.
-
-    Returns:
-        Energy in eV, a tensor without axes, and forces in eV/Å, shape ``[n_atoms, 3]``.
-
-    Raises:
-        ValueError: If a shape or a dtype is wrong.
-    """
-    return _differentiated(_energy_in_sums, parameters, atomic_numbers, positions)
-
-
-def _energy_in_sums(
-    parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
-) -> torch.Tensor:
-    """Return ``energy``, without zero terms of the first layer and unused ones of the last."""
-    unit, radial, cut = pairs_of(positions)
-    n_atoms = positions.shape[0]
-    # The bias is the weight of one more radial function, 1; the cutoff then multiplies 21 numbers
-    # per pair instead of 384.
-    radial = torch.cat((radial, torch.ones_like(cut)[..., None]), dim=-1) * cut[..., None]
-    radial = radial.reshape(n_atoms * n_atoms, N_RADIAL + 1)
-    s = parameters["embedding"][atomic_numbers]
-    v: torch.Tensor | None = None
-    for number, p in enumerate(parameters["layers"]):
-        w = radial @ torch.cat((p["filter_w"], p["filter_b"][None, :]), dim=0)
-        ws, wv, wr = w.view(n_atoms, n_atoms, -1).chunk(3, dim=-1)
-        h = silu(torch.addmm(p["message_b1"], s, p["message_w1"]))
-        xs, xv, xr = torch.addmm(p["message_b2"], h, p["message_w2"]).chunk(3, dim=-1)
-        s = s + (ws * xs).sum(dim=1)
-        along = ((wr * xr)[:, :, None, :] * unit[..., None]).sum(dim=1)
-        if v is None:
-            v = along
-        else:
-            v = v + ((wv * xv)[:, :, None, :] * v[None, :, :, :]).sum(dim=1) + along
-        uv, vv = v @ p["mix_u"], v @ p["mix_v"]
-        wide = wide_of(vv)
-        norm = ((wide * wide).sum(dim=1) + NORM_EPS).sqrt().to(vv.dtype)
-        h = silu(torch.addmm(p["update_b1"], torch.cat((s, norm), dim=-1), p["update_w1"]))
-        last = number == len(parameters["layers"]) - 1
-        n_out = (2 if last else 3) * s.shape[1]
-        a = torch.addmm(p["update_b2"][:n_out], h, p["update_w2"][:, :n_out])
-        a_ss, a_sv, *a_vv = a.split(s.shape[1], dim=-1)
-        s = s + a_ss + a_sv * (uv * vv).sum(dim=1)
-        if not last:
-            v = v + a_vv[0][:, None, :] * uv
-    h = silu(torch.addmm(parameters["readout_b1"], s, parameters["readout_w1"]))
-    return (h @ parameters["readout_w2"] + parameters["readout_b2"]).sum()
+    a_ss, a_sv, *a_vv = a.split(s.shape[-1], dim=-1)
+    s = s + a_ss + a_sv * (uv * vv).sum(dim=-2)
+    if a_vv:
+        v = v + a_vv[0][..., None, :] * uv
+    return s, v
 
 
 def wide_of(vectors: torch.Tensor) -> torch.Tensor:
@@ -261,37 +197,6 @@ def wide_of(vectors: torch.Tensor) -> torch.Tensor:
     norm would have no derivative there, and forces would be NaN.
     """
     return vectors.float() if vectors.dtype in _SHORT else vectors
-
-
-def _differentiated(
-    energy_of: Callable[..., torch.Tensor],
-    parameters: Parameters,
-    atomic_numbers: torch.Tensor,
-    positions: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    check_molecule(atomic_numbers, positions)
-    with torch.enable_grad():
-        x = positions.detach().requires_grad_()
-        e = energy_of(parameters, atomic_numbers, x)
-        (gradient,) = torch.autograd.grad(e, x)
-    return e.detach(), -gradient
-
-
-def pairs_of(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return unit vectors ``[i, j, 3]``, radial functions ``[i, j, 20]`` and cutoff ``[i, j]``.
-
-    The diagonal gets distance 1 and cutoff 0: no atom sends to itself, and neither values nor
-    derivatives divide by zero.
-    """
-    n_atoms = positions.shape[0]
-    itself = torch.eye(n_atoms, dtype=torch.bool, device=positions.device)
-    difference = positions[None, :, :] - positions[:, None, :]
-    d = difference.square().sum(dim=-1).masked_fill(itself, 1.0).sqrt()
-    orders = torch.arange(1, N_RADIAL + 1, dtype=positions.dtype, device=positions.device)
-    radial = torch.sin(orders * (math.pi / CUTOFF) * d[..., None]) / d[..., None]
-    cut = 0.5 * (torch.cos(d * (math.pi / CUTOFF)) + 1.0)
-    cut = cut.masked_fill(itself | (d >= CUTOFF), 0.0)
-    return difference / d[..., None], radial, cut
 
 
 def check_molecule(atomic_numbers: torch.Tensor, positions: torch.Tensor) -> None:

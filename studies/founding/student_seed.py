@@ -1,7 +1,7 @@
 """The original student, the network whose benchmark this project began with. Do not use it.
 
 It is kept, weight for weight, so that the benchmark can be run again (``nox -s founding``); for
-energies and forces take ``ivhl.mlff.painn``. Atoms carry scalars ``s`` (shape ``[n_atoms, F]``) and
+energies and forces take ``ivhl.mlff``. Atoms carry scalars ``s`` (shape ``[n_atoms, F]``) and
 vectors ``v`` (``[n_atoms, 3, F]``), as in PaiNN, but the network is another one, with these defects:
 
 * **Not rotation invariant.** The update multiplies the three Cartesian components by a free 3x3

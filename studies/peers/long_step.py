@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from benchmarks.condensate.gp_evolve import LAM, M2, N_STEPS, RANK
-from ivhl.ops.gross_pitaevskii import gp_evolve
+from ivhl.ops.condensate.waves import gp_evolve
 from studies.peers.suite import LONG_DT
 
 

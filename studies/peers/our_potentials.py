@@ -10,6 +10,7 @@ from ivhl.compile import get_compiled
 from ivhl.measure.case import SEED
 from ivhl.mlff import painn
 from ivhl.mlff.ahead import compile_ahead
+from ivhl.mlff.batch import energy_forces
 from ivhl.mlff.packed import pack_parameters, packed_energy_forces
 from ivhl.mlff.parameters import cast_parameters, join_parameters
 from studies.founding import student_seed
@@ -29,7 +30,7 @@ def make_painn(
     """Return ``ivhl.mlff.energy_forces``, or its fastest form, compiled for fixed shapes."""
     parameters = _random(painn.make_parameters, dtype)
     weights: Any = parameters
-    run: Callable[..., tuple[torch.Tensor, torch.Tensor]] = painn.energy_forces
+    run: Callable[..., tuple[torch.Tensor, torch.Tensor]] = energy_forces
     if compiled == "aotinductor":
         weights = join_parameters(parameters)
         ahead = compile_ahead(len(numbers), dtype=dtype)

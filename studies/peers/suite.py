@@ -194,7 +194,7 @@ OPERATIONS: Final[tuple[Comparison, ...]] = (
             name="ops.rnn_step_gru",
             title="One step of the gated recurrent unit",
             make_inputs=f"{HERE}.recurrent:make_step_inputs",
-            eager="ivhl.ops.gru:gru_step",
+            eager="ivhl.ops.gru.cell:gru_step",
             reference=f"{HERE}.recurrent:step_reference",
             outputs=("state",),
         ),

@@ -15,15 +15,12 @@ import torch
 
 from ivhl import ops
 from ivhl.compile import clear_compile_cache, compile_report, get_compiled, measuring
-from ivhl.ops.condensate import (
-    condensate_euler,
-    condensate_potential,
-    make_condensate_energy,
-    make_condensate_strang,
-)
+from ivhl.ops.condensate.energy import make_condensate_energy
+from ivhl.ops.condensate.euler import condensate_euler
+from ivhl.ops.condensate.potential import condensate_potential
+from ivhl.ops.condensate.waves import gp_evolve, make_condensate_strang
 from ivhl.ops.field import field_superposition
-from ivhl.ops.gross_pitaevskii import gp_evolve
-from ivhl.ops.gru import gru_sequence
+from ivhl.ops.gru.sequence import gru_sequence
 from ivhl.ops.mera import mera_layer
 from ivhl.ops.vortex import vortex_field
 

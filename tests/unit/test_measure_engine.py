@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is only in the cells")
 
 
 from benchmarks.molecules.energy_forces import WORKLOAD as ENERGY_FORCES  # noqa: E402
+from benchmarks.molecules.energy_forces import literal, one_graph  # noqa: E402
 from benchmarks.molecules.trajectory import N_FRAMES  # noqa: E402
 from ivhl.measure import case, engine, timing  # noqa: E402  (torch first)
 from ivhl.measure.case import Journal, Measurement  # noqa: E402
@@ -18,7 +19,7 @@ from ivhl.measure.effort import Effort  # noqa: E402
 from ivhl.measure.failures import CaseError  # noqa: E402
 from ivhl.measure.job import Job  # noqa: E402
 from ivhl.measure.runner import read_journal  # noqa: E402
-from ivhl.mlff import packed, painn  # noqa: E402
+from ivhl.mlff import packed  # noqa: E402
 from ivhl.workload import load_workloads, select_cases  # noqa: E402
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ VARIANTS = [v.name for v in ENERGY_FORCES.variants if "cpu" in v.devices]
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Count evaluations of the model; return, for each timed block, its calls and evaluations."""
-    pairs, time_block = painn.pairs_of, timing.time_block
+    pairs, time_block = packed.pairs_of, timing.time_block
     blocks: list[tuple[int, int]] = []
 
     def counting_pairs(positions: Any) -> Any:  # noqa: ANN401  (tensors)
@@ -73,8 +74,8 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
             blocks.append((calls, EVALUATIONS[0] - before))
         return block
 
-    monkeypatch.setattr(painn, "pairs_of", counting_pairs)
-    monkeypatch.setattr(packed, "pairs_of", counting_pairs)
+    for module in (literal, one_graph, packed):
+        monkeypatch.setattr(module, "pairs_of", counting_pairs)
     monkeypatch.setattr(timing, "time_block", counting_block)
     return blocks
 
@@ -121,7 +122,7 @@ def test_a_cache_before_the_model_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What ASE's calculators do with a geometry that did not change.
-    evaluate, kept = painn.energy_forces, {}
+    evaluate, kept = literal.energy_forces, {}
 
     def cached(*inputs: Any) -> Any:  # noqa: ANN401  (tensors)
         key = (inputs[2].dtype, inputs[2].data_ptr())
@@ -129,7 +130,7 @@ def test_a_cache_before_the_model_is_noticed(
             kept[key] = evaluate(*inputs)
         return kept[key]
 
-    monkeypatch.setattr(painn, "energy_forces", cached)
+    monkeypatch.setattr(literal, "energy_forces", cached)
     with pytest.raises(CaseError, match="does not agree with the reference"):
         measure("mlff.energy_forces", "fp16-eager", tmp_path)
 

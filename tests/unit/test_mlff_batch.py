@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from benchmarks.molecules.energy_forces import literal
 from benchmarks.molecules.energy_forces.calls import MOLECULES
 from ivhl.mlff import painn
 from ivhl.mlff.batch import (
@@ -79,7 +80,7 @@ def test_a_batch_is_its_molecules_one_by_one(model: Model) -> None:
     assert not energies.requires_grad
     assert not forces.requires_grad
     for place, (one_numbers, one_positions) in enumerate(molecules):
-        energy, one_forces = painn.energy_forces(parameters(), one_numbers, one_positions)
+        energy, one_forces = literal.energy_forces(parameters(), one_numbers, one_positions)
         assert_near(energies[place], energy, TOLERANCE)
         assert_near(forces[place, : len(one_numbers)], one_forces, TOLERANCE)
         assert bool((forces[place, len(one_numbers) :] == 0.0).all())
@@ -174,7 +175,9 @@ def test_an_atom_at_the_origin_is_not_a_neighbour_of_pads(model: Model) -> None:
     numbers, positions = pad_molecules(
         [(torch.tensor([8]), torch.zeros(1, 3, dtype=torch.float64))], n_atoms=4
     )
-    energy = painn.energy(parameters(), torch.tensor([8]), torch.zeros(1, 3, dtype=torch.float64))
+    energy = literal.energy(
+        parameters(), torch.tensor([8]), torch.zeros(1, 3, dtype=torch.float64)
+    )
     energies, forces = model(parameters(), numbers, positions)
     assert_near(energies[0], energy, TOLERANCE)
     assert bool((forces == 0.0).all())

@@ -23,6 +23,7 @@ from ase.calculators.calculator import PropertyNotImplementedError
 from ase.md.verlet import VelocityVerlet
 from ase.optimize import BFGS
 
+from benchmarks.molecules.energy_forces import literal
 from ivhl.compile import (
     CompileFallbackWarning,
     clear_compile_cache,
@@ -100,7 +101,7 @@ def test_a_molecule_is_the_model_and_its_reference_energies(name: str) -> None:
     atoms = make_molecule(name)
     atoms.calc = make_calculator()
     numbers, positions = torch.tensor(atoms.numbers), torch.tensor(atoms.positions)
-    energy, forces = painn.energy_forces(weights(), numbers, positions)
+    energy, forces = literal.energy_forces(weights(), numbers, positions)
     expected = float(energy + weights()["reference_energies"][numbers].sum())
     assert atoms.get_potential_energy() == pytest.approx(expected, abs=TOLERANCE)
     assert atoms.get_potential_energy(force_consistent=True) == atoms.get_potential_energy()
@@ -111,7 +112,7 @@ def test_a_large_molecule_is_the_same_model() -> None:
     atoms = make_droplet()
     atoms.calc = make_calculator()
     numbers, positions = torch.tensor(atoms.numbers), torch.tensor(atoms.positions)
-    energy, forces = painn.energy_forces(weights(), numbers, positions)
+    energy, forces = literal.energy_forces(weights(), numbers, positions)
     expected = float(energy + weights()["reference_energies"][numbers].sum())
     # Without images the cell is nothing, a flat one included
     for cell in (None, [[4, 0, 0], [0, 4, 0], [4, 4, 0]]):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
+from benchmarks.molecules.energy_forces import literal
 from benchmarks.molecules.energy_forces.calls import MOLECULES
 from ivhl.mlff import painn
 from ivhl.mlff.edges import (
@@ -106,7 +107,7 @@ def assert_near(actual: torch.Tensor, expected: torch.Tensor, tolerance: float) 
 @pytest.mark.parametrize("name", ["H2O", "CH4", "C6H6"])
 def test_edges_are_the_dense_square(model: Model, name: str) -> None:
     numbers, positions = make_molecule(name)
-    energy, forces = painn.energy_forces(parameters(), numbers, positions)
+    energy, forces = literal.energy_forces(parameters(), numbers, positions)
     joined = join_molecules([(numbers, positions)])[:4]
     assert_near(edge_energies(parameters(), *joined)[0], energy, TOLERANCE)
     energies, edge_forces, _ = model(parameters(), *joined)
@@ -121,7 +122,7 @@ def test_joined_molecules_do_not_feel_each_other(model: Model) -> None:
     molecules = [make_molecule(name) for name in ("H2O", "C6H6", "CH4")]
     *joined, owners = join_molecules(molecules)
     energies, forces, _ = model(parameters(), *joined, molecule_of_atom=owners, n_molecules=3)
-    expected = [painn.energy_forces(parameters(), *molecule) for molecule in molecules]
+    expected = [literal.energy_forces(parameters(), *molecule) for molecule in molecules]
     assert_near(energies, torch.stack([energy for energy, _ in expected]), TOLERANCE)
     assert_near(forces, torch.cat([forces for _, forces in expected]), TOLERANCE)
 
@@ -286,7 +287,7 @@ def test_energy_and_forces_vanish_smoothly_at_the_cutoff(model: Model) -> None:
 def test_one_atom_without_edges_feels_nothing(model: Model) -> None:
     numbers, positions = torch.tensor([6]), torch.zeros(1, 3, dtype=torch.float64)
     energies, forces, virials = model(parameters(), *join_molecules([(numbers, positions)])[:4])
-    assert_near(energies[0], painn.energy(parameters(), numbers, positions), TOLERANCE)
+    assert_near(energies[0], literal.energy(parameters(), numbers, positions), TOLERANCE)
     assert float(forces.abs().max()) == 0.0
     assert float(virials.abs().max()) == 0.0
 

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is only in the cells")
 from hypothesis import given, settings  # noqa: E402  (torch first)
 from hypothesis import strategies as st  # noqa: E402
 
+from benchmarks.molecules.energy_forces.literal import energy_forces  # noqa: E402
 from ivhl.mlff import painn  # noqa: E402
 from ivhl.mlff.packed import pack_parameters, packed_energy_forces  # noqa: E402
 from ivhl.mlff.weights import load_painn  # noqa: E402
@@ -29,7 +30,7 @@ def test_packing_changes_nothing(numbers: list[int], seed: int, spread: float) -
     noise = torch.randn(len(numbers), 3, dtype=torch.float64, generator=generator)
     positions = spread * noise + 1.5 * torch.arange(len(numbers))[:, None]
     inputs = torch.tensor(numbers), positions
-    energy, forces = painn.energy_forces(PARAMETERS, *inputs)
+    energy, forces = energy_forces(PARAMETERS, *inputs)
     e, f = packed_energy_forces(pack_parameters(PARAMETERS), *inputs)
     torch.testing.assert_close(e, energy, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(f, forces, rtol=1e-12, atol=1e-11)
@@ -39,7 +40,7 @@ def test_trained_weights_can_be_packed() -> None:
     parameters = load_painn(dtype=torch.float64)
     positions = torch.tensor([[0.0, 0.0, 0.1], [0.0, 0.76, -0.5], [0.0, -0.76, -0.5]])
     inputs = torch.tensor([8, 1, 1]), positions.double()
-    energy, forces = painn.energy_forces(parameters, *inputs)
+    energy, forces = energy_forces(parameters, *inputs)
     e, f = packed_energy_forces(pack_parameters(parameters), *inputs)
     torch.testing.assert_close(e, energy, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(f, forces, rtol=1e-12, atol=1e-11)

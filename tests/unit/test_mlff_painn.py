@@ -1,4 +1,4 @@
-"""Energy and forces have the symmetries of space and of atoms, and forces are the gradient."""
+"""Energy and forces of one molecule have the symmetries of space and of atoms, in every form."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
 from benchmarks.molecules.energy_forces.calls import MOLECULES
-from ivhl.mlff.painn import (
-    CUTOFF,
-    energy_forces,
+from benchmarks.molecules.energy_forces.literal import energy_forces, make_energy_forces
+from benchmarks.molecules.energy_forces.one_graph import (
     energy_forces_in_sums,
     energy_forces_one_graph,
-    make_energy_forces,
-    make_parameters,
 )
+from ivhl.mlff import batch
+from ivhl.mlff.painn import CUTOFF, make_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,12 +38,13 @@ TOLERANCE = 1e-12
 models = pytest.mark.parametrize(
     "model",
     [
+        batch.energy_forces,
         energy_forces,
         make_energy_forces(lambda f: f),
         energy_forces_one_graph,
         energy_forces_in_sums,
     ],
-    ids=["naive", "parts", "one-graph", "in-sums"],
+    ids=["public", "naive", "parts", "one-graph", "in-sums"],
 )
 
 

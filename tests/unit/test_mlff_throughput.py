@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.molecules.energy_forces import N_ATOMS, Size, cost
 from benchmarks.molecules.energy_forces.calls import make_inputs
+from benchmarks.molecules.energy_forces.one_graph import energy_forces_one_graph
 from ivhl.mlff import painn
 from ivhl.mlff.parameters import cast_parameters
 from studies import throughput
@@ -64,7 +65,7 @@ def test_operations_are_about_as_many_as_pytorch_counts(molecule: str) -> None:
     size = Size(molecule)
     parameters, numbers, positions = make_inputs(size, torch.Generator().manual_seed(0))
     with FlopCounterMode(display=False) as counter:
-        painn.energy_forces_one_graph(parameters, numbers, positions)
+        energy_forces_one_graph(parameters, numbers, positions)
     assert 0.85 < counter.get_total_flops() / cost(size).flops < 1.0
 
 

@@ -12,16 +12,13 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
-from ivhl.ops.gru import (
+from ivhl.ops.gru.cell import _compiled_step, fused_step, gru_step, rnn_step_gru
+from ivhl.ops.gru.sequence import (
     STEPS_PER_CALL,
-    _compiled_step,
-    fused_step,
     gru_sequence,
-    gru_step,
     make_gru_sequence,
     make_rnn_gru,
     rnn_gru,
-    rnn_step_gru,
 )
 
 if TYPE_CHECKING:
@@ -187,7 +184,7 @@ def test_compiled_step_is_the_eager_one_with_its_gradients() -> None:
 
 
 def test_one_step_on_a_cpu_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ivhl.ops.gru._compiled_step", None)
+    monkeypatch.setattr("ivhl.ops.gru.cell._compiled_step", None)
     x, *rest = make_inputs()
     torch.testing.assert_close(rnn_step_gru(x[0], *rest), gru_step(x[0], *rest))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmarks.condensate.condensate_energy import LAMBDA_COUPLING, MASS_SQ, RANK
-from ivhl.ops.condensate import make_condensate_energy
+from ivhl.ops.condensate.energy import make_condensate_energy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmarks.condensate.condensate_potential import LAMBDA_COUPLING, MASS_SQ, RANK
-from ivhl.ops.condensate import (
+from ivhl.ops.condensate.potential import (
     condensate_potential,
     make_condensate_potential,
     make_condensate_potential_planes,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmarks.condensate.condensate_potential_gradient import LAMBDA_COUPLING, MASS_SQ, RANK
-from ivhl.ops.condensate import condensate_potential, make_condensate_potential
+from ivhl.ops.condensate.potential import condensate_potential, make_condensate_potential
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmarks.condensate.gp_euler import DT, LAMBDA_COUPLING, MASS_SQ, RANK
-from ivhl.ops.condensate import (
+from ivhl.ops.condensate.euler import (
     condensate_euler,
     make_condensate_euler,
     make_condensate_euler_planes,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmarks.condensate.gp_evolve import DT, LAM, M2, N_STEPS, RANK
-from ivhl.ops.condensate import make_condensate_hops, stencil_size
-from ivhl.ops.gross_pitaevskii import gp_evolve
+from ivhl.ops.condensate.hops import make_condensate_hops, stencil_size
+from ivhl.ops.condensate.waves import gp_evolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable

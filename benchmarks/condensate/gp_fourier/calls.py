@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.condensate.gp_evolve import LAM, M2, N_STEPS, RANK
 from benchmarks.condensate.gp_evolve import reference as gp_evolve_reference
 from benchmarks.condensate.gp_fourier import DT
-from ivhl.ops.condensate import make_condensate_strang
-from ivhl.ops.gross_pitaevskii import gp_evolve
+from ivhl.ops.condensate.waves import gp_evolve, make_condensate_strang
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ class Size:
     molecule: str
 
 
-EAGER = "ivhl.mlff.painn:energy_forces"
+EAGER = "benchmarks.molecules.energy_forces.literal:energy_forces"
 N_ATOMS = {"H2": 2, "H2O": 3, "CH4": 5, "C6H6": 12}
 SIZES = {"tiny": Size("H2"), "small": Size("H2O"), "medium": Size("CH4"), "large": Size("C6H6")}
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ivhl.mlff.packed import pack_parameters, packed_energy_forces
-from ivhl.mlff.painn import (
+from benchmarks.molecules.energy_forces.literal import make_energy_forces
+from benchmarks.molecules.energy_forces.one_graph import (
     energy_forces_in_sums,
     energy_forces_one_graph,
-    make_energy_forces,
-    make_parameters,
 )
+from ivhl.mlff.packed import pack_parameters, packed_energy_forces
+from ivhl.mlff.painn import make_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable

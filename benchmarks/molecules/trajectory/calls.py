@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from benchmarks.molecules.energy_forces import calls as energy_forces_calls
+from benchmarks.molecules.energy_forces.literal import energy_forces
 from benchmarks.molecules.trajectory import N_FRAMES
-from ivhl.mlff.painn import energy_forces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -47,22 +47,24 @@ WORKLOAD = Workload(
     },
     default_size="medium",
     make_inputs=f"{CALLS}:make_inputs",
-    eager="ivhl.ops.gru:gru_sequence",
+    eager="ivhl.ops.gru.sequence:gru_sequence",
     reference="benchmarks.recurrent.rnn_gru.reference:reference",
     outputs=("states",),
     core="fused-compiled",
     variants=(
         # One graph of the whole sequence would unroll the steps, and recompile for every length.
-        Variant(name="naive-compiled", call="ivhl.ops.gru:make_gru_sequence", compiles="parts"),
+        Variant(
+            name="naive-compiled", call="ivhl.ops.gru.sequence:make_gru_sequence", compiles="parts"
+        ),
         Variant(
             name="fused-compiled",
-            call="ivhl.ops.gru:make_rnn_gru",
+            call="ivhl.ops.gru.sequence:make_rnn_gru",
             compiles="parts",
             fullgraph=True,
         ),
         *cuda_variants(
             "fused",
-            call="ivhl.ops.gru:make_rnn_gru",
+            call="ivhl.ops.gru.sequence:make_rnn_gru",
             compiles="parts",
             fullgraph=True,
         ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmarks.recurrent.rnn_gru import calls as rnn_gru_calls
-from ivhl.ops.gru import gru_sequence, make_gru_sequence, make_rnn_gru
+from ivhl.ops.gru.sequence import gru_sequence, make_gru_sequence, make_rnn_gru
 
 if TYPE_CHECKING:
     from collections.abc import Callable

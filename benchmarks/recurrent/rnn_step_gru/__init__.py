@@ -8,7 +8,7 @@ from benchmarks.cuda import cuda_variants
 from ivhl.workload import Cost, Variant, Workload
 
 CALLS = "benchmarks.recurrent.rnn_step_gru.calls"
-FUSED = "ivhl.ops.gru:fused_step"
+FUSED = "ivhl.ops.gru.cell:fused_step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ WORKLOAD = Workload(
     },
     default_size="medium",
     make_inputs=f"{CALLS}:make_inputs",
-    eager="ivhl.ops.gru:gru_step",
+    eager="ivhl.ops.gru.cell:gru_step",
     reference=f"{CALLS}:reference",
     outputs=("state",),
     core="fused-compiled",
     variants=(
-        Variant(name="naive-compiled", call="ivhl.ops.gru:gru_step", fullgraph=True),
+        Variant(name="naive-compiled", call="ivhl.ops.gru.cell:gru_step", fullgraph=True),
         Variant(name="fused-compiled", call=FUSED, fullgraph=True),
         Variant(name="fused-dynamic", call=FUSED, dynamic=True, fullgraph=True),
         *cuda_variants("fused", call=FUSED, fullgraph=True),

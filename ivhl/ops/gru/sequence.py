@@ -1,11 +1,6 @@
-"""Gated recurrent unit of Cho et al.: the state is reset before the matrix multiplication.
+"""A gated recurrent unit over a sequence: one step after another, and few, large multiplications.
 
-``z = sigmoid(W_z [x, h] + b_z)``, ``r = sigmoid(W_r [x, h] + b_r)``,
-``n = tanh(W_h [x, r h] + b_h)``, ``h' = z h + (1 - z) n``.
-
-``torch.nn.GRUCell`` and cuDNN reset after the multiplication, ``r (W h + b)``: a different function
-unless ``r`` is 1. Resetting before it needs a second matrix multiplication per step, which has to
-wait for ``r``.
+The gradient is that of autograd, which goes back through the steps.
 """
 
 from __future__ import annotations
@@ -16,44 +11,14 @@ import torch
 from torch.nn.functional import linear
 
 from ivhl.compile import get_compiled
+from ivhl.ops.gru.arguments import check_inputs
+from ivhl.ops.gru.cell import gru_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # A compiled call has an overhead of some 20 us, as much as a small step takes.
 STEPS_PER_CALL: Final = 4
-
-
-def gru_step(  # noqa: PLR0917  (inputs of a workload come in order)
-    x: torch.Tensor,
-    h: torch.Tensor,
-    w_z: torch.Tensor,
-    w_r: torch.Tensor,
-    w_h: torch.Tensor,
-    b_z: torch.Tensor,
-    b_r: torch.Tensor,
-    b_h: torch.Tensor,
-) -> torch.Tensor:
-    """Return the next state, computed literally from the formula.
-
-    Args:
-        x: Input, shape ``[batch, n_inputs]``.
-        h: State, shape ``[batch, n_hidden]``.
-        w_z: Weights of the update gate, shape ``[n_hidden, n_inputs + n_hidden]``.
-        w_r: Weights of the reset gate, same shape.
-        w_h: Weights of the candidate, same shape.
-        b_z: Bias of the update gate, shape ``[n_hidden]``.
-        b_r: Bias of the reset gate, same shape.
-        b_h: Bias of the candidate, same shape.
-
-    Returns:
-        State, shape and dtype of ``h``.
-    """
-    both = torch.cat((x, h), dim=1)
-    z = torch.sigmoid(both @ w_z.T + b_z)
-    r = torch.sigmoid(both @ w_r.T + b_r)
-    n = torch.tanh(torch.cat((x, r * h), dim=1) @ w_h.T + b_h)
-    return z * h + (1.0 - z) * n
 
 
 def gru_sequence(  # noqa: PLR0917  (inputs of a workload come in order)
@@ -84,7 +49,9 @@ def gru_sequence(  # noqa: PLR0917  (inputs of a workload come in order)
     Raises:
         ValueError: If a shape, dtype or device is wrong.
     """
-    return make_gru_sequence(_as_is)(x_sequence, h0, w_z, w_r, w_h, b_z, b_r, b_h)
+    return make_gru_sequence(lambda function: function)(
+        x_sequence, h0, w_z, w_r, w_h, b_z, b_r, b_h
+    )
 
 
 def make_gru_sequence(compiler: Callable[..., Any]) -> Callable[..., torch.Tensor]:
@@ -101,7 +68,7 @@ def make_gru_sequence(compiler: Callable[..., Any]) -> Callable[..., torch.Tenso
     def sequence(
         x_sequence: torch.Tensor, h0: torch.Tensor, *parameters: torch.Tensor
     ) -> torch.Tensor:
-        _check("x_sequence", x_sequence, "h0", h0, parameters)
+        check_inputs("x_sequence", x_sequence, "h0", h0, parameters)
         states = []
         h = h0
         for x in x_sequence:
@@ -110,28 +77,6 @@ def make_gru_sequence(compiler: Callable[..., Any]) -> Callable[..., torch.Tenso
         return torch.stack(states) if states else _no_states(h0)
 
     return sequence
-
-
-def fused_step(  # noqa: PLR0917  (inputs of a workload come in order)
-    x: torch.Tensor,
-    h: torch.Tensor,
-    w_z: torch.Tensor,
-    w_r: torch.Tensor,
-    w_h: torch.Tensor,
-    b_z: torch.Tensor,
-    b_r: torch.Tensor,
-    b_h: torch.Tensor,
-) -> torch.Tensor:
-    """Return ``gru_step`` in the order that compiles best: without concatenating ``x`` and ``r h``.
-
-    The weights are not stacked: for one step, copying costs more than one multiplication less saves.
-    """
-    n_inputs = x.shape[1]
-    both = torch.cat((x, h), dim=1)
-    z = torch.sigmoid(linear(both, w_z, b_z))
-    r = torch.sigmoid(linear(both, w_r, b_r))
-    n = torch.tanh(linear(x, w_h[:, :n_inputs], b_h) + linear(r * h, w_h[:, n_inputs:]))
-    return n + z * (h - n)
 
 
 def recurrent_steps(
@@ -185,7 +130,7 @@ def make_rnn_gru(compiler: Callable[..., Any]) -> Callable[..., torch.Tensor]:
         b_r: torch.Tensor,
         b_h: torch.Tensor,
     ) -> torch.Tensor:
-        _check("x_sequence", x_sequence, "h0", h0, (w_z, w_r, w_h, b_z, b_r, b_h))
+        check_inputs("x_sequence", x_sequence, "h0", h0, (w_z, w_r, w_h, b_z, b_r, b_h))
         n_steps, batch, n_inputs = x_sequence.shape
         if n_steps == 0 or batch == 0:
             return _no_states(h0, n_steps)
@@ -206,54 +151,6 @@ def make_rnn_gru(compiler: Callable[..., Any]) -> Callable[..., torch.Tensor]:
         return torch.cat(calls)[:n_steps]
 
     return sequence
-
-
-def rnn_step_gru(  # noqa: PLR0917  (the order of the seed)
-    x: torch.Tensor,
-    h: torch.Tensor,
-    w_z: torch.Tensor,
-    w_r: torch.Tensor,
-    w_h: torch.Tensor,
-    b_z: torch.Tensor,
-    b_r: torch.Tensor,
-    b_h: torch.Tensor,
-) -> torch.Tensor:
-    """Return the state after one step of a GRU that resets before the matrix multiplication.
-
-    Not compiled on a CPU, where that would not make it faster. For a sequence use ``rnn_gru``.
-
-    Args:
-        x: Input, shape ``[batch, n_inputs]``, real floating point.
-        h: State, shape ``[batch, n_hidden]``.
-        w_z: Weights of the update gate, shape ``[n_hidden, n_inputs + n_hidden]``; the columns of
-            the input come first.
-        w_r: Weights of the reset gate, same shape.
-        w_h: Weights of the candidate, same shape.
-        b_z: Bias of the update gate, shape ``[n_hidden]``.
-        b_r: Bias of the reset gate, same shape.
-        b_h: Bias of the candidate, same shape.
-
-    Returns:
-        State, shape and dtype of ``h``.
-
-    Raises:
-        ValueError: If a shape, dtype or device is wrong.
-
-    Source:
-        Cho et al., arXiv:1406.1078, eqs. (5) to (8); in this order Zynerji/iVHL,
-        scripts/compiled_ops.py, ``rnn_step_gru``.
-    """
-    parameters = (w_z, w_r, w_h, b_z, b_r, b_h)
-    _check("x", x, "h", h, parameters)
-    if x.shape[0] == 0:
-        return _no_states(h, 1)[0]
-    if x.device.type == "cpu":
-        # A few small matrix multiplications: the overhead of a compiled call exceeds its gain.
-        return fused_step(x, h, *parameters)
-    # Contiguous: other strides would recompile.
-    inputs = (t.contiguous() for t in (x, h, *parameters))
-    step: torch.Tensor = _compiled_step(*inputs)
-    return step
 
 
 def rnn_gru(  # noqa: PLR0917  (the order of the seed)
@@ -291,48 +188,8 @@ def rnn_gru(  # noqa: PLR0917  (the order of the seed)
     return _compiled_sequence(x_sequence, h0, w_z, w_r, w_h, b_z, b_r, b_h)
 
 
-def _as_is(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
-
-
 def _no_states(h0: torch.Tensor, n_steps: int = 0) -> torch.Tensor:
     return h0.new_empty(n_steps, *h0.shape)
 
 
-def _check(
-    x_name: str,
-    x: torch.Tensor,
-    h_name: str,
-    h: torch.Tensor,
-    parameters: tuple[torch.Tensor, ...],
-) -> None:
-    leading = "n_steps, batch, " if x_name == "x_sequence" else "batch, "
-    if x.ndim != leading.count(",") + 1:
-        raise ValueError(f"{x_name} must have shape [{leading}n_inputs], got {list(x.shape)}")
-    if not x.dtype.is_floating_point:
-        raise ValueError(f"{x_name} must be real floating point, got {x.dtype}")
-    batch, n_inputs = x.shape[-2:]
-    if h.ndim != 2 or h.shape[0] != batch:  # noqa: PLR2004  (axes)
-        raise ValueError(
-            f"{h_name} must have shape [{batch}, n_hidden], {batch} being the batch of {x_name}, "
-            f"got {list(h.shape)}"
-        )
-    n_hidden = h.shape[1]
-    weights, biases = [n_hidden, n_inputs + n_hidden], [n_hidden]
-    names = ("w_z", "w_r", "w_h", "b_z", "b_r", "b_h")
-    for name, values, shape in zip(names, parameters, 3 * (weights,) + 3 * (biases,), strict=True):
-        if list(values.shape) != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {list(values.shape)}")
-    for name, values in zip((h_name, *names), (h, *parameters), strict=True):
-        if values.dtype != x.dtype:
-            raise ValueError(
-                f"{name} must have the dtype of {x_name}, {x.dtype}, got {values.dtype}"
-            )
-        if values.device != x.device:
-            raise ValueError(
-                f"{name} must be on the device of {x_name}, {x.device}, got {values.device}"
-            )
-
-
-_compiled_step = get_compiled(fused_step, dynamic=True, fullgraph=True)
 _compiled_sequence = make_rnn_gru(get_compiled(dynamic=True, fullgraph=True))
