@@ -131,12 +131,12 @@ def time_block(
     if clock == "cuda_event":
         return _time_on_gpu(call, calls)
     # A random call: a variant that is right in some calls only must not know which one is checked.
-    asked = _CHOICE.randrange(calls)
+    chosen = _CHOICE.randrange(calls)
     began = begin(descendants)
-    for _ in repeat(None, asked):
+    for _ in repeat(None, chosen):
         call()
     output = call()
-    for _ in repeat(None, calls - 1 - asked):
+    for _ in repeat(None, calls - 1 - chosen):
         call()
     took = since(began, descendants)
     return _block(took, calls, took.cpu if clock == "cpu" else took.wall, output)
