@@ -549,7 +549,7 @@ def test_benchmarks_that_do_not_import_cost_no_record(
     monkeypatch.setattr(export, "SUITE", suite)
     with pytest.raises(ResultsError, match="no such thing") as error:
         take(root, a_record(root))
-    assert "the records are taken" in error.value.hint
+    assert "the records are imported" in error.value.hint
     assert len(load_records(root / "results").records) == 1
 
 
