@@ -47,7 +47,7 @@ def load_configuration(root: Path) -> dict[str, Any]:
     if FORMER_PLUGIN in conf.get("plugins", ()):
         raise SpecError(
             f"{path}: plugins: {FORMER_PLUGIN!r} is now {PLUGIN!r}",
-            hint=f'write "plugins": ["{PLUGIN}"]; delete the copy of our benchmarks/, if any',
+            hint=f'write "plugins": ["{PLUGIN}"]; a copy of asv benchmarks of ivhl is not needed',
         )
     return conf | {
         "version": Config.api_version,

@@ -25,7 +25,7 @@ from ivhl.bench import only_run_here
 from ivhl.cli import app
 from ivhl.cli.fleet import RefusedError
 from ivhl.errors import ResultsError, SpecError
-from ivhl.fleet.bring import Brought, bring
+from ivhl.fleet.bring import Imported, import_records
 from ivhl.fleet.merge import merge_records
 from ivhl.records import Observation, Wheel, append_record, record_file, to_json, write_whole
 from ivhl.tracker.store import load_records
@@ -69,8 +69,8 @@ def offer(root: Path, *records: RunRecord) -> Path:
     return path
 
 
-def take(root: Path, *records: RunRecord) -> Brought:
-    return bring(root, [offer(root, *records)], root / "results")
+def take(root: Path, *records: RunRecord) -> Imported:
+    return import_records(root, [offer(root, *records)], root / "results")
 
 
 def test_records_come_in_with_machine_and_asv_files(root: Path) -> None:
@@ -106,7 +106,7 @@ def test_asv_gets_what_it_wrote_itself() -> None:
     with only_folder() as folder:
         # A clone: somebody may be measuring in this checkout.
         git(folder, "clone", "-q", "--shared", str(HERE), "clone")
-        done = bring(folder / "clone", [records], folder / "results")
+        done = import_records(folder / "clone", [records], folder / "results")
         if any(one.rule.startswith("commit:") for one in done.refused):
             pytest.skip("a shallow clone does not have the commits of the records")
         assert done.refused == ()
@@ -162,7 +162,7 @@ def test_the_order_does_not_matter(root: Path) -> None:
         shuffled = [sources[n] for n in order]
         results = root.parent / f"results-{len(trees)}"
         for n in range(0, len(shuffled), 4):
-            assert bring(root, shuffled[n : n + 4], results).refused == ()
+            assert import_records(root, shuffled[n : n + 4], results).refused == ()
         trees.append(tree(results))
     assert trees[0] == trees[1]
     loaded = load_records(root.parent / "results-0")
@@ -239,23 +239,23 @@ def wheel(**changes: Any) -> Wheel:  # noqa: ANN401  (any field)
 
 # Field, value, what is told, and what to do about it.
 WRONG: list[tuple[str, Any, str, str]] = [
-    ("commit", "f" * 40, "commit: must be one of this repository", "git fetch"),
+    ("commit", "f" * 40, "commit: must be in this repository", "git fetch"),
     ("commit", "0" * 40, "(got 0000000000", "--commit"),
     ("commit", "../../etc", "commit: must be 40 hex digits", "ivhl"),
     (
         "cell.lock_sha256",
         "ab" * 32,
-        "must be of a lock of py3.12-torch2.6.0",
+        "must be that of a committed lock of py3.12-torch2.6.0",
         "commit envs/locks/",
     ),
-    ("cell.id", "../../up", "cell.id: must be made from", "ivhl"),
+    ("cell.id", "../../up", "cell.id: must follow from", "ivhl"),
     ("cell.torch", "2/../..", "cell.torch: must be a version", "ivhl"),
-    ("workload", "ops.none", "workload: must be one of this project", "check out"),
-    ("workload_version", 3, "must be at most 2, which ops.one has", "raised it"),
+    ("workload", "ops.none", "workload: must be a workload of this project", "check out"),
+    ("workload_version", 3, "must be at most 2, the version of ops.one", "raised it"),
     ("workload_version", 0, "workload_version: must be at least 1", "ivhl"),
     ("project", "other", "project: must be 'demo'", "clone of its own"),
-    ("machine.name", "../up", "machine.name: may hold", "ivhl"),
-    ("machine.name", ".x", "machine.name: may hold", "ivhl"),
+    ("machine.name", "../up", "machine.name: must have letters", "ivhl"),
+    ("machine.name", ".x", "machine.name: must have letters", "ivhl"),
     ("machine.name", "x" * 101, "at most 100", "ivhl"),
     ("machine.system", " ", "machine.system: must be a short text", "ivhl"),
     ("machine.cpu", "x" * 300, "machine.cpu: must be a short text", "ivhl"),
@@ -284,9 +284,9 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("recorded_at", "2026-11-20T12:00:00+01:00", "recorded_at: must be UTC", "ivhl"),
     ("speedup.low", 0.0, "speedup: must be positive", "ivhl"),
     ("speedup.low", 1e-320, "speedup: must be positive", "ivhl"),
-    ("speedup.value", 99.0, "speedup: must be positive and inside of its interval", "ivhl"),
-    ("compiled", None, "compiled: must be there", "ivhl"),
-    ("compile", None, "compile: must be there", "ivhl"),
+    ("speedup.value", 99.0, "speedup: must be positive and inside its interval", "ivhl"),
+    ("compiled", None, "compiled: required if", "ivhl"),
+    ("compile", None, "compile: required if", "ivhl"),
     ("eager.samples_s", (), "eager.samples_s: must hold positive", "ivhl"),
     ("eager.samples_s", (1e308, 1e308), "eager.samples_s: must hold positive", "ivhl"),
     ("duration_s", -1.0, "duration_s: must be from 0 to 1e+09", "ivhl"),
@@ -301,8 +301,8 @@ def test_each_record_is_judged_alone_and_the_rest_is_taken(root: Path) -> None:
     lock = good[1].cell.lock_sha256
     records.append(changed(good[0], "cell.lock_sha256", lock))
     reasons = [(told, hint) for *_, told, hint in WRONG]
-    reasons.append(("conditions.packages: must say what is installed", "ivhl"))
-    reasons.append(("must be of a lock of py3.12-torch2.6.0", "fetch the branch"))
+    reasons.append(("conditions.packages: must list the packages", "ivhl"))
+    reasons.append(("must be that of a committed lock of py3.12-torch2.6.0", "fetch the branch"))
     done = take(root, good[0], *records, good[1])
     assert done.new.total() == 2
     for n, (refused, (told, hint)) in enumerate(zip(done.refused, reasons, strict=True)):
@@ -338,7 +338,7 @@ def test_a_record_of_a_newer_version_says_so(root: Path) -> None:
     newer = to_json(a_record(root)).replace("ivhl.run/3", "ivhl.run/12")
     path = offer(root, a_record(root))
     path.write_text(path.read_text() + newer + "\n" + '{"schema": "\x1b[31m"}\n{"cut\n[[[\n')
-    done = bring(root, [path], root / "results")
+    done = import_records(root, [path], root / "results")
     assert done.new.total() == 1
     first, *others = done.refused
     assert first.rule == "schema: must be 'ivhl.run/3' or older (got 'ivhl.run/12')"
@@ -491,10 +491,10 @@ def test_a_full_disk_leaves_what_was_there_and_says_what_to_do(root: Path) -> No
         disk_of(6000),
         pytest.raises(ResultsError, match="cannot be written: File too large") as full,
     ):
-        bring(root, [path], root / "results")
+        import_records(root, [path], root / "results")
     assert "run the same command again" in full.value.hint
     assert tree(root / "results") == before
-    assert bring(root, [path], root / "results").new.total() == 8
+    assert import_records(root, [path], root / "results").new.total() == 8
 
 
 @pytest.mark.parametrize("killed_at", [0, 2, 4, 6])
@@ -502,7 +502,7 @@ def test_after_a_kill_the_same_command_finishes(
     root: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
 ) -> None:
     path = offer(root, a_record(root), a_record(root, torch="2.5.1"), a_record(root, "other"))
-    bring(root, [path], root.parent / "whole")
+    import_records(root, [path], root.parent / "whole")
     left = killed_at
 
     def replace_or_die(self: Path, target: Path) -> Path:
@@ -515,12 +515,12 @@ def test_after_a_kill_the_same_command_finishes(
     rename = Path.rename
     monkeypatch.setattr(Path, "replace", replace_or_die)
     with pytest.raises(KeyboardInterrupt):
-        bring(root, [path], root / "results")
+        import_records(root, [path], root / "results")
     monkeypatch.undo()
     assert any(".part" in name for name in tree(root / "results"))
     (root / "results" / "other" / "records").mkdir(parents=True, exist_ok=True)
     (root / "results" / "other" / "records" / ".ivhl-import-earlier.jsonl.part").write_text("{")
-    bring(root, [path], root / "results")
+    import_records(root, [path], root / "results")
     assert tree(root / "results") == tree(root.parent / "whole")
 
 
@@ -535,7 +535,7 @@ def test_a_whole_file_is_written_only_when_it_changes(tmp_path: Path) -> None:
 def test_nothing_is_taken_while_a_run_is_measuring(root: Path) -> None:
     path = offer(root, a_record(root))
     with only_run_here(root), pytest.raises(ResultsError, match="another run is measuring"):
-        bring(root, [path], root / "results")
+        import_records(root, [path], root / "results")
     assert not list((root / "results").iterdir())
 
 
@@ -580,7 +580,7 @@ def test_the_command_takes_names_and_ends_with_a_code(
     text = " ".join(said.stdout.split())
     assert "box cpu" in text
     assert "0 new records, 1 already present" in text
-    assert text.count("workload: must be one of this project (got 'ops.none')") == 1
+    assert text.count("workload: must be a workload of this project (got 'ops.none')") == 1
     assert "up.jsonl" in text
     told = json.loads(run(app, ["import", "--json", str(offer(root, a_record(root)))]).stdout)
     assert told["batches"][0]["had"] == 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl import roofline
-from ivhl.fleet.sources import EXPORT, Limits, Line, Refused, read_sources, shown
+from ivhl.fleet.sources import EXPORT, Limits, Line, Refused, printable, read_sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,7 +130,7 @@ def test_a_truncated_archive_is_refused_as_a_whole(tmp_path: Path, kept: int) ->
     (tmp_path / "y.jsonl").write_text("[]")
     lines, (refused,) = read(archive, tmp_path / "y.jsonl")
     assert lines == [b"[]"]
-    assert "must be a whole zip archive" in refused.rule
+    assert "must be a complete zip archive" in refused.rule
     assert "download it again" in refused.hint
 
 
@@ -175,9 +175,9 @@ def test_a_size_that_lies_does_not_help(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        (Limits(files=1), "may hold 1 files"),
-        (Limits(file_bytes=1 << 20, total_bytes=1 << 20), "may hold 1 MiB of records"),
-        (Limits(file_bytes=1000), "a file may hold 0 MiB"),
+        (Limits(files=1), "may have 1 files"),
+        (Limits(file_bytes=1 << 20, total_bytes=1 << 20), "may have 1 MiB of records"),
+        (Limits(file_bytes=1000), "a file may have 0 MiB"),
         (Limits(line_bytes=1000), "a record may have 0 MiB"),
     ],
 )
@@ -208,12 +208,12 @@ def test_a_source_without_records_or_that_is_not_there_is_named(tmp_path: Path) 
     empty.mkdir()
     _, refused = read(tmp_path / "nowhere", empty, zipped(tmp_path / "a.zip"))
     assert [one.rule for one in refused] == [
-        "there is no such file or folder",
-        "must hold records: files that end in .jsonl",
-        "must hold records: files that end in .jsonl",
+        "no such file or folder",
+        "must contain records: files that end in .jsonl",
+        "must contain records: files that end in .jsonl",
     ]
 
 
-def test_a_name_is_shown_without_what_it_would_do_to_a_terminal() -> None:
-    assert shown("a\x1b[31mb") == "'a\\x1b[31mb'"
-    assert shown("höhe.jsonl") == "höhe.jsonl"
+def test_a_name_is_printable_without_what_it_would_do_to_a_terminal() -> None:
+    assert printable("a\x1b[31mb") == "'a\\x1b[31mb'"
+    assert printable("höhe.jsonl") == "höhe.jsonl"

@@ -15,7 +15,7 @@ import pytest
 from ivhl.asv.publish import publish
 from ivhl.bench import Request, cases_of_cells, make_settings
 from ivhl.bench.work import Shard
-from ivhl.fleet.bring import bring
+from ivhl.fleet.bring import import_records
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load_project
@@ -170,7 +170,9 @@ def test_a_fleet_measures_all_of_it_once(
     trees: list[dict[str, bytes]] = []
     for order in ([bare, one, archive], [archive, bare, one]):
         results = tmp_path / f"results-{len(trees)}"
-        refused = [line for source in order for line in bring(home, [source], results).refused]
+        refused = [
+            line for source in order for line in import_records(home, [source], results).refused
+        ]
         # Half a record is none, and is named; its case was measured again.
         (half,) = refused
         assert "records-machine-2.zip!machine-2/records/" in half.place
@@ -178,7 +180,7 @@ def test_a_fleet_measures_all_of_it_once(
         trees.append(tree(results))
     assert trees[0] == trees[1]
 
-    bring(home, [archive, one, bare, one], home / "results")
+    import_records(home, [archive, one, bare, one], home / "results")
     mine = [r for r in load_records(home / "results").records if r.machine.name != "old"]
     found = Counter((r.cell.id, f"{r.workload}/{r.size}/{r.variant}") for r in mine)
     assert set(found) == EVERY

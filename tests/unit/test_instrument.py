@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ivhl.instrument import DIGESTS, HISTORY, INSTRUMENT, told_instrument, version_of
+from ivhl.instrument import DIGESTS, HISTORY, INSTRUMENT, describe_instrument, version_of
 from ivhl.measure.runner import newest_keys
 from ivhl.records import append_record
 from tests.browser.synthetic import make_record
@@ -49,7 +49,7 @@ def test_every_committed_record_has_a_version() -> None:
     ],
 )
 def test_an_unknown_instrument_stands_for_itself(instrument: str, version: str, told: str) -> None:
-    assert (version_of(instrument), told_instrument(instrument)) == (version, told)
+    assert (version_of(instrument), describe_instrument(instrument)) == (version, told)
 
 
 def test_a_digest_answers_as_its_version_does(tmp_path: Path) -> None:
