@@ -1,4 +1,4 @@
-"""The table of one run, or of several beside each other, and everything in it as JSON."""
+"""Print the table of one or several runs, and export its contents as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "ivhl.founding/1"
 NOTHING: Final = "-"
-# Of a component, in eV/Å: the error that a good force field has, apart from any rounding.
+# Largest error of a force component in eV/Å: that of a good force field, far above rounding.
 MOST_FORCE_ERROR: Final = 0.05
 
 
@@ -31,10 +31,10 @@ def write_export(path: Path, run: dict[str, Any]) -> None:
 
 
 def load_exports(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return the runs of some files, those of one cell as one.
+    """Return the runs from some files; joins the runs of one cell.
 
     Raises:
-        ResultsError: If a file cannot be read or is no export of this program.
+        ResultsError: If a file cannot be read or is not an export of this program.
     """
     cells: dict[str, dict[str, Any]] = {}
     for path in paths:
@@ -52,10 +52,10 @@ def load_exports(paths: Sequence[Path]) -> list[dict[str, Any]]:
 def table(runs: Sequence[dict[str, Any]]) -> str:
     """Return a Markdown table of molecules and configurations, with five columns for each run.
 
-    The seed's time is the median of its trials; in brackets, how often the model was evaluated in
-    all its calls. The corrected time is the median, too, and the speedup is over the eager student
-    of the same rounds; a force too far from float64 is wrong and has none. What failed has a
-    number, and its error below the table.
+    The seed's time is the median of its trials; in brackets, the evaluations of the model in all
+    calls. The corrected time is a median as well, and the speedup is over the eager student of the
+    same rounds; if a force is too far from float64, ``wrong`` replaces it. A failed run has a
+    number, and its error is below the table.
     """
     errors: dict[str, int] = {}
     head = ["molecule", "configuration"]

@@ -240,7 +240,7 @@ def test_the_last_mixing_matrix_may_be_missing_for_nobody_reads_it() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"energy_head.4.bias": None}, "'energy_head.4.bias', and it is missing"),
+        ({"energy_head.4.bias": None}, "'energy_head.4.bias', which is missing"),
         ({"interactions.0.update.mixing_matrix": None}, "'interactions.0.* is missing"),
         ({"energy_head.6.bias": torch.zeros(1)}, "nothing else, got energy_head.6.bias"),
         (
@@ -270,8 +270,8 @@ def test_weights_of_another_model_are_refused(
         ([6, 1], torch.zeros(1, 3), r"atomic_numbers .* \[1\], one per position, got \[2\]"),
         ([6.0], torch.zeros(1, 3), r"atomic_numbers must be int64, got torch.float32"),
         ([6], torch.zeros(1, 3, dtype=torch.int64), r"positions .* got torch.int64"),
-        ([6, 101], torch.zeros(2, 3), r"in \[1, 100\], got 101 of atom 1"),
-        ([0], torch.zeros(1, 3), r"in \[1, 100\], got 0 of atom 0"),
+        ([6, 101], torch.zeros(2, 3), r"in \[1, 100\], got 101 for atom 1"),
+        ([0], torch.zeros(1, 3), r"in \[1, 100\], got 0 for atom 0"),
     ],
 )
 def test_wrong_inputs_are_named(

@@ -193,7 +193,7 @@ def test_training_goes_the_same_way_twice_and_over_a_stop(tmp_path: Path) -> Non
 def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
     train(make_all(), RECIPE, checkpoint=tmp_path / "c.pt")
     other = Recipe(seed=4, n_epochs=3, batch_size=4, learning_rate=1e-3, ema_decay=0.9)
-    with pytest.raises(ValueError, match=r"c\.pt must be of the recipe .*'seed': 4.* got .*3"):
+    with pytest.raises(ValueError, match=r"c\.pt must have the recipe .*'seed': 4.* got .*3"):
         train(make_all(), other, checkpoint=tmp_path / "c.pt")
 
 
