@@ -1,4 +1,4 @@
-"""``ivhl import``: each record once, in any order, checked one by one, nothing lost."""
+"""``ivhl import`` checks each record and imports it once, in any order, without loss."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def root(made_once: Path, tmp_path: Path) -> Path:
 
 
 def offer(root: Path, *records: RunRecord) -> Path:
-    """Return a file that holds the records."""
+    """Return a file with the records."""
     path = root.parent / "offered.jsonl"
     path.write_text("".join(to_json(record) + "\n" for record in records))
     return path
@@ -73,7 +73,7 @@ def take(root: Path, *records: RunRecord) -> Imported:
     return import_records(root, [offer(root, *records)], root / "results")
 
 
-def test_records_come_in_with_machine_and_asv_files(root: Path) -> None:
+def test_an_import_writes_records_machine_and_asv_files(root: Path) -> None:
     done = take(root, a_record(root), a_record(root, variant="b", speedup=3.0))
     assert done.refused == ()
     assert done.new.total() == 2
@@ -97,14 +97,14 @@ def test_records_come_in_with_machine_and_asv_files(root: Path) -> None:
     assert asv.params["machine"] == "box"
 
 
-def test_asv_gets_what_it_wrote_itself() -> None:
-    """The files in results/ were written by asv; from their records come the same values."""
+def test_written_asv_files_equal_those_of_asv() -> None:
+    """Importing the records of results/ gives the values in the files that asv wrote there."""
     stem = "e62315ee", "py3.12-torch2.6.0"
     native = HERE / "results" / "xeon-2core" / f"{stem[0]}-locked-{stem[1]}.json"
     records = HERE / "results" / "xeon-2core" / "records" / f"{stem[0]}-{stem[1]}.jsonl"
     old = Results.load(str(native))
     with only_folder() as folder:
-        # A clone: somebody may be measuring in this checkout.
+        # A clone, because a run may be measuring in this checkout.
         git(folder, "clone", "-q", "--shared", str(HERE), "clone")
         done = import_records(folder / "clone", [records], folder / "results")
         if any(one.rule.startswith("commit:") for one in done.refused):
@@ -121,7 +121,7 @@ def test_asv_gets_what_it_wrote_itself() -> None:
                 getattr(old, ask)(key, params), getattr(new, ask)(key, params), strict=True
             )
             for theirs, ours in pairs:
-                # asv did not run every case, and its list of cases may be older than ours.
+                # asv did not run every case, and its list of cases may be older.
                 if theirs is not None and not is_nan(theirs):
                     assert ours == theirs
                     compared += 1
@@ -138,7 +138,7 @@ def only_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_the_same_again_changes_nothing(root: Path) -> None:
+def test_importing_again_changes_nothing(root: Path) -> None:
     take(root, a_record(root))
     before = tree(root / "results")
     again = take(root, a_record(root), a_record(root))
@@ -146,7 +146,7 @@ def test_the_same_again_changes_nothing(root: Path) -> None:
     assert tree(root / "results") == before
 
 
-def test_the_order_does_not_matter(root: Path) -> None:
+def test_the_order_of_files_does_not_matter(root: Path) -> None:
     records = [
         *(a_record(root, minute=n, speedup=1.0 + n) for n in range(4)),
         a_record(root, minute=2, workload="ops.two", torch="2.5.1"),
@@ -175,7 +175,7 @@ def test_the_order_does_not_matter(root: Path) -> None:
 
 
 def about(record: RunRecord) -> dict[str, Any]:
-    """Return where a record is from, for one that says something else."""
+    """Return the fields that place a record in the project, to set them in another record."""
     names = "project commit cell machine workload workload_version size variant recorded_at"
     return {name: getattr(record, name) for name in names.split()}
 
@@ -185,8 +185,10 @@ def about(record: RunRecord) -> dict[str, Any]:
     batches=st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=5),
     own=st.lists(st.integers(0, 9), max_size=3, unique=True),
 )
-def test_any_batches_give_the_same_file(batches: list[list[int]], own: list[int]) -> None:
-    """Importing is a union: what comes out depends on what went in, not on how."""
+def test_any_split_into_imports_gives_the_same_file(
+    batches: list[list[int]], own: list[int]
+) -> None:
+    """Importing is a union: the result depends only on the set of records."""
     kinds = [
         make_record(speedup=1.0 + n, recorded_at=f"2026-11-20T12:00:0{n // 2}+00:00")
         for n in range(10)
@@ -205,7 +207,7 @@ def test_any_batches_give_the_same_file(batches: list[list[int]], own: list[int]
         assert sorted(lines) == sorted(to_json(kinds[n]) for n in every)
 
 
-def test_what_cannot_be_read_here_stays(root: Path) -> None:
+def test_unreadable_lines_in_the_results_are_kept(root: Path) -> None:
     record = a_record(root)
     path = record_file(root / "results", "box", record.commit, record.cell.id)
     append_record(path, a_record(root, minute=1))
@@ -237,7 +239,7 @@ def wheel(**changes: Any) -> Wheel:  # noqa: ANN401  (any field)
     return replace(record, **changes)
 
 
-# Field, value, what is told, and what to do about it.
+# Field, value, part of the rule, part of the hint.
 WRONG: list[tuple[str, Any, str, str]] = [
     ("commit", "f" * 40, "commit: must be in this repository", "git fetch"),
     ("commit", "0" * 40, "(got 0000000000", "--commit"),
@@ -293,7 +295,7 @@ WRONG: list[tuple[str, Any, str, str]] = [
 ]
 
 
-def test_each_record_is_judged_alone_and_the_rest_is_taken(root: Path) -> None:
+def test_each_record_is_checked_alone_and_the_others_are_imported(root: Path) -> None:
     good = [a_record(root), a_record(root, torch="2.5.1")]
     records = [changed(good[0], place, value) for place, value, *_ in WRONG]
     bare = replace(good[0].conditions, packages=())
@@ -315,7 +317,7 @@ def test_each_record_is_judged_alone_and_the_rest_is_taken(root: Path) -> None:
     assert len(load_records(root / "results").records) == 2
 
 
-def test_a_record_of_a_container_that_says_how_steady_its_machine_was_is_taken(root: Path) -> None:
+def test_a_record_with_image_stability_and_wheels_is_imported(root: Path) -> None:
     here = a_record(root)
     image = f"sha256:{'a' * 64}"
     record = replace(
@@ -334,7 +336,7 @@ def test_a_record_of_a_container_that_says_how_steady_its_machine_was_is_taken(r
     assert load_records(root / "results").records == (record,)
 
 
-def test_a_record_of_a_newer_version_says_so(root: Path) -> None:
+def test_a_newer_schema_is_refused_with_the_advice_to_update(root: Path) -> None:
     newer = to_json(a_record(root)).replace("ivhl.run/3", "ivhl.run/12")
     path = offer(root, a_record(root))
     path.write_text(path.read_text() + newer + "\n" + '{"schema": "\x1b[31m"}\n{"cut\n[[[\n')
@@ -366,7 +368,7 @@ def test_a_lock_that_a_merge_dropped_is_known(root: Path) -> None:
     assert take(root, measured).refused == ()
 
 
-def test_a_statement_that_a_cell_is_unavailable_counts_as_its_lock(root: Path) -> None:
+def test_the_statement_of_an_unavailable_cell_counts_as_its_lock(root: Path) -> None:
     path = lock_file(root, "3.13", "2.4.1").with_suffix(".unavailable.txt")
     path.write_text("no wheels\n")
     commit(root, "unavailable")
@@ -376,14 +378,14 @@ def test_a_statement_that_a_cell_is_unavailable_counts_as_its_lock(root: Path) -
     assert take(root, replace(failed, cell=replace(made.cell, lock_sha256=sha))).refused == ()
 
 
-def test_a_workload_that_only_our_records_know_is_known(root: Path) -> None:
+def test_a_retired_workload_with_records_is_known(root: Path) -> None:
     gone = a_record(root, workload="ops.gone")
     assert len(take(root, gone).refused) == 1
     write_records(root / "results", gone)
     assert take(root, a_record(root, minute=1, workload="ops.gone")).refused == ()
 
 
-def test_a_name_is_one_machines(root: Path) -> None:
+def test_a_name_belongs_to_one_machine(root: Path) -> None:
     take(root, a_record(root))
     other = a_record(root, machine=machine("box", "Another CPU"), variant="b")
     done = take(root, other, a_record(root, minute=1))
@@ -394,7 +396,7 @@ def test_a_name_is_one_machines(root: Path) -> None:
     assert "--machine" in refused.hint
 
 
-def test_of_two_new_machines_of_one_name_the_older_record_decides(root: Path) -> None:
+def test_the_oldest_record_describes_a_new_machine(root: Path) -> None:
     late = a_record(root, minute=9, machine=machine("box", "Another CPU"))
     for records in ([late, a_record(root)], [a_record(root), late]):
         done = take(root, *records)
@@ -402,7 +404,7 @@ def test_of_two_new_machines_of_one_name_the_older_record_decides(root: Path) ->
         (root / "results" / "box" / "machine.json").unlink()
 
 
-def test_a_name_that_is_no_folder_is_refused(root: Path) -> None:
+def test_a_machine_name_that_is_a_file_or_link_is_refused(root: Path) -> None:
     (root / "results").mkdir()
     (root / "elsewhere").mkdir()
     (root / "results" / "box").symlink_to(root / "elsewhere")
@@ -413,7 +415,7 @@ def test_a_name_that_is_no_folder_is_refused(root: Path) -> None:
     assert done.new.total() == 1
 
 
-def test_an_existing_environment_and_a_card_have_graphs_of_their_own(root: Path) -> None:
+def test_an_existing_environment_and_a_gpu_have_separate_graphs(root: Path) -> None:
     locked, bare = a_record(root), a_record(root, existing=True, torch="2.9.1")
     card = on_card(a_record(root, minute=1, workload="ops.three", variant="card"))
     assert take(root, locked, bare, card).refused == ()
@@ -435,7 +437,7 @@ def test_an_existing_environment_and_a_card_have_graphs_of_their_own(root: Path)
     assert len(cases) == len(set(cases))
 
 
-def test_a_failure_is_a_point_and_not_a_gap(root: Path) -> None:
+def test_a_failure_is_a_point_in_asvs_graphs(root: Path) -> None:
     failed = replace(make_failure("wrong", phase="accuracy"), **about(a_record(root)))
     take(root, failed)
     (path,) = (root / "results" / "box").glob("*-locked-*.json")
@@ -446,7 +448,7 @@ def test_a_failure_is_a_point_and_not_a_gap(root: Path) -> None:
     assert asv.get_result_value("compiled.Compiled.track_speedup", params)[at] is None
 
 
-def test_what_asv_knew_already_stays(root: Path) -> None:
+def test_existing_values_in_asvs_files_are_kept(root: Path) -> None:
     take(root, a_record(root))
     (path,) = (root / "results" / "box").glob("*-locked-*.json")
     (root / "results" / "box" / "records").rename(root.parent / "elsewhere")
@@ -462,7 +464,7 @@ def test_what_asv_knew_already_stays(root: Path) -> None:
     assert values["'ops.two/small/a'"] == 5.0
 
 
-def test_an_unreadable_file_of_asv_is_set_aside_and_made_again(root: Path) -> None:
+def test_an_unreadable_asv_file_is_renamed_and_written_again(root: Path) -> None:
     take(root, a_record(root))
     (path,) = (root / "results" / "box").glob("*-locked-*.json")
     whole = path.read_bytes()
@@ -474,7 +476,7 @@ def test_an_unreadable_file_of_asv_is_set_aside_and_made_again(root: Path) -> No
 
 @contextmanager
 def disk_of(size: int) -> Iterator[None]:
-    """Let no file grow beyond the size: writing then fails as on a full disk."""
+    """Limit the size of files, so that writing fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -483,7 +485,7 @@ def disk_of(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_leaves_what_was_there_and_says_what_to_do(root: Path) -> None:
+def test_a_full_disk_changes_no_file_and_gives_a_hint(root: Path) -> None:
     take(root, a_record(root))
     before = tree(root / "results")
     path = offer(root, *(a_record(root, minute=n) for n in range(1, 9)))
@@ -498,7 +500,7 @@ def test_a_full_disk_leaves_what_was_there_and_says_what_to_do(root: Path) -> No
 
 
 @pytest.mark.parametrize("killed_at", [0, 2, 4, 6])
-def test_after_a_kill_the_same_command_finishes(
+def test_after_a_kill_the_same_command_completes_the_import(
     root: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
 ) -> None:
     path = offer(root, a_record(root), a_record(root, torch="2.5.1"), a_record(root, "other"))
@@ -524,7 +526,7 @@ def test_after_a_kill_the_same_command_finishes(
     assert tree(root / "results") == tree(root.parent / "whole")
 
 
-def test_a_whole_file_is_written_only_when_it_changes(tmp_path: Path) -> None:
+def test_a_file_is_written_only_if_it_changes(tmp_path: Path) -> None:
     assert write_whole(tmp_path / "a", b"1")
     assert not write_whole(tmp_path / "a", b"1")
     assert write_whole(tmp_path / "a", b"2")
@@ -532,14 +534,14 @@ def test_a_whole_file_is_written_only_when_it_changes(tmp_path: Path) -> None:
         write_whole(tmp_path / "a" / "b", b"")
 
 
-def test_nothing_is_taken_while_a_run_is_measuring(root: Path) -> None:
+def test_an_import_during_a_run_is_refused(root: Path) -> None:
     path = offer(root, a_record(root))
     with only_run_here(root), pytest.raises(ResultsError, match="another run is measuring"):
         import_records(root, [path], root / "results")
     assert not list((root / "results").iterdir())
 
 
-def test_benchmarks_that_do_not_import_cost_no_record(
+def test_benchmarks_that_do_not_import_lose_no_record(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = root.parent / "cells" / "suite"
@@ -553,7 +555,7 @@ def test_benchmarks_that_do_not_import_cost_no_record(
     assert len(load_records(root / "results").records) == 1
 
 
-def test_a_folder_without_git_is_told_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_git_is_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = a_record(root)
     (root / ".git").rename(root.parent / "git")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
@@ -561,7 +563,7 @@ def test_a_folder_without_git_is_told_so(root: Path, monkeypatch: pytest.MonkeyP
         take(root, record)
 
 
-def test_the_command_takes_names_and_ends_with_a_code(
+def test_the_command_imports_paths_and_returns_an_exit_code(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
