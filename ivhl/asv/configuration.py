@@ -47,7 +47,7 @@ def load_configuration(root: Path) -> dict[str, Any]:
     if FORMER_PLUGIN in conf.get("plugins", ()):
         raise SpecError(
             f"{path}: plugins: {FORMER_PLUGIN!r} is now {PLUGIN!r}",
-            hint=f'write "plugins": ["{PLUGIN}"]; a copy of asv benchmarks of ivhl is not needed',
+            hint=f'write "plugins": ["{PLUGIN}"]; the project needs no copy of asv benchmarks',
         )
     return conf | {
         "version": Config.api_version,
