@@ -154,8 +154,8 @@ def _mistakes(record: RunRecord) -> Iterator[str]:
         yield f"commit: must be 40 hex digits (got {_got(record.commit)})"
     if not _MACHINE.fullmatch(machine.name) or len(machine.name) > _LONGEST_NAME:
         yield (
-            "machine.name: may contain only letters, digits, '_', '-' and '.', not begin with '-' or "
-            f"'.', and have at most {_LONGEST_NAME} characters (got {_got(machine.name)})"
+            f"machine.name: must have at most {_LONGEST_NAME} letters, digits, '_', '-' and '.', "
+            f"and not begin with '-' or '.' (got {_got(machine.name)})"
         )
     texts = (("cpu", machine.cpu, _TEXT), ("system", machine.system, _TEXT))
     for field, value, pattern in (*texts, ("device", record.conditions.device, _DEVICE)):

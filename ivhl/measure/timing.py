@@ -102,7 +102,7 @@ class Bystander:
         """Check what the arm did in round ``number`` of ``rounds``."""
 
 
-# A generator of its own: the harness checks that the state of ``random`` itself does not change.
+# A separate generator: the harness checks that the state of ``random`` itself does not change.
 _CHOICE = random.Random()  # noqa: S311  (unpredictable for the variant, but not a secret)
 
 # Limit for the wall time of a block over ``block_s``; a busy machine stays below it.

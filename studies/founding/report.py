@@ -80,16 +80,16 @@ def table(runs: Sequence[dict[str, Any]]) -> str:
 def _cells(row: dict[str, Any], errors: dict[str, int]) -> list[str]:
     """Return the five cells of one row."""
 
-    def told(error: str) -> str:
+    def note_of(error: str) -> str:
         return f"({errors.setdefault(error, len(errors) + 1)})" if error else NOTHING
 
     seed, corrected = row["seed"], row["corrected"]
-    cells = [told(row["seed_error"])]
+    cells = [note_of(row["seed_error"])]
     if seed is not None:
         cells = [f"{_short(seed['median_ms'])} ({seed['evaluations']} in {seed['calls']})"]
     if corrected is None:
         frames = NOTHING if seed is None else str(seed["frames"])
-        return [*cells, told(row["corrected_error"]), NOTHING, frames, NOTHING]
+        return [*cells, note_of(row["corrected_error"]), NOTHING, frames, NOTHING]
     s = corrected["speedup"]
     speedup = f"{s['value']:.2f} [{s['low']:.2f}, {s['high']:.2f}]"
     return [
