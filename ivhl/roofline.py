@@ -1,7 +1,6 @@
-"""``python -m ivhl.roofline``: every operation in this very environment, as a table.
+"""``python -m ivhl.roofline``: measure every operation in this environment, and print a table.
 
-The direct way: no matrix, no locks, no asv. It measures exactly as the cells do (``ivhl.measure``),
-and needs torch and nothing else.
+Uses no matrix, locks or asv. It measures as in the cells (``ivhl.measure``) and needs only torch.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ ROUNDS = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What this device can do at the best, measured now.
+    """Limits of this device, measured at the start of the run.
 
     Attributes:
-        bytes_per_s: Read and written by a copy of an array far larger than any cache.
-        flops_per_s: Of a large float32 matrix product.
+        bytes_per_s: Bytes read and written per second, by copying an array larger than the caches.
+        flops_per_s: Operations per second of a large float32 matrix multiplication.
     """
 
     bytes_per_s: float
@@ -57,7 +56,7 @@ class Limits:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, and export it if asked to."""
+    """Measure, print the table, and export it with ``--export``."""
     arguments = parser().parse_args(argv)
     try:
         benchmark(arguments)
@@ -72,10 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the argument parser."""
     p = argparse.ArgumentParser(prog="python -m ivhl.roofline", description=__doc__)
-    p.add_argument("--size", default="medium", help="of every operation (default: medium)")
+    p.add_argument("--size", default="medium", help="size of every operation (default: medium)")
     p.add_argument("--operation", action="append", default=[], metavar="NAME", help="repeatable")
-    p.add_argument("--compile-mode", choices=MODES, help="in place of the declared modes")
-    p.add_argument("--export", metavar="FILE", help="write everything measured as JSON")
+    p.add_argument("--compile-mode", choices=MODES, help="replaces the declared modes")
+    p.add_argument("--export", metavar="FILE", help="write all results as JSON")
     p.add_argument("--workloads", default="benchmarks", metavar="PACKAGE")
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     p.add_argument("--threads", type=positive(int), default=1)
@@ -85,10 +84,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def benchmark(arguments: argparse.Namespace) -> None:
-    """Do what the arguments ask for.
+    """Measure the requested cases, print the table and write the export.
 
     Raises:
-        IvhlError: If they ask for something that is not there, or the export cannot be written.
+        IvhlError: If a name is unknown, or the export cannot be written.
     """
     cases = choose_cases(arguments)
     limit = None if arguments.memory_limit is None else int(arguments.memory_limit * 2**30)
@@ -120,17 +119,17 @@ def benchmark(arguments: argparse.Namespace) -> None:
         print_head(run, limits)
         try:
             run_cases(run, cases, keep)
-        finally:  # an interrupted run shows what it has
+        finally:  # an interrupted run prints the results so far
             print_table(records, {case.name: case for case in cases}, limits)
             if arguments.export:
                 export(Path(arguments.export), limits, records)
 
 
 def choose_cases(arguments: argparse.Namespace) -> tuple[Case, ...]:
-    """Return the cases that the arguments ask for.
+    """Return the requested cases.
 
     Raises:
-        SpecError: If there is none of the operation or size.
+        SpecError: If no case has the operation or the size.
     """
     if ":" not in arguments.workloads:
         use_benchmarks(Path.cwd(), arguments.workloads)
@@ -146,10 +145,10 @@ def choose_cases(arguments: argparse.Namespace) -> tuple[Case, ...]:
 
 
 def named(text: str, workloads: Iterable[Workload]) -> list[str]:
-    """Return the workloads that the text names: in full, by their beginning, or by a word.
+    """Return the workloads that match a text: the whole name, else a prefix, else a word.
 
     Raises:
-        UnknownNameError: If there is none.
+        UnknownNameError: If none does.
     """
     names = [workload.name for workload in workloads]
     functions = {name: name.partition(".")[2] for name in names}
@@ -165,8 +164,8 @@ def named(text: str, workloads: Iterable[Workload]) -> list[str]:
 
 
 def measure_limits(device: str, threads: int) -> Limits:
-    """Return the best of some large copies and matrix products, by the clock that cases have."""
-    import torch  # noqa: PLC0415  (what it is missing from is told before)
+    """Return the best of some large copies and matrix multiplications, by the clock of the cases."""
+    import torch  # noqa: PLC0415  (this_cell() has reported it if torch is missing)
 
     from ivhl.measure.timing import time_block  # noqa: PLC0415  (imports torch)
 
@@ -183,11 +182,13 @@ def measure_limits(device: str, threads: int) -> Limits:
 
 
 def fraction_of_limit(record: RunRecord, case: Case, limits: Limits) -> float | None:
-    """Return the least time that the device allows over the time of the compiled call.
+    """Return the least possible time over the time of the compiled call.
 
-    The least time is that of the bytes or of the operations, whichever is longer (the roofline of
-    Williams, Waterman and Patterson, CACM 52(4), 65 (2009)). ``None`` where the workload does not
-    count them.
+    The least time is that of the bytes or of the operations, whichever is longer. ``None`` if the
+    workload does not count them, or the case failed.
+
+    Source:
+        The roofline of Williams, Waterman and Patterson, CACM 52(4), 65 (2009).
     """
     if case.cost is None or record.compiled is None:
         return None
@@ -196,7 +197,7 @@ def fraction_of_limit(record: RunRecord, case: Case, limits: Limits) -> float | 
 
 
 def print_head(run: Run, limits: Limits) -> None:
-    """Print what it runs on."""
+    """Print device, versions and limits."""
     machine = run.machine
     threads = run.effort.threads
     plural = "s" if threads > 1 else ""
@@ -205,7 +206,7 @@ def print_head(run: Run, limits: Limits) -> None:
     )
     print(f"versions Python {run.cell.python}, PyTorch {run.cell.torch}, commit {run.commit[:8]}")
     print(
-        f"limits   copy {limits.bytes_per_s / 1e9:.3g} GB/s, float32 matrix product "
+        f"limits   copy {limits.bytes_per_s / 1e9:.3g} GB/s, float32 matrix multiplication "
         f"{limits.flops_per_s / 1e9:.3g} GFLOP/s (measured now)"
     )
 
@@ -252,15 +253,15 @@ def print_table(records: Sequence[RunRecord], cases: dict[str, Case], limits: Li
 
 
 def milliseconds(arm: Arm | None) -> str:
-    """Return the median of an arm's calls."""
+    """Return the median time of an arm's calls as text, empty without an arm."""
     return "" if arm is None else f"{median(arm.samples_s) * 1e3:.3g} ms"
 
 
 def check_export(path: Path) -> None:
-    """Make sure before measuring that the export can be written; an old one is kept till then.
+    """Check before measuring that the export can be written; an existing file stays unchanged.
 
     Raises:
-        ResultsError: If it cannot.
+        ResultsError: If it cannot be written.
     """
     try:
         with path.open("ab"):
@@ -270,7 +271,7 @@ def check_export(path: Path) -> None:
 
 
 def export(path: Path, limits: Limits, records: Sequence[RunRecord]) -> None:
-    """Write the records, as they are stored, and the limits.
+    """Write the limits, and the records in their stored form.
 
     Raises:
         ResultsError: If the file cannot be written.

@@ -1,5 +1,5 @@
 """Studies with ivhl, run by nox sessions of this repository; not part of the wheel.
 
-``peers`` compares with other libraries, ``founding`` runs the founding benchmark again, ``training``
-makes the weights of ``ivhl.mlff``, ``throughput`` counts molecules per second.
+``peers`` compares with other libraries, ``founding`` repeats the founding benchmark, ``training``
+trains the weights of ``ivhl.mlff``, ``throughput`` times batches of molecules.
 """

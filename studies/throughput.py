@@ -1,4 +1,4 @@
-"""Time per structure in batches of 1, 4, 16 and 64 mixed molecules, one thread.
+"""Measure the time per structure in batches of 1, 4, 16 and 64 mixed molecules, on one thread.
 
 ``python -m studies.throughput`` prints a table; docs/mlff.md explains it.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Molecule = tuple[torch.Tensor, torch.Tensor]
     Run = Callable[[], list[torch.Tensor]]  # energies
 
-# As many atoms as H2, H2O, NH3, CH4, C2H4, CH3OH, C2H6 and C6H6 have
+# Numbers of atoms of H2, H2O, NH3, CH4, C2H4, CH3OH, C2H6 and C6H6.
 COUNTS: Final = (2, 3, 4, 5, 6, 6, 8, 12)
 BATCHES: Final = (1, 4, 16, 64)
 SPACING: Final = 1.3  # Å
@@ -41,14 +41,14 @@ SPACING: Final = 1.3  # Å
 def make_molecules(n_molecules: int) -> list[Molecule]:
     """Return clusters of carbon and hydrogen with as many atoms as small molecules have.
 
-    What they are made of does not change the time; that all atoms see each other does.
+    The elements do not affect the time; that all atoms are within the cutoff does.
 
     Args:
-        n_molecules: How many; ``COUNTS`` over and over.
+        n_molecules: Number of molecules; their sizes repeat ``COUNTS``.
 
     Returns:
-        For each, atomic numbers ``[n]`` and positions ``[n, 3]`` in Å, float32: corners of a cubic
-        lattice, shaken.
+        For each molecule, atomic numbers ``[n]`` and positions ``[n, 3]`` in Å, float32: corners of
+        a cubic lattice with random displacements.
     """
     generator = torch.Generator().manual_seed(0)
     corners = torch.cartesian_prod(*[torch.arange(3.0)] * 3) * SPACING
@@ -65,7 +65,10 @@ def count_flops(n_atoms: int) -> float:
     """Return the operations in the matrix multiplications for energy and forces of one molecule.
 
     Args:
-        n_atoms: Of the molecule, without padding. As in ``benchmarks.molecules.energy_forces.cost``.
+        n_atoms: Atoms of the molecule, without padding.
+
+    Source:
+        ``cost`` of ``benchmarks.molecules.energy_forces``.
     """
     f = painn.N_FEATURES
     return 6.0 * (30.0 * n_atoms * f**2 + 120.0 * n_atoms**2 * f)
@@ -74,15 +77,16 @@ def count_flops(n_atoms: int) -> float:
 def make_arms(
     molecules: Sequence[Molecule], parameters: painn.Parameters, *, compiled: bool
 ) -> dict[str, Run]:
-    """Return the ways to compute energies and forces, each a function that returns the energies.
+    """Return the functions to time; each computes energies and forces, and returns the energies.
 
     Args:
-        molecules: What to compute.
+        molecules: The molecules of a batch.
         parameters: Weights, in the dtype and on the device of the molecules.
-        compiled: Whether to compile what is dense; joined edges are always eager.
+        compiled: Whether to compile the dense forms; joined edges are always eager.
     """
     batched = _compiled_batch if compiled else batch_energies_forces
-    # The form of the batches, so that what they gain is what they share; padded where lengths count
+    # Single molecules take the form of the batches, so that the speedup is due to batching alone;
+    # padded if compiled, because each length is compiled.
     alone = [
         pad_molecules([m], n_atoms=bucket_of(len(m[0])) if compiled else len(m[0]))
         for m in molecules
@@ -117,7 +121,7 @@ def make_arms(
     }
 
 
-# Dynamo compiles a function for 8 shapes at most, so each shape is a function of its own.
+# Dynamo compiles a function for at most 8 shapes, so each shape has its own function.
 _functions: Final[dict[tuple[int, ...], Callable[..., tuple[torch.Tensor, torch.Tensor]]]] = {}
 
 
@@ -135,13 +139,13 @@ def _compiled_batch(
 def time_arms(
     arms: Mapping[str, Run], *, device: torch.device, rounds: int, least_s: float
 ) -> dict[str, list[float]]:
-    """Return the seconds per call of each arm in each round, arms in random order.
+    """Return the seconds per call of each arm in each round; the arms run in random order.
 
     Args:
-        arms: What to time; each is called once before.
-        device: Where they run. On the CPU, time is CPU time of the process.
-        rounds: How many samples.
-        least_s: A sample repeats its arm for about this long.
+        arms: Functions to time; each is called once before.
+        device: Device of the arms. On the CPU, CPU time of the process is measured.
+        rounds: Number of samples.
+        least_s: Approximate duration of a sample, which repeats its arm.
     """
     clock = time.process_time if device.type == "cpu" else time.perf_counter
 
@@ -158,7 +162,7 @@ def time_arms(
         run()
         times[name] = max(1, round(least_s / max(seconds(run, 2), 1e-6)))
     samples: dict[str, list[float]] = {name: [] for name in arms}
-    order = random.Random(0)  # noqa: S311  (an order, no secret)
+    order = random.Random(0)  # noqa: S311  (an order, not a secret)
     for _ in range(rounds):
         for name in order.sample(list(arms), len(arms)):
             samples[name].append(seconds(arms[name], times[name]))
@@ -166,7 +170,7 @@ def time_arms(
 
 
 def measure_flop_rate(device: torch.device) -> float:
-    """Return operations per second of a product of 512 x 512 matrices, float32, the best of 20."""
+    """Return operations per second of a 512 x 512 matrix multiplication, float32, best of 20."""
     a = torch.randn(512, 512, device=device)
     arms = {"product": lambda: [a @ a]}
     best = min(time_arms(arms, device=device, rounds=20, least_s=0.02)["product"])
@@ -180,10 +184,10 @@ def _run_all(runs: Sequence[Run]) -> list[torch.Tensor]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--compile", action="store_true", help="compile what is dense")
+    parser.add_argument("--compile", action="store_true", help="compile the dense forms")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--least-seconds", type=float, default=0.2, help="of a sample")
+    parser.add_argument("--least-seconds", type=float, default=0.2, help="duration of a sample")
     parser.add_argument("--batch", type=int, nargs="+", default=list(BATCHES))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -191,7 +195,7 @@ def main() -> None:
     parameters = cast_parameters(weights, dtype=torch.float32, device=arguments.device)
     rate = measure_flop_rate(arguments.device)
     print(f"torch {torch.__version__}, {arguments.device}, one thread")
-    print(f"the limit is that of matrix products, {rate / 1e9:.0f} Gflop/s here")
+    print(f"the limit is that of matrix multiplication, {rate / 1e9:.0f} Gflop/s here")
     print(f"{'batch':>5}  {'way':<11}{'us/structure':>13}{'speedup':>9}{'of limit':>10}")
     for size in arguments.batch:
         molecules = [

@@ -1,4 +1,4 @@
-"""asv's configuration: what the project's file says, and what a run or a site needs beside it."""
+"""Load asv's configuration from the project, and write the one of a run."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from ivhl.matrix.locks import LockState
     from ivhl.measure.settings import Settings
 
-# What asv takes for the benchmarks. It puts the folder around it before everything in a cell, so
-# nothing else may be there.
+# Folder of the benchmarks for asv. In a cell, asv puts its parent first on sys.path, so the parent
+# must contain nothing else.
 SUITE: Final = Path(__file__).parent / "cells" / "suite"
 PLUGIN: Final = ".ivhl.asv"
-# Its name before 2026-11-23.
+# The plugin's name before 2026-11-23.
 FORMER_PLUGIN: Final = ".ivhl.asv_plugins"
-# A parameter of asv's graphs, so that what a GPU does is not taken for what the processor did.
+# A parameter of asv's graphs: results of a GPU and of the CPU must not be in one graph.
 DEVICE_VARIABLE: Final = "IVHL_DEVICE"
 
 
 def load_configuration(root: Path) -> dict[str, Any]:
-    """Return what ``asv.conf.json`` of the project says, with every path in it absolute.
+    """Return the project's ``asv.conf.json`` with absolute paths.
 
-    asv changes into the folder of its configuration, and ours is elsewhere.
+    asv changes into the folder of its configuration file, and ours is in another folder.
 
     Raises:
-        SpecError: If it is missing, cannot be read, or is of an earlier ivhl.
+        SpecError: If it is missing, cannot be read, or is in the format of an earlier ivhl.
     """
     path = root / "asv.conf.json"
     if not path.is_file():
@@ -43,11 +43,11 @@ def load_configuration(root: Path) -> dict[str, Any]:
     except Exception as error:
         raise SpecError(f"{path} cannot be read: {error}", hint="correct it") from error
     if not conf.get("repo"):
-        raise SpecError(f"{path}: repo must be there", hint='write "repo": "."')
+        raise SpecError(f"{path}: repo: required", hint='write "repo": "."')
     if FORMER_PLUGIN in conf.get("plugins", ()):
         raise SpecError(
             f"{path}: plugins: {FORMER_PLUGIN!r} is now {PLUGIN!r}",
-            hint=f'write "plugins": ["{PLUGIN}"]; a copy of our benchmarks/ is no longer needed',
+            hint=f'write "plugins": ["{PLUGIN}"]; the project needs no copy of asv benchmarks',
         )
     return conf | {
         "version": Config.api_version,
@@ -61,7 +61,7 @@ def load_configuration(root: Path) -> dict[str, Any]:
 
 
 def write_configuration(root: Path, settings: Settings, locks: Sequence[LockState]) -> Path:
-    """Write asv's configuration for exactly these cells.
+    """Write asv's configuration for these cells, and return its path.
 
     Raises:
         SpecError: See ``load_configuration``.

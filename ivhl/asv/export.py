@@ -1,7 +1,7 @@
-"""asv's benchmarks as a child process: what they are, and what each says about given records.
+"""Import asv's benchmarks in a child process, and evaluate them for given records.
 
-asv would import them in a cell, after the records were made. Here nothing is measured, so any
-Python will do; it is a process of its own because benchmarks are imported by name, once.
+asv itself imports them in a cell. Nothing is measured here, so any Python works. A separate process
+is needed because Python imports a module of one name only once.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LONGEST_S = 600
-_SAID = 5
+_SHOWN_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What asv's benchmarks are, and what they say.
+    """asv's benchmarks and their values.
 
     Attributes:
-        benchmarks: As asv's discovery describes them.
-        values: For each of the cells asked about, benchmark to the value of each parameter.
+        benchmarks: Descriptions from asv's discovery.
+        values: For each cell, benchmark name to the value for each parameter.
     """
 
     benchmarks: list[dict[str, Any]]
     values: list[dict[str, list[Any]]]
 
 
-def ask_suite(settings: Settings, cells: Sequence[dict[str, Any]]) -> Suite:
-    """Return the benchmarks, and their values.
+def read_suite(settings: Settings, cells: Sequence[dict[str, Any]]) -> Suite:
+    """Return the benchmarks, and their values in the given cells.
 
     Args:
-        settings: As the cells of a run would read them; the device decides which cases there are.
-        cells: What ``setup_cache`` would return for each: see ``ivhl.measure.suite.Values``.
+        settings: Settings of a run; the cases depend on the device.
+        cells: Return value of ``setup_cache`` for each cell (``ivhl.measure.suite.Values``).
 
     Raises:
-        ResultsError: If they do not import.
+        ResultsError: If the benchmarks do not import.
     """
     with tempfile.TemporaryDirectory(prefix="ivhl-import-") as name:
         here = Path(name)
         write_settings(here / "settings.json", settings)
         (here / "cells.json").write_text(json.dumps(list(cells)), encoding="utf-8")
-        # The workloads of the project need not be installed where ivhl is.
+        # The workloads of the project need not be installed in ivhl's environment.
         paths = (settings.root, os.environ.get("PYTHONPATH"))
         environment = os.environ | {
             VARIABLE: str(here / "settings.json"),
@@ -73,21 +73,21 @@ def ask_suite(settings: Settings, cells: Sequence[dict[str, Any]]) -> Suite:
             )
         except subprocess.TimeoutExpired:
             raise ResultsError(
-                f"{settings.workloads}: the benchmarks were not read within {_LONGEST_S} s"
+                f"{settings.workloads}: importing the benchmarks took more than {_LONGEST_S} s"
             ) from None
         if done.returncode:
-            last = " | ".join(done.stderr.strip().splitlines()[-_SAID:])
+            last = " | ".join(done.stderr.strip().splitlines()[-_SHOWN_LINES:])
             raise ResultsError(
                 f"{settings.workloads}: the benchmarks do not import: {last}",
-                hint="the records are taken; correct the benchmarks and import again for asv's "
-                "graphs",
+                hint="the records are imported; for asv's graphs, correct the benchmarks and "
+                "import again",
             )
         answer = json.loads((here / "answer.json").read_text(encoding="utf-8"))
     return Suite(answer["benchmarks"], answer["values"])
 
 
 def main(folder: str, here: str) -> None:
-    """Write the answer for ``ask_suite`` into the folder ``here``."""
+    """Write the answer for ``read_suite`` into the folder ``here``."""
     from asv_runner.discovery import (  # noqa: PLC0415  (only the child needs it)
         disc_benchmarks,
         list_benchmarks,
@@ -97,7 +97,7 @@ def main(folder: str, here: str) -> None:
         list_benchmarks(folder, file)
     cells = json.loads(Path(here, "cells.json").read_text(encoding="utf-8"))
     found = list(disc_benchmarks(folder))
-    # What a failed case prints is for asv's log, and there is none here.
+    # A failed case prints its failure for asv's log, which does not exist here.
     with Path(os.devnull).open("w", encoding="utf-8") as void, contextlib.redirect_stderr(void):
         values = [
             {
@@ -115,7 +115,7 @@ def main(folder: str, here: str) -> None:
 def _value(benchmark: Any, cell: dict[str, Any], case: str) -> Any:  # noqa: ANN401
     try:
         return benchmark.func(cell, case)
-    except Exception:  # noqa: BLE001  (whatever it raises, asv has no value then)
+    except Exception:  # noqa: BLE001  (asv records no value for any exception)
         return None
 
 

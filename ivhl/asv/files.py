@@ -1,4 +1,4 @@
-"""What asv itself would have written, had it run where the records were made."""
+"""Write asv's result files from records, as asv would have written them on their machines."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from asv.machine import Machine as AsvMachine
 from asv.results import Results
 from asv.runner import BenchmarkResult
 
-import ivhl.asv  # noqa: F401  (what it wraps of asv keeps failures as points)
+import ivhl.asv  # noqa: F401  (wraps methods of asv, so that failures become points)
 from ivhl.asv.configuration import DEVICE_VARIABLE
-from ivhl.asv.export import Suite, ask_suite
+from ivhl.asv.export import Suite, read_suite
 from ivhl.asv.machine import known_machine
 from ivhl.git import commit_time_ms
 from ivhl.measure.suite import is_absent, values_of
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """What one file of asv's results is about.
+    """Identifies one of asv's result files.
 
     Attributes:
-        existing: Whether the environment was there already, and no lock describes it.
+        existing: Whether it was measured in an existing environment, which no lock describes.
     """
 
     machine: str
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 def place_of(record: RunRecord) -> Place:
-    """Return which file of asv a record belongs to."""
+    """Return the place of a record in asv's result files."""
     cell = record.cell
     return Place(
         machine=record.machine.name,
@@ -60,12 +60,12 @@ def place_of(record: RunRecord) -> Place:
 
 
 def write_machine(results: Path, name: str, about: Mapping[str, Any]) -> None:
-    """Tell asv about a machine, unless it knows; it shows nothing of one that it does not know.
+    """Write asv's entry for a machine unless it exists; asv shows no results without one.
 
     Args:
         results: Folder of the results.
-        name: The machine's name.
-        about: See ``asv_machine``.
+        name: Name of the machine.
+        about: Entry from ``asv_machine``.
 
     Raises:
         ResultsError: If it cannot be written.
@@ -81,15 +81,15 @@ def write_asv_results(
     records: Sequence[RunRecord],
     places: Iterable[Place],
 ) -> None:
-    """Write asv's list of benchmarks and its results in the places, from the records there.
+    """Write asv's list of benchmarks, and its result files of the given places.
 
-    What asv knows of other cases, and other benchmarks, stays.
+    Values of other cases and benchmarks in these files are kept.
 
     Args:
-        root: The project.
-        settings: See ``ask_suite``; its results are where everything is written.
-        records: The newest of each key, of any place.
-        places: Those in which records came or went.
+        root: Root of the project.
+        settings: See ``read_suite``; the files are written to its results folder.
+        records: The newest record of each key, from all places.
+        places: Places whose records have changed.
 
     Raises:
         ResultsError: If the benchmarks do not import, or a file cannot be written.
@@ -101,11 +101,11 @@ def write_asv_results(
         if (place := place_of(record)) in wanted:
             groups.setdefault(place, []).append(record)
     listed: dict[str, dict[str, Any]] = {}
-    # Some devices have cases of their own, and asv's list must hold all that have results.
+    # Some cases exist on one device only, and asv's list must contain all cases with results.
     for device in sorted({device_type(record) for record in records}):
         here = {place: group for place, group in sorted(groups.items()) if place.device == device}
         there = replace(settings, effort=replace(settings.effort, device=device))
-        suite = _ask(there, list(here.values()))
+        suite = _suite_of(there, list(here.values()))
         _join(listed, suite.benchmarks)
         for (place, group), values in zip(here.items(), suite.values, strict=True):
             written = _results_of(root, results, place)
@@ -116,13 +116,13 @@ def write_asv_results(
         write_whole(results / "benchmarks.json", text.encode())
 
 
-def _ask(settings: Settings, groups: Sequence[Sequence[RunRecord]]) -> Suite:
-    # A later version of a workload comes later, and takes the place of an earlier one.
+def _suite_of(settings: Settings, groups: Sequence[Sequence[RunRecord]]) -> Suite:
+    # Records are sorted by version of the workload: in this dictionary, the newest version wins.
     cells = [
         {_case(r): values_of(asdict(r)) for r in group if not is_absent(asdict(r))}
         for group in groups
     ]
-    return ask_suite(settings, cells)
+    return read_suite(settings, cells)
 
 
 def _case(record: RunRecord) -> str:
@@ -130,7 +130,7 @@ def _case(record: RunRecord) -> str:
 
 
 def _join(listed: dict[str, dict[str, Any]], benchmarks: Sequence[dict[str, Any]]) -> None:
-    """Add benchmarks to the list; one that is there gets the cases that it lacks."""
+    """Add benchmarks to the list, and missing cases to those that are in it."""
     for benchmark in benchmarks:
         known = listed.setdefault(benchmark["name"], benchmark)
         if known is not benchmark and known["params"]:
@@ -148,7 +148,7 @@ def _write_results(
     ours = {repr(_case(record)) for record in group}
     newest = datetime.fromisoformat(max(record.recorded_at for record in group))
     for benchmark in benchmarks:
-        if benchmark["name"] not in values:  # a benchmark of the project's own, not of its cases
+        if benchmark["name"] not in values:  # the project's own benchmark, which has no cases
             continue
         (cases,) = benchmark["params"]
         written.add_result(
@@ -159,7 +159,7 @@ def _write_results(
         )
         took = sum(record.duration_s for record in group)
         written.set_setup_cache_duration(benchmark["setup_cache_key"], round(took, 3))
-    # asv writes in place; a file that was cut off would take all its values off the site.
+    # asv writes in place; a truncated file would remove all its values from the site.
     with tempfile.TemporaryDirectory(prefix="ivhl-import-") as name:
         written.save(name)
         (path,) = Path(name).glob("*/*.json")
@@ -167,7 +167,7 @@ def _write_results(
 
 
 def _results_of(root: Path, results: Path, place: Place) -> Any:  # noqa: ANN401  (asv has no types)
-    """Return asv's results of a place, with what is there already."""
+    """Return asv's results of a place, with the stored ones."""
     requirements = {"torch": place.torch}
     variables = {} if place.device == "cpu" else {DEVICE_VARIABLE: place.device}
     tool = "existing" if place.existing else "locked"
@@ -175,7 +175,7 @@ def _results_of(root: Path, results: Path, place: Place) -> Any:  # noqa: ANN401
     machine.pop("version", None)
     params = machine | {"python": place.python} | requirements
     if place.existing:
-        params["environment"] = "existing"  # a parameter of the graphs: not the locked cell's
+        params["environment"] = "existing"  # separates its graphs from those of the locked cell
     found = Results(
         params,
         requirements,
@@ -192,7 +192,7 @@ def _results_of(root: Path, results: Path, place: Place) -> Any:  # noqa: ANN401
 
 
 def _benchmark_result(values: Sequence[Any]) -> Any:  # noqa: ANN401
-    """Return values as asv's runner would: samples apart from single numbers."""
+    """Return values in the form of asv's runner: samples separate from single numbers."""
     sampled = [value if isinstance(value, dict) else None for value in values]
     return BenchmarkResult(
         result=[

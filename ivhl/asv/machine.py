@@ -1,4 +1,4 @@
-"""What asv is told about a machine, and whether a name is still the same machine's."""
+"""Describe a machine for asv, and compare it with the stored machine of the same name."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
     from ivhl.records import Machine
 
-# More or less memory in a virtual machine, or a new kernel, do not make another machine of it.
+# Fields that identify a machine. Memory can change in a virtual machine, so it is not one of them.
 _IDENTITY = ("cpu", "num_cpu", "arch", "os")
 
 
 def asv_machine(machine: Machine) -> dict[str, str]:
-    """Return what asv is to know about a machine.
+    """Return asv's entry for a machine.
 
-    Everything in here is a parameter of asv's graphs: a kernel update or a few megabytes less of
-    memory would begin new graphs, so only what makes results incomparable is in it.
+    Every field becomes a parameter of asv's graphs. So the version of the kernel is left out, and
+    memory is rounded: otherwise an update would begin new graphs.
     """
     return {
         "machine": machine.name,
@@ -34,9 +34,9 @@ def asv_machine(machine: Machine) -> dict[str, str]:
 
 
 def known_machine(results: Path, name: str) -> dict[str, Any]:
-    """Return what the results say about the machine of a name; nothing if it is new.
+    """Return the stored entry of a machine; empty if it is new.
 
-    A file that cannot be read counts as none: whoever publishes names it.
+    An unreadable file counts as missing here; ``ivhl publish`` reports it.
     """
     try:
         return dict(json.loads((results / name / "machine.json").read_text(encoding="utf-8")))
@@ -45,11 +45,11 @@ def known_machine(results: Path, name: str) -> dict[str, Any]:
 
 
 def machine_differences(known: Mapping[str, Any], machine: Machine) -> list[str]:
-    """Return in what a machine is not the one that its name belongs to; empty if it is.
+    """Return the differences between a machine and the stored one of its name; empty if none.
 
     Args:
-        known: See ``known_machine`` and ``asv_machine``.
-        machine: The one that is to have the name.
+        known: Stored entry, from ``known_machine`` or ``asv_machine``.
+        machine: Machine that uses the name now.
     """
     here = asv_machine(machine)
     return [
@@ -60,5 +60,5 @@ def machine_differences(known: Mapping[str, Any], machine: Machine) -> list[str]
 
 
 def save_machine(machine: Machine) -> None:
-    """Store this machine where asv looks for it, so that asv does not ask."""
+    """Store this machine in asv's file of machines; otherwise asv would prompt for it."""
     MachineCollection.save(machine.name, asv_machine(machine))

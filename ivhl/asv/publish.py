@@ -25,7 +25,7 @@ from ivhl.git import published_branches
 from ivhl.tracker.store import Problem, load_records
 
 _OURS = ("index.html", "compatibility.html", "speedup.html")
-_SAID = 12  # last lines of asv's output that explain a failure
+_SHOWN_LINES = 12  # last lines of asv's output, which explain a failure
 _LONGEST_S = 3600  # ten times what 2.4 million values take
 _OFF_BRANCH = "Couldn't find "
 
@@ -68,8 +68,8 @@ def publish(root: Path, output: Path) -> Published:
                 results, {problem.path for problem in unreadable}, Path(scratch, "results")
             )
         conf |= {
-            # asv leaves out commits on the first-parent line of no branch, and stops at one that is
-            # not there, as in a checkout of one pull request.
+            # asv omits commits that are on no branch's first-parent line, and stops if a branch does
+            # not exist, as in the checkout of a pull request.
             "branches": published_branches(root, conf.get("branches") or []),
             "results_dir": str(results),
             "html_dir": str(output),
@@ -86,12 +86,12 @@ def publish(root: Path, output: Path) -> Published:
                 hint="choose another folder with --output",
             ) from error
         try:
-            said = _run_asv(root, written, new)
+            text = _run_asv(root, written, new)
             _swap(new, output)
         finally:
             shutil.rmtree(new, ignore_errors=True)
     off_branch = sorted(
-        line.split(_OFF_BRANCH)[1].split()[0] for line in said.splitlines() if _OFF_BRANCH in line
+        line.split(_OFF_BRANCH)[1].split()[0] for line in text.splitlines() if _OFF_BRANCH in line
     )
     return Published(output, (*bad, *ours), tuple(dict.fromkeys(off_branch)))
 
@@ -99,7 +99,7 @@ def publish(root: Path, output: Path) -> Published:
 def set_aside_unreadable(results: Path) -> tuple[Problem, ...]:
     """Rename asv's result files that asv cannot read, so that asv writes them again.
 
-    One such file stops every later ``asv run``. The records hold everything that these files do.
+    One such file stops every later ``asv run``. The records contain all their data.
     """
     unreadable = _unreadable(results)
     for problem in unreadable:
@@ -125,10 +125,10 @@ def _private(root: Path) -> Path:
 
 
 def _unreadable(results: Path) -> tuple[Problem, ...]:
-    """Return the files of asv on which ``asv publish`` would stop, or that it would pass over.
+    """Return asv's files that ``asv publish`` would skip, or on which it would stop.
 
-    asv reads every ``*.json`` below its results, and some of what it cannot use ends the whole
-    run with a traceback after the old site is gone.
+    asv reads every ``*.json`` below its results. On some invalid files it stops with a traceback
+    after it has deleted the old site.
     """
     problems = []
     for path in sorted(results.rglob("*.json")):
@@ -151,15 +151,15 @@ def _why_unreadable(path: Path, *, is_list: bool) -> str:
                 values = loaded.get_result_value(name, loaded.get_result_params(name) or [])
                 if not _publishable(values):
                     return f"{name}: a result must be a finite number or null (got {values!r})"
-    except Exception as error:  # noqa: BLE001  (asv raises whatever the bad file makes it raise)
-        # The site is public and asv's messages name folders of this machine.
-        told = str(error).replace(str(path), path.name)
-        return f"asv cannot read it: {type(error).__name__}: {told}"
+    except Exception as error:  # noqa: BLE001  (a bad file can make asv raise anything)
+        # The site is public, and asv's messages contain folder names of this machine.
+        message = str(error).replace(str(path), path.name)
+        return f"asv cannot read it: {type(error).__name__}: {message}"
     return ""
 
 
 def _publishable(values: object) -> bool:
-    """Say whether asv can publish this; NaN is how it writes that a benchmark was skipped."""
+    """Return whether asv can publish these values; it writes NaN for a skipped benchmark."""
     if isinstance(values, str | dict):
         return False
     if isinstance(values, Iterable):
@@ -168,9 +168,9 @@ def _publishable(values: object) -> bool:
 
 
 def _view(results: Path, without: set[Path], view: Path) -> Path:
-    """Return a folder like ``results`` without some files; nothing is taken away from anybody.
+    """Make a copy of ``results`` without some files, and return its folder.
 
-    A machine without a readable ``machine.json`` is left out by asv itself.
+    asv itself leaves out a machine without a readable ``machine.json``.
     """
     view.mkdir()
     for path in sorted(results.rglob("*")):
@@ -182,7 +182,7 @@ def _view(results: Path, without: set[Path], view: Path) -> Path:
             except OSError:  # another file system
                 shutil.copy2(path, target)
     benchmarks = view / "benchmarks.json"
-    if not benchmarks.exists():  # asv stops without it; our pages need none
+    if not benchmarks.exists():  # asv stops without it
         benchmarks.write_text(json.dumps({"version": Benchmarks.api_version}), encoding="utf-8")
     return view
 
@@ -199,10 +199,10 @@ def _run_asv(root: Path, configuration: Path, html_dir: Path) -> str:
         start_new_session=True,
     ) as process:
         try:
-            said, _ = process.communicate(timeout=_LONGEST_S)
+            text, _ = process.communicate(timeout=_LONGEST_S)
         except BaseException as error:
-            # A value that asv's workers choke on leaves them waiting for each other forever; and
-            # they hold the pipe, so it is all of them or none.
+            # If a worker of asv fails, the others can wait for it forever, and they hold the pipe.
+            # So the whole process group is killed.
             os.killpg(process.pid, signal.SIGKILL)
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
@@ -213,13 +213,13 @@ def _run_asv(root: Path, configuration: Path, html_dir: Path) -> str:
     missing = [name for name in _OURS if not (html_dir / name).is_file()]
     if process.returncode != 0 or missing:
         why = f"ended with {process.returncode}" if process.returncode else f"made no {missing[0]}"
-        last = "\n".join(said.strip().splitlines()[-_SAID:])
+        last = "\n".join(text.strip().splitlines()[-_SHOWN_LINES:])
         raise ResultsError(
             f"asv publish {why}:\n{last}",
             hint="the earlier site, if there was one, is unchanged"
             + ("" if process.returncode else '; does asv.conf.json have ".ivhl.asv"?'),
         )
-    return said
+    return text
 
 
 def _swap(new: Path, output: Path) -> None:
@@ -228,7 +228,7 @@ def _swap(new: Path, output: Path) -> None:
         new.rename(output)
         return
     old = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}-old-"))
-    output.rename(old)  # onto an empty folder, which POSIX replaces
+    output.rename(old)  # POSIX replaces the empty folder
     try:
         new.rename(output)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Our pages as part of ``asv publish``. Importing this is what registers it with asv."""
+"""Write our pages as part of ``asv publish``. Importing this module registers the class with asv."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Pages(OutputPublisher):  # type: ignore[misc]  # asv has no types
-    """Writes *Compatibility* and *Speedup* into the site, and makes asv's page link to them."""
+    """Writes *Compatibility* and *Speedup* into the site, and links asv's page to them."""
 
     name: ClassVar[str] = "ivhl"
     button_label: ClassVar[str] = "Compatibility"
-    description: ClassVar[str] = "Where torch.compile works, and what it gives"
-    order: ClassVar[int] = 10  # asv's own pages come first
+    description: ClassVar[str] = "Where torch.compile works, and its speedup"
+    order: ClassVar[int] = 10  # after asv's own pages
 
     @classmethod
     def publish(
@@ -35,11 +35,11 @@ class Pages(OutputPublisher):  # type: ignore[misc]  # asv has no types
     ) -> None:
         """Write the pages into ``conf.html_dir``.
 
-        asv changes into the folder of its configuration, so that is the project, unless the
-        configuration says ``ivhl_root`` (``ivhl publish`` writes one that does).
+        The project is at ``ivhl_root`` of the configuration, which ``ivhl publish`` writes. Without
+        it, it is the current folder, because asv changes into the folder of its configuration.
 
         Raises:
-            ResultsError: If asv's page is not the one that is known.
+            ResultsError: If asv's page differs from that of the supported asv.
         """
         root = Path(getattr(conf, "ivhl_root", Path.cwd()))
         html_dir = Path(conf.html_dir)

@@ -1,7 +1,7 @@
-"""Changes to asv's own page: ways to our pages, and no file from any other host.
+"""Change asv's page: add links to our pages, and load no file from another host.
 
-asv has no hook for either (its ``index.html`` is fixed), so the text is changed, and every place
-that is changed must be there exactly once: another asv is an error here and never a broken site.
+asv has no hook for this, so the text of its ``index.html`` is replaced at several places. Each place
+must occur exactly once: another version of asv raises an error instead of making a broken site.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAV = (
     '\t<li id="nav-li-ivhl-speedup"><a href="speedup.html">Speedup</a></li>\n        '
 )
 
-# Our copy -> how the address of the same file ends in asv's page.
+# Our copy -> last part of the file's URL in asv's page.
 VENDORED: dict[str, str] = {
     "jquery-3.3.1.min.js": "jquery-3.3.1.min.js",
     "jquery.flot-0.8.3.js": "jquery.flot.min.js",
@@ -38,10 +38,10 @@ _ELSEWHERE = re.compile(r"<(?:script|link|img)\b[^>]*\b(?:src|href)=\"https?://[
 
 
 def patch_index(html: str) -> str:
-    """Return asv's ``index.html`` with our pages in its navigation, loading nothing from afar.
+    """Return asv's ``index.html`` with links to our pages and with local files only.
 
     Raises:
-        ResultsError: If the page is not the one that is known.
+        ResultsError: If the page differs from that of the supported asv.
     """
     html = _replace_once(html, re.compile(re.escape(_NAV_BEFORE)), _NAV + _NAV_BEFORE)
     for name, ending in VENDORED.items():
@@ -62,19 +62,19 @@ def patch_index(html: str) -> str:
 def _replace_once(html: str, place: re.Pattern[str], text: str) -> str:
     changed, count = place.subn(lambda _: text, html)
     if count != 1:
-        raise _changed(f"has {place.pattern!r} {count} times and not once")
+        raise _changed(f"must contain {place.pattern!r} once (found {count} times)")
     return changed
 
 
 def _changed(what: str) -> ResultsError:
     return ResultsError(
         f"asv's index.html {what}",
-        hint="this asv is not the one that ivhl.asv.site was written for (0.6.6)",
+        hint="install asv 0.6.6, for which ivhl.asv.site is written",
     )
 
 
 def write_vendored(html_dir: Path) -> None:
-    """Write the files that asv's page needs, with their licences, into ``vendor/``."""
+    """Write the files that asv's page loads, with their licences, into ``vendor/``."""
     target = html_dir / "vendor"
     target.mkdir(exist_ok=True)
     for source in files("ivhl.asv").joinpath("vendor").iterdir():
@@ -85,7 +85,7 @@ def join_asv_site(html_dir: Path) -> None:
     """Link asv's page to ours, and make it work without a network.
 
     Raises:
-        ResultsError: If asv's page is not the one that is known.
+        ResultsError: If asv's page differs from that of the supported asv.
     """
     index = html_dir / "index.html"
     index.write_text(patch_index(index.read_text(encoding="utf-8")), encoding="utf-8")

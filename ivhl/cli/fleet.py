@@ -15,8 +15,8 @@ from rich.text import Text
 from ivhl.cli import app
 from ivhl.cli.markdown import code
 from ivhl.errors import IvhlError, ResultsError, UnknownNameError
-from ivhl.fleet.bring import bring
-from ivhl.fleet.sources import shown
+from ivhl.fleet.bring import import_records
+from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root, load_project
 from ivhl.tracker.gate import GAPS, KINDS, MEANINGS, REGRESSIONS, judge
@@ -28,7 +28,7 @@ from ivhl.workload import load_workloads
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ivhl.fleet.bring import Brought
+    from ivhl.fleet.bring import Imported
     from ivhl.fleet.sources import Refused
     from ivhl.tracker.gate import Verdict
 
@@ -60,14 +60,14 @@ def import_command(
     imports only what is missing.
     """
     root = find_root()
-    brought = bring(root, records, (results or root / "results").resolve())
+    imported = import_records(root, records, (results or root / "results").resolve())
     if as_json:
-        typer.echo(json.dumps(_as_dict(brought), indent=1))
+        typer.echo(json.dumps(_as_dict(imported), indent=1))
     else:
-        _print(brought)
-    if brought.refused:
+        _print(imported)
+    if imported.refused:
         raise RefusedError(
-            f"{len(brought.refused)} refused; all others were imported",
+            f"{len(imported.refused)} refused; all others were imported",
             hint="fix what each reason names, then run the same command again",
         )
 
@@ -150,7 +150,7 @@ def _verdict_text(verdict: Verdict, base: str, head: str) -> str:
         groups: dict[tuple[str, str], list[str]] = {}
         for one in found:
             place = f"{one.key.machine}, {one.key.device}, {one.key.cell}"
-            groups.setdefault((place, shown(one.reason)), []).append(one.key.case)
+            groups.setdefault((place, printable(one.reason)), []).append(one.key.case)
         for (place, reason), cases in groups.items():
             lines += [f"  {place}: {', '.join(cases)}", f"    {reason}"]
     lines += ["", *_elsewhere(verdict)] if verdict.elsewhere else []
@@ -211,33 +211,33 @@ def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
     return "\n".join(lines).rstrip()
 
 
-def _as_dict(brought: Brought) -> dict[str, object]:
+def _as_dict(imported: Imported) -> dict[str, object]:
     return {
         "batches": [
-            {**batch._asdict(), "new": brought.new[batch], "had": brought.had[batch]}
-            for batch in brought.new
+            {**batch._asdict(), "new": imported.new[batch], "had": imported.had[batch]}
+            for batch in imported.new
         ],
-        "refused": [asdict(one) for one in brought.refused],
-        "set_aside": [str(problem) for problem in brought.set_aside],
+        "refused": [asdict(one) for one in imported.refused],
+        "set_aside": [str(problem) for problem in imported.set_aside],
     }
 
 
-def _print(brought: Brought) -> None:
+def _print(imported: Imported) -> None:
     console = Console(highlight=False, soft_wrap=True)
     table = Table("machine", "device", "commit", "cell", "new", "here", box=None, pad_edge=False)
-    for batch in brought.new:
+    for batch in imported.new:
         cell = Text(batch.cell)
         if batch.existing:
             cell.append(" existing environment", "yellow")
-        counts = (str(brought.new[batch]), str(brought.had[batch]))
+        counts = (str(imported.new[batch]), str(imported.had[batch]))
         table.add_row(Text(batch.machine), batch.device, batch.commit[:8], cell, *counts)
-    if brought.new:
+    if imported.new:
         console.print(table)
-    new, had = brought.new.total(), brought.had.total()
+    new, had = imported.new.total(), imported.had.total()
     console.print(f"{counted(new, 'new record')}, {had} already present")
-    for problem in brought.set_aside:
+    for problem in imported.set_aside:
         console.print(f"warning: set aside: {problem}", markup=False)
-    for (rule, hint), places in _by_reason(brought.refused).items():
+    for (rule, hint), places in _by_reason(imported.refused).items():
         console.print(f"refused: {rule}", markup=False, style="red")
         for place in places[:_PLACES_SHOWN]:
             console.print(f"  {place}", markup=False)

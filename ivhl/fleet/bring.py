@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ivhl.asv.files import place_of, write_asv_results, write_machine
 from ivhl.asv.publish import set_aside_unreadable
 from ivhl.bench.checks import check_room, only_run_here
-from ivhl.fleet.check import Offered, read_line, refusal, what_is_known
+from ivhl.fleet.check import Offered, load_known, read_line, refusal
 from ivhl.fleet.merge import merge_records, remove_unfinished
 from ivhl.fleet.sources import Refused, read_sources
 from ivhl.machine.identity import this_machine
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class Imported:
     """The outcome of an import.
 
     Attributes:
@@ -54,9 +54,9 @@ class Brought:
     set_aside: tuple[Problem, ...]
 
 
-def bring(
+def import_records(
     root: Path, sources: Sequence[Path], results: Path, limits: Limits | None = None
-) -> Brought:
+) -> Imported:
     """Import the records of the sources into the results.
 
     Refused records are reported, and all others imported. The resulting files do not depend on the
@@ -85,7 +85,7 @@ def bring(
     check_room(results)
     with only_run_here(root):
         remove_unfinished(results)
-        known = what_is_known(
+        known = load_known(
             root,
             project=project.name,
             workloads=workloads,
@@ -117,7 +117,7 @@ def bring(
                 load_records(results).records,
                 {place_of(offer.record) for offer in taken},
             )
-    return Brought(new, had, tuple(refused), set_aside)
+    return Imported(new, had, tuple(refused), set_aside)
 
 
 def _merge(results: Path, taken: Iterable[Offered]) -> tuple[Counter[Batch], Counter[Batch]]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ivhl.asv.machine import asv_machine, known_machine, machine_differences
-from ivhl.fleet.sources import Refused, shown
+from ivhl.fleet.sources import Refused, printable
 from ivhl.git import commits_there, lock_digests
 from ivhl.tracker.store import NewerSchemaError, parse_record
 
@@ -41,7 +41,7 @@ _MOST_TAGS = 50
 _MOST_BYTES = 2**60
 _MOST_TIMES = 1e9
 _DAMAGED = "copy the file again from the machine that wrote it"
-_NOT_OURS = "only what ivhl wrote can be imported; measure it again there"
+_NOT_OURS = "only records written by ivhl can be imported; measure the case again there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,10 @@ def read_line(line: Line) -> Offered | Refused:
     except NewerSchemaError as error:
         return Refused(line.place, error.rule, f"{error.hint}, and import it again")
     except ValueError as error:
-        return Refused(line.place, shown(str(error)), _DAMAGED)
+        return Refused(line.place, printable(str(error)), _DAMAGED)
 
 
-def what_is_known(
+def load_known(
     root: Path,
     *,
     project: str,
@@ -154,8 +154,8 @@ def _mistakes(record: RunRecord) -> Iterator[str]:
         yield f"commit: must be 40 hex digits (got {_got(record.commit)})"
     if not _MACHINE.fullmatch(machine.name) or len(machine.name) > _LONGEST_NAME:
         yield (
-            "machine.name: may hold letters, digits, '_', '-' and '.', begins with none of the "
-            f"last two, and has at most {_LONGEST_NAME} (got {_got(machine.name)})"
+            f"machine.name: must have at most {_LONGEST_NAME} letters, digits, '_', '-' and '.', "
+            f"and not begin with '-' or '.' (got {_got(machine.name)})"
         )
     texts = (("cpu", machine.cpu, _TEXT), ("system", machine.system, _TEXT))
     for field, value, pattern in (*texts, ("device", record.conditions.device, _DEVICE)):
@@ -167,14 +167,14 @@ def _mistakes(record: RunRecord) -> Iterator[str]:
         if not _VERSION.fullmatch(value) or len(value) > _LONGEST_NAME:
             yield f"cell.{field}: must be a version (got {_got(value)})"
     if cell.id != (made := f"py{cell.python}-torch{cell.torch}"):
-        yield f"cell.id: must be made from Python and PyTorch, {made!r} (got {_got(cell.id)})"
+        yield f"cell.id: must follow from Python and PyTorch: {made!r} (got {_got(cell.id)})"
     yield from _case_mistakes(record)
     yield from _number_mistakes(record)
 
 
 def _case_mistakes(record: RunRecord) -> Iterator[str]:
     if record.cell.lock_sha256 is None and not record.conditions.packages:
-        yield "conditions.packages: must say what is installed where no lock does (got none)"
+        yield "conditions.packages: must list the packages if there is no lock (got none)"
     image = record.conditions.image
     if image is not None and not _IMAGE.fullmatch(image):
         yield f"conditions.image: must be sha256: and 64 hex digits (got {_got(image)})"
@@ -194,10 +194,10 @@ def _case_mistakes(record: RunRecord) -> Iterator[str]:
 
 
 def _stability_mistakes(record: RunRecord) -> Iterator[str]:
-    seen = record.conditions.stability or ()
-    if len(seen) > _MOST_OBSERVATIONS:
-        yield f"conditions.stability: must be at most {_MOST_OBSERVATIONS} (got {len(seen)})"
-    for one in seen:
+    observed = record.conditions.stability or ()
+    if len(observed) > _MOST_OBSERVATIONS:
+        yield f"conditions.stability: must be at most {_MOST_OBSERVATIONS} (got {len(observed)})"
+    for one in observed:
         for field, value in (("check", one.check), ("seen", one.seen)):
             if not _is_plain(value, _TEXT):
                 place = f"conditions.stability.{field}"
@@ -254,13 +254,13 @@ def _number_mistakes(record: RunRecord) -> Iterator[str]:
     if speedup is None:
         return
     if not 1 / _MOST_TIMES < speedup.low <= speedup.value <= speedup.high < _MOST_TIMES:
-        told = f"{speedup.value} in [{speedup.low}, {speedup.high}]"
-        yield f"speedup: must be positive and inside of its interval (got {told})"
+        interval = f"{speedup.value} in [{speedup.low}, {speedup.high}]"
+        yield f"speedup: must be positive and inside its interval (got {interval})"
     lacking = [name for name, arm in arms if arm is None]
     if record.compile is None:
         lacking.append("compile")
     if lacking:
-        yield f"{lacking[0]}: must be there where there is a speedup (got null)"
+        yield f"{lacking[0]}: required if there is a speedup (got null)"
 
 
 def _unknown(record: RunRecord, known: Known) -> Iterator[tuple[str, str]]:
@@ -269,39 +269,39 @@ def _unknown(record: RunRecord, known: Known) -> Iterator[tuple[str, str]]:
         rule = f"project: must be {known.project!r} (got {_got(record.project)})"
         yield rule, "import it in a clone of its own project"
     if record.commit not in known.commits:
-        rule = f"commit: must be one of this repository (got {record.commit})"
+        rule = f"commit: must be in this repository (got {record.commit})"
         yield (
             rule,
             (
-                "fetch it: git fetch --unshallow, or the branch it is on; where git was missing, "
+                "fetch it: git fetch --unshallow, or fetch its branch; if the machine has no git, "
                 "measure with --commit"
             ),
         )
     if cell.lock_sha256 is not None and cell.lock_sha256 not in known.locks[cell.id]:
         got = _got(cell.lock_sha256)
-        rule = f"cell.lock_sha256: must be of a lock of {cell.id} that git has (got {got})"
+        rule = f"cell.lock_sha256: must be that of a committed lock of {cell.id} (got {got})"
         yield (
             rule,
             (
-                f"commit envs/locks/{cell.id}.txt as the machine had it, or fetch the branch that "
-                "has it"
+                f"commit the machine's version of envs/locks/{cell.id}.txt, or fetch the branch "
+                "that has it"
             ),
         )
     version = known.workloads.get(record.workload)
     if version is None:
-        rule = f"workload: must be one of this project (got {_got(record.workload)})"
+        rule = f"workload: must be a workload of this project (got {_got(record.workload)})"
         yield rule, "check out a commit that declares it, and import there"
     elif record.workload_version > version:
-        asked = f"must be at most {version}, which {record.workload} has here"
-        rule = f"workload_version: {asked} (got {_got(record.workload_version)})"
+        newest = f"must be at most {version}, the version of {record.workload} here"
+        rule = f"workload_version: {newest} (got {_got(record.workload_version)})"
         yield rule, "check out the commit that raised it, and import there"
     if machine.name in known.blocked:
-        rule = f"machine.name: {machine.name!r} is in the results, and is no folder"
-        yield rule, "see what it is, and move it away"
+        rule = f"machine.name: {machine.name!r} must be a folder in the results"
+        yield rule, "a file or link has this name: move it elsewhere"
     different = machine_differences(known.machines[machine.name], machine)
     if different:
         rule = f"machine {machine.name!r} here is another machine: " + "; ".join(different)
-        yield rule, "measure there under a name of its own: --machine NAME"
+        yield rule, "measure there with another name: --machine NAME"
 
 
 def _is_plain(value: str, pattern: re.Pattern[str]) -> bool:

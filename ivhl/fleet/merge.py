@@ -69,7 +69,7 @@ def _lines(path: Path) -> list[bytes]:
         return []
     except OSError as error:
         raise ResultsError(
-            f"{path} cannot be read: {error}", hint="see its permissions"
+            f"{path} cannot be read: {error}", hint="check its permissions"
         ) from error
     return [line for line in data.split(b"\n") if line.strip()]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ENDING = ".jsonl"
 EXPORT = "ivhl.benchmarks/1"
 _HEAD = 200  # the schema is within the first bytes of an export
-_AGAIN = "download it again, and see that it is whole: unzip -t"
+_AGAIN = "download it again, and check that it is complete: unzip -t"
 _MIB = 2**20
 
 
@@ -84,22 +84,22 @@ def read_sources(paths: list[Path], limits: Limits | None = None) -> Iterator[Li
 
 
 def _files(path: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refused]:
-    place = shown(str(path))
+    place = printable(str(path))
     try:
         if path.is_dir():
             yield from _folder(path, limits)
         elif not path.exists():
             yield Refused(
-                place, "there is no such file or folder", "name the file or folder of the records"
+                place, "no such file or folder", "give the file or folder of the records"
             )
         elif not path.is_file():
-            yield Refused(place, "must be a file, a folder or a zip", "name the file of records")
+            yield Refused(place, "must be a file, a folder or a zip", "give the file of records")
         elif _begins_like_zip(path):
             yield from _archive(path, limits)
         else:
             yield _file(path, place, limits)
     except OSError as error:
-        yield Refused(place, f"cannot be read: {error.strerror or error}", "see its permissions")
+        yield Refused(place, f"cannot be read: {error.strerror or error}", "check its permissions")
 
 
 def _begins_like_zip(path: Path) -> bool:
@@ -118,8 +118,8 @@ def _file(path: Path, place: str, limits: Limits) -> tuple[str, bytes] | Refused
 def _too_large(place: str, limits: Limits) -> Refused:
     return Refused(
         place,
-        f"a file may hold {limits.file_bytes // _MIB} MiB, and this one holds more",
-        "split the file at a line break, if it is one of records",
+        f"a file may have {limits.file_bytes // _MIB} MiB, and this one has more",
+        "if it is a file of records, split it at a line break",
     )
 
 
@@ -130,10 +130,10 @@ def _folder(folder: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refuse
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted((*names, *linked)):
             path = Path(parent, name)
-            place = shown(str(path))
+            place = printable(str(path))
             seen += 1
             if seen > limits.files:
-                yield _too_many(shown(str(folder)), limits)
+                yield _too_many(printable(str(folder)), limits)
                 return
             if name.startswith(".") or (name not in linked and not name.endswith(ENDING)):
                 continue
@@ -147,25 +147,25 @@ def _folder(folder: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refuse
             found += 1
             total += path.stat().st_size
             if total > limits.total_bytes:
-                yield _too_much(shown(str(folder)), limits)
+                yield _too_much(printable(str(folder)), limits)
                 return
             yield _file(path, place, limits)
     if not found:
-        yield _nothing(shown(str(folder)))
+        yield _nothing(printable(str(folder)))
 
 
 def _nothing(place: str) -> Refused:
     return Refused(
         place,
-        f"must hold records: files that end in {ENDING}",
-        "name the folder of results, or the one given to python -m ivhl.measure --out",
+        f"must contain records: files that end in {ENDING}",
+        "give the folder of results, or the one given to python -m ivhl.measure --out",
     )
 
 
 def _too_many(place: str, limits: Limits) -> Refused:
     return Refused(
         place,
-        f"may hold {limits.files} files, and holds more; the others are not read",
+        f"may have {limits.files} files, and has more; the others are not read",
         "import the folders of its machines one by one",
     )
 
@@ -173,19 +173,19 @@ def _too_many(place: str, limits: Limits) -> Refused:
 def _too_much(place: str, limits: Limits) -> Refused:
     return Refused(
         place,
-        f"may hold {limits.total_bytes // _MIB} MiB of records, and holds more; the others are "
-        "not read",
+        f"may have {limits.total_bytes // _MIB} MiB of records, and has more; the others are not "
+        "read",
         "import the folders of its machines one by one",
     )
 
 
 def _archive(path: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refused]:
-    place = shown(str(path))
+    place = printable(str(path))
     try:
         with zipfile.ZipFile(path) as archive:
             yield from _members(archive, place, limits)
     except (zipfile.BadZipFile, ValueError, OverflowError, NotImplementedError) as error:
-        yield Refused(place, f"must be a whole zip archive: {error}", _AGAIN)
+        yield Refused(place, f"must be a complete zip archive: {error}", _AGAIN)
 
 
 def _members(
@@ -197,7 +197,7 @@ def _members(
         return
     total = found = 0
     for member in members:
-        inside = f"{place}!{shown(member.filename)}"
+        inside = f"{place}!{printable(member.filename)}"
         if member.is_dir():
             continue
         mistake = _name_mistake(member)
@@ -272,7 +272,7 @@ def _lines(place: str, data: bytes, limits: Limits) -> Iterator[Line | Refused]:
             yield Refused(
                 where,
                 f"a record may have {limits.line_bytes // _MIB} MiB (got {len(line)} bytes)",
-                "see whether this is a file of records",
+                "check whether this is a file of records",
             )
         elif line.strip():
             yield Line(where, line)
@@ -293,6 +293,6 @@ def _exported(place: str, data: bytes) -> list[tuple[str, bytes]]:
         return []  # truncated, or another format: its lines are refused one by one
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """Return a foreign name, escaped if it has non-printable characters."""
     return text if text.isprintable() else ascii(text)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ivhl.errors import SpecError, UnknownNameError
-from ivhl.image.engine import Client, EngineError, told_plainly
+from ivhl.image.engine import Client, EngineError, engine_errors
 from ivhl.image.recipe import BASE_LABEL, COMMIT_LABEL, LABEL, write_context
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Stages of the Dockerfile.
 _INSTALLED, _WITHOUT_SETTINGS = "install", "without-settings"
-_SAID = 15
+_SHOWN_LINES = 15
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -82,7 +82,7 @@ def list_images(client: Client, cell: str = "") -> tuple[Image, ...]:
         EngineError: If the engine does not answer.
     """
     label = f"{LABEL}cell={cell}" if cell else f"{LABEL}cell"
-    with told_plainly("listing images"):
+    with engine_errors("listing images"):
         found = [one.attrs for one in client.images.list(filters={"label": label})]
     images = [_image(attributes) for attributes in found]
     return tuple(sorted(images, key=lambda image: (image.created, image.id), reverse=True))
@@ -146,7 +146,7 @@ def build_image(
         said.append(line)
         say(line)
 
-    with told_plainly(f"building {recipe.lock.cell.id}"):
+    with engine_errors(f"building {recipe.lock.cell.id}"):
         if has_buildkit():
             built = _build_with_buildkit(recipe, sources, hear)
         else:
@@ -269,7 +269,7 @@ def _arguments(recipe: Recipe) -> dict[str, str]:
 
 def _failed(recipe: Recipe, said: Iterable[str]) -> BuildError:
     lines = [line for line in said if line]
-    output = "\n".join(lines[-_SAID:])
+    output = "\n".join(lines[-_SHOWN_LINES:])
     if "no space left" in output.lower():
         hint = "make room: ivhl image prune, docker system df; then run the same command again"
     elif recipe.base in output and "not found" in output.lower():
@@ -302,7 +302,7 @@ def prune_images(
     freed = 0
     for image in images:
         try:
-            with told_plainly(f"removing {image.short}"):
+            with engine_errors(f"removing {image.short}"):
                 client.images.remove(image.id, force=True)
         except EngineError as error:
             if "in use" not in str(error) and "being used" not in str(error):

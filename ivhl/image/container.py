@@ -17,7 +17,7 @@ from requests.exceptions import RequestException
 from ivhl import git
 from ivhl.errors import SpecError
 from ivhl.image import inside
-from ivhl.image.engine import Client, EngineError, told_plainly
+from ivhl.image.engine import Client, EngineError, engine_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ SCRATCH = "/scratch"
 USER = 10001  # as in the Dockerfile
 # Share of the memory limit for Inductor's files; most of it stays empty.
 _SCRATCH_SHARE = 0.25
-_SAID = 5
+_SHOWN_LINES = 5
 _STOP_S = 5
 
 
@@ -132,7 +132,7 @@ def measure_in_container(
     payload = _payload(order)
     doing = f"measuring {order.cell.id}"
     with _container(client, order, doing) as container:
-        with told_plainly(doing):
+        with engine_errors(doing):
             container.put_archive(HOME, payload)
             stream = container.attach(stdout=True, stderr=True, stream=True, demux=True)
             container.start()
@@ -141,7 +141,7 @@ def measure_in_container(
         for message in _messages(stream, errors, doing):
             done |= message["event"] in {"cell-measured", "cell-failed", "refused"}
             hear(message)
-        with told_plainly(doing):
+        with engine_errors(doing):
             status = container.wait(timeout=60)["StatusCode"]
             container.reload()
     if not done:
@@ -154,7 +154,7 @@ def _ended_early(order: Order, state: dict[str, Any], status: int, errors: bytes
     if state.get("OOMKilled"):
         why = f"out of memory at {order.limits.memory_bytes / 2**30:.1f} GiB"
     elif lines:
-        why += ": " + " | ".join(line.strip() for line in lines[-_SAID:])[-600:]
+        why += ": " + " | ".join(line.strip() for line in lines[-_SHOWN_LINES:])[-600:]
     return EngineError(
         f"the container of {order.cell.id} ended before its work was done ({why})",
         hint="run the same command again: it goes on where it stopped",
@@ -171,7 +171,7 @@ def _container(client: Client, order: Order, doing: str) -> Iterator[Any]:
         requests.append(DeviceRequest(capabilities=[["gpu"]], **which))
     memory = order.limits.memory_bytes
     scratch = int(memory * _SCRATCH_SHARE)
-    with told_plainly(doing):
+    with engine_errors(doing):
         container = client.containers.create(
             order.image,
             ["python", f"{HOME}/inside.py"],
@@ -205,7 +205,7 @@ def remove_leftovers(client: Client, run: str) -> None:
     Raises:
         EngineError: If the engine does not answer.
     """
-    with told_plainly("looking for containers of an earlier run"):
+    with engine_errors("looking for containers of an earlier run"):
         for container in client.containers.list(all=True, filters={"label": f"{RUN_LABEL}={run}"}):
             with suppress(NotFound):
                 container.remove(v=True, force=True)
@@ -214,7 +214,7 @@ def remove_leftovers(client: Client, run: str) -> None:
 def _messages(stream: Any, errors: list[bytes], doing: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401
     """Yield the container's JSON messages; append its other output to ``errors``."""
     pending = b""
-    with told_plainly(doing):
+    with engine_errors(doing):
         for out, error in stream:
             if error:
                 errors.append(error)

@@ -27,7 +27,7 @@ _LOST = (RequestException, HTTPError, DockerException, ConnectionError, TimeoutE
 
 
 class EngineError(IvhlError):
-    """There is no Docker engine, it went away, or it refused a request."""
+    """No Docker engine answers, the connection was lost, or the engine refused a request."""
 
     exit_code: ClassVar[int] = 9
 
@@ -44,7 +44,7 @@ def connect() -> Client:
         client.ping()
     except (*_LOST, OSError) as error:
         raise EngineError(
-            f"no Docker engine answers at {place}: {_told(error)}", hint=_what_to_do(error)
+            f"no Docker engine answers at {place}: {_message(error)}", hint=_what_to_do(error)
         ) from error
     return client
 
@@ -60,7 +60,7 @@ def _what_to_do(error: BaseException) -> str:
 
 
 @contextmanager
-def told_plainly(doing: str) -> Iterator[None]:
+def engine_errors(doing: str) -> Iterator[None]:
     """Raise an ``EngineError`` for any error of the engine or its connection in the block.
 
     Args:
@@ -73,34 +73,38 @@ def told_plainly(doing: str) -> Iterator[None]:
         yield
     except ImageNotFound as error:
         raise EngineError(
-            f"{doing}: the image is not there: {_told(error)}",
+            f"{doing}: the image is not there: {_message(error)}",
             hint="run the same command again: it is built when it is missing",
         ) from error
     except APIError as error:
-        raise EngineError(f"{doing}: {_told(error)}", hint=_hint_for(_told(error))) from error
+        raise EngineError(
+            f"{doing}: {_message(error)}", hint=_hint_for(_message(error))
+        ) from error
     except ContainerError as error:
         raise EngineError(
-            f"{doing}: {_told(error)}",
+            f"{doing}: {_message(error)}",
             hint="the image lacks a program of every cell: build it again, or use another base",
         ) from error
     except _LOST as error:
-        raise EngineError(f"{doing}: the engine went away: {_told(error)}", hint=_AGAIN) from error
+        raise EngineError(
+            f"{doing}: the connection to the engine was lost: {_message(error)}", hint=_AGAIN
+        ) from error
     except OSError as error:
         raise EngineError(
-            f"{doing}: {error}", hint="see the disk space, files and permissions of this machine"
+            f"{doing}: {error}", hint="check disk space, files and permissions on this machine"
         ) from error
 
 
-def _told(error: BaseException) -> str:
-    said = getattr(error, "explanation", None) or str(error)
-    return " ".join(str(said).split())[:500]
+def _message(error: BaseException) -> str:
+    text = getattr(error, "explanation", None) or str(error)
+    return " ".join(str(text).split())[:500]
 
 
-def _hint_for(said: str) -> str:
+def _hint_for(message: str) -> str:
     """Return the next step for an engine's refusal."""
-    if "no space left" in said:
+    if "no space left" in message:
         return "make room: ivhl image prune, docker system df; then run the same command again"
-    if "capabilities: [[gpu]]" in said or "nvidia" in said:
+    if "capabilities: [[gpu]]" in message or "nvidia" in message:
         return "the engine cannot reach a GPU: install the NVIDIA container toolkit on its machine"
     return "the engine's own log says more (journalctl -u docker)"
 
@@ -119,12 +123,12 @@ def machine_of(client: Client, image: str, name: str | None) -> Machine:
         EngineError: If no container can be run.
         SpecError: If the name is not valid for a folder.
     """
-    with told_plainly("asking what machine the engine is on"):
+    with engine_errors("describing the machine of the engine"):
         info = client.info()
-        told = client.containers.run(
+        output = client.containers.run(
             image, ["cat", "/proc/cpuinfo"], network_mode="none", remove=True, entrypoint=""
         )
-    cpuinfo = told.decode(errors="replace")
+    cpuinfo = output.decode(errors="replace")
     n_cpus = sum(line.startswith("processor") for line in cpuinfo.splitlines())
     architecture = str(info["Architecture"])
     return Machine(

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ivhl.image.engine import Client, EngineError, told_plainly
+from ivhl.image.engine import Client, EngineError, engine_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ def contents(client: Client, image: str) -> dict[str, dict[str, str]]:
     Raises:
         EngineError: If no container of the image can be run, or its output is not valid.
     """
-    with told_plainly(f"looking into the image {image[:19]}"):
+    with engine_errors(f"looking into the image {image[:19]}"):
         told = client.containers.run(
             image, ["python", "-c", _ASK], network_mode="none", read_only=True, remove=True
         )

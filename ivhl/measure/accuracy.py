@@ -1,8 +1,8 @@
-"""Distance from the float64 reference, and the rule that judges it.
+"""Compute errors against the float64 reference, and judge them.
 
-The rule is the one of PyTorch's own benchmarks (``torch/_dynamo/utils.py::same``): compiled code may
-be as far from float64 as eager is, times a small factor, plus a small tolerance. An absolute
-tolerance would pass anything that is small, and "equal to eager" would punish being more exact.
+The rule is that of PyTorch's own benchmarks (``torch/_dynamo/utils.py::same``): compiled code may
+have eager's error times a small factor, plus a small tolerance. An absolute tolerance would pass
+every output with small values, and "equal to eager" would reject a more exact output.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from ivhl.records import OutputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Eager further off than this part of the reference's own size cannot anchor anything.
+# Largest RMSE of eager, as a fraction of the reference's largest value: a worse eager is no anchor.
 EAGER_LIMIT = 0.05
-# Largest relative error of one rounding, where a variant may choose its own precision.
+# Unit roundoff of each dtype.
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-# Roundings, all in one direction, that a variant is allowed beside its anchor, which may be small by
-# luck: a single number in any type may be exact. And altogether, in a precision of its own:
-# docs/adr/0016.
+# Roundings, all in one direction, that a variant may have in addition to its anchor. The anchor may
+# be zero by chance: a single number may be exact in any dtype (docs/adr/0016).
 ROUNDINGS_BESIDE = 16
-# The largest error may be that many times eager's largest one, or times the RMSE that is allowed:
-# one element of many hardly moves the RMSE. Of the first 1,200 records that passed by RMSE none had
-# more than a fifth of it, and what was wrong had 0.18 (by RMSE alone) or above 18,000.
+# Roundings that a variant in its own precision may have in total.
+ROUNDINGS = 64
+# Limit for the largest error: this many times eager's largest error, plus this many times the
+# allowed RMSE. One wrong element of many hardly changes the RMSE. Of the first 1,200 records that
+# passed by RMSE none had more than a fifth of this limit; wrong ones had 0.18 of it (they failed by
+# RMSE) or more than 18,000 times it.
 LARGEST_BY_EAGER = 3.0
 LARGEST_BY_RMSE = 8.0
-ROUNDINGS = 64
 FEW_ELEMENTS = 1000
 
 
 def flatten(outputs: Any) -> list[torch.Tensor]:  # noqa: ANN401  (any pytree)
-    """Return every tensor in a nest of tuples, lists and dicts, in order.
+    """Return all tensors of a pytree, in order.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If it has no tensor.
     """
     tensors = [leaf for leaf in tree_flatten(outputs)[0] if isinstance(leaf, torch.Tensor)]
     if not tensors:
@@ -51,7 +52,7 @@ def flatten(outputs: Any) -> list[torch.Tensor]:  # noqa: ANN401  (any pytree)
 def distance(actual: torch.Tensor, reference: torch.Tensor) -> tuple[float, float]:
     """Return the largest absolute difference and the root mean square difference.
 
-    Both infinite where ``actual`` is not finite and the reference is: NaN would compare as passed.
+    Both are infinite if a difference is not finite.
 
     Args:
         actual: Any shape, real or complex.
@@ -75,16 +76,16 @@ def distance(actual: torch.Tensor, reference: torch.Tensor) -> tuple[float, floa
 
 
 def as_real(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor as float64, a complex one with a last axis of real and imaginary part."""
+    """Return the tensor as float64; a complex one gets a last axis of real and imaginary part."""
     if tensor.is_complex():
         return torch.view_as_real(tensor.to(torch.complex128).resolve_conj())
     return tensor.to(torch.float64)
 
 
 def factor_for(dtype: str, n_elements: int) -> float:
-    """Return how many times eager's RMSE compiled code may have.
+    """Return the factor between eager's RMSE and the allowed one.
 
-    Two, or three where few elements make the RMSE itself uncertain or the type is short.
+    2; or 3 if few elements make the RMSE uncertain, or the dtype has 16 bits.
     """
     return 3.0 if n_elements < FEW_ELEMENTS or dtype in ("float16", "bfloat16") else 2.0
 
@@ -92,10 +93,10 @@ def factor_for(dtype: str, n_elements: int) -> float:
 def judge_eager(
     names: Sequence[str], outputs: Sequence[torch.Tensor], references: Sequence[torch.Tensor]
 ) -> tuple[OutputError, ...]:
-    """Return the error of each eager output; nothing is judged yet.
+    """Return the error of each eager output, without a verdict.
 
     Raises:
-        ValueError: If the number of tensors does not match the names.
+        ValueError: If the number of names, outputs or references differs.
     """
     if not len(names) == len(outputs) == len(references):
         raise ValueError(
@@ -122,14 +123,14 @@ def judge_eager(
 
 
 def eager_is_sound(error: OutputError) -> bool:
-    """Say whether eager is close enough to the reference to be what compiled is measured against."""
+    """Return whether eager is close enough to the reference to be the baseline."""
     return error.eager_rmse is not None and error.eager_rmse <= EAGER_LIMIT * error.scale
 
 
 def ceiling_for(dtype: str) -> float:
-    """Return the largest RMSE over scale that may be blamed on a variant's own short dtype.
+    """Return the largest allowed RMSE, as a fraction of the scale, of a variant in its own dtype.
 
-    What bounds a variant that runs eagerly in that dtype, and so is its own anchor.
+    Without it, a variant whose anchor is its own source in that dtype could have any error.
     """
     return min(EAGER_LIMIT, ROUNDINGS * ROUNDOFF[dtype])
 
@@ -143,26 +144,25 @@ def judge_compiled(
     tolerance: float,
     anchors: Sequence[OutputError] | None = None,
 ) -> tuple[OutputError, ...]:
-    """Return the errors with compiled's part filled in, and each one judged.
+    """Return the errors with those of the variant, its limits and its verdict.
 
-    ``rmse(compiled) <= factor * rmse(eager) + tolerance / 10 * scale + 16 u scale``, where the
-    published rule's absolute tolerance is scaled by the reference's largest value when that is below
-    one: energies of 1e-6 would otherwise pass with any error. ``u`` is the unit roundoff of the
-    variant's dtype. No element may be further off than three times eager's largest error and eight
-    times that limit.
+    ``rmse(compiled) <= factor * rmse(eager) + tolerance / 10 * min(scale, 1) + 16 u scale``, where
+    ``u`` is the unit roundoff of the variant's dtype. PyTorch's rule has an absolute tolerance; here
+    a scale below 1 reduces it, because energies of 1e-6 would otherwise pass with any error. No
+    element's error may exceed three times eager's largest error plus eight times that limit.
 
     Args:
-        errors: Of eager, from ``judge_eager``.
-        outputs: What the variant returned.
-        references: Float64.
-        dtype: In which the variant runs.
-        tolerance: The workload's.
-        anchors: Errors of the variant's own source run eagerly in ``dtype``, where that is not
-            eager's. They then stand for eager's. But no output may be further off than
-            ``ceiling_for(dtype) * scale``: a broken source would let everything pass.
+        errors: Errors of eager, from ``judge_eager``.
+        outputs: Outputs of the variant.
+        references: References, float64 or complex128.
+        dtype: Dtype in which the variant runs.
+        tolerance: Tolerance of the workload.
+        anchors: Errors of the variant's own source run eagerly in ``dtype``, if that source or dtype
+            is not eager's. They replace eager's in the rule, up to ``ceiling_for(dtype) * scale``:
+            the anchor of a broken source would let everything pass.
 
     Raises:
-        ValueError: If compiled returns another number of tensors or other shapes.
+        ValueError: If the variant returns another number of tensors or other shapes.
     """
     if len(outputs) != len(errors):
         raise ValueError(f"compiled returned {len(outputs)} tensors, eager {len(errors)}")
@@ -178,7 +178,7 @@ def judge_compiled(
         limit += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * error.scale
         if anchors is not None:
             ceiling = ceiling_for(dtype) * error.scale
-            # An anchor that is not finite anchors nothing, and the ceiling alone counts.
+            # Without a finite anchor, only the ceiling applies.
             limit = ceiling if anchor is None else min(limit, ceiling)
         limit_max = LARGEST_BY_EAGER * (anchored.eager_max or 0.0) + LARGEST_BY_RMSE * limit
         judged.append(
@@ -196,7 +196,7 @@ def judge_compiled(
 
 
 def worse(one: Sequence[OutputError], other: Sequence[OutputError]) -> tuple[OutputError, ...]:
-    """Return, output by output, the one nearer to its limit; ``other`` if ``one`` is empty."""
+    """Return, for each output, the error nearer to its limit; ``other`` if ``one`` is empty."""
     if not one:
         return tuple(other)
     return tuple(max(pair, key=_share_of_limit) for pair in zip(one, other, strict=True))
@@ -211,5 +211,5 @@ def _share_of_limit(error: OutputError) -> float:
 
 
 def finite(number: float) -> float | None:
-    """Return the number, or ``None`` for infinity: JSON has none."""
+    """Return the number; ``None`` for infinity and NaN, which JSON lacks."""
     return number if math.isfinite(number) else None

@@ -1,8 +1,7 @@
-"""Seconds of a stretch of work: elapsed, and of CPU, with every process that the work starts.
+"""Read elapsed time and CPU time, including the CPU time of descendant processes.
 
-The CPU time of this process alone misses what a child process computes, and elapsed time alone
-holds whatever else runs on the machine. Both are kept, so that a case in which they disagree is
-noticed (``ivhl.measure.intervals.choose_clock``).
+CPU time of this process alone misses the work of a child process. Elapsed time includes other load
+on the machine. Both are kept, and ``ivhl.measure.intervals.clocks_disagree`` compares them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-# By name, before anything else is imported that could put another clock in their place.
+# Imported by name and first, so that no later import can replace them.
 from time import clock_gettime_ns, perf_counter_ns, process_time_ns, thread_time_ns
 from typing import TYPE_CHECKING
 
@@ -28,13 +27,13 @@ CPUCLOCK_SCHED = 2
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A point in time on every clock, or what passed between two, in nanoseconds.
+    """The readings of all clocks, or the differences of two readings, in nanoseconds.
 
     Attributes:
         wall: Elapsed time.
         process: CPU time of all threads of this process.
         thread: CPU time of the calling thread.
-        children: CPU time of the descendants that were named, and of all that have ended.
+        children: CPU time of the given descendants, and of all that have ended.
     """
 
     wall: int
@@ -49,7 +48,7 @@ class Stretch:
 
 
 def begin(descendants: Iterable[int] = ()) -> Stretch:
-    """Return this moment; what asking costs is before it."""
+    """Read all clocks, elapsed time last: the timed work begins right after it."""
     children = children_ns(descendants)
     thread = thread_time_ns()
     process = process_time_ns()
@@ -57,7 +56,7 @@ def begin(descendants: Iterable[int] = ()) -> Stretch:
 
 
 def since(began: Stretch, descendants: Iterable[int] = ()) -> Stretch:
-    """Return what has passed since ``began``, with the clocks read in the opposite order."""
+    """Return the time since ``began``; reads the clocks in the opposite order."""
     wall = perf_counter_ns()
     process = process_time_ns()
     thread = thread_time_ns()
@@ -70,29 +69,29 @@ def since(began: Stretch, descendants: Iterable[int] = ()) -> Stretch:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every orphaned descendant, so that its CPU time is not lost."""
+    """Make this process the parent of orphaned descendants, so that their CPU time is counted."""
     if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415  (only here, and only on Linux)
+        import ctypes  # noqa: PLC0415  (needed only here, and only on Linux)
 
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def children_ns(descendants: Iterable[int] = ()) -> int:
-    """Return the CPU nanoseconds of these processes and of all descendants that have ended."""
+    """Return the CPU time in ns of these processes and of all descendants that have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = round((ended.ru_utime + ended.ru_stime) * 1e9)
     for pid in descendants:
-        with suppress(OSError):  # ended: the line above has it, once it has been waited for
+        with suppress(OSError):  # ended: RUSAGE_CHILDREN counts it once it has been waited for
             total += clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED)
     return total
 
 
 def living_descendants() -> tuple[int, ...]:
-    """Return the descendants of this process; none where there is no ``/proc``."""
+    """Return the process ids of all descendants, sorted; empty without ``/proc``."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
-            # "pid (name) state ppid", and a name may hold anything.
+            # "pid (name) state ppid"; the name may contain spaces and parentheses.
             text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
             parents[int(entry.name)] = int(text.rpartition(")")[2].split()[1])
     found = {os.getpid()}
@@ -102,7 +101,7 @@ def living_descendants() -> tuple[int, ...]:
 
 
 def end_descendants() -> None:
-    """Kill every descendant that there still is; those of them that are orphans become ours."""
+    """Kill all descendants, including orphans that this process has adopted."""
     while left := [pid for pid in living_descendants() if not _is_gone(pid)]:
         for pid in left:
             with suppress(OSError):
@@ -110,7 +109,7 @@ def end_descendants() -> None:
 
 
 def _is_gone(pid: int) -> bool:
-    """Say whether only the status of a process is left, and take it if it is that of a child."""
+    """Return whether a process has ended; reaps it if it is a child of this one."""
     with suppress(OSError):
         os.waitpid(pid, os.WNOHANG)
     with suppress(OSError):

@@ -1,8 +1,8 @@
-"""Inputs whose values change while their addresses stay.
+"""Inputs whose values change while their addresses stay the same.
 
-A function that gives back what it computed before is fast and useless. It is caught by changing the
-numbers between blocks of calls: several draws are made, and each is copied into the same tensors, so
-that neither guards nor allocations change. Each draw has a reference of its own.
+A function that returns an earlier result would look fast. So the values change between blocks of
+calls: the draws take turns in the same tensors, which changes neither guards nor allocations. Each
+draw has its own reference.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# How many draws are gone through in turn; more cost time for references, and catch no more.
+# Number of draws that take turns. More would cost time for references and detect nothing else.
 N_DRAWS = 3
 
 
 class ShapesDifferError(Exception):
-    """Two draws cannot be copied into the same tensors, or there is no use in doing so."""
+    """Two draws do not fit into the same tensors, or have the same values."""
 
 
 def draw(
@@ -31,13 +31,13 @@ def draw(
     first: tuple[Any, ...] | None = None,
     fixed: tuple[int, ...] = (),
 ) -> tuple[Any, ...]:
-    """Return the inputs that a seed makes.
+    """Return the inputs from a seed.
 
     Args:
-        make_inputs: Of the workload.
-        size: Its parameters.
-        seed: Of the generator.
-        first: The first draw, whose values stay where ``fixed`` says so.
+        make_inputs: Function of the workload.
+        size: Parameters of the size.
+        seed: Seed of the generator.
+        first: The first draw, which provides the fixed inputs.
         fixed: Positions of inputs that are the same in every draw, such as the weights of a model.
     """
     inputs = make_inputs(size, torch.Generator().manual_seed(seed))
@@ -47,7 +47,7 @@ def draw(
 
 
 def cast(inputs: Any, dtype: torch.dtype, device: torch.device) -> Any:  # noqa: ANN401  (any pytree)
-    """Return a copy of the nest with floating and complex tensors in the precision of ``dtype``."""
+    """Return a copy of the pytree; floating and complex tensors get the precision of ``dtype``."""
 
     def convert(leaf: Any) -> Any:  # noqa: ANN401
         if not isinstance(leaf, torch.Tensor):
@@ -64,7 +64,7 @@ def cast(inputs: Any, dtype: torch.dtype, device: torch.device) -> Any:  # noqa:
 
 
 def clone(inputs: Any) -> Any:  # noqa: ANN401  (any pytree)
-    """Return a copy of the nest in which no tensor shares its memory with the original."""
+    """Return a copy of the pytree; no tensor shares memory with the original."""
     leaves, spec = tree_flatten(inputs)
     return tree_unflatten(
         [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves],
@@ -73,15 +73,15 @@ def clone(inputs: Any) -> Any:  # noqa: ANN401  (any pytree)
 
 
 def check_alike(one: Any, other: Any) -> None:  # noqa: ANN401  (any pytree)
-    """Refuse two draws of which one cannot be copied into the other.
+    """Refuse two draws if one cannot be copied into the other.
 
     Raises:
-        ShapesDifferError: If structure, a shape, a dtype or a value that is no tensor differs.
+        ShapesDifferError: If the structure, a shape, a dtype or a value other than a tensor differs.
     """
     a, a_spec = tree_flatten(one)
     b, b_spec = tree_flatten(other)
     if a_spec != b_spec:
-        raise ShapesDifferError("the nests of two draws differ")
+        raise ShapesDifferError("two draws differ in their pytree structure")
     for x, y in zip(a, b, strict=True):
         tensors = isinstance(x, torch.Tensor), isinstance(y, torch.Tensor)
         if all(tensors):
@@ -94,17 +94,17 @@ def check_alike(one: Any, other: Any) -> None:  # noqa: ANN401  (any pytree)
 
 
 def check_different(one: Any, other: Any) -> None:  # noqa: ANN401  (any pytree)
-    """Refuse two draws that are the same.
+    """Refuse two equal draws.
 
     Raises:
-        ShapesDifferError: If every value of one is that of the other.
+        ShapesDifferError: If all tensors are equal.
     """
     if holds(other, one):
         raise ShapesDifferError("every draw has the same values")
 
 
 def fill(live: Any, source: Any) -> None:  # noqa: ANN401  (any pytree)
-    """Copy the values of ``source`` into the tensors of ``live``, where they are."""
+    """Copy the values of ``source`` into the tensors of ``live``."""
     with torch.no_grad():
         for target, values in zip(tree_flatten(live)[0], tree_flatten(source)[0], strict=True):
             if isinstance(target, torch.Tensor):
@@ -112,37 +112,37 @@ def fill(live: Any, source: Any) -> None:  # noqa: ANN401  (any pytree)
 
 
 def holds(live: Any, source: Any) -> bool:  # noqa: ANN401  (any pytree)
-    """Say whether every tensor of ``live`` has the values of ``source``, NaN being NaN."""
+    """Return whether every tensor of ``live`` has the values of ``source``; NaN equals NaN."""
     pairs = zip(tree_flatten(live)[0], tree_flatten(source)[0], strict=True)
     return all(same(a, b) for a, b in pairs if isinstance(b, torch.Tensor))
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Say whether two tensors are equal, NaN being equal to itself."""
+    """Return whether two tensors are equal; NaN equals NaN."""
     if not isinstance(a, torch.Tensor) or a.shape != b.shape or a.dtype != b.dtype:
         return False
     return bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124
 
 
 def touch(nest: Any) -> None:  # noqa: ANN401  (any pytree)
-    """Raise the version of every tensor, and leave memory and caches as they are."""
+    """Increase the version counter of every tensor without changing its values."""
     with torch.no_grad():
         for leaf in tree_flatten(nest)[0]:
             if isinstance(leaf, torch.Tensor) and leaf.dim():
                 leaf[:0].zero_()
 
 
-# How many numbers are looked up.
+# Most numbers of one tensor that are searched for.
 LOOKED_UP = 4096
 
 
 def made_of(made: Any, parts: Any, *, unlike: Any = None) -> bool:  # noqa: ANN401  (any pytree)
-    """Say whether every number of one nest is one of another nest, but for its sign.
+    """Return whether every number of one pytree occurs in another one, up to the sign.
 
     Args:
-        made: Of which some thousand numbers are looked up.
-        parts: Where they have to be.
-        unlike: Like ``made``, of another draw; what both have in one place need not be there.
+        made: Up to ``LOOKED_UP`` numbers of each of its tensors are searched for.
+        parts: Pytree that should contain them.
+        unlike: ``made`` of another draw; numbers that both have at the same position are skipped.
     """
     known = torch.cat([_numbers(leaf) for leaf in tree_flatten(parts)[0]]).sort()[0]
     leaves = tree_flatten(made)[0]
@@ -164,7 +164,7 @@ def made_of(made: Any, parts: Any, *, unlike: Any = None) -> bool:  # noqa: ANN4
 
 
 def _numbers(leaf: Any) -> torch.Tensor:  # noqa: ANN401  (a leaf of any pytree)
-    """Return the absolute values of all real numbers of a tensor; none of anything else."""
+    """Return the absolute values of a tensor's real numbers, float64; empty for other values."""
     if not isinstance(leaf, torch.Tensor):
         return torch.empty(0, dtype=torch.float64)
     real = torch.view_as_real(leaf.detach().resolve_conj()) if leaf.is_complex() else leaf.detach()

@@ -62,10 +62,10 @@ class Watch(logging.Handler):
     def since(self, mark: dict[str, int]) -> str:
         """Return what Dynamo did since the mark, e.g. ``2 recompiles, 2 graphs``, or nothing."""
         more = {name: now - mark[name] for name, now in self.mark().items()}
-        told = ", ".join(f"{n} {name}" for name, n in more.items() if n > 0)
-        if told and more["recompiles"] > 0:
-            told += f" ({next(iter(self.recompiles))})"
-        return told
+        text = ", ".join(f"{n} {name}" for name, n in more.items() if n > 0)
+        if text and more["recompiles"] > 0:
+            text += f" ({next(iter(self.recompiles))})"
+        return text
 
     def frames(self) -> tuple[int, int]:
         """Return how many frames Dynamo saw and how many it compiled.

@@ -101,7 +101,7 @@ def classify(error: BaseException, phase: Phase) -> FailureClass:
     return "compile"
 
 
-def lacks(error: BaseException, is_theirs: Callable[[str], bool], asking: Path) -> bool:
+def lacks(error: BaseException, is_theirs: Callable[[str], bool], benchmarks: Path) -> bool:
     """Return whether a benchmark used a name that this commit of the project lacks.
 
     A missing name that the project itself uses is an error of the project and does not count.
@@ -109,10 +109,10 @@ def lacks(error: BaseException, is_theirs: Callable[[str], bool], asking: Path) 
     Args:
         error: The exception.
         is_theirs: Returns whether a top-level module belongs to the project.
-        asking: Folder of the benchmarks.
+        benchmarks: Folder of the benchmarks.
     """
     return any(
-        is_theirs(module.partition(".")[0]) and _asked_from(e, asking)
+        is_theirs(module.partition(".")[0]) and _is_raised_in(e, benchmarks)
         for e in chain(error)
         if (module := _lacking(e))
     )
@@ -127,7 +127,7 @@ def _lacking(error: BaseException) -> str:
     return ""
 
 
-def _asked_from(error: BaseException, folder: Path) -> bool:
+def _is_raised_in(error: BaseException, folder: Path) -> bool:
     """Return whether the innermost frame is in the folder, or in ``ivhl.workload``'s lookup."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     ours = [Path(f) for f in files if "importlib" not in Path(f).parts and not f.startswith("<")]

@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     with suppress(Exception):
         importlib.import_module("torch._inductor.compile_fx")
         case.use_compiler(skip_isa_check=False)
-    say(answers, threads=len(list(Path("/proc/self/task").iterdir())))
+    answer(answers, threads=len(list(Path("/proc/self/task").iterdir())))
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
@@ -43,8 +43,8 @@ def main(argv: list[str]) -> int:
         # Set here and in the child, so that the group exists before its number is sent.
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)
-        say(answers, pid=pid)
-        say(answers, status=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        answer(answers, pid=pid)
+        answer(answers, status=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     return 0
 
 
@@ -65,9 +65,9 @@ def become(order: dict[str, Any]) -> NoReturn:
     case.main(order["arguments"])
 
 
-def say(answers: int, **what: int) -> None:
+def answer(pipe: int, **content: int) -> None:
     """Write an answer as a line of JSON, unbuffered."""
-    os.write(answers, json.dumps(what).encode() + b"\n")
+    os.write(pipe, json.dumps(content).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -211,7 +211,7 @@ class Nursery:
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
             self._process.stdin.flush()
         except (OSError, ValueError) as error:  # it died, or was closed
-            raise NurseryError("it does not listen") from error
+            raise NurseryError("it does not accept orders") from error
         group = self._answer("pid", START_S)
 
         def kill() -> int:

@@ -1,17 +1,17 @@
-"""What of a project a case reaches: one hash of its code and data, and one of the benchmark's own.
+"""Hash the code and data of a project that a case reaches, and of the benchmarks that it reaches.
 
-Two commits with the same hashes are the same subject for this case. Where the benchmarks are a part
-of the project that is installed, they are in its hash, and have none of their own. What cannot be
-told apart from what is reached is taken for reached, so the hash changes too often rather than too
-rarely.
+If two commits have the same hashes, the case measures the same code in both. If the benchmarks are
+part of the installed project, the project's hash includes them. Whenever it is uncertain whether a
+case reaches something, it counts as reached: the hash rather changes too often than too rarely.
 
-A module is *reached* when a function of the case is in it, or when a reached module imports it,
-anywhere in it. It counts with its whole syntax tree and the data files of the packages around it.
-Importing a module also *runs* the ``__init__`` of these packages and what they import; that counts
-only where it does more than define names (``_Reach.does_more``). So a list of all workloads, and a
-package that offers every operation, do not tie all cases together.
+A module is *reached* if a function of the case is in it, or if a reached module imports it, at any
+place. Its syntax tree and the data files of the packages around it are in the hash. Importing a
+module also *runs* the ``__init__`` of these packages and what they import; these are in the hash
+only if they do more than define names (``_Reach.has_side_effects``). Otherwise a list of all
+workloads, or a package that exports all operations, would make all cases reach each other.
 
-Other distributions are told by lock and wheels, and the measuring code by its version.
+Other distributions are not in the hash, because lock and wheels identify them; nor is the measuring
+code, which has a version.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
     from ivhl.workload import Case
 
-# Those of runner.MEASURING_CODE, as a test says; the package itself only joins its two halves.
+# The modules of runner.MEASURING_CODE (a test compares them), and ``ivhl/__init__.py``, which only
+# joins the folders of the package.
 INSTRUMENT: Final = frozenset(
     {
         "ivhl",
@@ -48,9 +49,9 @@ INSTRUMENT: Final = frozenset(
         "ivhl.workload",
     }
 )
-# No modules of any project, wherever they are.
-_NOBODYS: Final = frozenset({"__main__", "__mp_main__", "sitecustomize", "usercustomize"})
-# Standard library that does nothing but return something.
+# Modules that never belong to a project, wherever their files are.
+_NO_PROJECT: Final = frozenset({"__main__", "__mp_main__", "sitecustomize", "usercustomize"})
+# Modules of the standard library without side effects.
 _PURE: Final = frozenset(
     {
         *("__future__", "abc", "bisect", "cmath", "collections", "copy", "dataclasses"),
@@ -67,7 +68,7 @@ _PURE_BUILTINS: Final = frozenset(
         *("staticmethod", "classmethod", "str", "sum", "tuple", "type", "zip"),
     }
 )
-# What changes a thing that it is called on or given.
+# Functions and methods that change their object or an argument, or that run unknown code.
 _SETTERS: Final = frozenset(
     {
         *("add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert"),
@@ -88,9 +89,9 @@ class Sources(NamedTuple):
     """Hashes of 64 hex digits.
 
     Attributes:
-        project: Of what the case reaches of the project; where ``benchmark`` is ``None``, of the
-            declaration as well.
-        benchmark: Of what it reaches of a folder of benchmarks, and of the declaration.
+        project: What the case reaches in the project; if ``benchmark`` is ``None``, also the
+            declaration.
+        benchmark: What it reaches in a folder of benchmarks, and the declaration.
     """
 
     project: str
@@ -101,12 +102,11 @@ def reached_sources(case: Case, workloads: str, project_name: str, *, ran: bool 
     """Return the hashes of what a case reaches.
 
     Args:
-        case: Its module of workloads is imported; its functions need not be.
+        case: Its module of workloads must be imported; those of its functions need not be.
         workloads: See ``ivhl.workload.load_workloads``.
-        project_name: Name of the project, as it is installed.
-        ran: Whether the case, and nothing but the case, has run in this process; what it has
-            imported by names that only running makes is then in the hash. Elsewhere the hash is the
-            same for all cases that import nothing of that kind.
+        project_name: Name of the installed project.
+        ran: Whether this process has run this case and no other one. Then modules that it imported
+            by a computed name are in the hash as well; for other cases the hash does not differ.
     """
     home, attribute, _ = workloads.partition(":")
     project = _Project(home, project_name)
@@ -117,16 +117,16 @@ def reached_sources(case: Case, workloads: str, project_name: str, *, ran: bool 
     for name in () if attribute else project.directly_in(home):
         reach.run(name)
     size = case.workload.sizes[case.size]
-    # A size may have methods. Its module is no part of the case as far as it only declares
-    # workloads: what this case has of them is hashed by value.
+    # The class of a size may have methods, so its module counts, but without its workloads: this
+    # case's part of them is hashed by value.
     declaring = {name for name in _modules_of(size) if project.has(name)} - reach.reached
     for name in declaring:
         reach.follow(name)
-    # Imported by a name that only running the code makes.
+    # Modules imported by a computed name.
     places = {project.place_of(name) for name in (*reach.ran, project.home)}
     places |= {Path(text) for text in os.environ.get("PYTHONPATH", "").split(os.pathsep) if text}
     for name in sorted(sys.modules) if ran else ():
-        # Not what torch writes into a temporary folder of its own and imports from there.
+        # Excludes modules that torch writes into a temporary folder and imports from there.
         if name not in reach.ran and project.has(name) and project.place_of(name) in places:
             reach.take(name)
     parts = [f"{name} {_digest(project.file(name))}" for name in reach.reached]
@@ -136,7 +136,7 @@ def reached_sources(case: Case, workloads: str, project_name: str, *, ran: bool 
     ]
     parts += [f"imports {name}" for name in reach.others]
     counted = reach.reached | declaring
-    parts += _data(project, counted, set().union(*map(reach.texts, counted)))
+    parts += _data(project, counted, set().union(*map(reach.strings, counted)))
     if attribute:
         return Sources(_hash([*parts, _declared(case)]), None)
     theirs = [part for part in parts if re.match(rf"{home}[./ ]", part)]
@@ -155,7 +155,10 @@ def _functions(case: Case) -> Iterator[str]:
 
 
 def _declared(case: Case) -> str:
-    """Return what the declaration says about this case; a new field with a default is not in it."""
+    """Return this case's part of the declaration as text.
+
+    Fields with their default value are left out, so that a new field with a default changes no hash.
+    """
     workload, variant = case.workload, case.variant
     beside = {"title", "sizes", "default_size", "variants", "cost", "source", "devices"}
     parts = [
@@ -169,7 +172,7 @@ def _declared(case: Case) -> str:
 
 
 def _modules_of(value: object) -> set[str]:
-    """Return the modules that define the types of a value and of what is in it."""
+    """Return the modules that define the types of a value and of the values inside it."""
     inner: Iterable[object] = ()
     if is_dataclass(value):
         inner = [getattr(value, field.name) for field in fields(value)]
@@ -181,7 +184,7 @@ def _modules_of(value: object) -> set[str]:
 
 
 def _declarations(module: str) -> list[str]:
-    """Return the names that stand for a workload, or for several, in an imported module."""
+    """Return the names of an imported module that are bound to a workload or a list of workloads."""
 
     def is_workload(value: object) -> bool:
         if isinstance(value, tuple | list):
@@ -195,12 +198,12 @@ def _digest(path: Path, without: Iterable[str] = ()) -> str:
     return _digest_of(path.read_bytes(), tuple(without))
 
 
-# By content: cases of a run share most of their modules.
+# Cached by content: the cases of a run share most of their modules.
 @cache
 def _digest_of(content: bytes, without: tuple[str, ...]) -> str:
     try:
         return syntax_digest(content, annotations=True, without=[*without])
-    except (SyntaxError, ValueError, RecursionError):  # no Python that this one reads
+    except (SyntaxError, ValueError, RecursionError):  # not valid in this Python
         return hashlib.sha256(content).hexdigest()
 
 
@@ -213,10 +216,10 @@ def _tree_of(content: bytes) -> ast.Module:
 
 
 def _data(project: _Project, modules: Iterable[str], texts: Iterable[str]) -> Iterator[str]:
-    """Yield name and hash of each file that is no Python and that some modules may read.
+    """Yield name and hash of each data file that some modules may read.
 
-    Those are the files of the packages around them, and of the project's other packages what a
-    text in the modules names: the package, the file, its ending, or a pattern.
+    These are the files of the packages around the modules, and those files of the project's other
+    packages that a string in the modules names: by package, file name, extension or pattern.
     """
     around = {package for module in modules for package in project.packages_of(module)}
     names = {text.rpartition("/")[2] for text in texts if len(text) > 1}
@@ -230,7 +233,7 @@ def _data(project: _Project, modules: Iterable[str], texts: Iterable[str]) -> It
 
 
 def _is_named(file: str, text: str) -> bool:
-    """Say whether a text in a program stands for a file: name, beginning, ending or pattern."""
+    """Return whether a string may name a file: by its name, stem, extension or a pattern."""
     if "*" in text or "?" in text:
         return fnmatch(file, text) and text.strip("*?.") != ""
     stem = file.partition(".")[0]
@@ -241,7 +244,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or path.name.endswith("~") or path.name == "__pycache__":
             continue
-        # A package below has its own data.
+        # The data of a subpackage belongs to that package.
         if path.is_dir() and not (path / "__init__.py").is_file():
             yield from _files_in(path)
         elif path.is_file() and path.suffix not in {".py", ".pyc"}:
@@ -249,11 +252,11 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 
 class _Project:
-    """Finds the modules of a project; at most imports nothing, so that no torch is needed.
+    """Finds the modules of a project without importing them, so it does not need torch.
 
     Args:
         home: The module of all workloads, or the package of benchmarks.
-        name: Of the project, as it is installed.
+        name: Name of the installed project.
     """
 
     def __init__(self, home: str, name: str) -> None:
@@ -265,28 +268,28 @@ class _Project:
         self.owns = cache(self._is_owner)
 
     def file(self, module: str) -> Path:
-        """Return the file of a module that the project has."""
+        """Return the file of a module of the project."""
         path = self._find(module)
-        assert path is not None  # noqa: S101  (has() was asked)
+        assert path is not None  # noqa: S101  (callers have checked has())
         return path
 
     def place_of(self, module: str) -> Path:
-        """Return the folder in which the module's top-level package or module is."""
+        """Return the folder that contains the module's top-level package or module."""
         top = module.partition(".")[0]
         folders = self.folders(top)
         return (folders[-1] if folders else self.file(top)).parent
 
     def is_package(self, module: str) -> bool:
-        """Say whether it is a folder of modules, of the project."""
+        """Return whether it is a package of the project."""
         return self.owns(module.partition(".")[0]) and bool(self.folders(module))
 
     def packages_of(self, module: str) -> list[str]:
-        """Return the packages around a module, the outermost first; a package is in itself."""
+        """Return the packages around a module, outermost first; a package includes itself."""
         names = accumulate(module.split("."), "{}.{}".format)
         return [name for name in names if self.is_package(name)]
 
     def below(self, package: str) -> Iterator[str]:
-        """Yield every module in a package."""
+        """Yield every module in a package, at any depth."""
         for folder in self.folders(package):
             for path in sorted(folder.iterdir()):
                 name = f"{package}.{path.name.partition('.')[0]}"
@@ -296,11 +299,11 @@ class _Project:
                     yield from self.below(name)
 
     def directly_in(self, package: str) -> list[str]:
-        """Return the modules that are in a package, and in none below it."""
+        """Return the modules directly in a package."""
         return [name for name in self.below(package) if name.rpartition(".")[0] == package]
 
     def packages_below(self, package: str) -> Iterator[str]:
-        """Yield every package in a package."""
+        """Yield every package in a package, at any depth."""
         for folder in self.folders(package):
             for path in sorted(folder.iterdir()):
                 name = f"{package}.{path.name}"
@@ -309,7 +312,7 @@ class _Project:
                     yield from self.packages_below(name)
 
     def _has(self, module: str) -> bool:
-        if is_instrument(module) or module in _NOBODYS:
+        if is_instrument(module) or module in _NO_PROJECT:
             return False
         return self.owns(module.partition(".")[0]) and self._find(module) is not None
 
@@ -324,7 +327,7 @@ class _Project:
         return next((file for file in files if file.is_file()), None)
 
     def _folders(self, package: str) -> tuple[Path, ...]:
-        """Return where the modules of a package are; nothing if it is none."""
+        """Return the folders of a package; empty for other modules."""
         parent, dot, name = package.rpartition(".")
         loaded = sys.modules.get(package)
         if loaded is not None:
@@ -337,10 +340,10 @@ class _Project:
         return tuple(folder for folder in map(Path, places) if folder.is_dir())
 
     def _is_owner(self, top: str) -> bool:
-        """Say whether a top-level name is the project's: of its distribution, or of none."""
+        """Return whether a top-level name is in the project's distribution, or in none."""
         if top == self._home_top:
             return True
-        if top in sys.stdlib_module_names or top in _NOBODYS:
+        if top in sys.stdlib_module_names or top in _NO_PROJECT:
             return False
         if top == "ivhl" and self._name != "ivhl":
             return False
@@ -354,13 +357,13 @@ class _Project:
 
 
 def is_of_project(top: str, workloads: str, project_name: str) -> bool:
-    """Say whether a top-level name is the project's, or would be if it were there."""
+    """Return whether a top-level name belongs to the project, or would if it existed."""
     project = _Project(workloads.partition(":")[0], project_name)
     return _normalized(top) == _normalized(project_name) or project.owns(top)
 
 
 def is_instrument(module: str) -> bool:
-    """Say whether a module is measuring code, which has a version of its own."""
+    """Return whether a module is measuring code, which has its own version."""
     return ".".join(module.split(".")[:2]) in INSTRUMENT
 
 
@@ -370,7 +373,7 @@ def _distributions(top: str) -> frozenset[str]:
 
 
 def _normalized(name: str) -> str:
-    """Return the name of a distribution as PEP 503 compares it."""
+    """Return the normalised name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -382,7 +385,7 @@ def _spec(top: str) -> Any:  # noqa: ANN401  (a ModuleSpec, or None)
 
 
 def _file_of_top(top: str) -> Path | None:
-    """Return the file of a top-level module; ``None`` where it has none."""
+    """Return the file of a top-level module; ``None`` if it has none."""
     origin = getattr(sys.modules.get(top), "__file__", None)
     if origin is None and top not in sys.modules:
         spec = _spec(top)
@@ -394,9 +397,9 @@ class _Import(NamedTuple):
     """One name that an import statement binds.
 
     Attributes:
-        module: Absolute.
-        name: What is taken from it; ``None`` for the module itself, ``*`` for whatever it has.
-        bound: Name that it has from then on.
+        module: Absolute name of the module.
+        name: Name imported from it; ``None`` for the module itself, ``*`` for all names.
+        bound: Name that the statement binds.
     """
 
     module: str
@@ -408,9 +411,9 @@ class _Reach:
     """Follows imports from module to module.
 
     Attributes:
-        reached: Modules that count.
-        ran: Modules that are run by importing those, and were looked at for what they do.
-        others: What the modules that ran import from elsewhere: that, too, is run.
+        reached: Reached modules.
+        ran: Modules that run when these are imported, all checked for side effects.
+        others: Modules outside of the project that those in ``ran`` import.
     """
 
     def __init__(self, project: _Project) -> None:
@@ -425,8 +428,8 @@ class _Reach:
     def _parse(self, module: str) -> ast.Module:
         return _tree_of(self._project.file(module).read_bytes())
 
-    def texts(self, module: str) -> set[str]:
-        """Return the texts in a module, which may name files."""
+    def strings(self, module: str) -> set[str]:
+        """Return the string constants of a module, which may name files."""
         return {
             node.value
             for node in ast.walk(self._tree(module))
@@ -434,7 +437,7 @@ class _Reach:
         }
 
     def take(self, module: str) -> None:
-        """Take a module for reached, with everything that it imports."""
+        """Mark a module as reached, with everything that it imports."""
         self.run(module)
         if module in self.reached or not self._project.has(module):
             return
@@ -442,7 +445,7 @@ class _Reach:
         self.follow(module)
 
     def follow(self, module: str) -> None:
-        """Take for reached what a module imports, anywhere in it."""
+        """Mark as reached what a module imports, at any place."""
         tree = self._tree(module)
         for node in _running(tree, inside_functions=True):
             for found in self._imports(node, module):
@@ -465,19 +468,19 @@ class _Reach:
             self._take_name(module, name)
 
     def _take_object(self, module: str) -> None:
-        """Take a module that has a name: of a package, whatever can be got through it."""
+        """Mark a module that is bound to a name; for a package, all modules in it."""
         if self._project.is_package(module):
             for name in self._project.below(module):
                 self.take(name)
         self.take(module)
 
     def _take_name(self, module: str, name: str) -> None:
-        """Take the module that a name is in: for a package, where its ``__init__`` has it from."""
+        """Mark the module of a name; for a package, the module that its ``__init__`` imports."""
         if not self._project.is_package(module):
             self.take(module)
             return
         self.run(module)
-        if not self._project.has(module):  # a folder, or ours
+        if not self._project.has(module):  # a namespace package, or measuring code
             return
         tree = self._tree(module)
         sources = [
@@ -490,11 +493,11 @@ class _Reach:
             self._take_import(found)
         if any(isinstance(node, ast.stmt) and name in defined_by(node) for node in _running(tree)):
             self.take(module)
-        elif not sources:  # by __getattr__, or by a star
+        elif not sources:  # defined by __getattr__ or a star import
             self._take_object(module)
 
     def _take_computed(self, call: ast.Call, module: str) -> None:
-        """Take what is imported by a text; without one that can be read, everything."""
+        """Mark the module of a computed import; all of the package if its name is no constant."""
         text = call.args[0] if call.args else None
         if (
             isinstance(text, ast.Constant)
@@ -506,7 +509,7 @@ class _Reach:
             self._take_object(module.partition(".")[0])
 
     def run(self, module: str) -> None:
-        """Look at what importing a module runs, and take what does more than define names."""
+        """Note what importing a module runs, and mark as reached what has side effects."""
         for name in accumulate(module.split("."), "{}.{}".format):
             if name in self.ran or not self._project.has(name):
                 continue
@@ -517,7 +520,7 @@ class _Reach:
                         found.module if found.name is None else f"{found.module}.{found.name}"
                     )
                     self._note_other(found.module)
-            if self.does_more(name):
+            if self.has_side_effects(name):
                 self.take(name)
 
     def _note_other(self, module: str) -> None:
@@ -526,10 +529,10 @@ class _Reach:
         if top not in sys.stdlib_module_names and not ours and not is_instrument(module):
             self.others.add(module)
 
-    def does_more(self, module: str) -> bool:
-        """Say whether importing a module may do more than define names in it.
+    def has_side_effects(self, module: str) -> bool:
+        """Return whether importing a module may do more than define names in it.
 
-        That is: set something elsewhere, or call what may do so or keep what it is given.
+        It may set something elsewhere, or call a function that may do so or keep its arguments.
         """
         if self._project.file(module).suffix != ".py":
             return True
@@ -560,16 +563,16 @@ class _Reach:
         )
 
     def _is_harmless_import(self, found: _Import) -> bool:
-        """Say whether what is imported may be called with anything, and nothing comes of it."""
+        """Return whether calling the imported object has no side effects, whatever its arguments."""
         if is_instrument(found.module) or found.module.partition(".")[0] in _PURE:
             return True
         inner = f"{found.module}.{found.name}"
         return self._is_plain(inner if self._project.has(inner) else found.module)
 
     def _is_plain(self, module: str) -> bool:
-        """Say whether no function of a module can set anything outside, or keep what it is given."""
+        """Return whether no function of a module can change other objects or keep its arguments."""
         if module not in self._plain:
-            self._plain[module] = False  # two that import each other are not worth the trouble
+            self._plain[module] = False  # ends the recursion if two modules import each other
             self._plain[module] = self._project.has(module) and all(
                 self._is_plain_node(node, module)
                 for node in _running(self._tree(module), inside_functions=True)
@@ -586,11 +589,11 @@ class _Reach:
         return all(self._is_harmless_import(found) for found in self._imports(node, module))
 
     def _imports(self, node: ast.AST, module: str) -> Iterator[_Import]:
-        """Yield what a node imports, if it is an import statement of this module."""
+        """Yield the imports of a node of this module; none unless it is an import statement."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield _Import(alias.name, None, alias.asname or alias.name)
-                if not alias.asname:  # ``import a.b`` binds ``a``, and with it whatever is in it
+                if not alias.asname:  # ``import a.b`` binds ``a``, which gives access to all in it
                     top = alias.name.partition(".")[0]
                     yield _Import(top, None, top)
         elif isinstance(node, ast.ImportFrom):
@@ -605,7 +608,7 @@ class _Reach:
 
 
 def _running(tree: ast.AST, *, inside_functions: bool = False) -> Iterator[ast.AST]:
-    """Yield the nodes that importing a module runs, or with those inside of its functions."""
+    """Yield the nodes that run when the module is imported; on request also those in functions."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.stmt) and is_for_type_checkers(node):
             for other in getattr(node, "orelse", ()):
@@ -624,12 +627,12 @@ def _running(tree: ast.AST, *, inside_functions: bool = False) -> Iterator[ast.A
 
 
 def _is_set(node: ast.AST) -> bool:
-    """Say whether it is a part of something that a statement sets or deletes."""
+    """Return whether the node is an attribute or item that a statement sets or deletes."""
     return isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load)
 
 
 def _called_by(node: ast.AST) -> list[ast.expr]:
-    """Return what a node calls: by itself, as decorators, or as the bases of a class."""
+    """Return what a node calls: as a call, as decorators, or as the bases of a class."""
     if isinstance(node, ast.Call):
         return [node.func]
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -640,7 +643,7 @@ def _called_by(node: ast.AST) -> list[ast.expr]:
 
 
 def _operands(node: ast.AST) -> list[ast.expr]:
-    """Return what a node uses in a way that its class may turn into a call."""
+    """Return the operands of a node whose class may define the operator."""
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
     if isinstance(node, ast.AugAssign):
@@ -649,14 +652,14 @@ def _operands(node: ast.AST) -> list[ast.expr]:
 
 
 def _root(called: ast.expr) -> ast.expr:
-    """Return where a chain begins: ``a`` of ``a.b(1)[0].c``."""
+    """Return the root of a chain: ``a`` of ``a.b(1)[0].c``."""
     while isinstance(called, ast.Attribute | ast.Call | ast.Subscript):
         called = called.func if isinstance(called, ast.Call) else called.value
     return called
 
 
 def _is_record(node: ast.AST) -> bool:
-    """Say whether it is a class that does nothing of its own when one of it is made."""
+    """Return whether the node is a class whose instances run none of its code when created."""
     makers = {"__init__", "__new__", "__post_init__", "__init_subclass__", "__call__"}
     return isinstance(node, ast.ClassDef) and not any(
         name in makers for statement in node.body for name in defined_by(statement)
@@ -669,7 +672,7 @@ def _is_exception(name: str) -> bool:
 
 
 def _is_importer(found: _Import) -> bool:
-    """Say whether it imports what can import by a name, in a way whose calls are not recognised."""
+    """Return whether it imports an importer whose calls are not recognised, such as ``pkgutil``."""
     if found.name in _IMPORTERS:
         return found.bound != found.name
     inner = f"{found.module}.{found.name}"

@@ -1,7 +1,7 @@
-"""The state of the process that every arm is measured under, and that none may change.
+"""The state of the process, which no arm may change.
 
-A call that leaves more threads, another default dtype or gradient mode behind changes how long the
-other arms take and what they return. So the state is looked at between calls.
+A call that changes the number of threads, the default dtype or the gradient mode also changes the
+times and results of the other arms. So the state is compared between calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-# What a workload could replace to change the clocks that it is measured with.
+# Functions that a workload could replace to change its own measured times.
 _CLOCKS = (
     "perf_counter_ns",
     "process_time_ns",
@@ -31,15 +31,15 @@ _CLOCKS = (
 
 
 _HAS_SCHEDULER = hasattr(os, "sched_getscheduler")
-# Prefixes of variables in which compilers leave notes for themselves.
+# Prefixes of environment variables that compilers set for themselves.
 _OF_COMPILERS = ("TORCH", "_TORCH", "TRITON", "KINETO", "PYTORCH", "KMP_DUPLICATE_LIB_OK", "CUDA")
 
 
 def snapshot(eager: Callable[..., Any] | None = None) -> dict[str, Any]:
-    """Return the state by the name under which it is reported, each value comparable by ``==``.
+    """Return the state: the name that messages use, to a value that ``==`` compares.
 
     Args:
-        eager: Whose own functions are looked at, too.
+        eager: The eager function; the functions of its module belong to the state.
     """
     denormal = torch.full((8,), 1e-310, dtype=torch.float64, device="cpu") * 0.5
     return {
@@ -73,7 +73,7 @@ def snapshot(eager: Callable[..., Any] | None = None) -> dict[str, Any]:
         "os.sched_getaffinity()": _affinity(),
         "os.getpriority()": os.getpriority(os.PRIO_PROCESS, 0),
         "os.environ": _environment(),
-        "os.getcwd()": os.getcwd(),  # noqa: PTH109  (of a folder that is gone, too)
+        "os.getcwd()": os.getcwd(),  # noqa: PTH109  (works in a deleted folder, too)
         "the clocks of time": tuple(id(getattr(time, name)) for name in _CLOCKS),
         "the functions of torch": _functions(),
         "the kernels of torch": _kernels(),
@@ -83,14 +83,14 @@ def snapshot(eager: Callable[..., Any] | None = None) -> dict[str, Any]:
 
 
 def differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return the names of what differs."""
+    """Return the names of the values that differ."""
     return [name for name, old in before.items() if _differs(old, after[name])]
 
 
 def changes(
     before: dict[str, Any], after: dict[str, Any], allowed: Iterable[str] = ()
 ) -> list[str]:
-    """Return what differs and may not, with both values where they mean something to a reader."""
+    """Return a message for each difference that is not allowed, with both values if readable."""
     found = []
     for name in differing(before, after):
         old, new = before[name], after[name]
@@ -107,7 +107,7 @@ def changes(
 
 
 def _differs(old: Any, new: Any) -> bool:  # noqa: ANN401  (values of a snapshot)
-    if isinstance(old, dict):  # what is added is nobody's yet
+    if isinstance(old, dict):  # new entries change nothing for code that does not know them
         return any(new.get(key) != value for key, value in old.items())
     return bool(old != new)
 
@@ -124,9 +124,9 @@ def _affinity() -> tuple[int, ...]:
 
 
 def _functions() -> dict[str, Any]:
-    """Return what changes when somebody replaces a function that eager calls.
+    """Return values that change when a function of torch is replaced.
 
-    Dynamo wraps some of torch's own, such as ``manual_seed``, at its import; they keep the name.
+    When it is imported, Dynamo wraps some functions, such as ``manual_seed``; they keep their name.
     """
     places = (torch, torch.Tensor, torch.nn.functional, torch.linalg, torch.fft)
     return {
@@ -143,9 +143,10 @@ def _is_of_torch(value: Any) -> bool:  # noqa: ANN401  (any callable)
 
 
 def _own_functions(eager: Callable[..., Any] | None) -> dict[str, Any]:
-    """Return what changes when somebody replaces eager, or what it calls in its own module.
+    """Return values that change when eager or a function in its module is replaced.
 
-    Dynamo puts its own there, such as ``__compiled_fn_3``, and takes them away to compile anew.
+    Dynamo adds its own functions there, such as ``__compiled_fn_3``, and removes them to compile
+    again.
     """
     own = getattr(eager, "__globals__", {}) | {"itself": eager}
     return {
@@ -156,20 +157,20 @@ def _own_functions(eager: Callable[..., Any] | None) -> dict[str, Any]:
 
 
 def _kernels() -> int:
-    """Return how many kernels of ATen itself somebody has put in the place of torch's."""
+    """Return the number of ATen kernels that were replaced through ``torch.library``."""
     known = getattr(torch.library, "_impls", ())
     return sum(str(name).startswith("aten/") for name in known)
 
 
 def _environment() -> dict[str, str]:
-    """Return the variables that are none of the compilers' own notes."""
+    """Return the environment variables except those of compilers."""
     return {k: v for k, v in os.environ.items() if not k.startswith(_OF_COMPILERS)} | {
         "how many": str(sum(not k.startswith(_OF_COMPILERS) for k in os.environ))
     }
 
 
 def _children_uncounted() -> bool:
-    """Say whether the kernel forgets the CPU time of children, as while SIGCHLD is ignored."""
+    """Return whether SIGCHLD is ignored: the kernel then drops the CPU time of children."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123  (quicker)
             ignored = next(line for line in file if line.startswith("SigIgn"))

@@ -1,4 +1,4 @@
-"""What a piece of Python says, without how it is written down: the same under every Python."""
+"""Digest the syntax tree of Python source, with the same result under every Python."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-# Follow from the rest, or say nothing to the interpreter.
+# Fields that follow from others, or that the interpreter ignores.
 _IGNORED: Final = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _ANNOTATIONS: Final = frozenset({"annotation", "returns", "type_params"})
 
 
 def syntax_digest(source: str | bytes, *, annotations: bool, without: Collection[str] = ()) -> str:
-    """Return a digest of the syntax tree: comments, docstrings and formatting do not change it.
+    """Return a digest of the syntax tree; comments, docstrings and formatting do not change it.
 
-    ``ast.dump`` writes the same code in other ways under other Pythons, so the tree is written here.
-    What runs for type checkers only is left out.
+    Code under ``if TYPE_CHECKING`` is left out. The output of ``ast.dump`` depends on the Python, so
+    the tree is written here.
 
     Args:
         source: Python source.
-        annotations: Whether annotations count. Without them, a class still has the same fields.
+        annotations: Whether annotations count; the fields that they define in a class always do.
         without: Names of top-level functions, classes and variables to leave out.
 
     Raises:
@@ -35,7 +35,7 @@ def syntax_digest(source: str | bytes, *, annotations: bool, without: Collection
 
 
 def defined_by(statement: ast.AST) -> set[str]:
-    """Return the names that a statement defines at its own level."""
+    """Return the names that a statement defines in its own scope."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {statement.name}
     targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -45,7 +45,7 @@ def defined_by(statement: ast.AST) -> set[str]:
 
 
 def is_for_type_checkers(statement: ast.stmt) -> bool:
-    """Say whether it is an ``if TYPE_CHECKING``."""
+    """Return whether it is an ``if TYPE_CHECKING``."""
     if not isinstance(statement, ast.If):
         return False
     test = statement.test
@@ -55,7 +55,7 @@ def is_for_type_checkers(statement: ast.stmt) -> bool:
 
 
 class _Writer:
-    """Writes nodes as text; empty fields are left out, since some Pythons have them and some not."""
+    """Writes nodes as text, without empty fields, which only some Pythons have."""
 
     def __init__(self, *, annotations: bool) -> None:
         self._annotations = annotations
@@ -84,8 +84,8 @@ class _Writer:
         if name in _IGNORED or (name in _ANNOTATIONS and not self._annotations):
             return
         if isinstance(value, list):
-            value = list(_spoken(value))
-        # None is a value of a constant, and "nothing" everywhere else.
+            value = list(_significant(value))
+        # None is a value in a constant; everywhere else it means an empty field.
         if value == [] or (value is None and not isinstance(node, ast.Constant)):
             return
         yield name + "="
@@ -93,7 +93,7 @@ class _Writer:
         yield ","
 
     def _write_f_string(self, node: ast.JoinedStr) -> Iterator[str]:
-        """Yield an f-string; Python 3.12 cuts its constant parts where 3.11 and 3.13 do not."""
+        """Yield an f-string with joined constant parts, which only Python 3.12 splits."""
         yield "JoinedStr["
         text = ""
         for part in node.values:
@@ -106,7 +106,7 @@ class _Writer:
         yield f"{text!a}]"
 
     def _write_bare(self, node: ast.AnnAssign, *, in_class: bool) -> Iterator[str]:
-        """Yield an assignment; in a class an annotation makes a field, of whatever type."""
+        """Yield an assignment without its annotation; in a class, an annotation makes a field."""
         field = in_class and "ClassVar" not in ast.unparse(node.annotation)
         if field or node.value is None:
             yield "Field("
@@ -119,14 +119,14 @@ class _Writer:
             yield from self.write(ast.Assign(targets=[node.target], value=node.value))
 
 
-def _spoken(nodes: list[object]) -> Iterator[object]:
-    """Yield what a list holds but for docstrings, ``pass``, and what only type checkers run."""
+def _significant(nodes: list[object]) -> Iterator[object]:
+    """Yield the nodes except docstrings, ``pass`` and code for type checkers."""
     for node in nodes:
         if isinstance(node, ast.Pass):
             continue
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
         if isinstance(node, ast.stmt) and is_for_type_checkers(node):
-            yield from _spoken(list(getattr(node, "orelse", [])))
+            yield from _significant(list(getattr(node, "orelse", [])))
             continue
         yield node

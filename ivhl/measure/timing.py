@@ -102,7 +102,7 @@ class Bystander:
         """Check what the arm did in round ``number`` of ``rounds``."""
 
 
-# A generator of its own: the harness checks that the state of ``random`` itself does not change.
+# A separate generator: the harness checks that the state of ``random`` itself does not change.
 _CHOICE = random.Random()  # noqa: S311  (unpredictable for the variant, but not a secret)
 
 # Limit for the wall time of a block over ``block_s``; a busy machine stays below it.
@@ -131,12 +131,12 @@ def time_block(
     if clock == "cuda_event":
         return _time_on_gpu(call, calls)
     # A random call: a variant that is right in some calls only must not know which one is checked.
-    asked = _CHOICE.randrange(calls)
+    chosen = _CHOICE.randrange(calls)
     began = begin(descendants)
-    for _ in repeat(None, asked):
+    for _ in repeat(None, chosen):
         call()
     output = call()
-    for _ in repeat(None, calls - 1 - asked):
+    for _ in repeat(None, calls - 1 - chosen):
         call()
     took = since(began, descendants)
     return _block(took, calls, took.cpu if clock == "cpu" else took.wall, output)

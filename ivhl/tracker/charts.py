@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from ivhl.tracker.compat import Row, Series, Status
 
-# Times of two runs on one machine were seen to differ by up to this factor without a cause.
-TOLD_FROM = 1.25
+# Up to this factor, times of two runs on one machine differed without a cause.
+MOVED_FROM = 1.25
 WIDTH = 640.0
 HEIGHT = 320.0
 _LEFT, _RIGHT, _TOP = 52.0, 16.0, 14.0
@@ -209,7 +209,7 @@ def _changes(rows: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence for each step between releases where eager or compiled seconds moved.
 
     The speedup hides which of the two moved: it also grows when eager becomes slower. The releases
-    were measured in different runs, not in pairs, so only moves above ``TOLD_FROM`` count.
+    were measured in different runs, not in pairs, so only moves above ``MOVED_FROM`` count.
     """
     measured = sorted(
         (r for r in rows if r.record and r.record.eager and r.record.compiled),
@@ -221,7 +221,7 @@ def _changes(rows: Sequence[Row]) -> Iterator[str]:
         moves = {
             arm: _seconds(after, arm) / _seconds(before, arm) for arm in ("eager", "compiled")
         }
-        if any(abs(log2(move)) > log2(TOLD_FROM) for move in moves.values()):
+        if any(abs(log2(move)) > log2(MOVED_FROM) for move in moves.values()):
             text = ", ".join(f"{arm} {_moved(move)}" for arm, move in moves.items())
             yield f"Python {after.python}, PyTorch {before.torch} to {after.torch}: {text}"
 
@@ -235,8 +235,8 @@ def _seconds(row: Row, arm: str) -> float:
 
 
 def _moved(ratio: float) -> str:
-    """Return e.g. ``5.1 times slower``; ``about the same`` up to ``TOLD_FROM``."""
-    if abs(log2(ratio)) <= log2(TOLD_FROM):
+    """Return e.g. ``5.1 times slower``; ``about the same`` up to ``MOVED_FROM``."""
+    if abs(log2(ratio)) <= log2(MOVED_FROM):
         return "about the same"
     return f"{ratio:.1f} times slower" if ratio > 1 else f"{1 / ratio:.1f} times faster"
 

@@ -236,7 +236,7 @@ def retired(records: Iterable[RunRecord], workloads: Sequence[Workload]) -> tupl
 
     These cases cannot be measured again, so the tables leave them out.
     """
-    asked = {
+    declared = {
         (workload.name, workload.version, variant.name, device)
         for workload in workloads
         for variant in workload.variants
@@ -247,7 +247,7 @@ def retired(records: Iterable[RunRecord], workloads: Sequence[Workload]) -> tupl
         for record in records
         if workloads
         and (record.workload, record.workload_version, record.variant, device_type(record))
-        not in asked
+        not in declared
     )
 
 

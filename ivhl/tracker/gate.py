@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from ivhl.instrument import told_instrument
+from ivhl.instrument import describe_instrument
 from ivhl.tracker.compat import format_speedup, python_key, release_key, retired
 from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
 from ivhl.tracker.store import is_existing, newest_by
@@ -109,9 +109,9 @@ def judge(
     """
     records = tuple(records)
     gone = {id(record) for record in retired(records, workloads)}
-    asked = [record for record in records if id(record) not in gone]
+    current = [record for record in records if id(record) not in gone]
     before, after = (
-        newest_by((record for record in asked if record.commit in side), _key)
+        newest_by((record for record in current if record.commit in side), _key)
         for side in (base, head)
     )
     measured = {(key.machine, key.device) for key in after}
@@ -185,7 +185,7 @@ def _differences(base: RunRecord, head: RunRecord) -> list[str]:
     old, new = base.conditions, head.conditions
     pairs = {
         "lock": (_short(base.cell.lock_sha256), _short(head.cell.lock_sha256)),
-        "instrument": (told_instrument(old.instrument), told_instrument(new.instrument)),
+        "instrument": (describe_instrument(old.instrument), describe_instrument(new.instrument)),
         "threads": (old.threads, new.threads),
         "clock": (old.clock, new.clock),
         "container": tuple("no" if c.image is None else "yes" for c in (old, new)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ivhl.instrument import told_instrument
+from ivhl.instrument import describe_instrument
 from ivhl.tracker.charts import make_chart
 from ivhl.tracker.compat import (
     STATUSES,
@@ -623,7 +623,7 @@ def _run(record: RunRecord) -> Iterable[Fact]:
     yield Fact("device", conditions.device)
     if conditions.image is not None:
         yield Fact("container image", conditions.image)
-    yield Fact("instrument", told_instrument(conditions.instrument))
+    yield Fact("instrument", describe_instrument(conditions.instrument))
     yield Fact("threads, clock", f"{conditions.threads}, {conditions.clock}")
     if conditions.load_average is not None:
         yield Fact("load before the case", f"{conditions.load_average:.2f}")

@@ -1,5 +1,5 @@
-"""The benchmark this project began with, run again as it was and as it should have been.
+"""Repeat the benchmark this project began with, by its own protocol and by a corrected one.
 
-``nox -s founding`` runs it in the cells, with ``envs/founding/`` on top. docs/founding.md tells what
-came out.
+``nox -s founding`` runs it in the cells, with ``envs/founding/`` installed on top. docs/founding.md
+has the results.
 """

@@ -1,4 +1,4 @@
-"""``python -m studies.founding``: run the founding benchmark again, print its table, export it."""
+"""``python -m studies.founding``: repeat the founding benchmark, print its table, export it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the arguments ask for; an error is a message."""
+    """Run the command line; print an error as a message."""
     arguments = parser().parse_args(argv)
     try:
         if arguments.show:
@@ -49,18 +49,18 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--quick", action="store_true", help="few samples, wide intervals")
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
-    p.add_argument("--export", metavar="FILE", help="write everything measured as JSON")
+    p.add_argument("--export", metavar="FILE", help="write all results as JSON")
     p.add_argument(
         "--show",
         nargs="+",
         metavar="FILE",
-        help="measure nothing; print exports beside each other, those of one cell as one",
+        help="measure nothing; print exports side by side, those of one cell joined",
     )
     return p
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure, print, export; what is there is printed when it is interrupted, too.
+    """Measure, print and export; an interrupted run prints and exports the results so far.
 
     Raises:
         IvhlError: If a name is unknown, a package is missing, or a file cannot be written.
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
     if find_spec("ase") is None:
         raise SpecError("ase is not installed here", hint="nox -s founding")
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    # They import torch, which reads the environment.
+    # Imported only now: torch reads the environment when it is imported.
     import torch  # noqa: PLC0415
 
     from ivhl.measure.timing import FULL, QUICK  # noqa: PLC0415
@@ -113,10 +113,10 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _chosen(kind: str, arguments: argparse.Namespace, known: Iterable[str]) -> list[str]:
-    """Return the names given for a kind, or all.
+    """Return the names given for a kind, or all names.
 
     Raises:
-        UnknownNameError: If one is not known.
+        UnknownNameError: If a given name is unknown.
     """
     names = list(known)
     given = list(dict.fromkeys(getattr(arguments, kind) or names))

@@ -1,4 +1,4 @@
-"""The student as an ASE calculator that counts what it is asked to compute."""
+"""The student as an ASE calculator that counts its evaluations."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 class StudentCalculator(Calculator):  # type: ignore[misc]  # ase is not where types are checked
     """Energy in eV and forces in eV/Å, in float32, both in one evaluation of the model.
 
-    ASE asks it only for what is not in its results, and keeps those until the atoms change.
+    ASE calls ``calculate`` only for results that it has not cached for the current atoms.
 
     Args:
-        evaluate: The model.
+        evaluate: Model, a function from atomic numbers and positions to energy and forces.
 
     Attributes:
-        evaluations: How often the model was evaluated.
+        evaluations: Number of evaluations of the model.
     """
 
     implemented_properties: ClassVar[list[str]] = ["energy", "forces"]

@@ -1,6 +1,6 @@
-"""The nine configurations of the founding benchmark, and three that it should have had.
+"""The nine configurations of the founding benchmark, and three additional ones.
 
-Each has two makers: what the benchmark's own script did, and the same done right.
+Each has two makers: one does what the benchmark's script did, the other one does it correctly.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Configuration:
     """One way to run the student.
 
     Attributes:
-        name: As the founding table has it.
-        seed: From the module to what the script's calculator called; ``None`` where it had no such
-            configuration.
-        corrected: The same done right; ``None`` where it would be another row.
+        name: Name in the founding table.
+        seed: Makes what the script's calculator called from the module; ``None`` if the script had
+            no such configuration.
+        corrected: Makes the corrected version; ``None`` if that is another row.
     """
 
     name: str
@@ -38,12 +38,12 @@ class Configuration:
 
 
 def method_of(student: Student) -> Evaluate:
-    """Return what the script's calculator called."""
+    """Return the method that the script's calculator called."""
     return student.predict_energy_and_forces
 
 
-def as_the_script_compiled(mode: str) -> Make:
-    """Return a maker that gives ``torch.compile`` a mode and options at once, as the script did."""
+def compiled_with_options(mode: str) -> Make:
+    """Return a maker that gives ``torch.compile`` both a mode and options, as the script did."""
 
     def make(student: Student) -> Evaluate:
         return method_of(torch.compile(student, mode=mode, options={}))
@@ -52,12 +52,12 @@ def as_the_script_compiled(mode: str) -> Make:
 
 
 def compiled_and_bypassed(student: Student) -> Evaluate:
-    """Return that method of a module compiled without options: it is the eager one."""
+    """Return the method of a module compiled without options: the method itself stays eager."""
     return method_of(torch.compile(student))
 
 
 def compiled(mode: str) -> Make:
-    """Return a maker of the compiled energy, with autograd around it."""
+    """Return a maker of the compiled energy, differentiated by autograd outside of the graph."""
 
     def make(student: Student) -> Evaluate:
         return with_forces(torch.compile(student, mode=mode))
@@ -66,12 +66,12 @@ def compiled(mode: str) -> Make:
 
 
 def compiled_for_cuda_graphs(student: Student) -> Evaluate:
-    """Return the energy compiled with the option for CUDA graphs, which does nothing on a CPU."""
+    """Return the energy compiled with the option for CUDA graphs, which has no effect on a CPU."""
     return with_forces(torch.compile(student, options={"triton.cudagraphs": True}))
 
 
 def all_pairs(student: Student) -> Evaluate:
-    """Return the student over all pairs instead of a list of edges, eager."""
+    """Return the eager student over all pairs instead of a list of edges."""
     return with_forces(Student(student.weights, energy_all_pairs))
 
 
@@ -84,22 +84,22 @@ CONFIGURATIONS: Final = (
     Configuration(name="baseline", seed=method_of, corrected=method_of),
     Configuration(
         name="compile default",
-        seed=as_the_script_compiled("default"),
+        seed=compiled_with_options("default"),
         corrected=compiled("default"),
     ),
     Configuration(
         name="compile reduce-overhead",
-        seed=as_the_script_compiled("reduce-overhead"),
+        seed=compiled_with_options("reduce-overhead"),
         corrected=compiled("reduce-overhead"),
     ),
     Configuration(
         name="compile max-autotune",
-        seed=as_the_script_compiled("max-autotune"),
+        seed=compiled_with_options("max-autotune"),
         corrected=compiled("max-autotune"),
     ),
     Configuration(
         name="compile + CUDA graphs",
-        seed=as_the_script_compiled("reduce-overhead"),
+        seed=compiled_with_options("reduce-overhead"),
         corrected=compiled_for_cuda_graphs,
     ),
     Configuration(
@@ -109,7 +109,7 @@ CONFIGURATIONS: Final = (
     ),
     Configuration(
         name="compile + FP16",
-        seed=as_the_script_compiled("default"),
+        seed=compiled_with_options("default"),
         corrected=lambda student: with_forces(in_half(torch.compile(student))),
     ),
     Configuration(

@@ -1,4 +1,4 @@
-"""The student as a module, and functions from atoms to energy and forces made of it."""
+"""The student as a module, and the functions that compute energy and forces with it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Student(torch.nn.Module):  # type: ignore[misc]  # torch is not where type
     """The student, with the two methods that the founding benchmark depends on.
 
     Args:
-        weights: As ``studies.founding.student_seed.make_parameters`` makes them, in the dtype of
+        weights: Weights from ``studies.founding.student_seed.make_parameters``, in the dtype of the
             positions.
-        energy_of: ``energy`` or ``energy_all_pairs`` of the same module.
+        energy_of: ``energy`` or ``energy_all_pairs`` of that module.
     """
 
     def __init__(
@@ -33,12 +33,12 @@ class Student(torch.nn.Module):  # type: ignore[misc]  # torch is not where type
         super().__init__()
         self.weights = weights
         self.energy_of = energy_of
-        # torch.jit.trace makes constants of tensors that are not the module's own.
+        # torch.jit.trace turns tensors that are no buffers of the module into constants.
         for name, tensor in _flat(weights).items():
             self.register_buffer(name, tensor)
 
     def forward(self, atomic_numbers: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Return the energy in eV. ``torch.compile`` of the module compiles this and no more."""
+        """Return the energy in eV. ``torch.compile`` of the module compiles only this method."""
         return self.energy_of(self.weights, atomic_numbers, positions)
 
     def predict_energy_and_forces(
@@ -46,8 +46,8 @@ class Student(torch.nn.Module):  # type: ignore[misc]  # torch is not where type
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return energy in eV and forces in eV/Å.
 
-        A module that ``torch.compile`` returns hands this method out bound to the module it was made
-        of, so that calling it runs nothing compiled.
+        The module that ``torch.compile`` returns has this method bound to the original module, so
+        calling it runs no compiled code.
         """
         return differentiated(self, atomic_numbers, positions)
 
@@ -55,7 +55,7 @@ class Student(torch.nn.Module):  # type: ignore[misc]  # torch is not where type
 def differentiated(
     energy_of: EnergyOf, atomic_numbers: torch.Tensor, positions: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return energy in eV and forces in eV/Å, by autograd around ``energy_of``."""
+    """Return energy in eV and forces in eV/Å, by autograd of ``energy_of``."""
     with torch.enable_grad():
         x = positions.detach().requires_grad_()
         e = energy_of(atomic_numbers, x)
@@ -64,7 +64,7 @@ def differentiated(
 
 
 def with_forces(energy_of: EnergyOf) -> Evaluate:
-    """Return ``differentiated`` of one function for the energy."""
+    """Return a function for energy and forces, ``differentiated`` of the energy."""
 
     def evaluate(
         atomic_numbers: torch.Tensor, positions: torch.Tensor
@@ -75,10 +75,10 @@ def with_forces(energy_of: EnergyOf) -> Evaluate:
 
 
 def in_half(energy_of: EnergyOf) -> EnergyOf:
-    """Return the same under ``torch.autocast`` to float16; it is not meant for the backward."""
+    """Return the function under ``torch.autocast`` to float16, without its backward pass."""
 
     def energy_in_half(atomic_numbers: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        # Without the cache, which would keep what is traced; it saves nothing in one evaluation.
+        # The cache would keep traced tensors, and saves nothing in a single evaluation.
         with torch.autocast("cpu", dtype=torch.float16, cache_enabled=False):
             return energy_of(atomic_numbers, positions)
 
@@ -86,13 +86,13 @@ def in_half(energy_of: EnergyOf) -> EnergyOf:
 
 
 def traced(student: Student) -> EnergyOf:
-    """Return the energy as TorchScript, traced in the first call."""
+    """Return the energy as TorchScript, traced at the first call."""
     found: list[EnergyOf] = []
 
     def energy_of(atomic_numbers: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         if not found:
             with warnings.catch_warnings():
-                # It is deprecated, and it keeps the checks of shapes as they came out. Both known.
+                # Tracing is deprecated, and it makes the results of shape checks constant.
                 warnings.simplefilter("ignore")
                 example = (atomic_numbers, positions)
                 found.append(torch.jit.trace(student, example, check_trace=False))

@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 MOLECULES: Final = ("H2", "H2O", "CH4", "C6H6")
 WARM_UP_CALLS: Final = 3
 TRIALS: Final = 20
-# How far atoms are from ASE's geometry, where symmetry makes the student's forces arbitrary, and how
-# far they move between two calls: too little to change which pairs are edges.
+# Displacement from ASE's geometry, where symmetry makes the student's forces arbitrary.
 SHAKE: Final = 0.05  # Å
+# Displacement between two calls, too small to change the edges.
 STEP: Final = 1e-3  # Å
 LONGEST_ERROR: Final = 300  # characters
 
 
 class Moving:
-    """Energy and forces of a molecule that moves before every call.
+    """Computes energy and forces of a molecule that moves before every call.
 
     Args:
-        name: Of the molecule, as ``ase.build`` knows it.
-        calculator: Evaluates the student.
+        name: Name of the molecule in ``ase.build``.
+        calculator: Calculator of the student.
 
     Attributes:
-        calls: How often it was called.
+        calls: Number of calls.
     """
 
     def __init__(self, name: str, calculator: StudentCalculator) -> None:
@@ -59,7 +59,7 @@ class Moving:
         self.places = (place, place + STEP * step / np.linalg.norm(step, axis=1).max())
 
     def __call__(self) -> tuple[float, Any]:
-        """Move, and return energy in eV and forces in eV/Å."""
+        """Move the atoms, and return energy in eV and forces in eV/Å."""
         self.calls += 1
         self.atoms.positions = self.places[self.calls % 2]
         return self.atoms.get_potential_energy(), self.atoms.get_forces()
@@ -71,12 +71,12 @@ def make_student() -> Student:
 
 
 def run_row(name: str, configuration: Configuration, *, effort: Effort) -> Row:
-    """Return both runs; whatever either raises is its error.
+    """Run one molecule in one configuration by both protocols; an exception becomes an error.
 
     Args:
-        name: Of the molecule, as ``ase.build`` knows it.
-        configuration: What to run.
-        effort: How long to time the corrected one.
+        name: Name of the molecule in ``ase.build``.
+        configuration: Configuration to run.
+        effort: How long to time the corrected run.
     """
     seed, seed_error = _tried(configuration.seed, lambda make: run_seed(name, make))
     corrected, corrected_error = _tried(
@@ -93,7 +93,7 @@ def run_row(name: str, configuration: Configuration, *, effort: Effort) -> Row:
 
 
 def run_seed(name: str, make: Make) -> SeedRun:
-    """Ask a calculator again and again for energy and forces of atoms that never move."""
+    """Time energy and forces of atoms that never move, as the founding benchmark did."""
     start_counting()
     calculator = StudentCalculator(make(make_student()))
     atoms = molecule(name)
@@ -114,10 +114,10 @@ def run_seed(name: str, make: Make) -> SeedRun:
 
 
 def run_corrected(name: str, make: Make, *, effort: Effort) -> CorrectedRun:
-    """Time moving atoms beside the eager student, in turns.
+    """Time moving atoms against the eager student, interleaved.
 
     Raises:
-        RuntimeError: If not every call evaluated the model exactly once.
+        RuntimeError: If a call did not evaluate the model exactly once.
     """
     start_counting()
     student = make_student()
@@ -128,7 +128,7 @@ def run_corrected(name: str, make: Make, *, effort: Effort) -> CorrectedRun:
         call()
     times = time_arms({"this": call, "baseline": baseline}, clock="cpu", effort=effort, seed=SEED)
     arms = {name: timed.arm() for name, timed in times.items()}
-    # At both places: whoever repeats what it once gave is right at one of them.
+    # At both geometries: a model that repeats an earlier result is right at one of them.
     errors = [_errors(call) for _ in call.places]
     if calculator.evaluations != call.calls:
         raise RuntimeError(
@@ -147,7 +147,7 @@ def run_corrected(name: str, make: Make, *, effort: Effort) -> CorrectedRun:
 
 
 def start_counting() -> None:
-    """Forget what is compiled, and how much was."""
+    """Reset Dynamo and its counters."""
     torch._dynamo.reset()  # noqa: SLF001
     counters.clear()
 
@@ -155,13 +155,13 @@ def start_counting() -> None:
 def frames_compiled() -> int:
     """Return how many frames Dynamo compiled since ``start_counting``.
 
-    With ``fullgraph`` it counts no frames: there, a frame is a graph.
+    With ``fullgraph`` it counts no frames; then each frame is one graph.
     """
     return int(counters["frames"]["ok"] or counters["stats"]["unique_graphs"])
 
 
 def _errors(call: Moving) -> tuple[float, float]:
-    """Call once, and return the errors of the energy in eV and of the worst force in eV/Å."""
+    """Call once, and return the error of the energy in eV and the largest one of a force in eV/Å."""
     energy, forces = call()
     expected_energy, expected_forces = energy_forces(
         _weights(),
@@ -179,9 +179,9 @@ def _tried(make: Make | None, run: Callable[[Make], Any]) -> tuple[Any, str]:
         return None, ""
     try:
         return run(make), ""
-    except Exception as error:  # noqa: BLE001  (whatever it is, it belongs in the table)
+    except Exception as error:  # noqa: BLE001  (any exception belongs in the table)
         text = " ".join(str(error).split())
-        if len(text) > LONGEST_ERROR:  # TorchScript says what it is about last
+        if len(text) > LONGEST_ERROR:  # TorchScript's messages have the reason at the end
             half = LONGEST_ERROR // 2
             text = f"{text[:half]} ... {text[-half:]}"
         return None, f"{type(error).__name__}: {text}"

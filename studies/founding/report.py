@@ -1,4 +1,4 @@
-"""The table of one run, or of several beside each other, and everything in it as JSON."""
+"""Print the table of one or several runs, and export its contents as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "ivhl.founding/1"
 NOTHING: Final = "-"
-# Of a component, in eV/Å: the error that a good force field has, apart from any rounding.
+# Largest error of a force component in eV/Å: that of a good force field, far above rounding.
 MOST_FORCE_ERROR: Final = 0.05
 
 
@@ -31,10 +31,10 @@ def write_export(path: Path, run: dict[str, Any]) -> None:
 
 
 def load_exports(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return the runs of some files, those of one cell as one.
+    """Return the runs from some files; joins the runs of one cell.
 
     Raises:
-        ResultsError: If a file cannot be read or is no export of this program.
+        ResultsError: If a file cannot be read or is not an export of this program.
     """
     cells: dict[str, dict[str, Any]] = {}
     for path in paths:
@@ -52,10 +52,10 @@ def load_exports(paths: Sequence[Path]) -> list[dict[str, Any]]:
 def table(runs: Sequence[dict[str, Any]]) -> str:
     """Return a Markdown table of molecules and configurations, with five columns for each run.
 
-    The seed's time is the median of its trials; in brackets, how often the model was evaluated in
-    all its calls. The corrected time is the median, too, and the speedup is over the eager student
-    of the same rounds; a force too far from float64 is wrong and has none. What failed has a
-    number, and its error below the table.
+    The seed's time is the median of its trials; in brackets, the evaluations of the model in all
+    calls. The corrected time is a median as well, and the speedup is over the eager student of the
+    same rounds; if a force is too far from float64, ``wrong`` replaces it. A failed run has a
+    number, and its error is below the table.
     """
     errors: dict[str, int] = {}
     head = ["molecule", "configuration"]
@@ -80,16 +80,16 @@ def table(runs: Sequence[dict[str, Any]]) -> str:
 def _cells(row: dict[str, Any], errors: dict[str, int]) -> list[str]:
     """Return the five cells of one row."""
 
-    def told(error: str) -> str:
+    def note_of(error: str) -> str:
         return f"({errors.setdefault(error, len(errors) + 1)})" if error else NOTHING
 
     seed, corrected = row["seed"], row["corrected"]
-    cells = [told(row["seed_error"])]
+    cells = [note_of(row["seed_error"])]
     if seed is not None:
         cells = [f"{_short(seed['median_ms'])} ({seed['evaluations']} in {seed['calls']})"]
     if corrected is None:
         frames = NOTHING if seed is None else str(seed["frames"])
-        return [*cells, told(row["corrected_error"]), NOTHING, frames, NOTHING]
+        return [*cells, note_of(row["corrected_error"]), NOTHING, frames, NOTHING]
     s = corrected["speedup"]
     speedup = f"{s['value']:.2f} [{s['low']:.2f}, {s['high']:.2f}]"
     return [

@@ -1,4 +1,4 @@
-"""What is measured, as data."""
+"""The results of a row of the table."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeedRun:
-    """What the founding protocol gives.
+    """Result of the founding protocol.
 
     Attributes:
-        mean_ms: Of the trials, elapsed time.
-        median_ms: The same, less disturbed by other programs.
-        calls: For energy and forces, warm-up included.
-        evaluations: How many of them evaluated the model.
-        frames: How many frames Dynamo compiled.
+        mean_ms: Mean elapsed time of the trials.
+        median_ms: Median elapsed time, which other programs disturb less.
+        calls: Calls for energy and forces, including warm-up.
+        evaluations: Evaluations of the model in these calls.
+        frames: Frames that Dynamo compiled.
     """
 
     mean_ms: float
@@ -30,17 +30,17 @@ class SeedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CorrectedRun:
-    """What a protocol gives whose atoms move in every call.
+    """Result of the corrected protocol, whose atoms move in every call.
 
     Attributes:
-        arm: CPU time.
-        baseline: That of the eager student in the same rounds.
-        speedup: Baseline over this.
-        calls: For energy and forces, timed ones and those to warm up.
-        evaluations: How many of them evaluated the model; all, or it is an error.
-        frames: How many frames Dynamo compiled.
-        energy_error: From the student in float64, in eV.
-        force_error: The largest of a component, in eV/Å.
+        arm: CPU times.
+        baseline: CPU times of the eager student in the same rounds.
+        speedup: Baseline over this configuration.
+        calls: Calls for energy and forces, including warm-up.
+        evaluations: Evaluations of the model in these calls, equal to ``calls``.
+        frames: Frames that Dynamo compiled.
+        energy_error: Error against the student in float64, in eV.
+        force_error: Largest error of a force component, in eV/Å.
     """
 
     arm: Arm
@@ -55,13 +55,13 @@ class CorrectedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One line of the table; a run that failed has its error in place of it.
+    """One row of the table.
 
     Attributes:
-        seed: ``None`` where it failed or there is no such configuration.
-        corrected: The same.
-        seed_error: Empty unless it failed.
-        corrected_error: The same.
+        seed: Result of the founding protocol; ``None`` if it failed or lacks this configuration.
+        corrected: Result of the corrected protocol; ``None`` likewise.
+        seed_error: Error of the founding protocol; empty unless it failed.
+        corrected_error: Error of the corrected protocol; empty unless it failed.
     """
 
     molecule: str

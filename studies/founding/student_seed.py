@@ -1,21 +1,21 @@
 """The original student, the network whose benchmark this project began with. Do not use it.
 
-It is kept, weight for weight, so that the benchmark can be run again (``nox -s founding``); for
-energies and forces take ``ivhl.mlff``. Atoms carry scalars ``s`` (shape ``[n_atoms, F]``) and
+It is kept, with all weights, so that the benchmark can be repeated (``nox -s founding``). For
+energies and forces use ``ivhl.mlff``. Atoms have scalars ``s`` (shape ``[n_atoms, F]``) and
 vectors ``v`` (``[n_atoms, 3, F]``), as in PaiNN, but the network is another one, with these defects:
 
 * **Not rotation invariant.** The update multiplies the three Cartesian components by a free 3x3
-  matrix, where PaiNN mixes the F channels. With the original weights, 50 random rotations move the
-  energy by 0.10 eV (H2), 0.17 eV (H2O), 0.030 eV (CH4) and 0.013 eV (C6H6) from end to end, and
-  forces do not turn along, by up to 0.29, 0.58, 5.1 and 0.071 eV/Å. Only a multiple of the identity
-  commutes with rotations; with the mean of the diagonal, the energy moves by rounding, 1e-14 eV.
-* **Norm of a zero vector.** Symmetry makes the vectors at the carbon of CH4 vanish, and the norm has
-  no derivative there: rounding decides which direction the force takes. Even with a multiple of the
-  identity, forces on CH4 do not turn along, by up to 7.4 eV/Å, and the one on carbon, which must be
-  zero, reaches 8.2 eV/Å; displaced by 0.05 Å, the same molecule has an error of 1e-14.
-* **Energy jumps at the cutoff.** The cutoff multiplies what goes into the filter network and not
-  what comes out, so that its biases send a message at any distance up to 5 Å. With the original
-  weights the energy falls, on the way in, by 0.25 (H-H), 0.31 (O-O), 0.50 (C-O) and 0.80 eV (C-C).
+  matrix, where PaiNN mixes the F channels. With the original weights, the energies of 50 random
+  rotations span 0.10 eV (H2), 0.17 eV (H2O), 0.030 eV (CH4) and 0.013 eV (C6H6); forces deviate from
+  the rotated ones by up to 0.29, 0.58, 5.1 and 0.071 eV/Å. Only a multiple of the identity commutes
+  with rotations; with the mean of the diagonal, the energy changes by rounding only, 1e-14 eV.
+* **Norm of a zero vector.** By symmetry, the vectors at the carbon of CH4 vanish, and the norm has
+  no derivative there: rounding decides the direction of the force. Even with a multiple of the
+  identity, forces on CH4 deviate from the rotated ones by up to 7.4 eV/Å, and the force on carbon,
+  which must be zero, reaches 8.2 eV/Å. With atoms displaced by 0.05 Å, the deviation is 1e-14.
+* **Energy jumps at the cutoff.** The cutoff multiplies the input of the filter network, not its
+  output, so its biases send a message at any distance up to 5 Å. With the original weights, the
+  energy of an approaching pair drops at 5 Å by 0.25 (H-H), 0.31 (O-O), 0.50 (C-O) and 0.80 eV (C-C).
 
 Tests show each of them.
 """
@@ -43,7 +43,7 @@ RADIAL_WIDTH: Final = CUTOFF / N_RADIAL
 # Added to a distance before it divides.
 DISTANCE_EPS: Final = 1e-8
 
-# Our name to the original's, of a layer and of the whole; what ends in ``weight`` is transposed.
+# Our names to the original's, for a layer and for the readout; ``*.weight`` is transposed.
 LAYER_NAMES: Final = {
     "filter_w1": "message.rbf_to_scalar.0.weight",
     "filter_b1": "message.rbf_to_scalar.0.bias",
@@ -66,10 +66,10 @@ READOUT_NAMES: Final = {
 
 
 def make_parameters(generator: torch.Generator) -> Parameters:
-    """Draw random weights; nothing was trained, so energies and forces mean nothing.
+    """Draw random, untrained weights; energies and forces have no meaning.
 
     Args:
-        generator: Source of every number.
+        generator: Source of all random numbers.
 
     Returns:
         Nested dictionaries and lists of float64 tensors, 427,292 numbers. Weights have shape
@@ -117,14 +117,14 @@ def load_original(tensors: Mapping[str, torch.Tensor]) -> Parameters:
     Args:
         tensors: The original's names to its tensors, weights as ``[n_out, n_in]``: the state of its
             module, or the initialisers of its ONNX file. The latter lacks the mixing matrix of the
-            last interaction, after which nobody reads the vectors; it is taken to be the identity.
+            last interaction, whose vectors are not used; the identity replaces it.
 
     Returns:
         Nested dictionaries and lists of float64 tensors.
 
     Raises:
-        ValueError: If a tensor is missing, unknown or of the wrong shape, or if the radial functions
-            are others.
+        ValueError: If a tensor is missing, unknown or has the wrong shape, or if the radial
+            functions differ.
     """
     left = dict(tensors)
     left.setdefault(f"interactions.{N_INTERACTIONS - 1}.update.mixing_matrix", torch.eye(3))
@@ -132,7 +132,7 @@ def load_original(tensors: Mapping[str, torch.Tensor]) -> Parameters:
 
     def take(name: str, like: torch.Tensor) -> torch.Tensor:
         if name not in left:
-            raise ValueError(f"tensors must hold {name!r}, and it is missing")
+            raise ValueError(f"tensors must contain {name!r}, which is missing")
         tensor = left.pop(name).to(torch.float64)
         if name.endswith(".weight") and name != "embedding.weight":
             tensor = tensor.T
@@ -159,7 +159,7 @@ def load_original(tensors: Mapping[str, torch.Tensor]) -> Parameters:
         if float((take(name, ours) - ours).abs().max()) > 1e-6:  # noqa: PLR2004
             raise ValueError(f"{name!r} must be that of {N_RADIAL} functions up to {CUTOFF} Å")
     if left:
-        raise ValueError(f"tensors must hold nothing else, got {', '.join(sorted(left))}")
+        raise ValueError(f"tensors must contain nothing else, got {', '.join(sorted(left))}")
     return parameters
 
 
@@ -168,11 +168,11 @@ def energy(
 ) -> torch.Tensor:
     """Return the energy of a molecule over the list of its edges, as the original computes it.
 
-    The list is found with ``nonzero``, whose result has a size that depends on the positions: under
-    ``torch.compile`` the graph breaks there.
+    ``nonzero`` makes the list, whose length depends on the positions; ``torch.compile`` breaks the
+    graph there.
 
     Args:
-        parameters: Weights, as ``make_parameters`` makes them, in the dtype of ``positions``.
+        parameters: Weights from ``make_parameters``, in the dtype of ``positions``.
         atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[1, 100]``.
         positions: Shape ``[n_atoms, 3]``, in Å.
 
@@ -184,7 +184,7 @@ def energy(
 
     Source:
         The graph of the original's ONNX file, ``models/original_model.onnx`` of
-        atfrank/MLFF-Distiller. There each atom keeps one of its messages only, since
+        atfrank/MLFF-Distiller. There each atom keeps only one of its messages, because
         ``ScatterElements`` of opset 14 cannot add; here they are added. The update resembles that
         of Schütt, Unke and Gastegger, PaiNN, arXiv:2102.03150, eqs. (9) and (10).
     """
@@ -212,14 +212,14 @@ def energy(
 def energy_all_pairs(
     parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
-    """Return ``energy`` over the square of all pairs, those beyond the cutoff masked.
+    """Return ``energy`` over all pairs as a square; pairs beyond the cutoff are masked.
 
-    One graph for Dynamo. Messages are summed along an axis and nothing is gathered, so nothing is
-    scattered, not in the derivative either: compiled for one CPU thread, PyTorch 2.5.1 keeps one
-    of the messages that an ``index_add`` should add (pytorch/pytorch#147961).
+    Dynamo captures it as one graph. It sums messages along an axis and needs no gather, so its
+    gradient needs no scatter: compiled for one CPU thread, PyTorch 2.5.1 keeps only one of the
+    messages that an ``index_add`` should add (pytorch/pytorch#147961).
 
     Args:
-        parameters: Weights, as ``make_parameters`` makes them, in the dtype of ``positions``.
+        parameters: Weights from ``make_parameters``, in the dtype of ``positions``.
         atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[1, 100]``.
         positions: Shape ``[n_atoms, 3]``, in Å.
 
@@ -252,10 +252,10 @@ def energy_all_pairs(
 def energy_forces(
     parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return energy and forces: the energy, then its gradient by autograd.
+    """Return energy and forces, the negative gradient by autograd.
 
     Args:
-        parameters: Weights, as ``make_parameters`` makes them, in the dtype of ``positions``.
+        parameters: Weights from ``make_parameters``, in the dtype of ``positions``.
         atomic_numbers: Shape ``[n_atoms]``, int64, each in ``[1, 100]``.
         positions: Shape ``[n_atoms, 3]``, in Å.
 
@@ -271,7 +271,7 @@ def energy_forces(
     for atom, number in enumerate(atomic_numbers.tolist()):
         if not 1 <= number <= MAX_ATOMIC_NUMBER:
             raise ValueError(
-                f"atomic_numbers must be in [1, {MAX_ATOMIC_NUMBER}], got {number} of atom {atom}"
+                f"atomic_numbers must be in [1, {MAX_ATOMIC_NUMBER}], got {number} for atom {atom}"
             )
     with torch.enable_grad():
         x = positions.detach().requires_grad_()
@@ -283,7 +283,7 @@ def energy_forces(
 
 
 def _radial(d: torch.Tensor) -> torch.Tensor:
-    """Return the radial functions of distances, times the cutoff; one more axis, of 20."""
+    """Return the 20 radial functions of distances times the cutoff function, on a new last axis."""
     centres = torch.linspace(0.0, CUTOFF, N_RADIAL, dtype=d.dtype, device=d.device)
     cut = 0.5 * (torch.cos(d * (math.pi / CUTOFF)) + 1.0) * (d < CUTOFF)
     scaled = (d[..., None] - centres) / RADIAL_WIDTH
@@ -294,7 +294,7 @@ def _filters(
     radial: torch.Tensor, p: Parameters
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the filters of scalars, of vectors and of directions, ``[n_edges, F]`` each."""
-    # TorchScript derives chunk wrongly where a part of it is not used, as in the last layer.
+    # TorchScript's gradient of chunk is wrong if a part is not used, as in the last layer.
     ws, wv, wr = _perceptron(radial, p, "filter", 2).split(N_FEATURES, dim=-1)
     return ws, wv, wr
 

@@ -1,6 +1,6 @@
-"""Our operations beside those of other libraries, on the same inputs, in one process.
+"""Compare our operations with those of other libraries, on the same inputs, in one process.
 
-``nox -s peers`` runs it in an environment of its own, ``envs/peers/``. A suite is data
-(``studies.peers.suite``); the other libraries are imported only while their rows are made, so that
-one which is missing or broken is a row that says so.
+``nox -s peers`` runs it in its own environment, ``envs/peers/``. A suite is data
+(``studies.peers.suite``). Each library is imported only for its own rows, so that a missing or
+broken library makes only these rows ``unavailable``.
 """

@@ -1,4 +1,4 @@
-"""``python -m studies.peers``: compare with other libraries; print a table, export it if asked."""
+"""``python -m studies.peers``: compare with other libraries, print a table, and export it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from studies.peers.suite import Comparison
 
-# One thread for everybody. A library reads its variable once, when it is loaded.
+# One thread for every library. Each reads its variable when it is loaded.
 ONE_THREAD = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -28,20 +28,21 @@ ONE_THREAD = (
     "NUMBA_NUM_THREADS",
     "PYFFTW_NUM_THREADS",
 )
-# KeOps compiles with -O3 alone. Inductor has these two as well, and with them KeOps takes half.
+# By default KeOps compiles with -O3 only. Inductor also uses these; with them KeOps takes half the
+# time.
 KEOPS_FLAGS = "-march=native -ffast-math"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the arguments ask for; an error is a message."""
+    """Run the command line; print an error as a message."""
     arguments = parser().parse_args(argv)
     try:
         chosen = choose(arguments)
         if arguments.export:
             check_export(Path(arguments.export))
-        this_cell()  # says what to do where torch is missing
+        this_cell()  # raises an error with a hint if torch is missing
         set_environment()
-        # It imports torch, which reads the environment.
+        # Imported only now: torch reads the environment when it is imported.
         from studies.peers.report import report  # noqa: PLC0415
 
         report(
@@ -65,18 +66,18 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("suite", nargs="?", default="ops", help=f"one of: {', '.join(SUITES)}")
     p.add_argument("--size", action="append", metavar="NAME", help="repeatable")
     p.add_argument("--operation", action="append", default=[], metavar="NAME", help="repeatable")
-    p.add_argument("--export", metavar="FILE", help="write everything measured as JSON")
+    p.add_argument("--export", metavar="FILE", help="write all results as JSON")
     p.add_argument("--quick", action="store_true", help="few samples, wide intervals")
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     return p
 
 
 def choose(arguments: argparse.Namespace) -> list[tuple[Comparison, str]]:
-    """Return the comparisons that the arguments ask for, each with a size.
+    """Return the requested comparisons, each with a size.
 
     Raises:
-        UnknownNameError: If there is no suite, operation or size of a name.
-        SpecError: If one needs more memory than there is.
+        UnknownNameError: If the name of a suite, operation or size is unknown.
+        SpecError: If a comparison needs more memory than the machine has.
     """
     if arguments.suite not in SUITES:
         raise UnknownNameError("suite of peers", arguments.suite, SUITES)
@@ -93,7 +94,7 @@ def choose(arguments: argparse.Namespace) -> list[tuple[Comparison, str]]:
 
 
 def set_environment() -> None:
-    """Set one thread for every library, and the flags of KeOps unless somebody did."""
+    """Set one thread for every library, and the flags of KeOps unless they are set."""
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     os.environ.setdefault("CXXFLAGS", KEOPS_FLAGS)
     os.environ.setdefault("PYKEOPS_VERBOSE", "0")

@@ -35,17 +35,17 @@ _JUDGES: Mapping[str, Callable[[Workload, str], Judge]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One way to compute one operation.
+    """The result of one implementation of one operation.
 
     Attributes:
         packages: Distribution to version.
-        status: ``wrong`` is too far from the float64 numbers, ``unavailable`` does not run here.
-        reason: Why it is not ok.
-        error: Root mean square error over the largest value of what is right, of the worst output.
-        arm: Times; ``None`` unless ok.
+        status: ``wrong``: too far from the float64 reference; ``unavailable``: does not run here.
+        reason: Why the status is not ``ok``.
+        error: Root mean square error over the largest value of the reference, of the worst output.
+        arm: Times; ``None`` unless the status is ``ok``.
         speedup: Time of this row over ours: how many times as fast ours is. ``None`` for ours.
-        n_weights: Of a model that has some of its own.
-        note: What one has to know to read the row.
+        n_weights: Number of weights, for models.
+        note: Remark that the table prints for this row.
     """
 
     operation: str
@@ -62,7 +62,9 @@ class Row:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Contestant:
+class _Entry:
+    """One implementation during a comparison."""
+
     peer: Peer
     started: Started | None = None
     status: Literal["ok", "wrong", "unavailable"] = "ok"
@@ -73,107 +75,105 @@ class _Contestant:
 def compare(comparison: Comparison, size: str, *, effort: Effort) -> list[Row]:
     """Return a row for ours, one for the naive code if any, and one per peer.
 
-    Whatever a contestant raises makes its own row unavailable, and when it raises only while all are
-    timed, which take turns, everybody's. Everything is judged before it is
-    timed and after it (``studies.peers.judging``).
+    An exception makes the row of that implementation ``unavailable``. An exception while all are
+    timed, interleaved, makes all rows ``unavailable``. Each is judged before and after the timing
+    (``studies.peers.judging``).
 
     Args:
-        comparison: What to compare.
-        size: Of the workload.
+        comparison: Comparison to run.
+        size: Name of a size of the workload.
         effort: How long to time all of them together.
     """
     workload = comparison.workload
     naive = (Peer(name=NAIVE, make=workload.eager),) if comparison.judged == "reference" else ()
-    contestants = [_Contestant(peer=p) for p in (comparison.ours, *naive, *comparison.peers)]
-    ours = contestants[0]
+    entries = [_Entry(peer=p) for p in (comparison.ours, *naive, *comparison.peers)]
+    ours = entries[0]
     try:
         judge = _JUDGES[comparison.judged](workload, size)
-    except Exception as error:  # noqa: BLE001  (whatever it is, nothing can be judged without it)
-        reason = f"the naive code or its reference fails: {_told(error)}"
+    except Exception as error:  # noqa: BLE001  (without these, nothing can be judged)
+        reason = f"the naive code or its reference fails: {_text_of(error)}"
         return [
-            _row(comparison, size, _Contestant(peer=c.peer, status="unavailable", reason=reason))
-            for c in contestants
+            _row(comparison, size, _Entry(peer=c.peer, status="unavailable", reason=reason))
+            for c in entries
         ]
 
-    # What a library prints while it compiles is not part of the table. What it warns of, hundreds of
-    # times, would hide it; that something of ours runs eagerly has to be seen.
+    # Output of libraries, e.g. while they compile, must not mix with the table, and hundreds of
+    # warnings would hide it. But a fallback of our own code to eager must be visible.
     with measuring(), contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("default", CompileFallbackWarning)
-        for contestant in contestants:
-            _start(contestant, judge)
-            _judge(contestant, judge)
-        calls = {
-            c.peer.name: c.started.call for c in contestants if c.started and c.status == "ok"
-        }
+        for entry in entries:
+            _start(entry, judge)
+            _judge(entry, judge)
+        calls = {c.peer.name: c.started.call for c in entries if c.started and c.status == "ok"}
         clock = choose_clock("cpu", 1)
         try:
             times = time_arms(calls, clock=clock, effort=effort, seed=SEED) if calls else {}
             arms = {name: timed.arm() for name, timed in times.items()}
-        except Exception as error:  # noqa: BLE001  (the next comparison may well work)
+        except Exception as error:  # noqa: BLE001  (the next comparison may work)
             arms = {}
-            for contestant in contestants:
-                if contestant.status == "ok":
-                    contestant.status = "unavailable"
-                    contestant.reason = f"while it was timed with the others: {_told(error)}"
-        for contestant in contestants:
-            _judge(contestant, judge)
+            for entry in entries:
+                if entry.status == "ok":
+                    entry.status = "unavailable"
+                    entry.reason = f"while it was timed with the others: {_text_of(error)}"
+        for entry in entries:
+            _judge(entry, judge)
     return [
         _row(
             comparison,
             size,
-            contestant,
-            arm=arms.get(contestant.peer.name),
+            entry,
+            arm=arms.get(entry.peer.name),
             ours=arms.get(ours.peer.name) if ours.status == "ok" else None,
         )
-        for contestant in contestants
+        for entry in entries
     ]
 
 
-def _start(contestant: _Contestant, judge: Judge) -> None:
-    """Make the call of a contestant; if that raises, record the reason."""
+def _start(entry: _Entry, judge: Judge) -> None:
+    """Make the call of an entry; if that raises, record the reason."""
     try:
-        contestant.started = judge.start(contestant.peer)
-    except Exception as error:  # noqa: BLE001  (a row that says so)
-        contestant.status, contestant.reason = "unavailable", _told(error)
+        entry.started = judge.start(entry.peer)
+    except Exception as error:  # noqa: BLE001  (the row shows it)
+        entry.status, entry.reason = "unavailable", _text_of(error)
 
 
-def _judge(contestant: _Contestant, judge: Judge) -> None:
-    """Judge what is still in the race."""
-    if contestant.started is None or contestant.status != "ok":
+def _judge(entry: _Entry, judge: Judge) -> None:
+    """Judge the results of an entry, unless it failed already."""
+    if entry.started is None or entry.status != "ok":
         return
     try:
-        verdict = judge.judge(contestant.peer, contestant.started.call)
-    except Exception as error:  # noqa: BLE001  (a row that says so)
-        contestant.status, contestant.reason = "unavailable", _told(error)
+        verdict = judge.judge(entry.peer, entry.started.call)
+    except Exception as error:  # noqa: BLE001  (the row shows it)
+        entry.status, entry.reason = "unavailable", _text_of(error)
         return
-    contestant.error = verdict.error
+    entry.error = verdict.error
     if not verdict.passed:
-        contestant.status, contestant.reason = "wrong", verdict.reason
+        entry.status, entry.reason = "wrong", verdict.reason
 
 
 def _row(
     comparison: Comparison,
     size: str,
-    contestant: _Contestant,
+    entry: _Entry,
     *,
     arm: Arm | None = None,
     ours: Arm | None = None,
 ) -> Row:
-    peer = contestant.peer
-    arm = arm if contestant.status == "ok" else None
+    peer = entry.peer
+    arm = arm if entry.status == "ok" else None
     compared = arm is not None and ours is not None and peer is not comparison.ours
     return Row(
         operation=comparison.workload.name,
         size=size,
         name=peer.name,
         packages={name: installed_version(name) for name in peer.packages},
-        status=contestant.status,
-        reason=contestant.reason,
-        error=contestant.error,
+        status=entry.status,
+        reason=entry.reason,
+        error=entry.error,
         arm=arm,
         speedup=paired_ratio(arm.samples_s, ours.samples_s) if compared and arm and ours else None,
-        n_weights=contestant.started.n_weights if contestant.started else None,
+        n_weights=entry.started.n_weights if entry.started else None,
         note=peer.note,
     )
 
@@ -186,5 +186,5 @@ def installed_version(package: str) -> str:
         return "not installed"
 
 
-def _told(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -1,8 +1,8 @@
 """Strang steps with the Fourier transforms of NumPy, SciPy and FFTW.
 
-All three share the potential: half steps that meet are one whole step, as on our side, every array
-is allocated once, and sine and cosine are those of real numbers, NumPy's fast ones. They differ in
-their transforms only.
+They differ only in their transforms. The step of the potential is the same: adjacent half steps are
+joined, as in our code, every array is allocated once, and the phase factor comes from NumPy's
+vectorised sine and cosine of real numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def make_numpy(phi: torch.Tensor, *, dt: float) -> Call:
     """Return the steps with ``numpy.fft``, in complex64.
 
-    With any other ``norm`` NumPy computes in complex128 and rounds the result.
+    Uses ``norm="ortho"``: with any other norm NumPy computes in complex128 and rounds the result.
 
     Args:
         phi: Condensate, shape ``[n, n, n]``, complex64.
@@ -46,7 +46,7 @@ def make_numpy(phi: torch.Tensor, *, dt: float) -> Call:
 
 
 def make_scipy(phi: torch.Tensor, *, dt: float) -> Call:
-    """Return the steps with ``scipy.fft``, which may write over its input, in complex64.
+    """Return the steps with ``scipy.fft``, which may overwrite its input, in complex64.
 
     Args:
         phi: Condensate, shape ``[n, n, n]``, complex64.
@@ -66,7 +66,7 @@ def make_scipy(phi: torch.Tensor, *, dt: float) -> Call:
 
 
 def make_pyfftw(phi: torch.Tensor, *, dt: float) -> Call:
-    """Return the steps with plans of FFTW, measured here (``FFTW_MEASURE``), in complex64.
+    """Return the steps with FFTW, planned here by measurement (``FFTW_MEASURE``), in complex64.
 
     Args:
         phi: Condensate, shape ``[n, n, n]``, complex64.
@@ -93,10 +93,10 @@ def make_pyfftw(phi: torch.Tensor, *, dt: float) -> Call:
 
 
 def make_dispersion(shape: tuple[int, ...], dt: float, *, scale: float) -> Array:
-    """Return the turn of every wave in a time ``dt``, times a scale, complex64.
+    """Return the phase factor of every wave for a time ``dt``, times a scale, complex64.
 
-    The symbol of the stencil of three points per axis, ``2 - 2 cos(2 pi k / n)``, in float64. An
-    inverse transform may leave its scale to it.
+    Uses the symbol of the three-point stencil of each axis, ``2 - 2 cos(2 pi k / n)``, in float64.
+    The scale can be that of an unnormalised inverse transform.
     """
     axes = [2.0 - 2.0 * np.cos(2.0 * math.pi / n * np.arange(n)) for n in shape]
     symbol = axes[0][:, None, None] + axes[1][:, None] + axes[2]
@@ -104,10 +104,10 @@ def make_dispersion(shape: tuple[int, ...], dt: float, *, scale: float) -> Array
 
 
 def make_turn(shape: tuple[int, ...]) -> tuple[Array, Callable[[Array, float, Array], None]]:
-    """Return an array for the condensate, and what turns every point by the potential.
+    """Return an array for the condensate, and a function that applies the potential to it.
 
-    The function takes a condensate, a time, and the array for the result, which may be the first.
-    Its interaction is that of rank 4, the workload's.
+    The function takes a condensate, a time, and the array for the result, which may be the
+    condensate. Its interaction has rank 4, as in the workload.
     """
     angle, square = np.empty(shape, np.float32), np.empty(shape, np.float32)
     factor = np.empty(shape, np.complex64)

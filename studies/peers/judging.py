@@ -1,7 +1,7 @@
-"""How a contestant gets its call, and who says whether its results are right.
+"""Make the calls of peers, and judge their results.
 
-Operations have one right answer: the workload's float64 reference (``ByReference``). Models with
-weights of their own have none in common; ``studies.peers.potentials`` judges each by itself.
+For operations, the workload's float64 reference is the correct result (``ByReference``). Models with
+different weights have no common result; ``studies.peers.potentials`` judges each by itself.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from studies.peers.suite import Peer
 
 NAIVE = "naive, eager"
-WARM_UP_CALLS = 3  # some libraries, and Dynamo, still work on the second one
+WARM_UP_CALLS = 3  # some libraries, and Dynamo, still compile during the second call
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Started:
-    """What a peer is timed by.
+    """A peer that is ready to be timed.
 
     Attributes:
-        call: Without arguments.
-        n_weights: Numbers that were, or would be, trained; ``None`` where there are none.
+        call: Function without arguments, which is timed.
+        n_weights: Number of trainable weights; ``None`` without weights.
     """
 
     call: Callable[[], Any]
@@ -42,13 +42,13 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What was found.
+    """The verdict on the results of a peer.
 
     Attributes:
-        passed: Whether the results are right.
-        error: Root mean square error over the largest value, of the worst output; ``None`` where a
+        passed: Whether the results are correct.
+        error: Root mean square error over the largest value, of the worst output; ``None`` if a
             result is not finite.
-        reason: Why they are not right.
+        reason: Why they are not correct.
     """
 
     passed: bool
@@ -57,26 +57,26 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """Knows the inputs of one comparison. What a peer raises goes through."""
+    """Judges the peers of one comparison; does not catch their exceptions."""
 
     def start(self, peer: Peer) -> Started:
         """Make the call of a peer."""
         ...
 
     def judge(self, peer: Peer, call: Callable[[], Any]) -> Verdict:
-        """Call it a few times, as it is timed, and judge what it returns."""
+        """Run the call a few times, as in the timing, and judge its results."""
         ...
 
 
 class ByReference:
-    """All must return what the workload's float64 reference returns, given its inputs.
+    """Compares all peers with the workload's float64 reference.
 
-    The rule is that for compiled code: at most two or three times the error of naive eager, and a
+    The rule is that for compiled code: at most two or three times the error of naive eager, plus a
     small tolerance.
 
     Args:
-        workload: Of the comparison.
-        size: Of the workload.
+        workload: Workload of the comparison.
+        size: Name of a size of the workload.
     """
 
     def __init__(self, workload: Workload, size: str) -> None:
@@ -92,14 +92,14 @@ class ByReference:
         self._errors = judge_eager(workload.outputs, flatten(self._naive()), self._references)
 
     def start(self, peer: Peer) -> Started:
-        """Make the call of a peer from inputs of its own."""
+        """Make the call of a peer with its own copy of the inputs."""
         if peer.name == NAIVE:
             return Started(call=self._naive)
         inputs = cast(self._inputs, getattr(torch, self._workload.dtype), torch.device("cpu"))
         return Started(call=resolve(peer.make)(*inputs, **peer.arguments))
 
     def judge(self, peer: Peer, call: Callable[[], Any]) -> Verdict:
-        """Call it a few times and compare the last result with the reference."""
+        """Run the call a few times, and compare the last result with the reference."""
         del peer  # all have the same reference
         for _ in range(WARM_UP_CALLS):
             call()
@@ -119,13 +119,13 @@ class ByReference:
 
 
 def as_tensors(outputs: Any, errors: Sequence[OutputError]) -> list[torch.Tensor]:  # noqa: ANN401
-    """Return the outputs as tensors: of tensors, NumPy arrays or nested lists, one per name."""
+    """Return the outputs, which may be tensors, NumPy arrays or nested lists, as tensors."""
     several = outputs if len(errors) > 1 else (outputs,)
     return [torch.as_tensor(output) for output in several]
 
 
 def _relative_error(errors: Sequence[OutputError]) -> float | None:
-    """Return the largest one, or ``None`` where one is not finite."""
+    """Return the largest relative error; ``None`` if one is not finite."""
     found = []
     for error in errors:
         if error.compiled_rmse is None:

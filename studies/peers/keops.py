@@ -1,8 +1,8 @@
-"""Field and vortices with KeOps, which never stores the tensor of all pairs either.
+"""Field and vortices with KeOps, which does not store the tensor of all pairs either.
 
-KeOps has no complex exponential that is faster than a cosine and a sine, so both sums are of real
-and imaginary part at once. ``LazyTensor`` is how its documentation writes such sums; ``Genred``
-compiles the formula once, and so saves what a ``LazyTensor`` spends in Python at each call.
+The complex exponential of KeOps is not faster than a cosine and a sine, so both sums compute real
+and imaginary part together. KeOps documents such sums with ``LazyTensor``; ``Genred`` compiles the
+formula once and avoids the Python overhead of a ``LazyTensor`` at each call.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def _from_logarithms(sums: torch.Tensor) -> torch.Tensor:
 def _loaded(call: Callable[[], T]) -> Callable[[], T]:
     """Return the call after its first run, which compiles and loads a library.
 
-    One that was linked with ``-ffast-math`` switches denormal numbers off for everybody in the
-    process when it is loaded (GCC before 13). They are switched on again.
+    With GCC before 13, loading a library linked with ``-ffast-math`` disables denormal numbers in
+    the whole process. This enables them again.
     """
     try:
         call()

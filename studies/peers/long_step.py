@@ -22,7 +22,7 @@ def reference(phi: torch.Tensor) -> torch.Tensor:
     for _ in range(N_STEPS):
         phi = _turn(phi)
         for _axis in range(phi.ndim):
-            # The first axis goes and comes back as the last: after three of them all is in order.
+            # tensordot moves the first axis to the end: after three times the order is restored.
             phi = torch.tensordot(phi, propagator, dims=([0], [0]))
         phi = _turn(phi)
     return phi

@@ -1,8 +1,8 @@
-"""MACE by mace-torch, in the sizes that its training script takes by default, for H, C, N and O."""
+"""MACE by mace-torch, in the default sizes of its training script, for H, C, N and O."""
 
 from __future__ import annotations
 
-import mace  # noqa: F401  (first: it sets what e3nn needs to load its constants)
+import mace  # noqa: F401  (first: it allows e3nn to load its constants)
 import numpy as np
 import torch
 from e3nn.o3 import Irreps
@@ -16,12 +16,12 @@ INTERACTION = "RealAgnosticResidualInteractionBlock"
 
 
 def make_mace(numbers: torch.Tensor, dtype: torch.dtype, *, irreps: str) -> Potential:
-    """Return the model with its list of neighbours given, eager, as its calculator runs it.
+    """Return the eager model with a given list of neighbours, as its calculator runs it.
 
     Args:
         numbers: Atomic numbers, shape ``[n_atoms]``.
-        dtype: Of the model.
-        irreps: What a node holds between interactions, e.g. ``"128x0e + 128x1o"``.
+        dtype: Dtype of the model.
+        irreps: Features of a node between interactions, e.g. ``"128x0e + 128x1o"``.
     """
     torch.manual_seed(SEED)
     network = ScaleShiftMACE(
@@ -57,7 +57,7 @@ def make_mace(numbers: torch.Tensor, dtype: torch.dtype, *, irreps: str) -> Pote
     }
 
     def evaluate(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        # Without detach() the network would mark the caller's tensor as one that needs a gradient.
+        # Without detach() the network would set requires_grad on the caller's tensor.
         found = network({**fixed, "positions": positions.detach()})
         return found["energy"], found["forces"]
 

@@ -1,4 +1,4 @@
-"""The grid of tensors with other contraction engines, all on the same torch tensors."""
+"""The grid of tensors with other contraction libraries, all on the same torch tensors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_torch(*tensors: torch.Tensor) -> Call:
 
 
 def make_opt_einsum(*tensors: torch.Tensor) -> Call:
-    """Return opt_einsum's expression for these shapes, its path found here."""
+    """Return opt_einsum's expression for these shapes, with its path searched once."""
     opt_einsum: Any = importlib.import_module("opt_einsum")
     equation = grid_equation(math.isqrt(len(tensors)))
     shapes = [tuple(tensor.shape) for tensor in tensors]
@@ -40,7 +40,7 @@ def make_opt_einsum(*tensors: torch.Tensor) -> Call:
 
 
 def make_cotengra(*tensors: torch.Tensor) -> Call:
-    """Return cotengra's expression for these shapes, its path found here."""
+    """Return cotengra's expression for these shapes, with its path searched once."""
     cotengra: Any = importlib.import_module("cotengra")
     equation = grid_equation(math.isqrt(len(tensors)))
     shapes = [tuple(tensor.shape) for tensor in tensors]
@@ -49,7 +49,7 @@ def make_cotengra(*tensors: torch.Tensor) -> Call:
 
 
 def make_quimb(*tensors: torch.Tensor) -> Call:
-    """Return the contraction of a ``TensorNetwork`` of quimb, its tree found here."""
+    """Return the contraction of a quimb ``TensorNetwork``, with its tree searched once."""
     quimb: Any = importlib.import_module("quimb.tensor")
     terms, _, output = grid_equation(math.isqrt(len(tensors))).partition("->")
     network = quimb.TensorNetwork(
@@ -68,10 +68,10 @@ def make_quimb(*tensors: torch.Tensor) -> Call:
 
 
 def grid_equation(n: int) -> str:
-    """Return the equation of the workload's ``n`` by ``n`` grid, in as few letters as there are.
+    """Return the einsum equation of the workload's ``n`` by ``n`` grid.
 
-    The axes of each tensor are up, left, right and down, as far as there is a neighbour; the last
-    one's down is the index of the result.
+    The axes of each tensor are up, left, right and down, where it has a neighbour; the axis down of
+    the last tensor is the index of the result. Symbols beyond the 52 letters are other characters.
     """
     symbols: dict[tuple[str, int, int], str] = {}
 

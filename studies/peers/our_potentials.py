@@ -1,4 +1,4 @@
-"""Our PaiNN and the seed student, with weights of their own; each ``make`` is that of a ``Peer``."""
+"""Our PaiNN and the seed student as peers, with random weights (``Peer.make``)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def make_painn(
     numbers: torch.Tensor, dtype: torch.dtype, *, compiled: bool | Ahead = False
 ) -> Potential:
-    """Return ``ivhl.mlff.energy_forces``, or its fastest form, compiled for fixed shapes."""
+    """Return ``ivhl.mlff.energy_forces``, or a form compiled for fixed shapes."""
     parameters = _random(painn.make_parameters, dtype)
     weights: Any = parameters
     run: Callable[..., tuple[torch.Tensor, torch.Tensor]] = energy_forces
@@ -53,10 +53,10 @@ def make_painn(
 def make_calculator(
     numbers: torch.Tensor, dtype: torch.dtype, *, compiled: bool | Ahead = False
 ) -> Potential:
-    """Return ``ivhl.mlff.PaiNNCalculator`` on atoms whose positions are set at each call."""
-    from ase import Atoms  # noqa: PLC0415  (the others run where it is not installed)
+    """Return ``ivhl.mlff.PaiNNCalculator``, which gets new positions at each call."""
+    from ase import Atoms  # noqa: PLC0415  (the other peers run without ase)
 
-    from ivhl.mlff.calculator import PaiNNCalculator  # noqa: PLC0415  (it needs ase)
+    from ivhl.mlff.calculator import PaiNNCalculator  # noqa: PLC0415  (needs ase)
 
     parameters = _random(painn.make_parameters, dtype)
     atoms = Atoms(numbers=numbers.tolist(), positions=torch.zeros(len(numbers), 3).numpy())
@@ -65,7 +65,7 @@ def make_calculator(
 
 
 def through_ase(atoms: Atoms) -> Callable[[torch.Tensor], tuple[Any, Any]]:
-    """Return what ASE does at each step: set positions, ask for the energy and the forces."""
+    """Return a function that sets positions and gets energy and forces, as each step in ASE does."""
 
     def evaluate(positions: torch.Tensor) -> tuple[Any, Any]:
         atoms.set_positions(positions.numpy())
@@ -84,7 +84,7 @@ def make_student(numbers: torch.Tensor, dtype: torch.dtype) -> Potential:
 
 
 def _random(make: Callable[[torch.Generator], painn.Parameters], dtype: torch.dtype) -> Any:  # noqa: ANN401
-    """Return random weights, rounded to float32 in either dtype."""
+    """Return random weights in ``dtype``, rounded to float32 for every dtype."""
     rounded = cast_parameters(
         make(torch.Generator().manual_seed(SEED)), dtype=torch.float32, device="cpu"
     )

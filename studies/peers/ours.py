@@ -1,4 +1,4 @@
-"""Our public functions, called as a user calls them; each ``make`` is that of a ``Peer``."""
+"""Our public functions as peers, called as a user calls them (``Peer.make``)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def make_field(*inputs: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Return ``compute_field_superposition`` of the field workload's inputs."""
+    """Return ``compute_field_superposition`` with the inputs of the field workload."""
     return lambda: ops.compute_field_superposition(*inputs)
 
 
 def make_vortices(*inputs: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Return ``compute_vortex_field`` of the vortex workload's inputs."""
+    """Return ``compute_vortex_field`` with the inputs of the vortex workload."""
     return lambda: ops.compute_vortex_field(*inputs)
 
 
 def make_network(*tensors: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Return ``contract_tensor_network`` of the grid; it keeps its path after the first call."""
+    """Return ``contract_tensor_network`` for the grid; it searches the path at the first call."""
     equation = grid_equation(math.isqrt(len(tensors)))
     return lambda: ops.contract_tensor_network(equation, *tensors)
 
@@ -37,19 +37,19 @@ def make_condensate(phi: torch.Tensor, *, dt: float) -> Callable[[], torch.Tenso
 
 
 def make_gru_step(*inputs: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Return ``rnn_step_gru`` of input, state, weights and biases."""
+    """Return ``rnn_step_gru`` with input, state, weights and biases."""
     return lambda: ops.rnn_step_gru(*inputs)
 
 
 def make_gru(*inputs: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Return ``rnn_gru`` of a sequence, state, weights and biases."""
+    """Return ``rnn_gru`` with a sequence, state, weights and biases."""
     return lambda: ops.rnn_gru(*inputs)
 
 
 def make_sweep(
     lattices: torch.Tensor, words: torch.Tensor, slices: torch.Tensor
 ) -> Callable[[], tuple[torch.Tensor, torch.Tensor]]:
-    """Return ``cdt_sweep`` and what the workload observes afterwards."""
+    """Return ``cdt_sweep`` followed by the workload's observables."""
     n_slices = slices.shape[0]
 
     def call() -> tuple[torch.Tensor, torch.Tensor]:

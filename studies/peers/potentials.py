@@ -1,8 +1,8 @@
-"""Models of energies and forces, each with its own random weights, on moving molecules.
+"""Time and judge models of energies and forces, each with its own random weights.
 
-No two of them are the same function, so there is no common reference. Each is judged by itself: the
-forces of its float64 twin must be minus the gradient of its own energy, by central differences, and
-what it returns in float32 must be what the twin returns at the geometry whose turn it is.
+All models are different functions, so there is no common reference. Each is compared with the same
+model in float64, its twin: the forces of the twin must agree with central differences of its energy,
+and float32 results must agree with those of the twin at the same geometry.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ if TYPE_CHECKING:
 
     Evaluate = Callable[[torch.Tensor], tuple[Any, Any]]
 
-# Each call is of the next one. Who kept the last few results would have to keep this many.
+# Each call evaluates the next geometry. A model that caches results would have to keep this many.
 N_GEOMETRIES: Final = 16
-DISPLACEMENT: Final = 0.05  # Å, of each coordinate, normally distributed
-# Of central differences. What they leave out grows with its square, and much where a vector of PaiNN
-# is short: its norm, sqrt(v² + 1e-8), bends within 1e-4. Rounding divided by the step is about 1e-9.
+DISPLACEMENT: Final = 0.05  # Å, standard deviation of each coordinate
+# Step of the central differences. Their error grows with its square, and strongly where a vector of
+# PaiNN is short: its norm, sqrt(v² + 1e-8), is curved within 1e-4. Rounding adds about 1e-9.
 STEP: Final = 5e-6  # Å
-# Of the largest force. A factor or a sign that is wrong, or a part of the gradient that is missing,
-# is far above; differences of right forces are not.
+# Largest error of the gradient, as a fraction of the largest force. A wrong factor or sign, or a
+# missing part of the gradient, is far above; the error of central differences is below.
 MOST_GRADIENT_ERROR: Final = 1e-6
-# Root mean square over the largest value. Float32 leaves about 1e-6; another geometry's result is
-# above 1e-2.
+# Largest root mean square error over the largest value. Float32 has about 1e-6; the result of
+# another geometry has more than 1e-2.
 MOST_ERROR: Final = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Potential:
-    """A model of one molecule in one dtype, which is what ``Peer.make`` returns here.
+    """A model for one molecule in one dtype; ``Peer.make`` returns it for models.
 
-    ``make`` is called with atomic numbers ``[n_atoms]`` (int64) and the dtype, and always draws the
-    same weights. Its argument ``compiled``, if it has one, is for float32 only.
+    ``make`` gets atomic numbers ``[n_atoms]`` (int64) and the dtype, and always draws the same
+    weights. Its argument ``compiled``, if it has one, is used for float32 only.
 
     Attributes:
-        evaluate: From positions ``[n_atoms, 3]`` in Å, of the dtype, which it leaves alone, to
-            energy (one number) and forces ``[n_atoms, 3]``, in units of its own: tensors or arrays.
-        n_weights: Numbers that would be trained.
+        evaluate: Function from positions ``[n_atoms, 3]`` in Å, in the dtype, to energy (one number)
+            and forces ``[n_atoms, 3]``, as tensors or arrays in the model's units. Must not change
+            the positions.
+        n_weights: Number of trainable weights.
     """
 
     evaluate: Evaluate
@@ -59,11 +60,11 @@ class Moving:
     """A call without arguments that evaluates the next geometry each time.
 
     Args:
-        evaluate: As of a ``Potential``.
+        evaluate: See ``Potential``.
         geometries: Positions ``[n_atoms, 3]``.
 
     Attributes:
-        turn: Which geometry was evaluated last.
+        turn: Index of the geometry that was evaluated last.
     """
 
     __slots__ = ("_evaluate", "_geometries", "turn")
@@ -80,11 +81,11 @@ class Moving:
 
 
 class ByItself:
-    """Each model is compared with its own float64 twin.
+    """Compares each model with its own float64 twin.
 
     Args:
-        workload: Whose inputs are weights (not read), atomic numbers and positions in Å.
-        size: Of the workload.
+        workload: Workload whose inputs are weights (not used), atomic numbers and positions in Å.
+        size: Name of a size of the workload.
     """
 
     def __init__(self, workload: Workload, size: str) -> None:
@@ -95,16 +96,16 @@ class ByItself:
             shape, dtype=torch.float64, generator=generator
         )
         self._numbers: torch.Tensor = numbers
-        # Rounded, so that both dtypes see the same geometries
+        # Rounded, so that both dtypes get the same geometries.
         self._geometries = moved.to(torch.float32)
         self._twins: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
         self._gradient_errors: dict[str, float] = {}
 
     def start(self, peer: Peer) -> Started:
-        """Make a peer in float32, and keep what its float64 twin says.
+        """Make a peer in float32, and keep the results of its float64 twin.
 
         Raises:
-            ValueError: If two geometries have the same energy: then results prove nothing.
+            ValueError: If two geometries have the same energy: a constant result would then pass.
         """
         make = resolve(peer.make)
         arguments = {name: value for name, value in peer.arguments.items() if name != "compiled"}
@@ -120,7 +121,7 @@ class ByItself:
         return Started(call=call, n_weights=potential.n_weights)
 
     def judge(self, peer: Peer, call: Callable[[], Any]) -> Verdict:
-        """Call it once for each geometry, and compare all results with those of the twin."""
+        """Run the call once for each geometry, and compare all results with those of the twin."""
         if not isinstance(call, Moving):
             raise TypeError(f"{peer.name} must be called through Moving, got {type(call)}")
         found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -148,7 +149,7 @@ def gradient_error(evaluate: Evaluate, positions: torch.Tensor) -> float:
     """Return the error of forces against central differences of the energy, over the largest force.
 
     Args:
-        evaluate: As of a ``Potential``, in float64.
+        evaluate: See ``Potential``, in float64.
         positions: Shape ``[n_atoms, 3]``, in Å, float64.
     """
     differences = torch.zeros_like(positions)
@@ -167,18 +168,18 @@ def gradient_error(evaluate: Evaluate, positions: torch.Tensor) -> float:
 def all_pairs(n_atoms: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return first and second atom of all ordered pairs of different atoms, ``[n_pairs]`` each.
 
-    A list for a molecule smaller than the cutoff, or for any whose model makes what lies beyond the
-    cutoff zero.
+    A valid list of neighbours if the molecule is smaller than the cutoff, or if the model's terms
+    vanish beyond the cutoff.
     """
     first, second = (~torch.eye(n_atoms, dtype=torch.bool)).nonzero().unbind(dim=1)
     return first.contiguous(), second.contiguous()
 
 
 def differentiated(energy_of: Callable[[torch.Tensor], torch.Tensor]) -> Evaluate:
-    """Return energy and forces by autograd of a function of the positions.
+    """Return a function for energy and forces, by autograd of the energy.
 
     Args:
-        energy_of: From positions ``[n_atoms, 3]`` to an energy, a tensor of one number.
+        energy_of: Function from positions ``[n_atoms, 3]`` to the energy, a tensor of one number.
     """
 
     def evaluate(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -196,7 +197,7 @@ def count_weights(module: torch.nn.Module) -> int:
 
 
 def _numbers_of(result: tuple[Any, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    # With its dtype at once: a float of Python would become float32 first.
+    # With a dtype, because a Python float would become float32.
     energy, forces = (torch.as_tensor(x, dtype=torch.float64).detach() for x in result)
     return energy.reshape(()), forces
 

@@ -1,7 +1,7 @@
-"""PyTorch's own gated recurrent unit, and inputs on which it is the same function as ours.
+"""PyTorch's gated recurrent unit, and inputs for which it equals ours.
 
-``torch.nn.GRU`` resets after the product, ``r (W h)``, ours before it, ``W (r h)``. With a bias of
-50 the reset gate is 1 to rounding, and then both are equal. Neither takes another time for it.
+``torch.nn.GRU`` resets after the matrix multiplication, ``r (W h)``, ours before it, ``W (r h)``.
+With a bias of 50 the reset gate is 1 to rounding, and both are equal. This changes neither time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def make_inputs(size: Size, generator: torch.Generator) -> tuple[torch.Tensor, .
 
 
 def make_step_inputs(size: Size, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
-    """Draw the same, but only the first element of the sequence, shape ``[batch, n_inputs]``."""
+    """Draw the same inputs with only the first element of the sequence, ``[batch, n_inputs]``."""
     x_sequence, *others = make_inputs(size, generator)
     return x_sequence[0], *others
 
@@ -49,7 +49,7 @@ def make_cell(
         x: Input, shape ``[batch, n_inputs]``.
         h: State, shape ``[batch, n_hidden]``.
         *parameters: Weights and biases of the workload.
-        compiled: Whether by ``torch.compile``.
+        compiled: Whether to use ``torch.compile``.
     """
     cell = torch.nn.GRUCell(x.shape[1], h.shape[1]).requires_grad_(requires_grad=False)
     _set_parameters(cell, "", x.shape[1], parameters)
@@ -80,7 +80,7 @@ def make_sequence(x_sequence: torch.Tensor, h0: torch.Tensor, *parameters: torch
 def _set_parameters(
     module: torch.nn.Module, suffix: str, n_inputs: int, parameters: tuple[torch.Tensor, ...]
 ) -> None:
-    """Give a module our weights: its order is reset, update, candidate."""
+    """Copy our weights into a module, whose order is reset, update, candidate."""
     w_z, w_r, w_h, b_z, b_r, b_h = parameters
     weights, biases = torch.cat((w_r, w_z, w_h)), torch.cat((b_r, b_z, b_h))
     for name, values in (

@@ -1,4 +1,4 @@
-"""The table of a run, and everything in it as JSON."""
+"""Print the table of a run, and export its contents as JSON."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def report(
     quick: bool,
     path: Path | None,
 ) -> None:
-    """Compare, print the table, and write the JSON if there is a path; also when interrupted.
+    """Compare, print the table, and write the JSON if there is a path; also if interrupted.
 
     Raises:
-        SpecError: If the machine has a name that cannot be one.
+        SpecError: If the name of the machine is not valid.
         ResultsError: If the file cannot be written.
     """
     torch.set_num_threads(1)
@@ -61,7 +61,7 @@ def conditions(suite: str, machine: str, *, quick: bool) -> dict[str, Any]:
     """Return the conditions of the run.
 
     Raises:
-        SpecError: If the machine has a name that cannot be one.
+        SpecError: If the name of the machine is not valid.
     """
     return {
         "suite": suite,
@@ -100,8 +100,8 @@ def print_table(rows: Sequence[Row]) -> None:
     ]
     remarks: dict[str, int] = {}
     for row in rows:
-        said = [text for text in (row.reason, row.note) if text]
-        marks = [f"({remarks.setdefault(text, len(remarks) + 1)})" for text in said]
+        texts = [text for text in (row.reason, row.note) if text]
+        marks = [f"({remarks.setdefault(text, len(remarks) + 1)})" for text in texts]
         versions = ", ".join(f"{name} {version}" for name, version in row.packages.items())
         speedup, s = "", row.speedup
         if s is not None:
@@ -130,7 +130,7 @@ def print_table(rows: Sequence[Row]) -> None:
 
 
 def time_of(row: Row) -> str:
-    """Return the median of a row's calls, or its status where it has none."""
+    """Return the median time of a row's calls, or its status if it has no times."""
     if row.arm is None:
         return row.status
     seconds = median(row.arm.samples_s)

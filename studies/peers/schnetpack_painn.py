@@ -1,7 +1,7 @@
 """PaiNN by SchNetPack, in the sizes of ours, with its own initial weights.
 
-It differs from ours in nothing but its number of elements, and that its filters have their cutoff
-applied in another order. The weights need no gradient, as nothing is trained.
+It differs from ours only in its number of elements and in the order in which its filters apply the
+cutoff. The weights need no gradient, because nothing is trained.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from studies.peers.potentials import Potential, all_pairs, count_weights, differ
 
 
 def make_painn(numbers: torch.Tensor, dtype: torch.dtype, *, compiled: bool = False) -> Potential:
-    """Return the model with its list of neighbours given, eager or with its energy compiled."""
+    """Return the model with a given list of neighbours, eager or with its energy compiled."""
     network = _make_network(dtype, forces=not compiled)
     receivers, senders = all_pairs(len(numbers))
     fixed = {
@@ -42,7 +42,7 @@ def make_painn(numbers: torch.Tensor, dtype: torch.dtype, *, compiled: bool = Fa
         return found
 
     def evaluate(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        # Without detach() the network would mark the caller's tensor as one that needs a gradient.
+        # Without detach() the network would set requires_grad on the caller's tensor.
         found = network({**fixed, properties.R: positions.detach()})
         return found[properties.energy], found[properties.forces]
 
@@ -53,7 +53,7 @@ def make_painn(numbers: torch.Tensor, dtype: torch.dtype, *, compiled: bool = Fa
 
 
 def make_calculator(numbers: torch.Tensor, dtype: torch.dtype) -> Potential:
-    """Return its calculator on atoms whose positions are set at each call, with vesin's list."""
+    """Return its calculator, which gets new positions at each call, with vesin's neighbour list."""
     network = _make_network(dtype, forces=True)
     atoms = Atoms(numbers=numbers.tolist(), positions=torch.zeros(len(numbers), 3).numpy())
     atoms.calc = SpkCalculator(

@@ -1,4 +1,4 @@
-"""What is compared with what. Pure data, like the workloads; nothing here imports torch."""
+"""Declare the comparisons. Pure data, like the workloads; imports no torch."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 HERE: Final = "studies.peers"
 
-# Too long for a stencil in complex64, so that our side takes Fourier transforms as well.
+# Too long for a stencil in complex64, so that our operation uses Fourier transforms as well.
 LONG_DT: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peer:
-    """One way to compute what a workload computes.
+    """One implementation of a workload.
 
     Attributes:
-        name: What the table calls it.
+        name: Name in the table.
         make: ``"module:function"`` from the workload's inputs to a call without arguments. The call
-            returns what the reference returns, as tensors, NumPy arrays or lists, and leaves the
-            inputs alone. What a user does once (conversions, plans, contraction paths) is done in
-            ``make`` or at the first call, and is not timed. Of a model that is judged by itself:
-            see ``studies.peers.potentials.Potential``.
-        arguments: More arguments of ``make``, by name.
-        packages: Distributions whose versions belong in the table.
-        note: What one has to know to read the row.
+            returns the outputs of the reference, as tensors, NumPy arrays or lists, and does not
+            change the inputs. What a user does once (conversions, plans, contraction paths) is done
+            in ``make`` or at the first call, and is not timed. For models that are judged by
+            themselves, see ``studies.peers.potentials.Potential``.
+        arguments: Keyword arguments of ``make``.
+        packages: Distributions whose versions the table shows.
+        note: Remark that the table prints for the row.
     """
 
     name: str
@@ -49,14 +49,15 @@ class Peer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """One operation: a workload for inputs, reference and naive code, ours, and the others.
+    """The implementations of one operation that are compared.
 
     Attributes:
-        workload: Its ``eager`` is the naive row, where all are judged by its reference.
-        ours: The public function, as a user calls it.
-        peers: In the order of the table.
-        judged: By the workload's ``reference``, or each by ``itself``, where no two compute the
-            same.
+        workload: Provides inputs, reference and naive code (``eager``). If ``judged`` is
+            ``reference``, the naive code has a row.
+        ours: Our public function, as a user calls it.
+        peers: The other implementations, in the order of the table.
+        judged: ``reference``: by the workload's reference; ``itself``: each by its float64 twin, if
+            no two compute the same function.
     """
 
     workload: Workload
@@ -70,9 +71,9 @@ class Suite:
     """Comparisons that share an environment, ``envs/peers/NAME.txt``.
 
     Attributes:
-        comparisons: Each of another workload.
-        sizes: Those that are run when none is asked for.
-        note: What one has to know of all rows.
+        comparisons: Comparisons, each with another workload.
+        sizes: Default sizes.
+        note: Remark on all rows.
     """
 
     comparisons: tuple[Comparison, ...]

@@ -1,8 +1,8 @@
-"""Moves of causal triangulations with NumPy: all lattices at once, each kind of move on its own.
+"""Moves of causal triangulations with NumPy, in all lattices at once, one kind of move at a time.
 
-The lattices that try a kind of move are picked out, those that accept it picked again, and then the
-move is made in all of them, write after write. Nothing is written for a lattice that does not
-move. The lists are those of ``ivhl.ops.cdt``, each an array of its own with room for all lattices.
+Selects the lattices that try a kind of move, then those that accept it, and makes the move in these
+with one write after another. The other lattices are not written. The lists are those of
+``ivhl.ops.cdt``, each as an array with space for all lattices.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WEIGHT_OF_FLIP = 1 << WORD_BITS
 def make_sweep(
     lattices: torch.Tensor, words: torch.Tensor, slices: torch.Tensor
 ) -> Callable[[], tuple[Array, Array]]:
-    """Return the sweep and what the workload observes afterwards.
+    """Return the sweep followed by the workload's observables.
 
     Args:
         lattices: Lattices, shape ``[n_lattices, 12, capacity]``, int32.
@@ -52,7 +52,7 @@ def make_sweep(
         slices: Numbers of the slices.
     """
     start = Strips(lattices.numpy(), slices.shape[0])
-    # Of the width of an index, and one row per word: so that NumPy converts nothing at each move.
+    # int64, the type of an index, and one row per word, so that moves need no conversion.
     rows = np.ascontiguousarray(words.numpy().transpose(0, 2, 1).astype(np.int64))
 
     def call() -> tuple[Array, Array]:
@@ -69,7 +69,7 @@ def make_sweep(
 
 
 class Strips:
-    """The lists of all lattices, one behind the other in flat arrays.
+    """The lists of all lattices, concatenated in flat arrays.
 
     Args:
         lattices: Lattices, shape ``[n_lattices, 12, capacity]``, int32.
@@ -90,14 +90,14 @@ class Strips:
         self.sizes = np.ascontiguousarray(counts[:, N_KINDS : N_KINDS + n_slices]).ravel()
 
     def copy(self) -> Strips:
-        """Return lists that may be changed."""
+        """Return a copy of all lists."""
         new = object.__new__(Strips)
         for name, value in vars(self).items():
             setattr(new, name, value.copy() if isinstance(value, np.ndarray) else value)
         return new
 
     def add(self, who: Array, pick: Array, chance: Array) -> None:
-        """Split an edge of each lattice in ``who``, where chance has it."""
+        """Split an edge of each lattice in ``who`` that accepts the move."""
         n_vertices, n_four = self.counts[0][who], self.counts[1][who]
         accepted = (n_vertices < self.capacity) & (
             chance * (n_four + 1) < n_vertices * WEIGHT_OF_ADD
@@ -121,7 +121,7 @@ class Strips:
         self.sizes[who * self.n_slices + place] += 1
 
     def delete(self, who: Array, pick: Array, chance: Array) -> None:
-        """Remove a vertex of order 4 from each lattice in ``who``, where chance has it."""
+        """Remove a vertex of order 4 from each lattice in ``who`` that accepts the move."""
         n_vertices, n_four = self.counts[0][who], self.counts[1][who]
         edges = who * self.capacity
         old = self.vertices[edges + (pick * n_four >> WORD_BITS)]
@@ -145,7 +145,7 @@ class Strips:
         self.sizes[place] -= 1
 
     def flip(self, who: Array, pick: Array, chance: Array) -> None:
-        """Let two neighbours change places in each lattice in ``who``, where chance has it."""
+        """Swap two neighbours in each lattice in ``who`` that accepts the move."""
         n_pairs = self.counts[2][who]
         triangles = who * (2 * self.capacity)
         a = self.pairs[triangles + (pick * n_pairs >> WORD_BITS)]
@@ -170,7 +170,7 @@ class Strips:
         self.left[triangles + far] = near
 
     def _toggle(self, who: Array, triangles: Array, triangle: Array, change: Array) -> None:
-        """Make a triangle start a pair (change 1), or no longer (-1), and see to its vertex."""
+        """Add (change 1) or remove (-1) the pair that a triangle starts; update its vertex."""
         starts = change > 0
         n_pairs = self.counts[2][who]
         _swap(self.pairs, self.pair_places, triangles, triangle, n_pairs - (change < 0))
@@ -186,7 +186,7 @@ class Strips:
 
 
 def _swap(labels: Array, places: Array, base: Array, label: Array, end: Array) -> None:
-    """Let each label change places with the one that stands at ``end``."""
+    """Swap each label with the label at position ``end``."""
     start, end = base + places[base + label], base + end
     displaced = labels[end]
     labels[start], labels[end] = displaced, label

@@ -1,6 +1,6 @@
-"""Moves of causal triangulations in plain Python: one lattice after the other, lists and integers.
+"""Moves of causal triangulations in plain Python, one lattice after the other, with lists.
 
-Every move costs a few assignments, however large the lattice is.
+Each move is a few assignments, independent of the size of the lattice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def make_sweep(
     lattices: torch.Tensor, words: torch.Tensor, slices: torch.Tensor
 ) -> Callable[[], tuple[Rows, Rows]]:
-    """Return the sweep and what the workload observes afterwards.
+    """Return the sweep followed by the workload's observables.
 
     Args:
         lattices: Lattices, shape ``[n_lattices, 12, capacity]``, int32.
@@ -61,7 +61,7 @@ class Universe:
     """One triangulation, linked as in ``ivhl.ops.cdt``.
 
     Args:
-        lists: As ``_lists`` returns them; they are changed.
+        lists: Lists from ``_lists``; moves change them.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Universe:
         self.n_vertices, self.n_four, self.n_pairs = lists[8]
 
     def run(self, moves: Sequence[Sequence[int]]) -> None:
-        """Try one move after the other; each is a kind, a pick and a chance."""
+        """Try one move after the other; each is three words: kind, pick and chance."""
         for kind_word, pick, chance in moves:
             kind = kind_word >> (WORD_BITS - 2)
             if kind >= FLIP:
@@ -95,7 +95,7 @@ class Universe:
                 self.delete(pick, chance)
 
     def add(self, pick: int, chance: int) -> None:
-        """Split an edge, where chance has it. At the critical point exp(-2 lambda) is 1/4."""
+        """Split an edge if the move is accepted. At the critical point exp(-2 lambda) is 1/4."""
         n_vertices = self.n_vertices
         full = n_vertices == len(self.vertices)
         if full or 4 * chance * (self.n_four + 1) >= n_vertices << WORD_BITS:
@@ -115,7 +115,7 @@ class Universe:
         self.n_four += 1
 
     def delete(self, pick: int, chance: int) -> None:
-        """Remove a vertex of order 4, where chance has it."""
+        """Remove a vertex of order 4 if the move is accepted."""
         n_four = self.n_four
         if n_four == 0 or chance * (self.n_vertices - 1) >= n_four << (WORD_BITS + 2):
             return
@@ -133,7 +133,7 @@ class Universe:
         _swap(self.vertices, self.vertex_places, old, self.n_vertices)
 
     def flip(self, pick: int, chance: int) -> None:
-        """Let two neighbours of different kinds change places, where chance has it."""
+        """Swap two neighbours of different kinds if the move is accepted."""
         right, left = self.right, self.left
         a = self.pairs[pick * self.n_pairs >> WORD_BITS]
         x, b = left[a], right[a]
@@ -148,7 +148,7 @@ class Universe:
         self.toggle(b if other_starts else a, starts=other_starts)
 
     def toggle(self, triangle: int, *, starts: bool) -> None:
-        """Make a triangle start a pair, or no longer, and see to the order of its vertex."""
+        """Add or remove the pair that a triangle starts, and update the order of its vertex."""
         twin_is_apart = self.pair_places[triangle ^ 1] >= self.n_pairs
         if starts:
             _swap(self.pairs, self.pair_places, triangle, self.n_pairs)
@@ -179,7 +179,7 @@ def _lists(rows: Rows, n_slices: int) -> Rows:
 
 
 def _swap(labels: list[int], places: list[int], label: int, end: int) -> None:
-    """Let a label change places with the one that stands at ``end``."""
+    """Swap a label with the label at position ``end``."""
     start = places[label]
     displaced = labels[end]
     labels[start], labels[end] = displaced, label

@@ -1,7 +1,7 @@
-"""The architecture of ANI-2x by TorchANI, with its initial weights instead of the trained ones.
+"""The architecture of ANI-2x by TorchANI, with initial instead of trained weights.
 
-Its constructor ``torchani.models.ANI2x`` fetches trained weights, so it is assembled here from the
-same parts, as that function does. Energies are in hartree.
+The constructor ``torchani.models.ANI2x`` downloads trained weights, so the model is assembled here
+from the same parts. Energies are in hartree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def make_ani(
     numbers: torch.Tensor, dtype: torch.dtype, *, n_members: int = 1, compiled: bool = False
 ) -> Potential:
-    """Return the model; several members as it advises for inference, fused per element."""
+    """Return the model; several members are fused per element, as TorchANI advises for inference."""
     torch.manual_seed(SEED)
     assembler = Assembler(periodic_table_index=True)
     assembler.set_symbols(SYMBOLS_2X)

@@ -1,6 +1,6 @@
 """The equivariant transformer and TensorNet by TorchMD-NET, in the sizes of its MD17 examples.
 
-Their cutoff is 5 Å here for both. They find their neighbours and differentiate by themselves.
+Both have a cutoff of 5 Å here. They find neighbours and compute gradients themselves.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ SOURCE: Final = "examples/ET-MD17.yaml and TensorNet-rMD17.yaml of torchmd/torch
 
 
 def make_model(numbers: torch.Tensor, dtype: torch.dtype, *, model: str) -> Potential:
-    """Return a model, eager.
+    """Return an eager model.
 
     Args:
         numbers: Atomic numbers, shape ``[n_atoms]``.
-        dtype: Of the model.
-        model: Of ``MODELS``.
+        dtype: Dtype of the model.
+        model: Name in ``MODELS``.
     """
     network = _create(model, precision=32)
     if dtype == torch.float64:
@@ -59,7 +59,7 @@ def make_model(numbers: torch.Tensor, dtype: torch.dtype, *, model: str) -> Pote
     network = network.eval().requires_grad_(requires_grad=False)
 
     def evaluate(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        # Without detach() the network would mark the caller's tensor as one that needs a gradient.
+        # Without detach() the network would set requires_grad on the caller's tensor.
         energy, forces = network(numbers, positions.detach())
         return energy, forces
 

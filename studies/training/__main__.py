@@ -33,7 +33,7 @@ SAMPLES = Path("tests/unit/painn_gfn2_held_back.json")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line."""
     arguments = parser().parse_args(argv)
-    # A sum over threads depends on how many there are, and so would every weight.
+    # Sums depend on the number of threads, and so would every weight.
     torch.set_num_threads(1)
     job = quick_job(arguments.seed) if arguments.quick else full_job(arguments.seed)
     run(
@@ -47,13 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def quoted(arguments: argparse.Namespace) -> str:
-    """Return the command to repeat on another machine, without folders of this one."""
-    said = [
+    """Return the command that repeats the run on another machine, without folders of this one."""
+    options = [
         *([f"--seed {arguments.seed}"] if arguments.seed != SEED else []),
         *(["--quick"] if arguments.quick else []),
         *(["--eager"] if arguments.eager else []),
     ]
-    return " ".join(["nox -s train-mlff", *(["--", *said] if said else [])])
+    return " ".join(["nox -s train-mlff", *(["--", *options] if options else [])])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -63,14 +63,14 @@ def parser() -> argparse.ArgumentParser:
         "--seed",
         type=int,
         default=SEED,
-        help="of labels, weights and order (default: %(default)s)",
+        help="seed of labels, weights and order (default: %(default)s)",
     )
     p.add_argument(
         "--cache",
         type=Path,
         default=Path("build/train-mlff"),
         metavar="DIR",
-        help="labels and checkpoints, kept; a run goes on from them (default: %(default)s)",
+        help="folder for labels and checkpoints; a later run resumes from it (default: %(default)s)",
     )
     p.add_argument(
         "--out",
@@ -80,7 +80,9 @@ def parser() -> argparse.ArgumentParser:
         "with --quick a folder within --cache)",
     )
     p.add_argument("--quick", action="store_true", help="seconds instead of an hour; for tests")
-    p.add_argument("--eager", action="store_true", help="compile nothing; three times as long")
+    p.add_argument(
+        "--eager", action="store_true", help="compile nothing; takes three times as long"
+    )
     return p
 
 
@@ -88,11 +90,11 @@ def run(job: Job, *, cache: Path, out: Path, compiled: bool, command: str) -> No
     """Make labels and weights, or resume a stopped run, and write the results.
 
     Args:
-        job: What to do.
+        job: Settings of the run.
         cache: Folder for labels and checkpoints.
         out: Checkout in which the weights, the model card and the frames of the tests are written.
-        compiled: Compile the steps of training.
-        command: As the model card quotes it.
+        compiled: Whether to compile the training steps.
+        command: Command that the model card quotes.
     """
     trained = load_or_make(cache, job.trained, job.plan)
     unseen = load_or_make(cache, job.unseen, job.plan)

@@ -1,4 +1,4 @@
-"""Write the figures of the model card, and frames to check them."""
+"""Write the figures of the model card, and the frames of the tests."""
 
 from __future__ import annotations
 
@@ -31,17 +31,15 @@ HEAD: Final = (
 )
 ENERGY_GOAL: Final = 2.0  # meV/atom
 FORCE_GOAL: Final = 50.0  # meV/Å
-# Frames of each molecule that go with the tests: of so many families, other ones for each molecule.
+# Frames of each molecule for the tests. Their families differ from molecule to molecule.
 N_SAMPLES: Final = 2
 
 
 def write_card(path: Path, figures: str) -> None:
-    """Replace the figures in a model card; keep the text around them.
-
-    Where there is no card, the figures become one.
+    """Replace the figures in a model card and keep its text; create a missing card.
 
     Raises:
-        ValueError: If the two marks are not there, each on a line of its own.
+        ValueError: If the card lacks one of the two marks, each on its own line, in this order.
     """
     text = path.read_text(encoding="utf-8") if path.is_file() else f"{BEGIN}\n{END}\n"
     lines = text.split("\n")
@@ -65,12 +63,12 @@ def figures_of(
 
     Args:
         parameters: Weights with reference energies.
-        job: How they were made.
-        trained: All frames of the molecules that were trained on.
-        unseen: All frames of those that were not.
-        samples: The frames that go with the tests.
-        command: That makes the weights.
-        compiled: Whether the steps of training were compiled.
+        job: Settings of the run.
+        trained: All frames of the molecules for training.
+        unseen: All frames of the molecules that were not trained on.
+        samples: The frames of the tests.
+        command: Command that makes the weights.
+        compiled: Whether the training steps were compiled.
     """
     n = job.plan.n_trajectories
     parts = {
@@ -121,10 +119,10 @@ Frames that go with the tests:
 
 
 def choose_samples(held_back: Sequence[Labelled], n_families: int) -> list[Labelled]:
-    """Return a few frames of each molecule, by a rule that does not look at their errors.
+    """Return a few frames of each molecule, chosen independently of their errors.
 
-    Molecule ``k`` gives the first frame of the families ``k`` and ``k + n_families / 2``, counted
-    round; a family of which nothing is left gives none.
+    For molecule ``k``: the first frame of the families ``k`` and ``k + n_families / 2``, modulo
+    ``n_families``, if the family has a frame.
     """
     samples = []
     for k, molecule in enumerate(held_back):
@@ -140,7 +138,7 @@ def choose_samples(held_back: Sequence[Labelled], n_families: int) -> list[Label
 
 
 def write_samples(path: Path, samples: Sequence[Labelled]) -> None:
-    """Write frames and labels as JSON: Å, eV and eV/Å."""
+    """Write frames and labels as JSON, in Å, eV and eV/Å."""
     content = [
         {
             "molecule": m.name,
@@ -156,13 +154,13 @@ def write_samples(path: Path, samples: Sequence[Labelled]) -> None:
 
 
 def _rounded(x: Array) -> Any:  # noqa: ANN401  (nested lists)
-    """Round to 1e-8, a millionth of the errors."""
+    """Return the array as lists, rounded to 1e-8, a millionth of the errors."""
     return np.round(x, 8).tolist()
 
 
 def _goal(errors: Errors) -> str:
-    """Return the figures by name, each with whether it reaches the goal."""
-    said = [
+    """Return a sentence that says for each error whether it reaches the goal."""
+    verdicts = [
         f"{name} {'reached' if value <= goal else 'not reached'}"
         for name, value, goal in (
             ("energy MAE", errors.energy_mae, ENERGY_GOAL),
@@ -171,7 +169,7 @@ def _goal(errors: Errors) -> str:
             ("force RMSE", errors.force_rmse, FORCE_GOAL),
         )
     ]
-    return f"The goal is {ENERGY_GOAL:g} meV/atom and {FORCE_GOAL:g} meV/Å: {', '.join(said)}."
+    return f"The goal is {ENERGY_GOAL:g} meV/atom and {FORCE_GOAL:g} meV/Å: {', '.join(verdicts)}."
 
 
 def _of_family(

@@ -1,8 +1,7 @@
 """Make, store and split labelled geometries.
 
-A molecule is one file in the folder of the labels. What is in it follows from the seed and the
-molecule's name alone, so it does not matter in which order files are made, or after which of them
-a run was killed.
+Each molecule has one file in the folder of the labels. Its contents depend only on the plan and the
+molecule's name, not on the order in which files are made, nor on where a run was killed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     Array = Any  # numpy.ndarray; the tool's type check has no numpy
     Part = Literal["train", "validation", "held back"]
 
-# A frame with a larger force in it, in eV/Å, is dropped: atoms lie upon each other.
+# Frames with a larger force, in eV/Å, are dropped: their atoms overlap.
 MAX_FORCE: Final = 25.0
 
 
@@ -34,10 +33,10 @@ class Plan:
 
     Attributes:
         families: Ways to make geometries.
-        n_trajectories: Of each family.
-        n_frames: Of each trajectory.
-        seed: Of all random numbers.
-        versions: Of the packages that the labels depend on.
+        n_trajectories: Trajectories of each family.
+        n_frames: Frames of each trajectory.
+        seed: Seed of all random numbers.
+        versions: Versions of the packages that the labels depend on.
     """
 
     families: tuple[Family, ...]
@@ -47,7 +46,7 @@ class Plan:
     versions: dict[str, str]
 
     def digest(self) -> str:
-        """Return eight hexadecimal digits of everything in the plan."""
+        """Return eight hexadecimal digits of a hash of the plan."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -57,14 +56,14 @@ class Labelled:
     """Frames of one molecule with their labels.
 
     Attributes:
-        name: Of the molecule.
+        name: Name of the molecule.
         numbers: Atomic numbers, shape ``[n_atoms]``.
         positions: Shape ``[n_frames, n_atoms, 3]``, in Å.
         energies: Shape ``[n_frames]``, in eV.
         forces: Shape ``[n_frames, n_atoms, 3]``, in eV/Å.
         families: Index into the plan's families, shape ``[n_frames]``.
         trajectories: Number within the family, shape ``[n_frames]``.
-        n_dropped: How many frames had too large a force or no converged charges.
+        n_dropped: Number of frames with too large a force, or whose charges did not converge.
     """
 
     name: str
@@ -77,7 +76,7 @@ class Labelled:
     n_dropped: int
 
     def take(self, chosen: Array) -> Labelled:
-        """Return some of the frames, ``chosen`` having shape ``[n_frames]``."""
+        """Return the frames where ``chosen``, shape ``[n_frames]``, is true."""
         return Labelled(
             name=self.name,
             numbers=self.numbers,
@@ -98,7 +97,7 @@ def generator_of(seed: int, *names: object) -> np.random.Generator:
 def part_of(trajectory: int, n_trajectories: int) -> Part:
     """Return the part of a trajectory: the last is held back, the last but one is for validation.
 
-    Frames of one trajectory are alike, so that none may be trained on if another is held back.
+    Frames of one trajectory are correlated, so all of them belong to the same part.
     """
     if trajectory == n_trajectories - 1:
         return "held back"
@@ -115,9 +114,9 @@ def make_labelled(name: str, plan: Plan) -> Labelled:
     """Make geometries of a molecule and label them.
 
     Raises:
-        RuntimeError: If the molecule does not come to rest, or if not a frame is left.
+        RuntimeError: If the relaxation does not converge, or if no frame is left.
     """
-    # tblite and ase are only in envs/train/, and whoever reads labels needs neither.
+    # tblite and ase are only in envs/train/, and reading labels needs neither.
     from tblite.exceptions import TBLiteRuntimeError  # noqa: PLC0415
 
     from studies.training.geometries import find_minimum, make_trajectory  # noqa: PLC0415
@@ -164,7 +163,7 @@ def write_labelled(path: Path, labelled: Labelled) -> None:
 
 
 def load_labelled(path: Path) -> Labelled:
-    """Read a file of ``write_labelled``."""
+    """Read a file from ``write_labelled``."""
     with np.load(path) as file:
         fields: dict[str, Any] = {name: file[name] for name in file.files}
     return Labelled(
@@ -176,9 +175,9 @@ def load_or_make(folder: Path, names: Iterable[str], plan: Plan) -> list[Labelle
     """Return labelled frames of molecules; read those that are already in the folder.
 
     Args:
-        folder: Of all labels; those of this plan are in a folder of their own within.
-        names: Of molecules.
-        plan: What to make.
+        folder: Folder of all labels; each plan has its own subfolder.
+        names: Names of the molecules.
+        plan: Plan of the labels.
     """
     here = folder / f"labels-{plan.digest()}"
     here.mkdir(parents=True, exist_ok=True)
@@ -193,16 +192,16 @@ def load_or_make(folder: Path, names: Iterable[str], plan: Plan) -> list[Labelle
 
 
 def fit_reference_energies(frames: Sequence[Labelled], n_elements: int) -> Array:
-    """Return energies of elements whose sums fit the energies of the molecules best.
+    """Return energies of the elements whose sums best fit the energies of the molecules.
 
-    Least squares over all frames, in float64.
+    Uses least squares over all frames, in float64.
 
     Args:
-        frames: Those to train on.
-        n_elements: Highest atomic number that gets a place.
+        frames: Frames for training.
+        n_elements: Largest atomic number.
 
     Returns:
-        Shape ``[n_elements + 1]``, in eV: 0 for no atom, NaN for elements that are not there.
+        Shape ``[n_elements + 1]``, in eV: 0 for no atom, NaN for elements without frames.
     """
     counts = np.concatenate(
         [

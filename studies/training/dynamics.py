@@ -29,20 +29,20 @@ def run_langevin(
 ) -> Iterator[Array]:
     """Yield positions after each step, endlessly; draw initial velocities at the temperature.
 
-    The centre of mass moves as well: the forces that a molecule gets do not see it.
+    The centre of mass moves as well, which does not affect the forces.
 
     Args:
-        forces_of: Forces in eV/Å, shape ``[n_atoms, 3]``, from positions.
-        positions: Where to begin, shape ``[n_atoms, 3]``, in Å.
+        forces_of: Function from positions to forces in eV/Å, shape ``[n_atoms, 3]``.
+        positions: Initial positions, shape ``[n_atoms, 3]``, in Å.
         masses: Shape ``[n_atoms]``, in u.
-        temperature: In K.
-        time_step: In fs.
-        friction: Per fs.
-        generator: Source of every number.
+        temperature: Temperature in K.
+        time_step: Time step in fs.
+        friction: Friction in 1/fs.
+        generator: Source of all random numbers.
 
     Source:
         Leimkuhler and Matthews, Appl. Math. Res. Express 2013, 34: the scheme BAOAB, whose
-        positions are right to the fourth order of the time step for a harmonic force.
+        positions are correct to fourth order in the time step for a harmonic force.
     """
     thermal = np.sqrt(BOLTZMANN * temperature * ACCELERATION / masses)[:, None]  # Å/fs
     kick = 0.5 * time_step * ACCELERATION / masses[:, None]

@@ -1,4 +1,4 @@
-"""Errors of a model against its labels."""
+"""Compute the errors of a model against its labels."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ AT_ONCE: Final = 64  # frames
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Errors:
-    """Errors of some frames.
+    """Errors over some frames.
 
     Attributes:
-        n_frames: How many.
+        n_frames: Number of frames.
         energy_mae: Mean absolute error of the energy per atom, in meV/atom.
         energy_rmse: Root of its mean square.
         force_mae: Mean absolute error over the components of forces, in meV/Å.
@@ -43,8 +43,7 @@ def residuals(parameters: Parameters, labelled: Labelled) -> tuple[Array, Array]
     """Return model minus label for each frame.
 
     Args:
-        parameters: Weights with reference energies, of any precision, which is that of the
-            calculation.
+        parameters: Weights with reference energies; the model runs in their dtype.
         labelled: Frames of one molecule.
 
     Returns:
@@ -66,14 +65,14 @@ def residuals(parameters: Parameters, labelled: Labelled) -> tuple[Array, Array]
 
 
 def errors_of(of_energies: Sequence[Array], of_forces: Sequence[Array]) -> Errors:
-    """Return the errors of residuals, which may be of several molecules.
+    """Return the errors from the residuals of one or several molecules.
 
     Raises:
-        ValueError: If there is not a frame.
+        ValueError: If there is no frame.
     """
     energies = np.concatenate([x.ravel() for x in of_energies]) if of_energies else np.zeros(0)
     if not len(energies):
-        raise ValueError("errors must be of at least one frame, got none")
+        raise ValueError("errors need at least one frame, got none")
     forces = np.concatenate([x.ravel() for x in of_forces])
     return Errors(
         n_frames=len(energies),
@@ -88,7 +87,7 @@ def evaluate(parameters: Parameters, frames: Sequence[Labelled]) -> Errors:
     """Return the errors of a model over frames of any number of molecules.
 
     Raises:
-        ValueError: If there is not a frame.
+        ValueError: If there is no frame.
     """
     found = [residuals(parameters, labelled) for labelled in frames]
     return errors_of([e for e, _ in found], [f for _, f in found])

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     Step = Callable[..., torch.Tensor]
 
-# Molecules are padded to one of these. Each is a compiled graph, a minute of compiling.
+# Molecules are padded to one of these lengths. Each compiles to a graph, which takes a minute.
 LENGTHS: Final = (4, 6, 9, 12)
-# An error of this size counts as 1. Above it the loss grows in proportion, so that the few frames
-# with forces of 20 eV/Å do not decide about all others; below it as the square.
+# Errors are divided by these scales. Below 1 the loss is quadratic, above it linear, so that the few
+# frames with forces of 20 eV/Å do not dominate.
 ENERGY_SCALE: Final = 0.01  # eV per atom
 FORCE_SCALE: Final = 0.1  # eV/Å
 LARGEST_GRADIENT: Final = 10.0  # norm; a longer one is shortened
@@ -35,12 +35,12 @@ class Recipe:
     """Settings of a training run.
 
     Attributes:
-        seed: Of the first weights and of the order of frames.
-        n_epochs: How often each frame is seen.
+        seed: Seed of the initial weights and of the order of frames.
+        n_epochs: Number of times that each frame is used.
         batch_size: Molecules per step.
-        learning_rate: Its largest value. It rises over the first hundredth of the steps, and then
+        learning_rate: Largest learning rate. It rises over the first hundredth of the steps, then
             falls to zero as a cosine.
-        ema_decay: Weights that are kept are a running mean of those that are trained, over some
+        ema_decay: The result is a running mean of the trained weights over about
             ``1 / (1 - ema_decay)`` steps.
     """
 
@@ -68,7 +68,7 @@ class Group:
     forces: torch.Tensor
 
     def take(self, places: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
-        """Return some frames, and as many without an atom as are missing from ``size``."""
+        """Return some frames, padded to ``size`` with frames without atoms."""
         missing = size - len(places)
         fields = (self.numbers, self.positions, self.energies, self.forces)
         return tuple(torch.cat((x[places], x.new_zeros(missing, *x.shape[1:]))) for x in fields)
@@ -77,12 +77,12 @@ class Group:
 def make_groups(
     frames: Sequence[Labelled], reference_energies: Array, dtype: torch.dtype = torch.float32
 ) -> list[Group]:
-    """Sort frames by length, and pad them.
+    """Group frames by length, and pad them.
 
     Args:
-        frames: Of molecules with at most 12 atoms.
+        frames: Frames of molecules with at most 12 atoms.
         reference_energies: Shape ``[n_elements + 1]``, in eV; subtracted in float64.
-        dtype: Of positions and labels.
+        dtype: Dtype of positions and labels.
 
     Raises:
         ValueError: If a molecule has more atoms.
@@ -127,12 +127,12 @@ def loss(
     energies: torch.Tensor,
     forces: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the mean error of energies per atom and of forces, each in its scale.
+    """Return the mean Huber loss of energies per atom plus that of forces, each in its scale.
 
     Args:
         leaves: Weights, in the order of ``leaves_of``.
         numbers: Shape ``[n_molecules, n_atoms]``, int64; 0 is no atom. A molecule without atoms
-            counts for nothing.
+            is ignored.
         positions: Shape ``[n_molecules, n_atoms, 3]``, in Å.
         energies: Shape ``[n_molecules]``, in eV.
         forces: Shape ``[n_molecules, n_atoms, 3]``, in eV/Å, 0 where there is no atom.
@@ -151,7 +151,7 @@ def loss(
 
 
 def leaves_of(parameters: Parameters) -> list[torch.Tensor]:
-    """Return the weights as a list: by name, the layers' first."""
+    """Return the weights as a list, sorted by name, those of the layers first."""
     layers = parameters["layers"]
     outside = [name for name in sorted(parameters) if name != "layers"]
     return [layer[name] for layer in layers for name in sorted(layer)] + [
@@ -160,7 +160,7 @@ def leaves_of(parameters: Parameters) -> list[torch.Tensor]:
 
 
 def nest_of(leaves: Sequence[torch.Tensor]) -> Parameters:
-    """Return the weights from a list of ``leaves_of``; its inverse."""
+    """Return the weights from a list; the inverse of ``leaves_of``."""
     taken = iter(leaves)
     layers = [{name: next(taken) for name in LAYER_NAMES} for _ in range(N_INTERACTIONS)]
     return {"layers": layers, **{name: next(taken) for name in OUTSIDE_NAMES}}
@@ -191,9 +191,9 @@ def rate_at(step: int, n_steps: int, largest: float) -> float:
 def order_of(
     groups: Sequence[Group], recipe: Recipe, epoch: int
 ) -> list[tuple[int, torch.Tensor]]:
-    """Return the batches of an epoch in their order: which group, and which of its frames.
+    """Return the batches of an epoch in order, each as the index of a group and of its frames.
 
-    It follows from the seed and the number of the epoch, so that a run can go on after any epoch.
+    The order depends only on the seed and the epoch, so that a run can resume after any epoch.
     """
     generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + epoch)
     batches = [
@@ -217,17 +217,17 @@ def train(
     """Train, from the start or from a checkpoint.
 
     Args:
-        groups: Frames to train on.
-        recipe: How.
-        checkpoint: File that is written after each epoch, and read at the beginning if it is there.
-        step_loss: ``loss`` or the same compiled.
-        after_epoch: Called with the number of epochs done and the running mean of the weights.
+        groups: Frames for training.
+        recipe: Settings of the training.
+        checkpoint: File that is written after each epoch, and read at the start if it exists.
+        step_loss: ``loss``, eager or compiled.
+        after_epoch: Called with the number of finished epochs and the running mean of the weights.
 
     Returns:
         The running mean of the weights after the last epoch, float32.
 
     Raises:
-        ValueError: If the checkpoint is of another recipe.
+        ValueError: If the checkpoint has another recipe.
     """
     elements = {int(z) for group in groups for z in group.numbers.unique() if z}
     leaves = first_weights(recipe.seed, elements)
@@ -238,8 +238,8 @@ def train(
         state = torch.load(checkpoint, weights_only=True)
         if state["recipe"] != asdict(recipe):
             raise ValueError(
-                f"{checkpoint} must be of the recipe {asdict(recipe)}, got {state['recipe']}: "
-                "remove it to begin again"
+                f"{checkpoint} must have the recipe {asdict(recipe)}, got {state['recipe']}: "
+                "delete it to start again"
             )
         epoch = state["epoch"]
         for leaf, saved in zip(leaves, state["leaves"], strict=True):
@@ -259,7 +259,7 @@ def train(
             value.backward()
             torch.nn.utils.clip_grad_norm_(leaves, LARGEST_GRADIENT)
             optimiser.step()
-            # Early weights are worth little, so that the mean is over few steps at first.
+            # Early weights are poor, so the mean covers few steps at first.
             decay = min(recipe.ema_decay, (1.0 + step) / (10.0 + step))
             with torch.no_grad():
                 for kept, leaf in zip(mean, leaves, strict=True):

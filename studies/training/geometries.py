@@ -1,4 +1,4 @@
-"""Geometries of a molecule: near its minimum, distorted, and along trajectories."""
+"""Make geometries of a molecule: near its minimum, distorted, and along trajectories."""
 
 from __future__ import annotations
 
@@ -21,30 +21,28 @@ if TYPE_CHECKING:
 
     from studies.training.xtb import Array
 
-RELAXED: Final = 1e-4  # eV/Å, of the largest force at a minimum
+RELAXED: Final = 1e-4  # eV/Å, largest force at a minimum
 MAX_RELAX_STEPS: Final = 1000
 HESSIAN_STEP: Final = 0.005  # Å
-# Softer modes are drawn as if they were this stiff: a straight line in Cartesian coordinates is no
-# rotation of a methyl group, and would tear it apart.
+# Softer modes are drawn as if they were this stiff: along a straight line in Cartesian coordinates,
+# the rotation of a methyl group would break its bonds.
 SOFTEST: Final = 500.0  # cm^-1
 SPEED_OF_LIGHT: Final = 2.99792458e-5  # cm/fs
 TIME_STEP: Final = 0.5  # fs
 FRICTION: Final = 0.02  # per fs
-STEPS_BEFORE: Final = 200  # 100 fs, from a draw of the normal modes to the real thing
-STEPS_BETWEEN: Final = 40  # 20 fs, two periods of the stretching of C-H
-
-
+STEPS_BEFORE: Final = 200  # 100 fs to equilibrate, since the initial draw is harmonic
+STEPS_BETWEEN: Final = 40  # 20 fs, two periods of a C-H stretching vibration
 SCALE_NOISE: Final = 0.02  # Å
 
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """A molecule at rest.
+    """A molecule at its minimum.
 
     Attributes:
         atoms: Elements, masses, and positions at the minimum.
-        energy: Of the minimum, in eV.
-        widths: Standard deviation of each normal coordinate at 1 K, classically, in Å u^1/2.
+        energy: Energy at the minimum, in eV.
+        widths: Classical standard deviation of each normal coordinate at 1 K, in Å u^1/2.
         modes: One normal mode per row, shape ``[n_modes, n_atoms, 3]``: displacement in Å for
             a normal coordinate of 1 Å u^1/2.
     """
@@ -56,19 +54,19 @@ class Minimum:
 
 
 def find_minimum(name: str) -> Minimum:
-    """Relax a molecule, and find its normal modes.
+    """Relax a molecule, and compute its normal modes.
 
     Args:
-        name: As ``ase.build.molecule`` knows it.
+        name: Name in ``ase.build.molecule``.
 
     Raises:
-        RuntimeError: If it does not come to rest.
+        RuntimeError: If the relaxation does not converge.
     """
     atoms = molecule(name)
     atoms.calc = TBLite(method=METHOD, verbosity=0, accuracy=0.01)
     with BFGS(atoms, logfile=None) as optimiser:
         if not optimiser.run(fmax=RELAXED, steps=MAX_RELAX_STEPS):
-            raise RuntimeError(f"{name} is not at rest after {MAX_RELAX_STEPS} steps")
+            raise RuntimeError(f"{name} is not relaxed after {MAX_RELAX_STEPS} steps")
     energy, _ = label(atoms.numbers, atoms.positions)
     widths, modes = find_modes(atoms)
     return Minimum(atoms, energy, widths, modes)
@@ -91,7 +89,7 @@ def find_modes(atoms: Atoms) -> tuple[Array, Array]:
     eigenvalues, vectors = np.linalg.eigh(
         (hessian + hessian.T) / 2.0 / np.outer(root_mass, root_mass)
     )
-    # Those nearest to zero move or turn the molecule as a whole.
+    # The modes nearest to zero translate or rotate the molecule.
     n_whole = 5 if is_linear(atoms) else 6
     keep = np.sort(np.argsort(np.abs(eigenvalues))[n_whole:])
     softest = (2.0 * np.pi * SPEED_OF_LIGHT * SOFTEST) ** 2 / ACCELERATION
@@ -112,9 +110,9 @@ def make_trajectory(
 
     Args:
         minimum: The molecule.
-        family: How to make them.
-        n_frames: How many.
-        generator: Source of every number.
+        family: Family of the geometries.
+        n_frames: Number of geometries.
+        generator: Source of all random numbers.
 
     Returns:
         Shape ``[n_frames, n_atoms, 3]``, in Å.
@@ -142,14 +140,13 @@ def run_dynamics(
 ) -> Array:
     """Return snapshots of one run of Langevin dynamics.
 
-    It begins with a draw of the normal modes and of the velocities, both at the temperature, so
-    that it has little to forget.
+    It starts from normal modes and velocities drawn at the temperature, so it equilibrates soon.
 
     Args:
         minimum: The molecule.
-        temperature: In K.
-        n_frames: How many snapshots, 20 fs apart.
-        generator: Source of every number.
+        temperature: Temperature in K.
+        n_frames: Number of snapshots, 20 fs apart.
+        generator: Source of all random numbers.
 
     Returns:
         Shape ``[n_frames, n_atoms, 3]``, in Å.

@@ -1,4 +1,4 @@
-"""Amount of data and length of training: a full plan, and a small one to test that all works."""
+"""The amount of data and the length of training: the full job, and a small one for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from studies.training.dataset import Plan
 from studies.training.fit import Recipe
 from studies.training.subjects import FAMILIES, TRAINED, UNSEEN
 
-# Raised when ``studies.training`` makes other labels from the same plan.
+# Raised when ``studies.training`` changes the labels that it makes from a plan.
 LABELS_VERSION: Final = "1"
 
 
@@ -19,10 +19,10 @@ class Job:
     """All settings of a run.
 
     Attributes:
-        plan: Which labels are made.
-        trained: Molecules to train on.
-        unseen: Molecules to evaluate only.
-        recipe: How to train.
+        plan: Plan of the labels.
+        trained: Molecules for training.
+        unseen: Molecules for evaluation only.
+        recipe: Settings of the training.
     """
 
     plan: Plan
@@ -32,7 +32,7 @@ class Job:
 
 
 def full_job(seed: int) -> Job:
-    """Return the plan of the shipped weights."""
+    """Return the job that makes the shipped weights."""
     return Job(
         plan=Plan(
             families=FAMILIES, n_trajectories=10, n_frames=8, seed=seed, versions=label_versions()
@@ -44,7 +44,7 @@ def full_job(seed: int) -> Job:
 
 
 def quick_job(seed: int) -> Job:
-    """Return a plan that takes seconds; its weights are useless."""
+    """Return a job that takes seconds; its weights are useless."""
     return Job(
         plan=Plan(
             families=(FAMILIES[0], FAMILIES[3], FAMILIES[5], FAMILIES[7]),

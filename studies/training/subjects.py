@@ -1,7 +1,7 @@
-"""The molecules for training, those held out, and their geometries.
+"""The molecules for training, those held out, and the families of their geometries.
 
-A family is one way to make geometries, and a trajectory a row of them that belong together:
-snapshots of one run of molecular dynamics, or draws with one generator.
+A family is one way to make geometries. A trajectory is a sequence of geometries that belong
+together: snapshots of one run of molecular dynamics, or draws from one generator.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TRAINED: Final = (
     "CH3CHO",
     "CH3OCH3",
 )
-# Never trained on: their bonds are known to the model, their arrangement is not.
+# Not trained on: the trained molecules contain their bonds, but not their arrangement.
 UNSEEN: Final = ("C3H8", "CH3CH2OH", "H2CCO")
 
 
@@ -42,11 +42,11 @@ class Family:
     """One way to make geometries.
 
     Attributes:
-        name: As it appears in the model card.
+        name: Name in the model card.
         kind: ``dynamics`` is Langevin dynamics; ``modes`` draws normal modes, classically;
-            ``noise`` moves every coordinate; ``scale`` makes the molecule larger or smaller, and
-            adds a little noise.
-        amount: K for the first two, the standard deviation in Å for ``noise``, and the largest
+            ``noise`` displaces every coordinate; ``scale`` scales the molecule, and adds a little
+            noise.
+        amount: Temperature in K for the first two, standard deviation in Å for ``noise``, largest
             relative change for ``scale``.
     """
 

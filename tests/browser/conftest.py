@@ -26,7 +26,7 @@ _CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Yield a headless browser; without one the tests are skipped, or fail where it must be."""
+    """Yield a headless browser; without one, skip the tests, or fail them if it is required."""
     path = next((found for found in map(shutil.which, _CHROMIUMS) if found), None)
     if path is None:
         reason = "no chromium on PATH (Debian: apt-get install chromium)"
@@ -64,7 +64,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="session")
 def address(site: Path) -> Iterator[str]:
-    """Yield where the site is served: asv's own pages load their data, which a file may not."""
+    """Yield the address of a server for the site: asv's pages load data, which file URLs forbid."""
     handler = functools.partial(_Quiet, directory=str(site))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)

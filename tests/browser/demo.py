@@ -1,4 +1,4 @@
-"""A history as it could have been: a support gate, a regression, a failure of each kind."""
+"""A made-up history: a support gate, a regression, a failure of each kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PYTHONS = ("3.12", "3.13", "3.14")
 TORCHES = ("2.4.1", "2.5.1", "2.6.0", "2.8.0", "2.9.1")
-# How many times compiled is faster, by release.
+# Speedup by release.
 SPEEDUPS = {
     ("ops.field_superposition", "naive-compiled"): (5.1, 5.4, 6.41, 6.6, 6.5),
     ("ops.gp_evolve", "naive-compiled"): (0.97, 0.93, 0.55, 1.04, 1.31),

@@ -1,4 +1,4 @@
-"""A small project with a git history and results, as runs on another day left them."""
+"""A small project with a git history and results of earlier runs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ workloads = "tests.browser.project:WORKLOADS"
 
 
 def git(root: Path, *arguments: str) -> str:
-    """Run git as somebody, at a fixed time."""
+    """Run git with a fixed author and time."""
     identity = ["-c", "user.name=demo", "-c", "user.email=demo@example.org"]
     done = subprocess.run(
         ["git", *identity, *arguments], cwd=root, check=True, capture_output=True, text=True
@@ -71,7 +71,7 @@ def make_commits(root: Path, count: int) -> list[str]:
 
 
 def make_project(root: Path) -> list[str]:
-    """Fill ``root`` with a project, its results, asv's and ours; return its commits."""
+    """Write a project with results of asv and ours into ``root``; return its commits."""
     git(root, "init", "-q", "-b", "main")
     (root / "pyproject.toml").write_text(PYPROJECT)
     (root / "envs").mkdir()
@@ -102,7 +102,7 @@ def make_project(root: Path) -> list[str]:
 
 
 def write_asv_results(root: Path, records: Sequence[RunRecord]) -> None:
-    """Write for asv what its own run would have written."""
+    """Write asv's result files, as a run would have written them."""
     results = root / "results"
     benchmark: dict[str, Any] = {
         "code": "",

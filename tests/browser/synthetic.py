@@ -1,4 +1,4 @@
-"""Records as cells would have written them, without running anything."""
+"""Make records as cells write them, without running anything."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FakeCell:
 
     @property
     def id(self) -> str:
-        """Made from the fields, like the real one's."""
+        """The id made from the fields, as in the real class."""
         return f"py{self.python}-torch{self.torch}"
 
 
@@ -176,13 +176,13 @@ def make_failure(
 
 
 class Known(Spreads):
-    """Spreads of which every one is the same."""
+    """Spreads that are the same for all records."""
 
     def __init__(self, tau: float) -> None:
         super().__init__()
         self._spread = Spread(tau=tau, scores={0.95: 2.0, 0.98: 2.5}, pairs=100, origin="a test")
 
     def of(self, record: RunRecord) -> Spread:
-        """Return the one that there is."""
+        """Return the spread."""
         del record
         return self._spread

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # of the HTT
 
 
 class Watched:
-    """A page, what it asked for, and what went wrong on it."""
+    """A page, its requests and its errors."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -38,7 +38,7 @@ class Watched:
             self.failed.append(request.url)
 
     def check(self, *origins: str) -> None:
-        """Nothing failed, nothing raised, and nothing came from anywhere else."""
+        """Assert no failed request, no exception, and no request to another host."""
         assert self.failed == []
         assert self.errors == []
         assert [url for url in self.requests if not url.startswith((*origins, "data:"))] == []
@@ -53,7 +53,7 @@ def watched(browser: Browser) -> Iterator[Watched]:
 
 
 def cell(python: str, torch: str, case: str) -> str:
-    """Return a selector of the cell of a matrix."""
+    """Return a selector for a cell of a matrix."""
     return f'a.cell[href="#py{python}-torch{torch}/{case}/bench/cpu"]'
 
 
@@ -107,7 +107,7 @@ def test_the_regression_is_in_the_reason_and_in_asv(watched: Watched, address: s
     watched.check(address)
 
 
-def test_graph_breaks_recompiles_and_errors_are_told(watched: Watched, site: Path) -> None:
+def test_graph_breaks_recompiles_and_errors_are_shown(watched: Watched, site: Path) -> None:
     page = watched.page
     page.goto((site / "compatibility.html").as_uri())
     page.locator(cell("3.12", "2.9.1", "mlff.energy_forces/small/naive-compiled")).click()
@@ -121,7 +121,7 @@ def test_graph_breaks_recompiles_and_errors_are_told(watched: Watched, site: Pat
     watched.check("file:")
 
 
-def test_text_of_exceptions_is_text(watched: Watched, site: Path) -> None:
+def test_text_of_exceptions_is_escaped(watched: Watched, site: Path) -> None:
     page = watched.page
     page.goto((site / "compatibility.html").as_uri())
     page.locator(cell("3.12", "2.6.0", "mlff.energy_forces/small/naive-compiled")).click()
@@ -135,7 +135,7 @@ def test_text_of_exceptions_is_text(watched: Watched, site: Path) -> None:
     watched.check("file:")
 
 
-def test_first_good_and_last_bad_are_said(watched: Watched, site: Path) -> None:
+def test_first_good_and_last_bad_are_shown(watched: Watched, site: Path) -> None:
     page = watched.page
     page.goto((site / "compatibility.html").as_uri())
     support = page.locator('.matrix[data-text="ops.gp_evolve small real-compiled"] .support')
@@ -156,7 +156,9 @@ def test_matrices_can_be_found_by_status_and_name(watched: Watched, site: Path) 
     watched.check("file:")
 
 
-def test_speedup_has_charts_tables_and_ways_to_the_reasons(watched: Watched, site: Path) -> None:
+def test_speedup_page_has_charts_tables_and_links_to_the_reasons(
+    watched: Watched, site: Path
+) -> None:
     page = watched.page
     page.goto((site / "speedup.html").as_uri())
     title = page.locator("svg.plot > title", has_text="ops.field_superposition")
@@ -186,9 +188,9 @@ def test_asv_pages_work_without_any_other_host(watched: Watched, address: str) -
     watched.check(address)
 
 
-def test_pages_link_both_ways(watched: Watched, address: str) -> None:
+def test_our_pages_and_asvs_link_to_each_other(watched: Watched, address: str) -> None:
     page = watched.page
-    # A page that is left while it loads has requests that fail.
+    # Requests fail if the browser leaves a page while it loads.
     page.goto(f"{address}/index.html", wait_until="networkidle")
     page.get_by_role("link", name="Compatibility").click()
     assert page.locator("h1").inner_text() == "Compatibility"
@@ -205,7 +207,7 @@ def test_pages_link_both_ways(watched: Watched, address: str) -> None:
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_is_wider_than_the_window_and_no_word_than_its_cell(
+def test_no_page_overflows_the_window_and_no_word_its_cell(
     browser: Browser, site: Path, width: int, scheme: str
 ) -> None:
     context = browser.new_context(
@@ -222,7 +224,7 @@ def test_no_page_is_wider_than_the_window_and_no_word_than_its_cell(
     context.close()
 
 
-def test_the_json_beside_the_page_says_the_same(site: Path) -> None:
+def test_the_json_equals_the_page(site: Path) -> None:
     rows = json.loads((site / "compatibility.json").read_text())
     gated = [row for row in rows if row["status"] == "unsupported"]
     assert {row["message"] for row in gated} == {GATE.format("3.13"), GATE.format("3.14")}

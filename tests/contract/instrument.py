@@ -1,6 +1,6 @@
-"""What of the measuring code can change a number, and what was said about its changes.
+"""Detect changes of measuring code that can change a number, and store the reason for each.
 
-Run as ``nox -s instrument``; ``instrument.json`` holds what it writes.
+``nox -s instrument`` runs it; the reasons are in ``instrument.json``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PACKAGE: Final = ROOT / "ivhl"
 STORED: Final = Path(__file__).with_name("instrument.json")
 VERSIONS: Final = PACKAGE / "instrument.py"
 
-# Everything that a cell gets as measuring code counts, but for these files and names in files.
+# Files, and names in files, of the measuring code that cannot change a number.
 LEFT_OUT: Final = {
     "errors.py": "exceptions and their texts",
     "instrument.py": "the version itself",
@@ -85,7 +85,7 @@ LEFT_OUT: Final = {
 
 
 def digests(package: Path = PACKAGE) -> dict[str, str]:
-    """Return a digest for each file of measuring code, of what in it can change a number."""
+    """Return a digest for each file of measuring code, without the parts in ``LEFT_OUT``."""
     found = {}
     for part in MEASURING_CODE:
         place = package / part
@@ -100,18 +100,18 @@ def digests(package: Path = PACKAGE) -> dict[str, str]:
 
 
 def load() -> dict[str, Any]:
-    """Return what was said last: version, digest of each file, reasons."""
+    """Return the stored version, digests of files and reasons."""
     data: dict[str, Any] = json.loads(STORED.read_text(encoding="utf-8"))
     return data
 
 
 def changed(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return the files of which the digest is another one, or that are new or gone."""
+    """Return the files that are new, deleted or have another digest."""
     return sorted(name for name in {*was, *now} if was.get(name) != now.get(name))
 
 
 def complaint(files: Sequence[str]) -> str:
-    """Return what to do about changed files."""
+    """Return the error for changed files, with the next step."""
     return (
         f"{', '.join(f'ivhl/{name}' for name in files)}: this may change numbers: raise the version "
         "in ivhl/instrument.py, or say why not\n"
@@ -139,13 +139,13 @@ def _wrapped(line: str) -> list[str]:
 
 
 def write(version: int, files: Mapping[str, str], reasons: Sequence[Mapping[str, Any]]) -> None:
-    """Write what the contract test compares with."""
+    """Write ``instrument.json``."""
     data = {"version": version, "files": dict(sorted(files.items())), "unchanged": reasons}
     STORED.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Say what changed, or take down what a person says about it."""
+    """Report changes of measuring code, or store the reason for them."""
     parser = argparse.ArgumentParser(prog="nox -s instrument --", description=main.__doc__)
     said = parser.add_mutually_exclusive_group()
     said.add_argument("--raise", dest="line", metavar="LINE", help="numbers may change: how, why")
@@ -159,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         VERSIONS.write_text(raise_version(source, arguments.line), encoding="utf-8")
         write(INSTRUMENT + 1, now, reasons)
         print(f"version {INSTRUMENT + 1}: commit {VERSIONS.name} and {STORED.name}")
-    elif stored["version"] != INSTRUMENT:  # somebody wrote it by hand
+    elif stored["version"] != INSTRUMENT:  # the version was raised by hand
         write(INSTRUMENT, now, reasons)
         print(f"version {INSTRUMENT}: commit {STORED.name}")
     elif not files:

@@ -1,4 +1,4 @@
-"""What we wrap of asv is still there, and its configuration says what the matrix says."""
+"""asv has the methods that we wrap, and its configuration agrees with the matrix."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONF = json.loads((ROOT / "asv.conf.json").read_text(encoding="utf-8"))
 MATRIX = load_matrix(ROOT / "envs" / "matrix.toml")
 
 
-def test_the_pinned_asv_is_the_one_that_was_read() -> None:
+def test_the_installed_asv_is_the_pinned_and_supported_one() -> None:
     assert version("asv") == ivhl.asv.SUPPORTED_ASV
 
 
@@ -37,7 +37,7 @@ def test_asv_names_the_pythons_and_the_default_tier_of_the_matrix() -> None:
 
 
 def test_the_plugin_is_named_with_a_dot() -> None:
-    # Without it asv looks among its own plugins and ignores the name silently.
+    # Without the dot, asv searches its own plugins and silently ignores the name.
     assert CONF["plugins"] == [".ivhl.asv"]
 
 
@@ -60,7 +60,7 @@ def test_our_environment_is_found_by_its_name() -> None:
         "matches",
     ],
 )
-def test_what_we_override_is_called_the_same_in_asv(name: str) -> None:
+def test_overridden_methods_exist_in_asv(name: str) -> None:
     theirs = inspect.signature(getattr(asv.environment.Environment, name))
     ours = inspect.signature(getattr(Locked, name))
     assert [p.kind for p in ours.parameters.values()] == [
@@ -68,7 +68,7 @@ def test_what_we_override_is_called_the_same_in_asv(name: str) -> None:
     ]
 
 
-def test_what_we_use_of_an_environment_is_there() -> None:
+def test_used_attributes_of_an_environment_exist() -> None:
     source = inspect.getsource(asv.environment.Environment)
     for name in ("_install_timeout", "_global_env_vars", "_is_setup", "_project", "_env_dir"):
         assert f"self.{name} " in source
@@ -78,12 +78,12 @@ def test_only_a_process_error_makes_asv_leave_out_one_environment() -> None:
     assert "except util.ProcessError" in inspect.getsource(run._do_build)
 
 
-def test_the_wrapped_methods_are_wrapped_once() -> None:
+def test_methods_are_wrapped_once() -> None:
     for method in (asv.results.Results.add_result, asv.machine.Machine.save):
         assert not hasattr(method.__wrapped__, "__wrapped__")
 
 
-def test_detection_is_on_the_relative_time_and_on_failures_only() -> None:
+def test_regressions_are_detected_only_in_relative_time_and_failures() -> None:
     off = CONF["regressions_first_commits"]
     assert all(commit is None for commit in off.values())
     assert not any("relative" in pattern or "failed" in pattern for pattern in off)

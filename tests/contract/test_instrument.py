@@ -1,4 +1,4 @@
-"""A change of the measuring code that may change numbers is never passed over in silence."""
+"""A change of the measuring code that may change numbers is always detected."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def digest(source: str) -> str:
     return syntax_digest(source, annotations=False)
 
 
-def test_a_change_that_may_change_numbers_raises_the_version_or_says_why_not() -> None:
+def test_a_change_of_measuring_code_needs_a_new_version_or_a_reason() -> None:
     stored = instrument.load()
     files = changed(stored["files"], digests())
     assert not files, complaint(files)
     assert stored["version"] == INSTRUMENT, "take the version down: nox -s instrument"
 
 
-def test_every_reason_says_something_about_a_version() -> None:
+def test_every_reason_names_a_version_and_files() -> None:
     for reason in instrument.load()["unchanged"]:
         assert set(reason) == {"version", "files", "reason"}
         assert reason["version"] in HISTORY
@@ -50,7 +50,7 @@ def test_every_reason_says_something_about_a_version() -> None:
         assert reason["reason"].strip()
 
 
-def test_what_is_left_out_is_there() -> None:
+def test_everything_left_out_exists() -> None:
     for entry, why in LEFT_OUT.items():
         file, _, inside = entry.partition(":")
         assert why
@@ -59,7 +59,7 @@ def test_what_is_left_out_is_there() -> None:
         assert not inside or inside in names, entry
 
 
-def test_what_times_and_judges_is_not_left_out() -> None:
+def test_timing_and_judging_code_is_not_left_out() -> None:
     parts = ("case", "timing", "accuracy", "intervals", "engine", "memory", "process", "nursery")
     assert {f"measure/{part}.py" for part in parts} <= set(COVERED)
     code = (PACKAGE / "measure/runner.py").read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def test_what_times_and_judges_is_not_left_out() -> None:
 
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with the files that the command writes, in place of the real ones."""
+    """Return a folder with copies of the files that the command writes."""
     for name in ("STORED", "VERSIONS"):
         real = getattr(instrument, name)
         (tmp_path / real.name).write_bytes(real.read_bytes())
@@ -80,7 +80,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_until_somebody_says_something_the_command_complains(
+def test_without_a_reason_the_command_fails(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (copied / "instrument.json").read_bytes()
@@ -112,16 +112,14 @@ def test_raising_the_version_writes_its_line(copied: Path, line: str) -> None:
     assert json.loads((copied / "instrument.json").read_text())["version"] == INSTRUMENT + 1
 
 
-def test_a_version_that_was_raised_by_hand_is_taken_down(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_raised_by_hand_is_stored(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instrument, "INSTRUMENT", INSTRUMENT + 1)
     assert instrument.main([]) == 0
     assert json.loads((copied / "instrument.json").read_text())["version"] == INSTRUMENT + 1
 
 
 def running(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes that run: no annotations, docstrings, and nothing for type checkers."""
+    """Yield the nodes that run: no annotations, docstrings or code for type checkers."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -134,7 +132,7 @@ def running(tree: ast.Module) -> Iterator[ast.AST]:
             if name in {"annotation", "returns"}:
                 continue
             items = value if isinstance(value, list) else [value]
-            # The words between the values of an f-string can be nothing but words.
+            # Constant parts of an f-string must stay strings.
             words = ast.Constant if isinstance(node, ast.JoinedStr) else ()
             waiting.extend(n for n in items if isinstance(n, ast.AST) and not isinstance(n, words))
 
@@ -164,7 +162,9 @@ def break_something(tree: ast.Module, random_: random.Random) -> str:
 
 @settings(deadline=None)
 @given(name=st.sampled_from(COVERED), seed=SEEDS)
-def test_any_change_of_a_constant_operator_or_call_is_seen(name: str, seed: int) -> None:
+def test_any_change_of_a_constant_operator_or_call_changes_the_digest(
+    name: str, seed: int
+) -> None:
     tree = ast.parse(source_of(name))
     if not any(isinstance(node, ast.Call) for node in running(tree)):
         return
@@ -215,7 +215,9 @@ def with_other_words(source: str, random_: random.Random) -> str:
 
 @settings(deadline=None)
 @given(name=st.sampled_from(COVERED), seed=SEEDS)
-def test_no_change_of_a_comment_docstring_or_annotation_is_seen(name: str, seed: int) -> None:
+def test_comments_docstrings_and_annotations_do_not_change_the_digest(
+    name: str, seed: int
+) -> None:
     random_ = random.Random(seed)  # noqa: S311
     source = source_of(name)
     assert digest(with_comments(source, random_)) == digest(source)
@@ -227,7 +229,7 @@ def test_no_change_of_a_comment_docstring_or_annotation_is_seen(name: str, seed:
     [
         ("x: int = 1", "x = 1", True),
         ("class A:\n  x: int = 1", "class A:\n  x: float = 1", True),
-        # Of a dataclass this is one field less.
+        # In a dataclass this removes a field.
         ("class A:\n  x: int = 1", "class A:\n  x = 1", False),
         ("class A:\n  x: int", "class A:\n  pass", False),
         ("class A:\n  x: ClassVar[int] = 1", "class A:\n  x = 1", True),
@@ -250,7 +252,7 @@ def test_no_change_of_a_comment_docstring_or_annotation_is_seen(name: str, seed:
         ("x = [\n1,\n]", "x = [1]", True),
     ],
 )
-def test_what_is_seen_and_what_is_not(one: str, other: str, same: bool) -> None:  # noqa: FBT001
+def test_the_digest_changes_only_with_the_meaning(one: str, other: str, same: bool) -> None:  # noqa: FBT001
     assert (digest(one) == digest(other)) == same
 
 

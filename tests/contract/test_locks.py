@@ -1,4 +1,4 @@
-"""Every cell of the matrix has a lock in order, or says why it cannot have one."""
+"""Every cell of the matrix has a valid lock, or a statement why it cannot have one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT, MATRIX = load(Path(__file__).parent)
 CELLS = MATRIX.cells(tier="extended")
 
 
-def test_the_matrix_and_its_locks_are_in_order() -> None:
+def test_the_matrix_and_its_locks_have_no_problems() -> None:
     assert check_locks(ROOT, MATRIX) == []
 
 
@@ -58,7 +58,7 @@ def test_the_cells_of_a_release_are_matched(release: str) -> None:
         assert diff_cells(ROOT, MATRIX, locked[0], other).reasons == ()
 
 
-def test_the_default_tier_can_be_run_everywhere() -> None:
+def test_every_cell_of_the_default_tier_has_a_lock() -> None:
     assert {lock_state(ROOT, cell).kind for cell in MATRIX.cells()} == {"locked"}
 
 

@@ -1,4 +1,4 @@
-"""The record written in the cell is the record that the tracker reads."""
+"""The tracker reads the record that the cell wrote."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ MEASURED = make_record()
 
 
 @pytest.mark.parametrize("record", [MEASURED, failed(MEASURED)], ids=["measured", "failed"])
-def test_a_record_survives_the_trip(record: RunRecord) -> None:
+def test_a_record_survives_writing_and_reading(record: RunRecord) -> None:
     assert READER.validate_json(to_json(record)) == record
 
 
-def test_a_record_of_before_there_were_engines_is_read() -> None:
+def test_a_record_without_an_engine_is_read() -> None:
     data = json.loads(to_json(MEASURED))
     del data["engine"]
     for error in data["accuracy"]:
@@ -60,17 +60,17 @@ def test_a_record_of_before_there_were_engines_is_read() -> None:
     assert MEASURED.accuracy
 
 
-def test_the_image_of_a_container_survives_the_trip() -> None:
+def test_the_image_of_a_container_survives_writing_and_reading() -> None:
     conditions = dataclasses.replace(MEASURED.conditions, image=f"sha256:{'a' * 64}")
     record = dataclasses.replace(MEASURED, conditions=conditions)
     assert READER.validate_json(to_json(record)) == record
 
 
-def test_without_a_container_a_record_is_written_as_before_there_were_images() -> None:
+def test_without_a_container_a_record_has_no_field_for_the_image() -> None:
     assert "image" not in json.loads(to_json(MEASURED))["conditions"]
 
 
-def test_what_was_seen_of_the_machine_survives_the_trip() -> None:
+def test_observations_of_the_machine_survive_writing_and_reading() -> None:
     seen = (RecordedObservation(check="turbo", level="warning", seen="on"),)
     conditions = dataclasses.replace(MEASURED.conditions, stability=seen)
     record = dataclasses.replace(MEASURED, conditions=conditions)
@@ -81,13 +81,13 @@ def test_what_was_seen_of_the_machine_survives_the_trip() -> None:
         READER.validate_json(json.dumps(data))
 
 
-def test_where_nobody_looked_a_record_is_written_as_before() -> None:
+def test_without_observations_a_record_has_no_field_for_them() -> None:
     data = json.loads(to_json(MEASURED))
     assert {"stability", "wheels", "gil"} & set(data["conditions"]) == set()
     assert "sources" not in data
 
 
-def test_what_tells_environment_and_code_apart_survives_the_trip() -> None:
+def test_wheels_and_hashes_survive_writing_and_reading() -> None:
     wheel = Wheel(
         name="torch", version="2.6.0", build=None, tags=("any",), record_sha256="ab" * 32
     )
@@ -96,12 +96,12 @@ def test_what_tells_environment_and_code_apart_survives_the_trip() -> None:
     assert READER.validate_json(to_json(record)) == record
 
 
-def test_a_record_of_the_schema_before_is_read_and_stays_what_it_is() -> None:
+def test_a_record_of_an_older_schema_is_read_and_keeps_its_schema() -> None:
     old = to_json(dataclasses.replace(MEASURED, schema="ivhl.run/1"))
     assert to_json(READER.validate_json(old)) == old
 
 
-def test_every_committed_record_is_written_again_as_it_is() -> None:
+def test_every_committed_record_is_unchanged_by_reading_and_writing() -> None:
     lines = [
         line
         for path in (ROOT / "results").glob("*/records/*.jsonl")
@@ -140,13 +140,13 @@ def test_a_record_is_measured_or_failed() -> None:
         dataclasses.replace(failed(MEASURED), speedup=MEASURED.speedup)
 
 
-def test_a_number_that_is_none_is_not_written() -> None:
+def test_nan_and_infinity_are_not_written() -> None:
     nan = Interval(value=float("nan"), low=1.0, high=1.0, confidence=0.95, n=9)
     with pytest.raises(ValueError, match="not JSON compliant"):
         to_json(dataclasses.replace(MEASURED, speedup=nan))
 
 
-def test_a_line_cut_off_by_a_full_disk_damages_no_other(tmp_path: Path) -> None:
+def test_a_truncated_line_damages_no_other_line(tmp_path: Path) -> None:
     path = tmp_path / "machine" / "records" / "x.jsonl"
     append_record(path, MEASURED)
     with path.open("ab") as file:

@@ -1,4 +1,4 @@
-"""What every workload promises, checked for each one that exists."""
+"""The rules that every workload must follow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ivhl.workload import (
 if TYPE_CHECKING:
     import torch
 
-# Torch's own, each from one release or another; none is about the code under test.
+# Warnings of torch in some releases; none concerns the code under test.
 WORKLOADS = load_workloads("benchmarks")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
@@ -38,9 +38,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.freeze.* is deprecated:FutureWarning"),
     pytest.mark.filterwarnings("ignore:Pickle, copy, and deepcopy support:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Skipping serialization of skipfiles:UserWarning"),
-    # Dynamo looks at the .grad of everything it is given, states between two steps included.
+    # Dynamo reads .grad of every input, including states between two steps.
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
-    # What the naive variants are declared for.
+    # Expected from naive variants.
     pytest.mark.filterwarnings(
         "ignore:Torchinductor does not support code generation for complex"
     ),
@@ -48,15 +48,15 @@ pytestmark = [
 
 FEW_ELEMENTS = 1000
 
-# Inductor of 2.5 and 2.6 on naive complex code; the records of the cases say so, too.
+# Inductor 2.5 and 2.6 on naive complex code; the records of the cases have these failures, too.
 KNOWN_FAILURES = (
-    "'complex' object has no attribute 'get_name'",  # the way back of 1j * x
+    "'complex' object has no attribute 'get_name'",  # backward pass of 1j * x
     "must be 1 to view ComplexFloat as Float",  # a sum of tensors whose last axis has strides
 )
 
-# Minutes of the C++ compiler, for the very code that ``mlff.energy_forces`` has compiled.
+# Takes minutes of C++ compilation, for code that ``mlff.energy_forces`` compiles as well.
 TWICE = frozenset({"mlff.trajectory"})
-# A minute of it each; compiled on the newest release only, and in the cells of every release.
+# Each takes a minute to compile; compiled here on the newest release only, in cells on all.
 LONG = frozenset(
     {
         ("mlff.energy_forces", "packed-compiled"),
@@ -65,7 +65,7 @@ LONG = frozenset(
         ("mlff.edge_list", "naive-compiled"),
     }
 )
-# One thread of these releases loses additions of index_add (docs/findings.md); records say so, too.
+# With one thread, these releases lose additions of index_add (docs/findings.md).
 LOSING_ADDITIONS = ("2.5.", "2.6.")
 
 workloads = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.name)
@@ -117,7 +117,7 @@ def inputs_of(workload: Workload, seed: int = 0, size_name: str | None = None) -
 
 @dataclass(frozen=True)
 class Anchor:
-    """What a variant is compared with: inputs in float32, eager's output, and float64's."""
+    """Inputs in float32, eager's output and the float64 reference, to compare variants with."""
 
     inputs: Any
     eager: list[torch.Tensor]
@@ -125,9 +125,9 @@ class Anchor:
 
 
 def anchor_of(workload: Workload, variant: Variant | None = None) -> Anchor:
-    """Return the anchor at the smallest size; in a short precision at the default one.
+    """Return the anchor at the smallest size; for 16-bit variants at the default size.
 
-    Small molecules have small forces, from which bfloat16 is too far (docs/adr/0016).
+    Small molecules have small forces, for which bfloat16 is too inexact (docs/adr/0016).
     """
     return make_anchor(workload.name, workload.default_size if variant and variant.dtype else None)
 
@@ -148,7 +148,7 @@ def rmse(actual: torch.Tensor, reference: torch.Tensor) -> float:
 
 
 def mistakes_of(outputs: list[torch.Tensor], anchor: Anchor, tolerance: float) -> list[str]:
-    """Return what is wrong with the outputs by the rule that eager's own error anchors."""
+    """Return the outputs that exceed the error budget anchored by eager."""
     import torch  # noqa: PLC0415  (this module is collected without torch, too)
 
     found = []
@@ -185,7 +185,7 @@ def eager_form(variant: Variant) -> Any:  # noqa: ANN401  (any function)
 
 
 def judge(workload: Workload, variant: Variant, outputs: list[torch.Tensor]) -> list[str]:
-    """Return what is wrong with a variant's outputs; in its own precision, by the harness."""
+    """Return the outputs that exceed the variant's budget; in its own precision, by the harness."""
     anchor = anchor_of(workload, variant)
     if variant.dtype is None:
         return mistakes_of(outputs, anchor, workload.tolerance)
@@ -227,7 +227,7 @@ def test_importing_the_workloads_does_not_import_torch() -> None:
 
 
 @workloads
-def test_every_name_stands_for_a_function(workload: Workload) -> None:
+def test_every_reference_resolves_to_a_function(workload: Workload) -> None:
     pytest.importorskip("torch", reason="torch is only in the cells")
     names = [workload.make_inputs, workload.eager, workload.reference]
     for variant in workload.variants:
@@ -236,7 +236,7 @@ def test_every_name_stands_for_a_function(workload: Workload) -> None:
 
 
 @workloads
-def test_sizes_grow(workload: Workload) -> None:
+def test_sizes_are_small_medium_and_large(workload: Workload) -> None:
     pytest.importorskip("torch", reason="torch is only in the cells")
     assert [size for size in workload.sizes if size != "tiny"][:3] == ["small", "medium", "large"]
     assert workload.default_size in workload.sizes
@@ -252,7 +252,7 @@ def test_costs_grow_with_the_size(workload: Workload) -> None:
     for smaller, larger in pairwise(costs):
         assert smaller is not None
         assert larger is not None
-        if "cdt" in workload.name:  # whole numbers only
+        if "cdt" in workload.name:  # integers only
             assert smaller.flops == larger.flops == 0.0
             assert smaller.bytes < larger.bytes
         else:
@@ -290,7 +290,7 @@ def test_eager_leaves_its_inputs_alone(workload: Workload) -> None:
 
 
 @workloads
-def test_eager_in_float64_is_the_reference(workload: Workload) -> None:
+def test_eager_in_float64_equals_the_reference(workload: Workload) -> None:
     inputs = inputs_of(workload)
     outputs = flatten(resolve(workload.eager)(*inputs))
     references = flatten(resolve(workload.reference)(*inputs))
@@ -374,7 +374,9 @@ def test_compiled_stays_within_the_error_budget(workload: Workload, variant: Var
 
 
 @cpu_variants
-def test_variant_run_eagerly_gives_the_same(workload: Workload, variant: Variant) -> None:
+def test_a_variant_run_eagerly_is_within_the_error_budget(
+    workload: Workload, variant: Variant
+) -> None:
     pytest.importorskip("torch", reason="torch is only in the cells")
     outputs = eager_form(variant)(*inputs_for(workload, variant))
     if variant.finish is not None:
@@ -402,7 +404,7 @@ def test_the_rule_rejects_a_small_systematic_error(workload: Workload) -> None:
     assert mistakes_of(anchor.eager, anchor, workload.tolerance) == []
     for number in range(len(anchor.eager)):
         wrong = list(anchor.eager)
-        wrong[number] = wrong[number] + 5e-5  # allclose lets it pass
+        wrong[number] = wrong[number] + 5e-5  # allclose would pass it
         assert mistakes_of(wrong, anchor, workload.tolerance) != []
 
 

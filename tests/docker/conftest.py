@@ -1,4 +1,4 @@
-"""The engine of DOCKER_HOST, or one started here; without any, tests are skipped."""
+"""Provide the engine of DOCKER_HOST, or start one; without any, tests are skipped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PYTHON = "3.12"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let docker's SDK leave its sockets to the collector, as it does with streams it has read."""
+    """Ignore unclosed sockets: docker's SDK leaves them to the garbage collector."""
     config.addinivalue_line("filterwarnings", "ignore:unclosed:ResourceWarning")
 
 
@@ -42,9 +42,9 @@ class Daemon:
     """An engine for the tests.
 
     Attributes:
-        folder: Where it keeps everything; ``None`` if it was there before.
+        folder: Folder of its data; ``None`` if it was running before.
         base: Name of the base image.
-        process: The engine itself, if it was started here.
+        process: Process of the engine, if it was started here.
     """
 
     client: Any
@@ -53,11 +53,11 @@ class Daemon:
     process: subprocess.Popen[bytes] | None
 
     def die(self) -> None:
-        """Be killed."""
+        """Kill the engine."""
         assert self.process is not None
         assert self.folder is not None
-        # Its containerd dies with it, a moment later. An engine that finds the number of a dead one
-        # that nobody has buried yet would wait for it.
+        # Its containerd dies a moment later. A new engine that finds the process id of a dead one
+        # that is not yet reaped would wait for it.
         name = self.folder / "exec-root" / "containerd" / "containerd.pid"
         status = Path("/proc", name.read_text(), "status")
         self.process.kill()
@@ -67,12 +67,12 @@ class Daemon:
         name.unlink()
 
     def restart(self) -> None:
-        """Start again."""
+        """Start the engine again."""
         assert self.folder is not None
         self.process = start(self.folder)
 
     def end(self) -> None:
-        """End it, if it was started here, and remove everything that it kept."""
+        """Stop the engine if it was started here, and remove its data."""
         if self.process is None or self.folder is None:
             self.client.images.remove(self.base, force=True)
         self.client.close()
@@ -90,7 +90,7 @@ def _no_engine(reason: str) -> None:
 
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[Daemon]:
-    """Yield an engine that has a base image; what was started here ends with the tests."""
+    """Yield an engine with a base image; an engine started here ends with the tests."""
     with pytest.MonkeyPatch.context() as patch:
         # The base holds this machine's certificates; tests of the settings bring their own.
         for name in [n for n in os.environ if n.startswith("UV_")] + ["SSL_CERT_FILE"]:
@@ -100,7 +100,7 @@ def daemon() -> Iterator[Daemon]:
         try:
             interpreter = find_python(PYTHON)
             if "DOCKER_HOST" not in os.environ and not answers(None):
-                # Not among pytest's folders: the next runs of it would remove what is still mounted.
+                # Not in pytest's folders: its next runs would try to remove mounts.
                 folder = Path(tempfile.mkdtemp(prefix="ivhl-engine-"))
                 process = start(folder)
                 patch.setenv("DOCKER_HOST", socket_of(folder))

@@ -1,12 +1,12 @@
-"""A real Docker engine on this machine, and a base image made here: for tests, as root.
+"""Start a real Docker engine on this machine, with a local base image; for tests, as root.
 
 python tests/docker/engine.py start FOLDER    starts dockerd; prints what to export
 python tests/docker/engine.py base 3.12       makes the image ivhl-base:3.12 in that engine
 python tests/docker/engine.py stop FOLDER     ends that dockerd
 
-It needs a Debian or Ubuntu with the packages docker.io and iptables. The base image is made of files
-of this machine: some of its packages, g++ among them, with what they depend on, its certificates and
-one of its Pythons. No image hub is asked, and nothing is downloaded.
+It needs Debian or Ubuntu with the packages docker.io and iptables. The base image consists of files
+of this machine: some packages, including g++, with their dependencies, the certificates and
+one Python. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PATIENCE_S = 60
-_MOUNTS = 100  # more than an engine has; one that cannot be unmounted is not tried for ever
+_MOUNTS = 100  # more mounts than an engine has; ends the loop if one cannot be unmounted
 _LEFT_OUT = ("/usr/share/doc/", "/usr/share/man/", "/usr/share/locale/", "/usr/share/info/")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-# A shell with the usual tools, g++ for Inductor, and what a CPython compiled on a Debian links to.
+# A shell with the usual tools, g++ for Inductor, and the libraries of a CPython built on Debian.
 PACKAGES = (
     "base-files", "base-passwd", "bash", "ca-certificates", "coreutils", "dash", "dpkg", "findutils",
     "g++", "grep", "libbz2-1.0", "libffi8", "liblzma5", "libncursesw6", "libreadline8",
@@ -43,11 +43,11 @@ PACKAGES = (
 
 
 class EngineError(Exception):
-    """No engine can be had here; the message says why."""
+    """No engine can be started here."""
 
 
 def why_not() -> str:
-    """Return why no engine can be started here, or nothing if one can be tried."""
+    """Return why no engine can be started here; empty if it is possible."""
     if os.geteuid() != 0:
         return "starting an engine needs root"
     missing = [tool for tool in ("dockerd", "iptables", "dpkg-query") if not shutil.which(tool)]
@@ -57,15 +57,15 @@ def why_not() -> str:
 
 
 def socket_of(folder: Path) -> str:
-    """Return what ``DOCKER_HOST`` must be for the engine of a folder."""
+    """Return the value of ``DOCKER_HOST`` for the engine of a folder."""
     return f"unix://{folder.resolve() / 'docker.sock'}"
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
-    """Start dockerd with all that it keeps below the folder; return its process.
+    """Start dockerd with all its data below the folder; return its process.
 
     Raises:
-        EngineError: If it does not answer in time, with the end of what it said.
+        EngineError: If it does not answer in time; contains the end of its output.
     """
     if reason := why_not():
         raise EngineError(reason)
@@ -94,14 +94,14 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def answers(folder: Path | None) -> bool:
-    """Say whether the engine of the folder answers, or the one that docker finds by itself."""
+    """Return whether the engine of the folder, or docker's default engine, answers."""
     if shutil.which("docker") is None:
         return False
     return docker(folder, "version", check=False).returncode == 0
 
 
 def stop(folder: Path) -> None:
-    """End the engine of the folder, which ends its containers, and wait for it."""
+    """Stop the engine of the folder and its containers, and wait for it."""
     with suppress(OSError, ValueError):
         process = int((folder / "pid").read_text())
         os.kill(process, signal.SIGTERM)
@@ -111,7 +111,7 @@ def stop(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove all that the ended engine of a folder has left, mounts of one that was killed too."""
+    """Remove the data of a stopped engine, including mounts of a killed one."""
     for _ in range(_MOUNTS):
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
         mounts = [line.split()[4] for line in lines]
@@ -146,9 +146,9 @@ def make_base(folder: Path | None, python: str, interpreter: Path) -> str:
     """Make and load the base image; return its name.
 
     Args:
-        folder: Of the engine; ``None`` means that of ``DOCKER_HOST``.
-        python: As in the matrix, e.g. ``3.12``.
-        interpreter: A Python of this machine with an installation of its own.
+        folder: Folder of the engine; ``None`` means the engine of ``DOCKER_HOST``.
+        python: Python as in the matrix, e.g. ``3.12``.
+        interpreter: A Python of this machine that is not the system's.
 
     Raises:
         EngineError: If a package is not installed here, the Python is the system's, or the engine
@@ -174,7 +174,7 @@ def make_base(folder: Path | None, python: str, interpreter: Path) -> str:
             _add_text(archive, "etc/group", (accounts / "group.master").read_text())
             for path in reversed(above):
                 _add_folder(archive, path)
-            # Where it was built to be: its paths are compiled into it.
+            # At its original path, which is compiled into it.
             archive.add(home, str(home.relative_to("/")), filter=_plain_python)
         file.flush()
         changes = [f"ENV PATH={search}", f"ENV SSL_CERT_FILE={CERTIFICATES}"]
@@ -184,7 +184,7 @@ def make_base(folder: Path | None, python: str, interpreter: Path) -> str:
 
 
 def system_files() -> set[Path]:
-    """Return every file of the packages that the base image holds, by its real path."""
+    """Return every file of the packages of the base image, by its real path."""
     listed = _dpkg("--listfiles", *closure(PACKAGES)).splitlines()
     found = {Path("/", name) for name in ("bin", "sbin", "lib", "lib64", "etc/ssl/certs")}
     found |= set(Path("/etc/alternatives").iterdir())
@@ -199,7 +199,7 @@ def system_files() -> set[Path]:
 
 
 def closure(names: Sequence[str]) -> list[str]:
-    """Return the packages and everything installed here that they depend on.
+    """Return the packages and their installed dependencies.
 
     Raises:
         EngineError: If one of the packages is not installed.
@@ -233,7 +233,7 @@ def _name(relation: str) -> str:
 
 
 def _status(packages: Sequence[str]) -> str:
-    """Return what dpkg knows about the packages, so that it can be asked in the image."""
+    """Return dpkg's entries of the packages, so that dpkg works in the image."""
     return _dpkg("--status", *packages)
 
 
@@ -245,7 +245,7 @@ def _dpkg(*arguments: str) -> str:
 
 
 def _plain_python(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Leave out what was installed into the Python, and its tests."""
+    """Leave out installed packages of the Python, and its tests."""
     parts = Path(entry.name).parts
     left_out = {"test", "tests"} & set(parts) or entry.name.endswith(".a")
     inside = "site-packages" in parts and parts[-1] != "site-packages"
@@ -260,7 +260,7 @@ def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
 
 
 def _add_folder(archive: tarfile.TarFile, path: Path) -> None:
-    """Add a folder that everybody may enter; on this machine it may be root's alone."""
+    """Add a folder with access for all users, which it may lack on this machine."""
     entry = tarfile.TarInfo(str(path.relative_to("/")))
     entry.type, entry.mode = tarfile.DIRTYPE, 0o755
     archive.addfile(entry)
@@ -279,7 +279,7 @@ def find_python(python: str) -> Path:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the command line says."""
+    """Run the command line."""
     match arguments:
         case ["start", folder]:
             start(Path(folder))

@@ -1,4 +1,4 @@
-"""Images and containers on a real engine: what they hold, what they may, and every fault.
+"""Images and containers on a real engine: contents, isolation, and every failure.
 
 Most tests use the image of a cell without torch, which is built in seconds: each case then ends with
 the failure ``import``, which is a record like any other. The last test has a real cell.
@@ -58,7 +58,7 @@ MARK = "a certificate that nobody may see"
 
 
 def small_lock(folder: Path, cell: str = "0.0.0", *, broken: bool = False) -> LockState:
-    """Return a lock without torch, of a cell that is in no matrix."""
+    """Return a lock without torch, for a cell outside the matrix."""
     text = lock_state(ROOT, REAL).path.read_text(encoding="utf-8")
     wanted = re.findall(r"^(?:asv-runner|flit-core|filelock)==.*(?:\n    .*)*", text, re.MULTILINE)
     assert len(wanted) == 3
@@ -105,7 +105,7 @@ class Bench:
             machine=machine,
             results=results,
         )
-        # More than are begun together, so that a run can end between two of them.
+        # More cases than start together, so that a run can end between two of them.
         self.cases: tuple[Case, ...] = select_cases(
             load_workloads(project.workloads), names=[WORKLOAD, "ops.vortex_field", "ops.gp_euler"]
         )
@@ -121,7 +121,7 @@ class Bench:
         self.said = StringIO()
 
     def __call__(self, *locks: LockState) -> tuple[str, ...]:
-        """Measure in these cells; return what has no record."""
+        """Measure in these cells; return the cases without a record."""
         console = Console(file=self.said, width=200)
         return self._engine.measure(
             self.settings, locks, self.cases, commit=self.commit, console=console
@@ -129,7 +129,7 @@ class Bench:
 
     @property
     def records(self) -> tuple[RunRecord, ...]:
-        """What was written."""
+        """The written records."""
         return load_records(Path(self.settings.results)).records
 
 
@@ -142,7 +142,7 @@ def bench(engine: DockerExecutor, clone: Path, tmp_path: Path) -> Bench:
 def when_heard(
     monkeypatch: pytest.MonkeyPatch, event: str, do: Callable[[Any], None]
 ) -> Iterator[None]:
-    """Do something with the running container, in the midst of a run, when it says an event."""
+    """Call a function with the running container when it prints an event."""
     real = measure_in_container
     done: list[str] = []
 
@@ -168,7 +168,7 @@ def no_containers(daemon: Daemon) -> bool:
     return not daemon.client.containers.list(all=True, filters={"label": RUN_LABEL})
 
 
-def test_an_image_holds_its_lock_and_says_so(
+def test_an_image_has_the_packages_of_its_lock_and_labels(
     daemon: Daemon, image: Image, lock: LockState
 ) -> None:
     held = contents(daemon.client, image.id)
@@ -179,7 +179,7 @@ def test_an_image_holds_its_lock_and_says_so(
     assert attributes["Config"]["User"] == "ivhl"
 
 
-def test_what_is_there_is_not_built_again_and_two_builds_hold_the_same(
+def test_an_existing_image_is_not_rebuilt_and_two_builds_are_equal(
     engine: DockerExecutor, daemon: Daemon, image: Image, lock: LockState
 ) -> None:
     assert engine.image(lock, "cpu", lambda _: None).id == image.id
@@ -193,7 +193,7 @@ def test_what_is_there_is_not_built_again_and_two_builds_hold_the_same(
     assert "identical: 3 packages" in told.stdout
 
 
-def test_an_image_that_holds_something_else_is_told_from_it(
+def test_packages_that_differ_between_images_are_listed(
     engine: DockerExecutor, daemon: Daemon, image: Image, tmp_path: Path
 ) -> None:
     other = small_lock(tmp_path, "1.0.0.0")
@@ -229,15 +229,15 @@ def test_mirrors_and_certificates_are_nowhere_in_an_image(
     saved = b"".join(daemon.client.images.get(image.id).save(named=True))
     held = [part for part in files_in(saved) if MIRROR.encode() in part or MARK.encode() in part]
     assert held == []
-    # A search that finds nothing must be able to find something.
+    # Check that the search can find something at all.
     assert any(b"ivhl:x:10001" in part for part in files_in(saved))
-    # What a builder keeps of the stage that installs has no label of a cell.
+    # The builder's cache of the installing stage has no label of a cell.
     left = daemon.client.images.list(filters={"dangling": True, "label": "org.ivhl.build"})
     assert [one.id for one in left if "org.ivhl.cell" not in one.labels] == []
 
 
 def path_with_buildkit() -> str:
-    """Return a ``PATH`` whose docker command has BuildKit; skip where there is none."""
+    """Return a ``PATH`` whose docker command has BuildKit; skip the test without one."""
     folders = os.environ["PATH"].split(os.pathsep)
     for folder in folders:
         path = os.pathsep.join([folder, *folders])
@@ -268,7 +268,7 @@ def files_in(saved: bytes) -> Iterator[bytes]:
                 yield file.read()
 
 
-def test_a_build_that_fails_half_way_is_told_and_leaves_the_others(  # noqa: PLR0917  (fixtures)
+def test_a_failed_build_is_reported_and_the_others_run(  # noqa: PLR0917  (fixtures)
     engine: DockerExecutor,
     daemon: Daemon,
     image: Image,
@@ -288,9 +288,7 @@ def test_a_build_that_fails_half_way_is_told_and_leaves_the_others(  # noqa: PLR
     assert no_containers(daemon)
 
 
-def test_records_say_where_they_are_from(
-    lock: LockState, bench: Bench, engine: DockerExecutor
-) -> None:
+def test_records_name_their_image(lock: LockState, bench: Bench, engine: DockerExecutor) -> None:
     assert bench(lock) == ()
     image = engine.image(lock, "cpu", lambda _: None)
     assert len(bench.records) == len(bench.cases)
@@ -306,7 +304,7 @@ def test_records_say_where_they_are_from(
     assert (Path(bench.settings.results) / "benchmarks.json").is_file()
 
 
-def test_a_container_may_do_no_more_than_it_must(
+def test_a_container_is_isolated_except_for_its_scratch_folder(
     lock: LockState, bench: Bench, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: dict[str, str] = {}
@@ -321,7 +319,7 @@ def test_a_container_may_do_no_more_than_it_must(
     }
 
     def look(container: Any) -> None:  # noqa: ANN401
-        # All at once: the container goes on with its work, and may soon be gone.
+        # In one call: the container continues its work and may end soon.
         script = "; echo next; ".join(f"({command})" for command in tries.values())
         said = container.exec_run(["sh", "-c", script]).output.decode()
         found.update(zip(tries, said.split("next\n"), strict=True))
@@ -329,7 +327,7 @@ def test_a_container_may_do_no_more_than_it_must(
         found["memory"] = f"{host['Memory']} {host['MemorySwap']}"
 
     bench.settings = replace(bench.settings, effort=Effort(memory_limit=1 << 30))
-    # One that the engine may use, if it was started here: a container has no more than its engine.
+    # A container has at most the CPUs of its engine.
     cpu = str(max(os.sched_getaffinity(0)))
     monkeypatch.setattr(bench._engine, "_cpus", cpu)
     with when_heard(monkeypatch, "cell-building", look):
@@ -344,7 +342,7 @@ def test_a_container_may_do_no_more_than_it_must(
     assert no_containers(daemon)
 
 
-def test_a_container_that_is_killed_loses_nothing(
+def test_a_killed_container_loses_no_finished_record(
     lock: LockState, bench: Bench, daemon: Daemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     second = small_lock(tmp_path, "1.0.0")
@@ -355,7 +353,7 @@ def test_a_container_that_is_killed_loses_nothing(
     assert "ended before its work was done (exit status 137)" in bench.said.getvalue()
     done = {(record.cell.id, record.workload, record.variant) for record in bench.records}
     assert len(done) == 2 * len(bench.cases) - len(missing)
-    # Only what is missing is measured then.
+    # Then only the missing cases are measured.
     kept = bench.records
     assert bench(lock, second) == ()
     assert len(kept) < len(bench.records)
@@ -364,7 +362,7 @@ def test_a_container_that_is_killed_loses_nothing(
     assert no_containers(daemon)
 
 
-def test_an_image_that_is_gone_is_told_and_the_rest_goes_on(  # noqa: PLR0917  (fixtures)
+def test_a_missing_image_is_reported_and_the_other_cells_run(  # noqa: PLR0917  (fixtures)
     lock: LockState,
     bench: Bench,
     engine: DockerExecutor,
@@ -378,7 +376,7 @@ def test_an_image_that_is_gone_is_told_and_the_rest_goes_on(  # noqa: PLR0917  (
 
     def image(lock: LockState, *arguments: Any, **options: Any) -> Image:  # noqa: ANN401
         found = real(lock, *arguments, **options)
-        if found.id == gone.id:  # somebody removes it between the look and the run
+        if found.id == gone.id:  # it is removed between the check and the run
             prune_images(daemon.client, [found])
         return found
 
@@ -391,7 +389,7 @@ def test_an_image_that_is_gone_is_told_and_the_rest_goes_on(  # noqa: PLR0917  (
     assert bench(second, lock) == ()  # built again
 
 
-def test_a_commit_that_does_not_build_has_records_of_that(
+def test_a_commit_that_does_not_build_has_records_of_the_failure(
     lock: LockState, bench: Bench, clone: Path
 ) -> None:
     with in_commit(clone, "pyproject.toml", "[project]\nname = 5\n") as commit:
@@ -405,7 +403,7 @@ def test_a_commit_that_does_not_build_has_records_of_that(
 
 @contextmanager
 def in_commit(clone: Path, name: str, text: str) -> Iterator[str]:
-    """Yield a commit that has another text in a file; the folder is as before."""
+    """Yield a commit with another text in a file; the working tree is unchanged."""
 
     def git(*words: str) -> str:
         identity = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")
@@ -449,7 +447,7 @@ def test_a_full_disk_ends_the_run_and_the_container(
     assert no_containers(daemon)
 
 
-def test_what_a_killed_run_left_is_removed_before_the_next(
+def test_containers_of_a_killed_run_are_removed_by_the_next(
     image: Image, bench: Bench, engine: DockerExecutor, daemon: Daemon
 ) -> None:
     daemon.client.containers.run(
@@ -464,7 +462,7 @@ def test_what_a_killed_run_left_is_removed_before_the_next(
     other.remove(force=True)
 
 
-def test_an_engine_that_dies_loses_nothing(
+def test_an_engine_that_dies_loses_no_finished_record(
     lock: LockState, bench: Bench, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if daemon.process is None:
@@ -486,8 +484,8 @@ def test_an_engine_that_dies_loses_nothing(
     assert no_containers(daemon)
 
 
-def test_one_real_cell_is_built_measured_and_shown(daemon: Daemon, clone: Path) -> None:
-    """The whole way, as somebody goes it; by far the slowest test of these."""
+def test_a_real_cell_is_built_measured_and_shown(daemon: Daemon, clone: Path) -> None:
+    """Build, measure and publish as a user does; the slowest test of this file."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NOX")}
     environment |= {"COLUMNS": "120", "PYTHONPATH": str(clone)}
     command = [
@@ -513,7 +511,7 @@ def test_one_real_cell_is_built_measured_and_shown(daemon: Daemon, clone: Path) 
     assert record.compile.warm_s is not None
     text = (clone / "site" / "compatibility.html").read_text(encoding="utf-8")
     assert image.id in text
-    # asv has it as it has what was measured natively.
+    # asv has the same files as after a native run.
     (path,) = (clone / "results" / "here").glob("*-locked-*.json")
     assert "track_speedup" in json.dumps(json.loads(path.read_text(encoding="utf-8")))
     assert docker(None, "image", "inspect", image.id).returncode == 0

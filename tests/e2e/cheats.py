@@ -1,4 +1,4 @@
-"""Workloads that cheat in every way that we know, and honest ones."""
+"""Declarations of workloads that cheat in every known way, and of honest ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def workload(
     fixed: tuple[int, ...] = (),
     **variant: Any,  # noqa: ANN401  (fields of Variant)
 ) -> Workload:
-    """Return a workload with one variant; without a compiler, which most cheats do not need."""
+    """Return a workload with one variant, by default not compiled, which most cheats do not need."""
     beside: dict[str, Any] = {
         k: f"{CALLS}:{v}" if k in ("prepare", "finish") else v for k, v in variant.items()
     }
@@ -48,7 +48,7 @@ def workload(
 
 
 def honest(name: str, call: str, **more: Any) -> Workload:  # noqa: ANN401
-    """Return a workload whose variant is eager itself, compiled."""
+    """Return a workload whose variant is its eager function, compiled."""
     return workload(name, call, **{"eager": call, "engine": "compile", "compiles": "whole"} | more)
 
 

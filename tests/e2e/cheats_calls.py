@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Function = Callable[..., Any]
     Compiler = Callable[[Function], Function]
 
-# The seeds of the draws that are timed, as anybody can read them in ``ivhl.measure.case``.
+# The seeds of the timed draws, which are public in ``ivhl.measure.case``.
 SEED = 1337
 N_DRAWS = 3
 SIZE = 16384
@@ -47,7 +47,7 @@ def good(x: torch.Tensor) -> torch.Tensor:
 
 
 def helper(x: torch.Tensor) -> torch.Tensor:
-    """Be compiled, so that something is."""
+    """Provide something to compile."""
     return x * 1.0
 
 
@@ -55,7 +55,7 @@ def helper(x: torch.Tensor) -> torch.Tensor:
 
 
 def keeps_the_first(compiler: Compiler) -> Function:
-    """Return the first answer for ever."""
+    """Always return the first result."""
     del compiler
     kept: list[torch.Tensor] = []
 
@@ -68,7 +68,7 @@ def keeps_the_first(compiler: Compiler) -> Function:
 
 
 def remembering(key: Function, work: Function = good) -> Function:
-    """Return ``work`` with its answers kept by a key of the input."""
+    """Return ``work`` with a cache of results by a key of the input."""
     kept: dict[Any, torch.Tensor] = {}
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -81,18 +81,18 @@ def remembering(key: Function, work: Function = good) -> Function:
 
 
 def remembers_by_version(compiler: Compiler) -> Function:
-    """Keep answers by address and version."""
+    """Cache results by address and version."""
     del compiler
     return remembering(lambda x: (x.data_ptr(), x._version))
 
 
 def remembers_by_sample(compiler: Compiler) -> Function:
-    """Keep answers by a few elements."""
+    """Cache results by a few elements."""
     return remembering(lambda x: tuple(x[:3].tolist()), compiler(good))
 
 
 def remembers_by_value(compiler: Compiler) -> Function:
-    """Keep the last answer while all elements are equal."""
+    """Cache the last result while all elements are equal."""
     del compiler
     last: list[torch.Tensor] = []
 
@@ -105,14 +105,14 @@ def remembers_by_value(compiler: Compiler) -> Function:
 
 
 def remembers_half(compiler: Compiler) -> Function:
-    """Keep what half of the steps gave."""
+    """Cache the result of half of the steps."""
     del compiler
     half = remembering(lambda x: (x.data_ptr(), x._version), lambda x: steps(x, x, STEPS // 2))
     return lambda x: steps(x, half(x), STEPS - STEPS // 2)
 
 
 def remembers_later(compiler: Compiler) -> Function:
-    """Keep the answer only when the same numbers have come six times."""
+    """Cache the result after the same input has come six times."""
     del compiler
     seen = {"version": -1, "calls": 0}
     kept: list[torch.Tensor] = []
@@ -129,7 +129,7 @@ def remembers_later(compiler: Compiler) -> Function:
 
 
 def counts_calls(compiler: Compiler) -> Function:
-    """Give the answers of the first calls again, in their order."""
+    """Repeat the results of the first calls, in order."""
     del compiler
     kept: list[torch.Tensor] = []
 
@@ -144,7 +144,7 @@ def counts_calls(compiler: Compiler) -> Function:
 
 
 def known_answers() -> dict[Any, torch.Tensor]:
-    """Return the answers for the seeds that can be read in the source."""
+    """Return precomputed results for the public seeds."""
     found = {}
     for number in range(N_DRAWS):
         (drawn,) = make_inputs(SIZE, torch.Generator().manual_seed(SEED + number))
@@ -154,7 +154,7 @@ def known_answers() -> dict[Any, torch.Tensor]:
 
 
 def knows_the_seeds(compiler: Compiler) -> Function:
-    """Have all answers ready before the first call."""
+    """Precompute all results before the first call."""
     del compiler
     known = known_answers()
 
@@ -166,7 +166,7 @@ def knows_the_seeds(compiler: Compiler) -> Function:
 
 
 def knows_only_the_seeds(compiler: Compiler) -> Function:
-    """Be quick with other numbers, too, and wrong."""
+    """Return wrong results quickly for other inputs, too."""
     del compiler
     known = known_answers()
 
@@ -198,7 +198,7 @@ def right_at_the_end_of_a_block(compiler: Compiler) -> Function:
 
 
 def same_buffer(compiler: Compiler) -> Function:
-    """Write each answer where the last one was."""
+    """Write each result into the memory of the last one."""
     del compiler
     buffer: list[torch.Tensor] = []
 
@@ -214,7 +214,7 @@ def same_buffer(compiler: Compiler) -> Function:
 
 
 class Later(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
-    """An answer that is computed when somebody looks."""
+    """A result that is computed when it is read."""
 
     @classmethod
     def __torch_function__(
@@ -224,7 +224,7 @@ class Later(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         args: Any = (),  # noqa: ANN401
         kwargs: Any = None,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
-        """Compute the answers among the arguments first."""
+        """Compute lazy arguments first."""
         del types
         with torch._C.DisableTorchFunctionSubclass():
             done = [good(a.as_subclass(torch.Tensor)) if isinstance(a, cls) else a for a in args]
@@ -232,7 +232,7 @@ class Later(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
 
 
 def lazy(compiler: Compiler) -> Function:
-    """Return what is computed after the clock has stopped."""
+    """Return a result that is computed after the clock has stopped."""
     del compiler
     return lambda x: x.as_subclass(Later)
 
@@ -243,7 +243,7 @@ def prepare_lazy(x: torch.Tensor) -> torch.Tensor:
 
 
 def in_a_thread(compiler: Compiler) -> Function:
-    """Have another thread do the work, and wait."""
+    """Let another thread do the work, and wait."""
     del compiler
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -257,7 +257,7 @@ def in_a_thread(compiler: Compiler) -> Function:
 
 
 def after_the_call(compiler: Compiler) -> Function:
-    """Let a thread fill in the newest answer while nobody looks at the clock."""
+    """Let a thread compute the newest result between the timed blocks."""
     del compiler
     MADE[0] += 1
     if MADE[0] == 1:
@@ -289,7 +289,7 @@ def after_the_call(compiler: Compiler) -> Function:
 
 
 def burns_beside_eager(compiler: Compiler) -> Function:
-    """Compute honestly, and burn CPU time when nobody has called for a while."""
+    """Compute honestly, and use CPU time when no call has come for a while."""
     del compiler
     last = [time.monotonic()]
     x = torch.ones(1 << 14)
@@ -311,7 +311,7 @@ def burns_beside_eager(compiler: Compiler) -> Function:
 
 
 def good_beside_a_thread(x: torch.Tensor) -> torch.Tensor:
-    """Start, at its first call, a thread that burns while eager is timed."""
+    """At the first call, start a thread that uses CPU time while eager is timed."""
     if not CALLS[0]:
         CALLS[0] = 1
         y = torch.ones(1 << 14)
@@ -325,7 +325,7 @@ def good_beside_a_thread(x: torch.Tensor) -> torch.Tensor:
 
 
 class Shared:
-    """Two vectors that a forked process shares, and the pipes that wake either side."""
+    """Two vectors shared with a forked process, and pipes to wake either process."""
 
     def __init__(self) -> None:
         self.given, self.found = (
@@ -334,13 +334,13 @@ class Shared:
         self.asked, self.answered = os.pipe(), os.pipe()
 
     def serve(self) -> None:
-        """Answer until nobody asks."""
+        """Serve requests until the pipe is closed."""
         while os.read(self.asked[0], 1):
             self.found.copy_(good(self.given))
             os.write(self.answered[1], b"x")
 
     def ask(self, x: torch.Tensor) -> torch.Tensor:
-        """Have the other side compute, and wait."""
+        """Let the other process compute, and wait."""
         self.given.copy_(x)
         os.write(self.asked[1], b"x")
         os.read(self.answered[0], 1)
@@ -348,7 +348,7 @@ class Shared:
 
 
 def in_a_worker(compiler: Compiler) -> Function:
-    """Have a process that lives on do the work."""
+    """Let a long-lived process do the work."""
     del compiler
     shared = Shared()
     if os.fork() == 0:
@@ -357,7 +357,7 @@ def in_a_worker(compiler: Compiler) -> Function:
 
 
 def in_an_orphan(compiler: Compiler) -> Function:
-    """Have a process do the work whose parent is gone."""
+    """Let an orphaned process do the work."""
     del compiler
     shared = Shared()
     child = os.fork()
@@ -389,7 +389,7 @@ def in_a_process_per_call(compiler: Compiler) -> Function:
 
 
 def in_a_process_nobody_waits_for(compiler: Compiler) -> Function:
-    """Do half of the work in a process whose CPU time the kernel throws away."""
+    """Do half of the work in a process whose CPU time the kernel discards."""
     del compiler
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -409,7 +409,7 @@ def in_a_process_nobody_waits_for(compiler: Compiler) -> Function:
 
 
 def waits(compiler: Compiler) -> Function:
-    """Wait, where nobody whose CPU time is counted computes."""
+    """Wait, without work in any process whose CPU time is counted."""
     del compiler
     answer = remembering(lambda x: tuple(x[:3].tolist()))
 
@@ -421,7 +421,7 @@ def waits(compiler: Compiler) -> Function:
 
 
 def makes_eager_wait(compiler: Compiler) -> Function:
-    """Compute honestly; afterwards a thread sleeps with the interpreter's lock in its hand."""
+    """Compute honestly; afterwards a thread sleeps while it holds the GIL."""
     del compiler
     import ctypes  # noqa: PLC0415
 
@@ -448,7 +448,7 @@ def makes_eager_wait(compiler: Compiler) -> Function:
 
 
 def sorts_in_place(x: torch.Tensor) -> torch.Tensor:
-    """Leave the input sorted; the sum of an order is that of any other one, but quicker to find."""
+    """Leave the input sorted, which makes the next call faster and does not change the sum."""
     torch.sort(x, out=(x, torch.empty(0, dtype=torch.int64)))
     return good(x).sum()
 
@@ -506,7 +506,7 @@ ONCE = ("nice", "torch_function", "clock", "own_function")
 
 
 def changing(state: str) -> Function:
-    """Return what makes a function that changes this state, where it is called as compiled."""
+    """Return a maker of functions that change this state when they run as compiled."""
 
     def make(compiler: Compiler) -> Function:
         del compiler
@@ -527,7 +527,7 @@ def changing(state: str) -> Function:
 
 
 def changing_source(state: str) -> Function:
-    """Return what changes the state already when its own source is called."""
+    """Return a maker of functions that change this state already when their own source runs."""
 
     def make(compiler: Compiler) -> Function:
         del compiler
@@ -553,12 +553,12 @@ for _name in STATES:
 
 
 def own_source_wrong(x: torch.Tensor) -> torch.Tensor:
-    """Compute something else, compiled or not."""
+    """Compute another function, compiled or not."""
     return good(x) + 1e-2
 
 
 def one_element_off(x: torch.Tensor) -> torch.Tensor:
-    """Get one element of all wrong."""
+    """Return one wrong element."""
     y = good(x)
     if torch.compiler.is_compiling():
         y = y + 1e-3 * (torch.arange(y.numel()) == 7)
@@ -571,18 +571,18 @@ def exact_scalar(x: torch.Tensor) -> torch.Tensor:
 
 
 def two_ulp_off(compiler: Compiler) -> Function:
-    """Be as far off as two roundings."""
+    """Have an error of two roundings."""
     del compiler
     return lambda x: exact_scalar(x) + 2 * 2.0**-23
 
 
 def wrong_later(compiler: Compiler) -> Function:
-    """Be wrong from the hundredth call on."""
+    """Return a wrong result from the hundredth call on."""
     return _later(compiler, lambda n: n > 100)
 
 
 def wrong_every_other_time(compiler: Compiler) -> Function:
-    """Be wrong in every other call, after the first fifty."""
+    """Return a wrong result in every other call after the first fifty."""
     return _later(compiler, lambda n: n > 50 and n % 2 == 0)
 
 
@@ -669,7 +669,7 @@ def prints_in_the_middle(x: torch.Tensor) -> torch.Tensor:
 
 
 def compiles_a_helper(compiler: Compiler) -> Function:
-    """Compile something else than what takes the time."""
+    """Compile only a part that takes little time."""
     compiled = compiler(helper)
     return lambda x: compiled(good(x))
 
@@ -745,13 +745,13 @@ def view(x: torch.Tensor) -> torch.Tensor:
 
 
 def make_any_length(size: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
-    """Return a vector whose length is drawn, too."""
+    """Return a vector of random length."""
     extra = int(torch.randint(1000, (), generator=generator))
     return (torch.rand(size + extra, dtype=torch.float64, generator=generator),)
 
 
 def make_the_same(size: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
-    """Return what no seed changes."""
+    """Return an input that does not depend on the seed."""
     del generator
     return (torch.linspace(0, 1, size, dtype=torch.float64),)
 

@@ -1,4 +1,4 @@
-"""Workloads that go wrong in every way that a workload can, and two that go right around them."""
+"""Declarations of workloads with every kind of fault, between two workloads without."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def workload(
     fullgraph: bool = False,
     module: str = CALLS,
 ) -> Workload:
-    """Return a workload whose only fault is the one that is named."""
+    """Return a workload with one fault."""
     return Workload(
         name=name,
         version=1,

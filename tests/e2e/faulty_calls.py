@@ -1,4 +1,4 @@
-"""What the faulty workloads call; needs torch."""
+"""Functions of the faulty workloads; needs torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def raises(*_: object) -> torch.Tensor:
 
 
 def off_by_one(x: torch.Tensor) -> torch.Tensor:
-    """Return what the reference does not."""
+    """Return another result than the reference."""
     return good(x) + 1
 
 
@@ -41,7 +41,7 @@ def mutates(x: torch.Tensor) -> torch.Tensor:
 
 
 def changes_threads(x: torch.Tensor) -> torch.Tensor:
-    """Leave more threads behind than there were."""
+    """Increase the number of threads."""
     torch.set_num_threads(2)
     return good(x)
 
@@ -54,7 +54,7 @@ def breaks_the_graph(x: torch.Tensor) -> torch.Tensor:
 
 
 def refuses_to_be_compiled(x: torch.Tensor) -> torch.Tensor:
-    """Raise while traced: Dynamo then skips the frame and runs it eagerly, without a word."""
+    """Raise while traced: Dynamo then skips the frame and runs it eagerly without a message."""
     if torch.compiler.is_compiling():
         raise ValueError("not while compiling")
     # Not by calling ``good``, which would be compiled as a frame of its own.
@@ -69,12 +69,12 @@ def wrong_when_compiled(x: torch.Tensor) -> torch.Tensor:
 
 
 def other_shape_when_compiled(x: torch.Tensor) -> torch.Tensor:
-    """Return one element less."""
+    """Return one element too few."""
     return good(x)[1:] if torch.compiler.is_compiling() else good(x)
 
 
 def nan_when_compiled(x: torch.Tensor) -> torch.Tensor:
-    """Return what compares as nothing."""
+    """Return NaN."""
     return good(x) / (x * 0) * 0 if torch.compiler.is_compiling() else good(x)
 
 
@@ -97,7 +97,7 @@ def crash(y: torch.Tensor) -> torch.Tensor:
 
 
 def exits(x: torch.Tensor) -> torch.Tensor:
-    """Leave without a word."""
+    """Exit without a message."""
     del x
     os._exit(7)
 
@@ -109,14 +109,14 @@ def killed(x: torch.Tensor) -> torch.Tensor:
 
 
 def takes_memory(x: torch.Tensor) -> torch.Tensor:
-    """Take memory until somebody objects."""
+    """Allocate memory until the process is killed."""
     held = []
     while True:
         held.append(torch.ones(64 << 20, dtype=x.dtype))
 
 
 def hangs(x: torch.Tensor) -> torch.Tensor:
-    """Never return, and talk all the time."""
+    """Never return, and print all the time."""
     while True:
         sys.stdout.write("still here\n")
         sys.stdout.flush()

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 pytest.importorskip("torch", reason="cheats need torch")
 WORKLOADS = "tests.e2e.cheats:WORKLOADS"
 READER = TypeAdapter(RunRecord)
-# Of the same work as eager's.
+# For the same work as eager's.
 NO_FASTER = 1.2
-# Of eight steps, each of three operations, fused into one loop.
+# For eight steps of three operations each, fused into one loop.
 ANY = 100.0
-# Bets on when it is checked: refused for any reason, or no faster.
+# Guesses when it is checked: refused for any reason, or not faster.
 BETS = None
 
 
 def slow(workload: str, expected: FailureClass | float | None, says: str = "") -> ParameterSet:
-    """Return a row that is left to ``tests-full``: another one of its kind is in ``tests``."""
+    """Return a row that only ``tests-full`` runs: ``tests`` has another one of its kind."""
     return pytest.param(workload, expected, says, marks=pytest.mark.full, id=workload)
 
 
@@ -115,7 +115,7 @@ EXPECTED = [
 def records(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, RunRecord]:
-    """Return the records of the workloads that are asked for in this session."""
+    """Return the records of the workloads of this session."""
     wanted = [
         str(item.callspec.params["workload"])
         for item in request.session.items
@@ -145,7 +145,7 @@ def measure(names: Iterable[str], folder: Path) -> dict[str, RunRecord]:
 
 
 @pytest.mark.parametrize(("workload", "expected", "says"), EXPECTED)
-def test_nobody_is_faster_than_the_work_that_is_done(
+def test_a_cheat_fails_or_has_no_false_speedup(
     records: dict[str, RunRecord], workload: str, expected: FailureClass | float | None, says: str
 ) -> None:
     record = records[workload]
@@ -166,9 +166,7 @@ def test_nobody_is_faster_than_the_work_that_is_done(
 
 
 @pytest.mark.parametrize("workload", ["compiles.breaks"])
-def test_what_is_compiled_with_breaks_is_recorded_with_them(
-    records: dict[str, RunRecord], workload: str
-) -> None:
+def test_graph_breaks_are_recorded(records: dict[str, RunRecord], workload: str) -> None:
     told = records[workload].compile
     assert told is not None
     assert told.graph_breaks

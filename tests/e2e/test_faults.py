@@ -87,7 +87,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
         ("bad.hang", "timeout", "eager", "after 12 s"),
     ],
 )
-def test_a_fault_is_recorded_for_what_it_is(
+def test_a_fault_gets_its_failure_class(
     records: dict[str, RunRecord], workload: str, failure_class: str, phase: str, says: str
 ) -> None:
     record = records[workload]
@@ -108,13 +108,13 @@ def test_the_workloads_around_the_faults_are_measured(records: dict[str, RunReco
         assert record.compile.graph_breaks == record.compile.recompiles == ()
         assert record.compile.warm_s is not None
         assert record.memory is not None
-        # The result alone is 256 float32; a peak below that was not measured.
+        # The result alone has 256 float32; a smaller peak would not be a measurement.
         assert record.memory.eager_peak is not None
         assert record.memory.eager_peak >= 256 * 4
         assert record.accuracy[0].passed
 
 
-def test_what_could_not_be_compiled_keeps_its_eager_times(records: dict[str, RunRecord]) -> None:
+def test_a_case_that_does_not_compile_keeps_its_eager_times(records: dict[str, RunRecord]) -> None:
     for name in ("bad.graph_break", "bad.skipped", "bad.wrong", "bad.segfault"):
         assert records[name].eager is not None
         assert records[name].aa is not None
@@ -132,7 +132,7 @@ def test_a_record_names_the_place_in_the_users_code(records: dict[str, RunRecord
     assert failure.where.startswith("e2e/faulty_calls.py:")
 
 
-def test_a_run_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+def test_an_interrupted_run_is_resumed(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     steps: list[tuple[str, str]] = []
 
@@ -151,7 +151,7 @@ def test_a_run_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
         run_cases(run, wanted, stop)
     assert set(read(run)) == {"bad.inputs", "bad.killed"}
     run_cases(run, wanted, note)
-    # A process that somebody killed says nothing about the workload: it is tried again.
+    # A killed process says nothing about the workload, so the case is measured again.
     assert ("kept", "bad.inputs") in steps
     assert ("finished", "bad.killed") in steps
     assert ("finished", "bad.wrong") in steps
@@ -161,7 +161,7 @@ def test_a_run_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     assert len(run.record_file.read_text(encoding="utf-8").splitlines()) == 5
 
 
-def test_kill_9_of_the_process_that_measures_costs_one_case(tmp_path: Path) -> None:
+def test_sigkill_of_the_measuring_process_loses_one_case(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "ivhl.measure", "--out", str(tmp_path), "--machine", "test",
         "--workloads", WORKLOADS, "--workload", "bad.hang", "--workload", "bad.inputs",
@@ -201,7 +201,7 @@ def test_a_case_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     pytest.fail("the case outlived its parent")
 
 
-def test_a_full_disk_is_named_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_loses_no_record(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mount = subprocess.run(
@@ -237,7 +237,7 @@ def fill_up(path: Path) -> None:
 def wait_for_case(runner: int) -> int:
     """Return the process of the case that hangs in ``runner``: forked, two generations below.
 
-    Others are compiled beside it, and are gone a few seconds later.
+    Other cases compile at the same time, and end a few seconds later.
     """
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
@@ -246,7 +246,7 @@ def wait_for_case(runner: int) -> int:
                 output = (entry / "fd" / "1").readlink()
                 if output.name == "compile-0.txt" and runner in ancestors(int(entry.name)):
                     time.sleep(5)
-                    if not is_zombie(int(entry.name)):  # raises where it is gone
+                    if not is_zombie(int(entry.name)):  # raises if it has ended
                         return int(entry.name)
         time.sleep(0.05)
     raise AssertionError("no process of a case appeared")
@@ -263,6 +263,6 @@ def ancestors(process: int) -> list[int]:
 
 
 def is_zombie(process: int) -> bool:
-    """Say whether only the process's status is left."""
+    """Return whether the process is a zombie."""
     stat = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
     return stat.rpartition(")")[2].split()[0] == "Z"

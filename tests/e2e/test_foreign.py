@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# The files of the page, as somebody who follows it writes them.
+# The files of docs/workloads.md, as a reader writes them.
 PAGE: dict[str, str] = dict(
     re.findall(
         r"`([\w/]+(?:\.\w+)+)`(?:(?!\n\n).)*:\n\n```\w+\n(.*?)```",
@@ -25,7 +25,7 @@ PAGE: dict[str, str] = dict(
 # A release that the other tests install as well.
 PAGE["envs/matrix.toml"] = PAGE["envs/matrix.toml"].replace("2.6.0", "2.5.1")
 BEFORE = ("softplus/__init__.py", "softplus/ops.py", "pyproject.toml")
-# What the page does not have: functions that only later commits have, and a broken module.
+# Not on the page: functions that only later commits have, and a broken module.
 MORE = {
     "softplus/smooth.py": """
         from softplus.ops import softplus
@@ -111,14 +111,14 @@ def rows(said: tuple[Path, str]) -> dict[str, Any]:
     return {row["workload"]: row for row in json.loads(told[told.index("[\n") :])}
 
 
-def test_what_the_old_commit_has_is_measured(rows: dict[str, Any]) -> None:
+def test_code_that_the_old_commit_has_is_measured(rows: dict[str, Any]) -> None:
     row = rows["ops.softplus"]
     assert row["failure_class"] is None
     assert row["speedup"] > 0
 
 
 @pytest.mark.parametrize("name", ["smooth_abs", "renamed"])
-def test_what_it_does_not_have_yet_is_a_gap(
+def test_code_that_the_old_commit_lacks_is_absent(
     rows: dict[str, Any], said: tuple[Path, str], name: str
 ) -> None:
     row = rows[f"ops.{name}"]
@@ -133,13 +133,13 @@ def test_what_it_does_not_have_yet_is_a_gap(
     ]
 
 
-def test_a_module_that_does_not_import_takes_its_own_workloads_only(
+def test_a_broken_module_removes_only_its_own_workloads(
     said: tuple[Path, str],
 ) -> None:
     assert "left out: benchmarks.unfinished does not import: ModuleNotFoundError" in said[1]
 
 
-def test_records_keep_the_hash_of_the_benchmark_apart(said: tuple[Path, str]) -> None:
+def test_records_have_separate_hashes_of_project_and_benchmark(said: tuple[Path, str]) -> None:
     told = run(sys.executable, "-m", "ivhl", "results", "--json", cwd=said[0])
     records = {r["workload"]: r for r in json.loads(told[told.index("[\n") :])}
     record = records["ops.softplus"]

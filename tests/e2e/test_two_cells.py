@@ -91,7 +91,7 @@ def test_python_312_compiles_with_pytorch_251(
     assert row["speedup_low"] <= row["speedup"] <= row["speedup_high"]
 
 
-def test_python_313_is_gated_by_pytorch_251_with_its_message(
+def test_pytorch_251_refuses_python_313_with_its_message(
     rows: dict[tuple[str, str], dict[str, Any]],
 ) -> None:
     for variant in ("naive-compiled", "real-compiled"):
@@ -102,7 +102,7 @@ def test_python_313_is_gated_by_pytorch_251_with_its_message(
         assert row["speedup"] is None
 
 
-def test_the_gated_cell_keeps_its_eager_numbers(clone: Path, measured: dict[str, str]) -> None:
+def test_the_refused_cell_keeps_its_eager_times(clone: Path, measured: dict[str, str]) -> None:
     assert measured
     records = json.loads(ivhl("results", "--json", "--python", "3.13", cwd=clone))
     assert len(records) == len(CASES)
@@ -110,7 +110,9 @@ def test_the_gated_cell_keeps_its_eager_numbers(clone: Path, measured: dict[str,
     assert all(record["compiled"] is None for record in records)
 
 
-def test_the_table_and_the_site_are_told(clone: Path, measured: dict[str, str]) -> None:
+def test_the_run_prints_the_table_and_the_path_of_the_site(
+    clone: Path, measured: dict[str, str]
+) -> None:
     assert "Dynamo is not supported on Python 3.13+" in measured["3.13"]
     assert "support_gate" in measured["3.13"]
     assert "x [" in measured["3.12"]
@@ -119,7 +121,7 @@ def test_the_table_and_the_site_are_told(clone: Path, measured: dict[str, str]) 
     assert "Dynamo is not supported on Python 3.13+" in site.read_text(encoding="utf-8")
 
 
-def test_asv_has_the_break_in_its_own_history(clone: Path, measured: dict[str, str]) -> None:
+def test_asvs_graphs_show_the_failure(clone: Path, measured: dict[str, str]) -> None:
     assert measured
     graphs = list((clone / "site" / "graphs").rglob("*track_failed.json"))
     values = {
@@ -130,7 +132,7 @@ def test_asv_has_the_break_in_its_own_history(clone: Path, measured: dict[str, s
     assert not any(1 in point[1] for graph in values["python-3.12"] for point in graph)
 
 
-def test_a_second_run_measures_nothing_again(clone: Path, measured: dict[str, str]) -> None:
+def test_a_second_run_measures_nothing(clone: Path, measured: dict[str, str]) -> None:
     assert measured
     before = {p: p.read_bytes() for p in (clone / "results").rglob("*.jsonl")}
     said = ivhl(
@@ -152,11 +154,11 @@ def test_a_release_without_a_wheel_is_a_result(clone: Path, measured: dict[str, 
         ivhl("compat", "--json", "--torch", "2.4.1", "--workload", WORKLOAD, cwd=clone)
     )
     here = {(row["python"], row["status"]) for row in found if row["machine"] == "here"}
-    # 3.12 could run it, and nobody has; that Python's rows say so beside the other's.
+    # 3.12 could run it but has not, so its rows have the status not_run.
     assert here == {("3.12", "not_run"), ("3.13", "unavailable")}
 
 
-def test_a_lock_with_a_false_hash_fails_its_own_cell_only(
+def test_a_lock_with_a_wrong_hash_fails_only_its_own_cell(
     clone: Path, measured: dict[str, str]
 ) -> None:
     assert measured
@@ -184,7 +186,7 @@ def test_a_lock_with_a_false_hash_fails_its_own_cell_only(
     assert "environment" in said
 
 
-def test_a_run_that_is_ended_leaves_nothing_running(clone: Path, measured: dict[str, str]) -> None:
+def test_a_terminated_run_leaves_no_process(clone: Path, measured: dict[str, str]) -> None:
     assert measured
     command = [
         sys.executable, "-m", "ivhl", "bench", "--python", "3.12", "--torch", "2.5.1",
@@ -213,7 +215,7 @@ def test_a_run_that_is_ended_leaves_nothing_running(clone: Path, measured: dict[
         (["--python", "3.12", "--commit", "nothing"], 2, "no commit 'nothing'"),
     ],
 )
-def test_a_wrong_argument_gets_one_clear_answer(
+def test_a_wrong_argument_gives_one_error(
     clone: Path, words: list[str], code: int, says: str
 ) -> None:
     said = ivhl("bench", *words, cwd=clone, expect=code)
@@ -222,9 +224,7 @@ def test_a_wrong_argument_gets_one_clear_answer(
     assert "Traceback" not in said
 
 
-def test_a_results_folder_without_room_is_refused_before_measuring(
-    clone: Path, tmp_path: Path
-) -> None:
+def test_a_full_results_folder_is_refused_before_measuring(clone: Path, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mount = subprocess.run(
@@ -242,7 +242,7 @@ def test_a_results_folder_without_room_is_refused_before_measuring(
     assert "--results" in said
 
 
-def test_a_malformed_matrix_is_told_whole(clone: Path, tmp_path: Path) -> None:
+def test_all_mistakes_of_a_matrix_are_printed(clone: Path, tmp_path: Path) -> None:
     copy = tmp_path / "project"
     shutil.copytree(clone, copy, ignore=shutil.ignore_patterns(".asv", "site", ".git"))
     matrix = copy / "envs" / "matrix.toml"

@@ -1,4 +1,4 @@
-"""The two protocols: their counts, and a failure as a row."""
+"""The two protocols: counts of calls and evaluations, and failures as rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from studies.founding.model import Evaluate, Student
 
 pytestmark = [
-    # ase does it, and NumPy 2.5 says so.
+    # ase uses it, and NumPy 2.5 deprecates it.
     pytest.mark.filterwarnings("ignore:Setting the shape on a NumPy array:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning"),
 ]
@@ -46,7 +46,7 @@ BY_NAME = {configuration.name: configuration for configuration in CONFIGURATIONS
 
 
 def stale(student: Student) -> Evaluate:
-    """Evaluate once and give that for ever after, as a broken cache would."""
+    """Evaluate once and return that result always, like a broken cache."""
     results: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def evaluate(
@@ -78,7 +78,7 @@ def test_atoms_that_move_are_evaluated_once_in_each_call(name: str) -> None:
     assert run.force_error < 1e-5
 
 
-def test_every_call_moves_every_atom_and_changes_energy_but_no_edge() -> None:
+def test_every_call_moves_every_atom_and_changes_the_energy_but_no_edge() -> None:
     call = Moving("C6H6", StudentCalculator(method_of(make_student())))
     places, energies, edges = [], [], []
     for _ in range(4):
@@ -99,7 +99,7 @@ def test_a_model_that_repeats_itself_is_far_from_the_reference() -> None:
     assert repeated.force_error > 100.0 * honest.force_error
 
 
-def test_a_call_that_is_not_evaluated_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_without_an_evaluation_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Moving, "__call__", call_without_moving)
     with pytest.raises(RuntimeError, match=r"evaluated 1 times in \d+ calls"):
         run_corrected("H2", method_of, effort=SHORT)
@@ -110,7 +110,7 @@ def call_without_moving(moving: Moving) -> tuple[float, Any]:
     return moving.atoms.get_potential_energy(), moving.atoms.get_forces()
 
 
-def test_what_fails_is_a_row_with_its_error() -> None:
+def test_a_failed_run_is_a_row_with_its_error() -> None:
     configuration = Configuration(name="broken", seed=broken, corrected=broken)
     row = run_row("H2", configuration, effort=SHORT)
     assert row.seed is None
@@ -118,7 +118,7 @@ def test_what_fails_is_a_row_with_its_error() -> None:
     assert row.seed_error == row.corrected_error == "RuntimeError: no such backend"
 
 
-def test_the_script_gave_mode_and_options_which_torch_refuses() -> None:
+def test_torch_refuses_a_mode_together_with_options() -> None:
     names = [n for n in BY_NAME if n.startswith("compile") and BY_NAME[n].seed and n[7] != ","]
     assert len(names) == 5
     for name in names:
@@ -128,7 +128,7 @@ def test_the_script_gave_mode_and_options_which_torch_refuses() -> None:
             run_seed("H2", make)
 
 
-def test_the_scripts_calculator_runs_nothing_compiled() -> None:
+def test_the_scripts_calculator_runs_no_compiled_code() -> None:
     make = BY_NAME["compile, no options"].seed
     assert make is not None
     run = run_seed("H2", make)
@@ -136,7 +136,7 @@ def test_the_scripts_calculator_runs_nothing_compiled() -> None:
 
 
 @pytest.mark.parametrize("name", ["compile default", "compile, all pairs"])
-def test_the_corrected_one_does(name: str) -> None:
+def test_the_corrected_calculator_runs_compiled_code(name: str) -> None:
     make = BY_NAME[name].corrected
     assert make is not None
     run = run_corrected("H2", make, effort=SHORT)
@@ -146,14 +146,14 @@ def test_the_corrected_one_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["TorchScript", "FP16", "TorchScript + FP16", "all pairs"])
-def test_other_configurations_compute_the_same(name: str) -> None:
+def test_other_configurations_compute_the_same_forces(name: str) -> None:
     make = BY_NAME[name].corrected
     assert make is not None
     run = run_corrected("H2O", make, effort=SHORT)
     assert run.force_error < (1e-2 if "FP16" in name else 1e-5)
 
 
-def test_energy_and_forces_are_those_of_the_student() -> None:
+def test_the_calculator_returns_energy_and_forces_of_the_student() -> None:
     student = make_student()
     atoms = molecule("CH4")
     atoms.rattle(0.05, seed=1)
@@ -176,6 +176,6 @@ def test_main_prints_and_exports(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("kind", ["molecule", "configuration"])
-def test_unknown_names_are_told(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_names_are_errors(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([f"--{kind}", "H3"]) == 2
     assert f"error: unknown {kind} 'H3'" in capsys.readouterr().err

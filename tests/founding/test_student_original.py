@@ -1,6 +1,6 @@
-"""The student with the weights of the original, beside the original's own ONNX graph.
+"""The student with the original's weights equals the original's ONNX graph.
 
-The file is data that is no part of the project: ``IVHL_STUDENT_ONNX`` says where it lies.
+The file is not part of the project; ``IVHL_STUDENT_ONNX`` is its path.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ pytestmark = [
         not Path(PATH).is_file(),
         reason="IVHL_STUDENT_ONNX names no file; it should be the original's original_model.onnx",
     ),
-    # ase does it, and NumPy 2.5 says so.
+    # ase uses it, and NumPy 2.5 deprecates it.
     pytest.mark.filterwarnings("ignore:Setting the shape on a NumPy array:DeprecationWarning"),
 ]
 
-# What 50 random rotations do: spread of the energy in eV, least and most, as measured here.
+# Spread of the energy over 50 random rotations in eV: lower and upper bound, measured here.
 SPREADS = {"H2": (0.08, 0.12), "H2O": (0.14, 0.20), "CH4": (0.02, 0.05), "C6H6": (0.01, 0.02)}
-# Energy just within the cutoff less the one just beyond, in eV.
+# Energy just inside minus energy just outside the cutoff, in eV.
 JUMPS = {(1, 1): -0.253, (8, 8): -0.309, (6, 8): -0.502, (6, 6): -0.803}
 
 
@@ -58,7 +58,7 @@ def parameters() -> dict[str, Any]:
 
 @cache
 def corrected_graph() -> Any:  # noqa: ANN401
-    """Return the original's graph with messages added, which opset 16 can say and 14 cannot."""
+    """Return the original's graph with messages added, which opset 16 supports and 14 does not."""
     corrected = onnx.ModelProto()
     corrected.CopyFrom(graph())
     corrected.opset_import[0].version = 16
@@ -80,7 +80,7 @@ def energy_of_graph(model: Any, numbers: torch.Tensor, positions: torch.Tensor) 
 
 
 @pytest.mark.parametrize("name", ["H2", "H2O", "CH4", "C6H6"])
-def test_energy_is_that_of_the_originals_graph_once_messages_are_added(name: str) -> None:
+def test_energy_equals_the_originals_graph_with_messages_added(name: str) -> None:
     numbers, positions = shaken(name)
     expected = energy_of_graph(corrected_graph(), numbers, positions)
     assert float(energy(parameters(), numbers, positions)) == pytest.approx(expected, rel=1e-6)
@@ -89,7 +89,7 @@ def test_energy_is_that_of_the_originals_graph_once_messages_are_added(name: str
     )
 
 
-def test_the_originals_file_as_it_is_keeps_one_message_per_atom() -> None:
+def test_the_originals_unchanged_file_keeps_one_message_per_atom() -> None:
     numbers, positions = shaken("H2")  # where each atom has but one
     assert energy_of_graph(graph(), numbers, positions) == pytest.approx(
         float(energy(parameters(), numbers, positions)), rel=1e-6
@@ -102,7 +102,7 @@ def test_the_originals_file_as_it_is_keeps_one_message_per_atom() -> None:
 
 
 @pytest.mark.parametrize("name", SPREADS)
-def test_energy_depends_on_the_orientation_by_as_much_as_the_docstring_says(name: str) -> None:
+def test_energy_depends_on_the_orientation_as_documented(name: str) -> None:
     atoms = molecule(name)
     numbers, positions = torch.tensor(atoms.numbers), torch.tensor(atoms.positions)
     found = []
@@ -115,7 +115,7 @@ def test_energy_depends_on_the_orientation_by_as_much_as_the_docstring_says(name
     assert least < max(found) - min(found) < most
 
 
-def test_methane_at_rest_pushes_its_carbon() -> None:
+def test_symmetric_methane_has_a_force_on_carbon() -> None:
     atoms = molecule("CH4")
     numbers, positions = torch.tensor(atoms.numbers), torch.tensor(atoms.positions)
     pushes = []
@@ -124,11 +124,11 @@ def test_methane_at_rest_pushes_its_carbon() -> None:
         q = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=generator))[0]
         forces = energy_forces(parameters(), numbers, positions @ q)[1]
         pushes.append(float(forces[0].norm()))
-    assert max(pushes) > 1.0  # eV/Å, where symmetry wants zero
+    assert max(pushes) > 1.0  # eV/Å; by symmetry it must be zero
 
 
 @pytest.mark.parametrize("pair", JUMPS)
-def test_energy_jumps_at_the_cutoff_by_as_much_as_the_docstring_says(
+def test_energy_jumps_at_the_cutoff_as_documented(
     pair: tuple[int, int],
 ) -> None:
     inside, outside = (

@@ -1,4 +1,4 @@
-"""A small training run is reproducible, also after a stop."""
+"""A small training run is reproducible, also if it is stopped and resumed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from studies.training.fit import leaves_of, train
 if TYPE_CHECKING:
     from pathlib import Path
 
-# ase sets shapes as NumPy 2.5 no longer likes it.
+# ase sets shapes in a way that NumPy 2.5 deprecates.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Setting the shape on a NumPy array:DeprecationWarning"
 )
@@ -62,7 +62,7 @@ def test_the_same_command_makes_the_same_labels_weights_and_card(tmp_path: Path)
     assert "| CO2 | 24 |" in cards[0]
 
 
-def test_a_run_that_was_stopped_goes_on_and_ends_the_same(
+def test_a_resumed_run_gives_the_same_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = run(tmp_path / "a")
@@ -82,7 +82,7 @@ def test_a_run_that_was_stopped_goes_on_and_ends_the_same(
     assert_same_weights(whole, run(tmp_path / "b"))
 
 
-def test_labels_of_the_samples_are_near_energies_with_references(tmp_path: Path) -> None:
+def test_energies_with_references_are_near_the_labels(tmp_path: Path) -> None:
     out = run(tmp_path / "a")
     parameters = load_painn(out / WEIGHTS, dtype=torch.float64)
     samples = json.loads((out / SAMPLES).read_text(encoding="utf-8"))
@@ -92,5 +92,5 @@ def test_labels_of_the_samples_are_near_energies_with_references(tmp_path: Path)
         positions = torch.tensor(m["positions"], dtype=torch.float64)
         bound, _ = batch_energies_forces(parameters, numbers, positions)
         energies = add_reference_energies(parameters, numbers, bound)
-        # Of hundreds of eV, all but a few are those of the elements.
+        # Almost all of the hundreds of eV come from the elements.
         assert float((energies - torch.tensor(m["energies"])).abs().max()) < 30.0

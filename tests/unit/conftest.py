@@ -1,4 +1,4 @@
-"""What holds for every test of this folder."""
+"""Fixtures for every test of this folder."""
 
 from __future__ import annotations
 

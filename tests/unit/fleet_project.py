@@ -66,7 +66,7 @@ _CONF = {
 
 
 def make_fleet_project(root: Path) -> str:
-    """Fill ``root`` with a project that has no records yet; return its commit."""
+    """Write a project without records into ``root``; return its commit."""
     git(root, "init", "-q", "-b", "main")
     (root / "pyproject.toml").write_text(_PYPROJECT)
     (root / "asv.conf.json").write_text(json.dumps(_CONF))
@@ -100,8 +100,8 @@ def a_record(root: Path, name: str = "box", minute: int = 0, **changes: Any) -> 
 
     Args:
         root: The project.
-        name: The machine's.
-        minute: Of the hour at which it was recorded.
+        name: Name of the machine.
+        minute: Minute at which it was recorded.
         changes: Fields of ``make_record``, or of the record.
     """
     python, torch = changes.pop("python", "3.12"), changes.pop("torch", "2.6.0")
@@ -127,12 +127,12 @@ def a_record(root: Path, name: str = "box", minute: int = 0, **changes: Any) -> 
 
 
 def on_gpu(record: RunRecord) -> RunRecord:
-    """Return the record as it would be from a GPU."""
+    """Return the record with a GPU as its device."""
     return replace(record, conditions=replace(record.conditions, device="cuda NVIDIA H200"))
 
 
 def write_records(results: Path, *records: RunRecord) -> None:
-    """Write the records as runs leave them."""
+    """Write the records into the results, as runs do."""
     for record in records:
         path = record_file(results, record.machine.name, record.commit, record.cell.id)
         append_record(path, record)

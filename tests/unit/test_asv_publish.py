@@ -1,4 +1,4 @@
-"""``publish`` replaces a site only by a whole one, and one bad file hides nothing else."""
+"""``publish`` replaces a site only by a complete one, and omits only bad files."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_unreadable_results_are_named_and_all_others_published(root: Path) -> No
     assert len(index["graph_param_list"]) == 15
 
 
-def test_a_failed_publish_leaves_the_old_site_and_says_why(root: Path) -> None:
+def test_a_failed_publish_keeps_the_old_site_and_reports_why(root: Path) -> None:
     publish(root, root / "site")
     (root / "site" / "mark").touch()
     configure(root, plugins=[".ivhl.asv.publisher", ".no_such_plugin"])
@@ -83,7 +83,7 @@ def test_a_failed_publish_leaves_the_old_site_and_says_why(root: Path) -> None:
     assert leftovers(root) == []
 
 
-def test_a_site_that_cannot_be_put_in_place_leaves_the_old_one(
+def test_a_site_that_cannot_be_replaced_is_kept(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(root, root / "site")
@@ -102,7 +102,7 @@ def test_a_site_that_cannot_be_put_in_place_leaves_the_old_one(
     assert leftovers(root) == []
 
 
-def test_a_publish_that_hangs_is_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_publish_is_killed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ivhl.asv.publish._LONGEST_S", 0.2)
     with pytest.raises(ResultsError, match=r"did not end within 0\.2 s"):
         publish(root, root / "site")
@@ -117,7 +117,7 @@ def test_a_site_without_our_plugin_is_a_failure(root: Path) -> None:
     assert not (root / "site").exists()
 
 
-def test_a_folder_that_is_no_site_is_never_replaced(root: Path) -> None:
+def test_a_folder_that_is_not_a_site_is_not_replaced(root: Path) -> None:
     precious = root / "site" / "thesis.tex"
     precious.parent.mkdir()
     precious.touch()
@@ -126,7 +126,7 @@ def test_a_folder_that_is_no_site_is_never_replaced(root: Path) -> None:
     assert precious.exists()
 
 
-def test_another_branch_publishes_too(root: Path) -> None:
+def test_another_branch_is_published(root: Path) -> None:
     git(root, "checkout", "-q", "-b", "feature")
     (commit,) = make_commits(root, 1)
     write_asv_results(root, [make_record(commit=commit, workload="ops.field_superposition")])
@@ -145,7 +145,7 @@ def test_commits_on_no_published_branch_are_named(root: Path) -> None:
     assert publish(root, root / "site").off_branch == (commit[:8],)
 
 
-def test_records_alone_are_enough(root: Path) -> None:
+def test_a_site_can_be_built_from_records_alone(root: Path) -> None:
     for path in (root / "results").rglob("*.json"):
         path.unlink()
     assert publish(root, root / "site").problems == ()
@@ -154,18 +154,18 @@ def test_records_alone_are_enough(root: Path) -> None:
     assert not (root / "results" / "benchmarks.json").exists()
 
 
-def test_a_project_without_asv_is_told_so(tmp_path: Path) -> None:
+def test_a_project_without_asv_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"no asv\.conf\.json"):
         publish(tmp_path, tmp_path / "site")
 
 
-def test_a_configuration_of_an_earlier_ivhl_says_what_to_write(root: Path) -> None:
+def test_the_error_for_an_old_configuration_says_what_to_write(root: Path) -> None:
     configure(root, plugins=[".ivhl.asv_plugins"])
     with pytest.raises(SpecError, match=r"'\.ivhl\.asv_plugins' is now '\.ivhl\.asv'") as error:
         publish(root, root / "site")
     assert '"plugins": [".ivhl.asv"]' in error.value.hint
 
 
-def test_a_place_where_nothing_can_be_made_is_named(root: Path) -> None:
+def test_an_unwritable_output_is_named(root: Path) -> None:
     with pytest.raises(ResultsError, match="cannot create a folder in /proc"):
         publish(root, Path("/proc/site"))

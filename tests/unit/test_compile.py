@@ -57,29 +57,29 @@ def who_runs(x: torch.Tensor) -> torch.Tensor:
 
 
 def is_compiled(function: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    """Tell who runs ``who_runs``."""
+    """Return whether compiled code runs ``who_runs``."""
     return bool(function(torch.zeros(2)).all())
 
 
 class Compiler:
-    """Stands for Inductor, which takes seconds: Dynamo with another backend, if any."""
+    """Replaces Inductor, which takes seconds, by Dynamo with another backend or none."""
 
     def __init__(self) -> None:
         self.modes: list[str] = []
         self.graphs = 0
-        self.fails_at: int | None = None  # the graph from which on it fails
+        self.fails_at: int | None = None  # number of the first graph that fails
         self.refuses = False
         self._compile = torch.compile
 
     def __call__(self, function: Callable[..., Any], *, mode: str, **options: Any) -> Any:  # noqa: ANN401
-        """Be ``torch.compile``."""
+        """Replace ``torch.compile``."""
         self.modes.append(mode)
         if self.refuses:
             raise RuntimeError(GATE)
         return self._compile(function, backend=self.backend, **options)
 
     def backend(self, graph: torch.fx.GraphModule, _inputs: list[torch.Tensor]) -> Any:  # noqa: ANN401
-        """Be a backend of ``torch.compile``."""
+        """Compile a graph as a backend of ``torch.compile``."""
         self.graphs += 1
         if self.fails_at is not None and self.graphs >= self.fails_at:
             raise OSError(NO_COMPILER)
@@ -95,7 +95,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     yield
     set_compile_mode("auto")
     clear_compile_cache()
-    clear_inductor_caches()  # what is compiled elsewhere must not include files of a test's folder
+    clear_inductor_caches()  # later compilations must not include files from a test's folder
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_nothing_is_compiled_before_the_first_call(compiler: Compiler) -> None:
     assert compiler.modes == ["default"]
 
 
-def test_code_compiled_by_somebody_else_goes_through_the_decorator() -> None:
+def test_the_callers_own_compile_includes_a_decorated_function() -> None:
     function = get_compiled(lambda x: x.sin() + 1.0)
     x = torch.arange(3.0)
 
@@ -191,7 +191,7 @@ def test_code_compiled_by_somebody_else_goes_through_the_decorator() -> None:
     assert compile_report().functions == ()
 
 
-def test_gradients_flow(compiler: Compiler) -> None:
+def test_gradients_pass_through_compiled_functions(compiler: Compiler) -> None:
     x = torch.arange(3.0, requires_grad=True)
     get_compiled(lambda x: x * x, fullgraph=True)(x).sum().backward()
     assert torch.equal(x.grad, 2.0 * x.detach())
@@ -239,7 +239,7 @@ def test_the_cpu_compiles_by_default() -> None:
     assert get_compile_mode("cpu") == "default"
 
 
-def test_a_call_goes_by_the_device_of_its_tensors(
+def test_the_mode_of_a_call_follows_the_device_of_its_tensors(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_has_gpu", lambda: True)
@@ -271,7 +271,7 @@ def test_a_mode_takes_effect_on_functions_already_decorated(compiler: Compiler) 
     assert compiler.modes == ["default", "max-autotune-no-cudagraphs"]
 
 
-def test_the_innermost_block_wins_and_ends(compiler: Compiler) -> None:
+def test_the_innermost_block_sets_the_mode_until_it_ends(compiler: Compiler) -> None:
     function = get_compiled(who_runs)
     set_compile_mode("reduce-overhead")
     with compile_mode(None):
@@ -288,14 +288,14 @@ def test_the_innermost_block_wins_and_ends(compiler: Compiler) -> None:
     assert compiler.modes == ["max-autotune"]
 
 
-def test_a_block_is_of_one_thread_and_what_is_set_is_of_all() -> None:
+def test_a_block_applies_to_its_thread_and_set_mode_to_all() -> None:
     with ThreadPoolExecutor(1) as pool, compile_mode("max-autotune"):
         assert pool.submit(get_compile_mode).result() == "default"
         set_compile_mode("reduce-overhead")
         assert pool.submit(get_compile_mode).result() == "reduce-overhead"
 
 
-def test_a_function_keeps_the_mode_of_its_own_unless_all_is_eager(compiler: Compiler) -> None:
+def test_a_functions_own_mode_applies_unless_all_is_eager(compiler: Compiler) -> None:
     function = get_compiled(who_runs, mode="max-autotune")
     for mode in ("auto", "default", "reduce-overhead"):
         with compile_mode(mode):
@@ -336,7 +336,7 @@ def test_outputs_of_cuda_graphs_are_copies(monkeypatch: pytest.MonkeyPatch) -> N
 # --- falling back --------------------------------------------------------------------------------
 
 
-def test_a_failing_call_is_run_eagerly_and_says_so_once(
+def test_a_failing_call_runs_eagerly_and_warns_once(
     compiler: Compiler, caplog: pytest.LogCaptureFixture
 ) -> None:
     compiler.fails_at = 1
@@ -357,7 +357,7 @@ def test_a_failing_call_is_run_eagerly_and_says_so_once(
     assert "runs eagerly: BackendCompilerFailed" in str(compile_report())
 
 
-def test_another_mode_is_tried_anew(compiler: Compiler) -> None:
+def test_after_a_failure_another_mode_is_tried(compiler: Compiler) -> None:
     compiler.fails_at = 1
     function = get_compiled(who_runs)
     with pytest.warns(CompileFallbackWarning):
@@ -369,7 +369,7 @@ def test_another_mode_is_tried_anew(compiler: Compiler) -> None:
     assert [f.fell_back for f in compile_report().functions] == [True, False]
 
 
-def test_a_failure_after_successes_is_a_failure_too(compiler: Compiler) -> None:
+def test_a_failure_after_successes_also_falls_back(compiler: Compiler) -> None:
     function = get_compiled(who_runs, fullgraph=True, dynamic=False)
     assert is_compiled(function)
     compiler.fails_at = 2
@@ -378,7 +378,7 @@ def test_a_failure_after_successes_is_a_failure_too(compiler: Compiler) -> None:
 
 
 @pytest.mark.parametrize("own_choice", [True, False])
-def test_axes_of_equal_length_are_not_taken_for_one(
+def test_axes_of_equal_length_are_not_assumed_equal(
     compiler: Compiler, *, own_choice: bool
 ) -> None:
     function = get_compiled(lambda x, y: x.sum() + y.sum(), dynamic=True)
@@ -390,7 +390,7 @@ def test_axes_of_equal_length_are_not_taken_for_one(
     assert the_report().recompiles == {}
 
 
-def test_shapes_of_who_compiles_without_us_are_left_alone(compiler: Compiler) -> None:
+def test_the_callers_own_compile_keeps_its_handling_of_shapes(compiler: Compiler) -> None:
     get_compiled(lambda x: x * 2, dynamic=True)(torch.ones(3))
     other = compiler(lambda x: x.sum(), mode="default", dynamic=True)
     compiler.graphs = 0
@@ -399,7 +399,7 @@ def test_shapes_of_who_compiles_without_us_are_left_alone(compiler: Compiler) ->
     assert compiler.graphs == 2
 
 
-def test_the_recompile_limit_is_a_failure(compiler: Compiler) -> None:
+def test_reaching_the_recompile_limit_is_a_failure(compiler: Compiler) -> None:
     function = get_compiled(lambda x, n: x * n, fullgraph=True, dynamic=False)
     x = torch.ones(2)
     for n in range(8):
@@ -408,10 +408,10 @@ def test_the_recompile_limit_is_a_failure(compiler: Compiler) -> None:
         assert torch.equal(function(x, 8), 8 * x)
     assert torch.equal(function(x, 9), 9 * x)
     assert compiler.graphs == 8
-    assert sum(the_report().recompiles.values()) == 8  # the last of them was refused
+    assert sum(the_report().recompiles.values()) == 8  # the last one was refused
 
 
-def test_without_fallback_the_failure_is_raised(compiler: Compiler) -> None:
+def test_with_fallback_disabled_the_failure_is_raised(compiler: Compiler) -> None:
     compiler.fails_at = 1
     function = get_compiled(who_runs, fallback_on_error=False)
     for _ in range(2):
@@ -420,7 +420,9 @@ def test_without_fallback_the_failure_is_raised(compiler: Compiler) -> None:
     assert not the_report().fell_back
 
 
-def test_no_measurement_falls_back(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_disables_the_fallback(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compiler.fails_at = 1
     before, function = get_compiled(who_runs), get_compiled(who_runs)
     with pytest.warns(CompileFallbackWarning):
@@ -432,7 +434,7 @@ def test_no_measurement_falls_back(compiler: Compiler, monkeypatch: pytest.Monke
             with pytest.raises(RuntimeError, match=NO_COMPILER):
                 pool.submit(failing, torch.zeros(2)).result()
         with compile_mode(None):
-            assert not is_compiled(function)  # eager is asked for
+            assert not is_compiled(function)  # eager was requested
     assert not is_compiled(before)
     monkeypatch.setenv(MEASURING_VARIABLE, "1")
     with pytest.raises(RuntimeError, match=NO_COMPILER):
@@ -449,7 +451,7 @@ def checked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("fullgraph", [True, False])
-def test_a_mistake_of_the_caller_is_raised_as_it_is(fullgraph: bool, compiler: Compiler) -> None:  # noqa: FBT001
+def test_an_error_of_the_caller_is_raised_unchanged(fullgraph: bool, compiler: Compiler) -> None:  # noqa: FBT001
     function = get_compiled(checked, fullgraph=fullgraph)
     for _ in range(2):
         with pytest.raises(ValueError, match="x must have one axis, got 2") as raised:
@@ -463,7 +465,7 @@ def test_a_mistake_of_the_caller_is_raised_as_it_is(fullgraph: bool, compiler: C
         assert compiler.graphs == 1
 
 
-def test_lack_of_memory_is_no_failure_of_the_compiler(compiler: Compiler) -> None:
+def test_out_of_memory_does_not_fall_back(compiler: Compiler) -> None:
     def huge(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.sin(), torch.empty(1 << 55, dtype=torch.uint8)
 
@@ -473,7 +475,7 @@ def test_lack_of_memory_is_no_failure_of_the_compiler(compiler: Compiler) -> Non
     assert compiler.modes == ["default"]
 
 
-def test_what_has_run_in_part_is_not_run_again(compiler: Compiler) -> None:
+def test_a_call_that_has_begun_is_not_repeated_eagerly(compiler: Compiler) -> None:
     def add_and_square(x: torch.Tensor) -> torch.Tensor:
         x.add_(1.0)
         torch._dynamo.graph_break()
@@ -493,7 +495,7 @@ def test_what_has_run_in_part_is_not_run_again(compiler: Compiler) -> None:
     assert the_report().fell_back
 
 
-def test_where_the_compiler_is_refused_all_runs_eagerly_with_one_warning(
+def test_with_a_support_gate_all_runs_eagerly_with_one_warning(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler.refuses = True
@@ -516,7 +518,7 @@ def test_where_the_compiler_is_refused_all_runs_eagerly_with_one_warning(
     assert is_compiled(first)
 
 
-def test_the_gate_has_the_same_wordings_as_for_measurements() -> None:
+def test_compile_and_measure_know_the_same_support_gates() -> None:
     assert module.SUPPORT_GATE.pattern == SUPPORT_GATE.pattern
 
 
@@ -577,7 +579,7 @@ def test_dynamic_shapes_are_compiled_once(compiler: Compiler) -> None:
     assert compiler.graphs == 1
 
 
-def test_the_report_goes_on_after_somebody_resets_dynamo(compiler: Compiler) -> None:
+def test_the_report_continues_after_a_reset_of_dynamo(compiler: Compiler) -> None:
     function = get_compiled(who_runs)
     assert is_compiled(function)
     torch._dynamo.reset()
@@ -585,7 +587,7 @@ def test_the_report_goes_on_after_somebody_resets_dynamo(compiler: Compiler) -> 
     assert (the_report().frames, compiler.graphs) == (2, 2)
 
 
-def test_others_are_not_in_the_report(compiler: Compiler) -> None:
+def test_code_compiled_by_others_is_not_in_the_report(compiler: Compiler) -> None:
     function = get_compiled(who_runs)
     function(torch.zeros(2))
     theirs = torch._dynamo.optimize("eager", dynamic=False)(lambda x: x.cos())
@@ -595,7 +597,7 @@ def test_others_are_not_in_the_report(compiler: Compiler) -> None:
     assert compiler.graphs == 1
 
 
-def test_a_function_that_is_gone_is_not_in_the_report(compiler: Compiler) -> None:
+def test_a_deleted_function_is_not_in_the_report(compiler: Compiler) -> None:
     function = get_compiled(who_runs)
     assert is_compiled(function)
     del function
@@ -609,7 +611,7 @@ def test_a_function_that_is_gone_is_not_in_the_report(compiler: Compiler) -> Non
 def test_inputs_of_a_failed_call_are_not_kept(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.logger, "disabled", True)  # pytest keeps what is logged
+    monkeypatch.setattr(module.logger, "disabled", True)  # pytest keeps log records
     compiler.fails_at = 1
     function = get_compiled(who_runs)
     x = torch.zeros(2)
@@ -684,13 +686,13 @@ def test_threads_that_fail_together_warn_once(compiler: Compiler) -> None:
 # --- caches --------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_the_user_chose_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_folder_set_by_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, "/somewhere")
     module.choose_cache_folder()
     assert os.environ[CACHE_VARIABLE] == "/somewhere"
 
 
-def test_nothing_is_remembered_of_a_folder_that_the_environment_no_longer_names(
+def test_changing_the_cache_folder_clears_inductors_caches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cleared = []
@@ -703,7 +705,7 @@ def test_nothing_is_remembered_of_a_folder_that_the_environment_no_longer_names(
 
 
 @pytest.mark.parametrize("inherited", ["", "pytorch's", "ours"])
-def test_the_folder_is_that_of_the_environment_and_the_threads(
+def test_the_cache_folder_depends_on_environment_and_threads(
     inherited: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from torch._inductor.runtime.runtime_utils import default_cache_dir  # noqa: PLC0415
@@ -727,7 +729,7 @@ def test_the_folder_is_that_of_the_environment_and_the_threads(
     assert len(folders) == 2
 
 
-def test_no_kernel_for_other_threads_is_used(
+def test_kernels_for_another_number_of_threads_are_not_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv(CACHE_VARIABLE)

@@ -1,4 +1,4 @@
-"""Device, precision and profile are chosen by what the hardware can do."""
+"""Device, precision and profile follow the hardware."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserW
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] | None) -> None:
-    """Let this machine have an NVIDIA GPU, or none."""
+    """Pretend that this machine has an NVIDIA GPU, or none."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
@@ -55,7 +55,7 @@ def test_only_nvidia_has_a_compute_capability(monkeypatch: pytest.MonkeyPatch) -
         ((12, 0), torch.bfloat16),
     ],
 )
-def test_a_gpu_computes_in_what_its_tensor_cores_have(
+def test_a_gpu_uses_a_dtype_of_its_tensor_cores(
     capability: tuple[int, int], dtype: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend(monkeypatch, capability)
@@ -67,7 +67,7 @@ def test_a_gpu_computes_in_what_its_tensor_cores_have(
     ("avx512_bf16", "amx", "dtype"),
     [(False, False, None), (True, False, torch.bfloat16), (False, True, torch.bfloat16)],
 )
-def test_a_processor_computes_in_bfloat16_only_where_it_need_not_emulate_it(
+def test_a_cpu_uses_bfloat16_only_with_hardware_support(
     avx512_bf16: bool,  # noqa: FBT001
     amx: bool,  # noqa: FBT001
     dtype: torch.dtype | None,
@@ -78,17 +78,17 @@ def test_a_processor_computes_in_bfloat16_only_where_it_need_not_emulate_it(
     assert autocast_dtype("cpu") == dtype
 
 
-def test_other_devices_compute_in_what_they_have() -> None:
+def test_other_devices_use_a_dtype_that_they_support() -> None:
     assert autocast_dtype("mps") == torch.float16
     assert autocast_dtype("meta") is None
 
 
-def test_this_processor_is_asked() -> None:
+def test_the_dtype_of_this_cpu_is_bfloat16_or_none() -> None:
     assert autocast_dtype("cpu") in {None, torch.bfloat16}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, None])
-def test_the_context_computes_matrix_products_in_that_precision(
+def test_the_context_sets_the_precision_of_matrix_multiplications(
     dtype: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "autocast_dtype", lambda _device: dtype)
@@ -100,7 +100,7 @@ def test_the_context_computes_matrix_products_in_that_precision(
     assert (a @ a).dtype == torch.float32
 
 
-def test_a_context_without_a_precision_leaves_an_outer_one_alone(
+def test_a_context_without_a_precision_keeps_the_outer_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "autocast_dtype", lambda _device: None)
@@ -130,7 +130,7 @@ def test_a_trace_can_be_written_later(tmp_path: Path) -> None:
     assert seen.write_trace(tmp_path / "trace.json").stat().st_size > 0
 
 
-def test_a_profile_cannot_be_read_too_early() -> None:
+def test_a_profile_cannot_be_read_inside_its_block() -> None:
     with profile(device="cpu") as seen:
         torch.ones(8).sin()
         with pytest.raises(RuntimeError, match="once its 'with' block has ended"):
@@ -144,6 +144,6 @@ def test_an_exception_in_a_profiled_block_is_raised_and_leaves_no_trace(tmp_path
     ):
         raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
-    with profile(device="cpu") as seen:  # the process's one profiler is free again
+    with profile(device="cpu") as seen:  # the only profiler of the process is free again
         torch.ones(8).sin()
     assert "aten::sin" in seen.table()

@@ -35,7 +35,7 @@ BASE, HEAD = COMMIT, "f" * 40
 def kind_of(
     base: RunRecord | None, head: RunRecord | None, spreads: Spreads = SHIPPED
 ) -> tuple[str, str]:
-    """Return the kind and the reason of a case; another case is there at both commits."""
+    """Return kind and reason of a case; another case has records at both commits."""
     other = make_record(workload="ops.other")
     records = [other, replace(other, commit=HEAD)]
     records += [base] if base else []
@@ -63,9 +63,7 @@ def kind_of(
         (make_failure("wrong"), make_record(), "mended"),
     ],
 )
-def test_each_case_is_of_one_kind(
-    base: RunRecord | None, head: RunRecord | None, kind: str
-) -> None:
+def test_each_case_has_one_kind(base: RunRecord | None, head: RunRecord | None, kind: str) -> None:
     found, reason = kind_of(base, head)
     assert found == kind
     assert reason
@@ -76,19 +74,19 @@ def test_each_case_is_of_one_kind(
     [
         (2.0, 1.5, 0.01, 0.01, "slower"),
         (1.5, 2.0, 0.01, 0.01, "held"),  # faster
-        (2.0, 1.5, 0.3, 0.01, "held"),  # the rounds of each run are that far apart
-        (2.0, 1.5, 0.01, 0.1, "held"),  # fell by 1.33, and runs of the same differ by 1.42
+        (2.0, 1.5, 0.3, 0.01, "held"),  # the rounds of each run differ that much
+        (2.0, 1.5, 0.01, 0.1, "held"),  # fell by 1.33, and runs of the same code differ by 1.42
         (2.0, 1.5, 0.01, 0.07, "slower"),  # by 1.28
     ],
 )
-def test_slower_is_more_than_two_runs_of_the_same_differ(
+def test_slower_means_beyond_the_differences_of_equal_runs(
     before: float, now: float, width: float, tau: float, kind: str
 ) -> None:
     base, head = (make_record(speedup=value, width=width) for value in (before, now))
     assert kind_of(base, head, Known(tau))[0] == kind
 
 
-def test_what_reaches_the_same_sources_is_never_slower() -> None:
+def test_a_case_with_unchanged_sources_is_never_slower() -> None:
     base, head = (make_record(speedup=value, sources="ab" * 32) for value in (2.0, 1.0))
     assert kind_of(base, head, Known(0.0))[0] == "held"
     other = replace(head, sources="cd" * 32)
@@ -100,14 +98,14 @@ RECORDS = st.builds(lambda s, a: replace(make_record(), speedup=s, aa=a), INTERV
 
 
 @given(first=RECORDS, second=RECORDS)
-def test_of_two_commits_at_most_one_is_slower(first: RunRecord, second: RunRecord) -> None:
+def test_at_most_one_of_two_commits_is_slower(first: RunRecord, second: RunRecord) -> None:
     there, back = kind_of(first, second)[0], kind_of(second, first)[0]
     assert (there, back) != ("slower", "slower")
     assert kind_of(first, first)[0] == "held"
     assert noise(first) >= 1
 
 
-def test_a_regression_tells_which_side_moved() -> None:
+def test_a_regression_reports_eager_and_compiled_times() -> None:
     _, reason = kind_of(make_record(speedup=3.0, width=0.01), make_record(speedup=1.0, width=0.01))
     assert "3.00x [2.97, 3.03] before, 1.00x [0.99, 1.01] now" in reason
     assert "eager 1.2 ms to 1.2 ms, compiled 400 µs to 1.2 ms" in reason
@@ -127,7 +125,11 @@ def test_a_regression_tells_which_side_moved() -> None:
         ("clock", "wall", "clock cpu before, wall now"),
     ],
 )
-def test_what_was_measured_otherwise_is_not_compared(field: str, value: Any, told: str) -> None:  # noqa: ANN401
+def test_records_under_other_conditions_are_not_compared(
+    field: str,
+    value: Any,  # noqa: ANN401
+    told: str,
+) -> None:
     slow = make_record(speedup=0.5)
     head = replace(slow, conditions=replace(slow.conditions, **{field: value}))
     assert kind_of(make_record(), head) == ("incomparable", told)
@@ -136,7 +138,7 @@ def test_what_was_measured_otherwise_is_not_compared(field: str, value: Any, tol
 
 
 def of_wheel(*, sha: str | None = "ab" * 32, version: str = "2.6.0", **changes: Any) -> RunRecord:  # noqa: ANN401
-    """Return a record that says which wheel of torch was there."""
+    """Return a record with a wheel of torch."""
     wheel = Wheel(name="torch", version=version, build=None, tags=(), record_sha256=sha)
     record = make_record(**changes)
     return replace(record, conditions=replace(record.conditions, wheels=(wheel,)))
@@ -149,16 +151,16 @@ def test_another_wheel_of_the_same_version_is_not_compared() -> None:
     assert kind_of(of_wheel(), of_wheel(speedup=0.5))[0] == "slower"
 
 
-def test_a_wheel_that_nobody_looked_at_is_no_difference() -> None:
+def test_an_unknown_wheel_is_no_difference() -> None:
     slow = of_wheel(speedup=0.5)
     assert kind_of(make_record(), slow)[0] == "slower"
     assert kind_of(of_wheel(), make_record(speedup=0.5))[0] == "slower"
     assert kind_of(of_wheel(sha=None), slow)[0] == "slower"
-    # Another version is another lock, or other packages.
+    # Another version shows as another lock or other packages.
     assert kind_of(of_wheel(version="2.6.1", sha="cd" * 32), slow)[0] == "slower"
 
 
-def test_another_environment_is_not_compared() -> None:
+def test_other_environments_are_not_compared() -> None:
     slow = make_record(speedup=0.5)
     other = replace(slow, cell=replace(slow.cell, lock_sha256="00" * 32))
     kind, reason = kind_of(make_record(), other)
@@ -172,7 +174,7 @@ def test_another_environment_is_not_compared() -> None:
     assert "triton==3.2.0" in reason
 
 
-def test_machines_devices_and_versions_are_apart() -> None:
+def test_other_machines_devices_and_versions_are_not_compared() -> None:
     fast, slow = make_record(speedup=9.0), make_record(speedup=1.0, commit=HEAD)
     gpu = replace(slow.conditions, device="cuda NVIDIA H200")
     newer = replace(slow, workload_version=2)
@@ -186,14 +188,14 @@ def test_machines_devices_and_versions_are_apart() -> None:
         assert verdict.compared == 0
 
 
-def test_a_machine_that_did_not_measure_is_named_and_nothing_of_it_missed() -> None:
+def test_a_machine_without_records_of_the_head_is_listed_not_missing() -> None:
     there = make_record(machine=replace(make_record().machine, name="other"))
     verdict = judge([make_record(), there, make_record(commit=HEAD)], {BASE}, {HEAD})
     assert verdict.elsewhere == {("other", "cpu"): 1}
     assert [one.kind for one in verdict.findings] == ["held"]
 
 
-def test_what_the_project_no_longer_asks_is_not_missed() -> None:
+def test_retired_cases_are_not_missing() -> None:
     gone = make_record(workload="ops.gone")
     asked = make_record(workload="ops.two", variant="a")
     records = [gone, asked, replace(asked, commit=HEAD)]
@@ -227,11 +229,11 @@ def root(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 def history(root: Path, *heads: RunRecord | None) -> str:
-    """Commit code and records of its parent's cases; return the base.
+    """Commit code and records for its parent; return the base.
 
     Args:
         root: The project.
-        heads: What the cases of ``ops.one`` are at the head; ``None`` is not measured.
+        heads: Records of the cases of ``ops.one`` at the head; ``None`` is not measured.
     """
     base = git(root, "rev-parse", "HEAD")
     names = ["a", "b"][: len(heads)]
@@ -256,14 +258,14 @@ def gate(*arguments: str) -> tuple[str, IvhlError | None]:
     return done.stdout, done.exception
 
 
-def test_a_gate_that_holds_says_so(root: Path) -> None:
+def test_a_gate_without_regressions_passes(root: Path) -> None:
     base = history(root, make_record(), make_record())
     text, error = gate("--base", base)
     assert error is None
     assert "2 held" in text
 
 
-def test_a_regression_has_its_own_code_and_wins_over_gaps(root: Path) -> None:
+def test_a_regression_has_its_own_exit_code_before_that_of_gaps(root: Path) -> None:
     base = history(root, make_record(speedup=1.0), None)
     text, error = gate("--base", base)
     assert isinstance(error, WorseError)
@@ -273,7 +275,7 @@ def test_a_regression_has_its_own_code_and_wins_over_gaps(root: Path) -> None:
     assert "box, cpu, py3.12-torch2.6.0: ops.one/small/a" in text
 
 
-def test_missing_records_have_a_code_of_their_own(root: Path) -> None:
+def test_missing_records_have_their_own_exit_code(root: Path) -> None:
     base = history(root, make_record(), None)
     _, error = gate("--base", base)
     assert isinstance(error, GapsError)
@@ -282,7 +284,7 @@ def test_missing_records_have_a_code_of_their_own(root: Path) -> None:
     assert gate("--base", base, "--allow-missing")[1] is None
 
 
-def test_nothing_to_compare_is_no_success(root: Path) -> None:
+def test_nothing_to_compare_is_an_error(root: Path) -> None:
     base = history(root, None)
     text, error = gate("--base", base)
     assert isinstance(error, GapsError)
@@ -290,7 +292,7 @@ def test_nothing_to_compare_is_no_success(root: Path) -> None:
     assert "no record on box, cpu (1 case at the base)" in text
 
 
-def test_a_comment_shows_what_records_say_and_runs_none_of_it(root: Path) -> None:
+def test_a_comment_escapes_text_from_records(root: Path) -> None:
     nasty = make_failure("crash", "<img src=x> | @everyone `code` #1\n| a | b |\n\x1b[31m")
     base = history(root, nasty, make_record())
     text, error = gate("--base", base, "--format", "github")
@@ -303,7 +305,9 @@ def test_a_comment_shows_what_records_say_and_runs_none_of_it(root: Path) -> Non
     assert "\x1b" not in text
 
 
-def test_a_comment_fits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comment_shows_a_limited_number_of_rows(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ivhl.cli.fleet._ROWS_SHOWN", 1)
     base = history(root, make_failure("wrong"), make_failure("wrong"))
     text, _ = gate("--base", base, "--format", "github")
@@ -311,7 +315,7 @@ def test_a_comment_fits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.count("<code>box, cpu</code>") == 1
 
 
-def test_programs_get_all_of_it(root: Path) -> None:
+def test_json_has_every_finding(root: Path) -> None:
     base = history(root, make_record(), make_failure("wrong"))
     text, _ = gate("--base", base, "--format", "json")
     told = json.loads(text)
@@ -322,7 +326,7 @@ def test_programs_get_all_of_it(root: Path) -> None:
     assert set(KINDS) >= {one["kind"] for one in told["findings"]}
 
 
-def test_what_is_not_there_is_named(root: Path) -> None:
+def test_unknown_commits_and_machines_are_named(root: Path) -> None:
     base = history(root, make_record())
     assert isinstance(gate("--base", "nope")[1], SpecError)
     with_name = gate("--base", base, "--machine", "bux")[1]

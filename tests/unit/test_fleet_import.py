@@ -1,4 +1,4 @@
-"""``ivhl import``: each record once, in any order, checked one by one, nothing lost."""
+"""``ivhl import`` checks each record and imports it once, in any order, without loss."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ivhl.bench.checks import only_run_here
 from ivhl.cli import app
 from ivhl.cli.fleet import RefusedError
 from ivhl.errors import ResultsError, SpecError
-from ivhl.fleet.bring import Brought, bring
+from ivhl.fleet.bring import Imported, import_records
 from ivhl.fleet.merge import merge_records
 from ivhl.records import (
     RecordedObservation,
@@ -70,17 +70,17 @@ def root(made_once: Path, tmp_path: Path) -> Path:
 
 
 def offer(root: Path, *records: RunRecord) -> Path:
-    """Return a file that holds the records."""
+    """Return a file with the records."""
     path = root.parent / "offered.jsonl"
     path.write_text("".join(to_json(record) + "\n" for record in records))
     return path
 
 
-def take(root: Path, *records: RunRecord) -> Brought:
-    return bring(root, [offer(root, *records)], root / "results")
+def take(root: Path, *records: RunRecord) -> Imported:
+    return import_records(root, [offer(root, *records)], root / "results")
 
 
-def test_records_come_in_with_machine_and_asv_files(root: Path) -> None:
+def test_an_import_writes_records_machine_and_asv_files(root: Path) -> None:
     done = take(root, a_record(root), a_record(root, variant="b", speedup=3.0))
     assert done.refused == ()
     assert done.new.total() == 2
@@ -104,16 +104,16 @@ def test_records_come_in_with_machine_and_asv_files(root: Path) -> None:
     assert asv.params["machine"] == "box"
 
 
-def test_asv_gets_what_it_wrote_itself() -> None:
-    """The files in results/ were written by asv; from their records come the same values."""
+def test_written_asv_files_equal_those_of_asv() -> None:
+    """Importing the records of results/ gives the values in the files that asv wrote there."""
     stem = "e62315ee", "py3.12-torch2.6.0"
     native = HERE / "results" / "xeon-2core" / f"{stem[0]}-locked-{stem[1]}.json"
     records = HERE / "results" / "xeon-2core" / "records" / f"{stem[0]}-{stem[1]}.jsonl"
     old = Results.load(str(native))
     with only_folder() as folder:
-        # A clone: somebody may be measuring in this checkout.
+        # A clone, because a run may be measuring in this checkout.
         git(folder, "clone", "-q", "--shared", str(HERE), "clone")
-        done = bring(folder / "clone", [records], folder / "results")
+        done = import_records(folder / "clone", [records], folder / "results")
         if any(one.rule.startswith("commit:") for one in done.refused):
             pytest.skip("a shallow clone does not have the commits of the records")
         assert done.refused == ()
@@ -128,7 +128,7 @@ def test_asv_gets_what_it_wrote_itself() -> None:
                 getattr(old, ask)(key, params), getattr(new, ask)(key, params), strict=True
             )
             for theirs, ours in pairs:
-                # asv did not run every case, and its list of cases may be older than ours.
+                # asv did not run every case, and its list of cases may be older.
                 if theirs is not None and not is_nan(theirs):
                     assert ours == theirs
                     compared += 1
@@ -145,7 +145,7 @@ def only_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_the_same_again_changes_nothing(root: Path) -> None:
+def test_importing_again_changes_nothing(root: Path) -> None:
     take(root, a_record(root))
     before = tree(root / "results")
     again = take(root, a_record(root), a_record(root))
@@ -153,7 +153,7 @@ def test_the_same_again_changes_nothing(root: Path) -> None:
     assert tree(root / "results") == before
 
 
-def test_the_order_does_not_matter(root: Path) -> None:
+def test_the_order_of_files_does_not_matter(root: Path) -> None:
     records = [
         *(a_record(root, minute=n, speedup=1.0 + n) for n in range(4)),
         a_record(root, minute=2, workload="ops.two", torch="2.5.1"),
@@ -169,7 +169,7 @@ def test_the_order_does_not_matter(root: Path) -> None:
         shuffled = [sources[n] for n in order]
         results = root.parent / f"results-{len(trees)}"
         for n in range(0, len(shuffled), 4):
-            assert bring(root, shuffled[n : n + 4], results).refused == ()
+            assert import_records(root, shuffled[n : n + 4], results).refused == ()
         trees.append(tree(results))
     assert trees[0] == trees[1]
     loaded = load_records(root.parent / "results-0")
@@ -182,7 +182,7 @@ def test_the_order_does_not_matter(root: Path) -> None:
 
 
 def about(record: RunRecord) -> dict[str, Any]:
-    """Return where a record is from, for one that says something else."""
+    """Return the fields that place a record in the project, to set them in another record."""
     names = "project commit cell machine workload workload_version size variant recorded_at"
     return {name: getattr(record, name) for name in names.split()}
 
@@ -192,8 +192,10 @@ def about(record: RunRecord) -> dict[str, Any]:
     batches=st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=5),
     own=st.lists(st.integers(0, 9), max_size=3, unique=True),
 )
-def test_any_batches_give_the_same_file(batches: list[list[int]], own: list[int]) -> None:
-    """Importing is a union: what comes out depends on what went in, not on how."""
+def test_any_split_into_imports_gives_the_same_file(
+    batches: list[list[int]], own: list[int]
+) -> None:
+    """Importing is a union: the result depends only on the set of records."""
     kinds = [
         make_record(speedup=1.0 + n, recorded_at=f"2026-11-20T12:00:0{n // 2}+00:00")
         for n in range(10)
@@ -212,7 +214,7 @@ def test_any_batches_give_the_same_file(batches: list[list[int]], own: list[int]
         assert sorted(lines) == sorted(to_json(kinds[n]) for n in every)
 
 
-def test_what_cannot_be_read_here_stays(root: Path) -> None:
+def test_unreadable_lines_in_the_results_are_kept(root: Path) -> None:
     record = a_record(root)
     path = record_file(root / "results", "box", record.commit, record.cell.id)
     append_record(path, a_record(root, minute=1))
@@ -244,25 +246,25 @@ def wheel(**changes: Any) -> Wheel:  # noqa: ANN401  (any field)
     return replace(record, **changes)
 
 
-# Field, value, what is told, and what to do about it.
+# Field, value, part of the rule, part of the hint.
 WRONG: list[tuple[str, Any, str, str]] = [
-    ("commit", "f" * 40, "commit: must be one of this repository", "git fetch"),
+    ("commit", "f" * 40, "commit: must be in this repository", "git fetch"),
     ("commit", "0" * 40, "(got 0000000000", "--commit"),
     ("commit", "../../etc", "commit: must be 40 hex digits", "ivhl"),
     (
         "cell.lock_sha256",
         "ab" * 32,
-        "must be of a lock of py3.12-torch2.6.0",
+        "must be that of a committed lock of py3.12-torch2.6.0",
         "commit envs/locks/",
     ),
-    ("cell.id", "../../up", "cell.id: must be made from", "ivhl"),
+    ("cell.id", "../../up", "cell.id: must follow from", "ivhl"),
     ("cell.torch", "2/../..", "cell.torch: must be a version", "ivhl"),
-    ("workload", "ops.none", "workload: must be one of this project", "check out"),
-    ("workload_version", 3, "must be at most 2, which ops.one has", "raised it"),
+    ("workload", "ops.none", "workload: must be a workload of this project", "check out"),
+    ("workload_version", 3, "must be at most 2, the version of ops.one", "raised it"),
     ("workload_version", 0, "workload_version: must be at least 1", "ivhl"),
     ("project", "other", "project: must be 'demo'", "clone of its own"),
-    ("machine.name", "../up", "machine.name: may hold", "ivhl"),
-    ("machine.name", ".x", "machine.name: may hold", "ivhl"),
+    ("machine.name", "../up", "machine.name: must have at most", "ivhl"),
+    ("machine.name", ".x", "machine.name: must have at most", "ivhl"),
     ("machine.name", "x" * 101, "at most 100", "ivhl"),
     ("machine.system", " ", "machine.system: must be a short text", "ivhl"),
     ("machine.cpu", "x" * 300, "machine.cpu: must be a short text", "ivhl"),
@@ -291,16 +293,16 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("recorded_at", "2026-11-20T12:00:00+01:00", "recorded_at: must be UTC", "ivhl"),
     ("speedup.low", 0.0, "speedup: must be positive", "ivhl"),
     ("speedup.low", 1e-320, "speedup: must be positive", "ivhl"),
-    ("speedup.value", 99.0, "speedup: must be positive and inside of its interval", "ivhl"),
-    ("compiled", None, "compiled: must be there", "ivhl"),
-    ("compile", None, "compile: must be there", "ivhl"),
+    ("speedup.value", 99.0, "speedup: must be positive and inside its interval", "ivhl"),
+    ("compiled", None, "compiled: required if", "ivhl"),
+    ("compile", None, "compile: required if", "ivhl"),
     ("eager.samples_s", (), "eager.samples_s: must hold positive", "ivhl"),
     ("eager.samples_s", (1e308, 1e308), "eager.samples_s: must hold positive", "ivhl"),
     ("duration_s", -1.0, "duration_s: must be from 0 to 1e+09", "ivhl"),
 ]
 
 
-def test_each_record_is_judged_alone_and_the_rest_is_taken(root: Path) -> None:
+def test_each_record_is_checked_alone_and_the_others_are_imported(root: Path) -> None:
     good = [a_record(root), a_record(root, torch="2.5.1")]
     records = [changed(good[0], place, value) for place, value, *_ in WRONG]
     bare = replace(good[0].conditions, packages=())
@@ -308,8 +310,8 @@ def test_each_record_is_judged_alone_and_the_rest_is_taken(root: Path) -> None:
     lock = good[1].cell.lock_sha256
     records.append(changed(good[0], "cell.lock_sha256", lock))
     reasons = [(told, hint) for *_, told, hint in WRONG]
-    reasons.append(("conditions.packages: must say what is installed", "ivhl"))
-    reasons.append(("must be of a lock of py3.12-torch2.6.0", "fetch the branch"))
+    reasons.append(("conditions.packages: must list the packages", "ivhl"))
+    reasons.append(("must be that of a committed lock of py3.12-torch2.6.0", "fetch the branch"))
     done = take(root, good[0], *records, good[1])
     assert done.new.total() == 2
     for n, (refused, (told, hint)) in enumerate(zip(done.refused, reasons, strict=True)):
@@ -322,7 +324,7 @@ def test_each_record_is_judged_alone_and_the_rest_is_taken(root: Path) -> None:
     assert len(load_records(root / "results").records) == 2
 
 
-def test_a_record_of_a_container_that_says_how_steady_its_machine_was_is_taken(root: Path) -> None:
+def test_a_record_with_image_stability_and_wheels_is_imported(root: Path) -> None:
     here = a_record(root)
     image = f"sha256:{'a' * 64}"
     record = replace(
@@ -341,11 +343,11 @@ def test_a_record_of_a_container_that_says_how_steady_its_machine_was_is_taken(r
     assert load_records(root / "results").records == (record,)
 
 
-def test_a_record_of_a_newer_version_says_so(root: Path) -> None:
+def test_a_newer_schema_is_refused_with_the_advice_to_update(root: Path) -> None:
     newer = to_json(a_record(root)).replace("ivhl.run/3", "ivhl.run/12")
     path = offer(root, a_record(root))
     path.write_text(path.read_text() + newer + "\n" + '{"schema": "\x1b[31m"}\n{"cut\n[[[\n')
-    done = bring(root, [path], root / "results")
+    done = import_records(root, [path], root / "results")
     assert done.new.total() == 1
     first, *others = done.refused
     assert first.rule == "schema: must be 'ivhl.run/3' or older (got 'ivhl.run/12')"
@@ -373,7 +375,7 @@ def test_a_lock_that_a_merge_dropped_is_known(root: Path) -> None:
     assert take(root, measured).refused == ()
 
 
-def test_a_statement_that_a_cell_is_unavailable_counts_as_its_lock(root: Path) -> None:
+def test_the_statement_of_an_unavailable_cell_counts_as_its_lock(root: Path) -> None:
     path = lock_file(root, "3.13", "2.4.1").with_suffix(".unavailable.txt")
     path.write_text("no wheels\n")
     commit(root, "unavailable")
@@ -383,14 +385,14 @@ def test_a_statement_that_a_cell_is_unavailable_counts_as_its_lock(root: Path) -
     assert take(root, replace(failed, cell=replace(made.cell, lock_sha256=sha))).refused == ()
 
 
-def test_a_workload_that_only_our_records_know_is_known(root: Path) -> None:
+def test_a_retired_workload_with_records_is_known(root: Path) -> None:
     gone = a_record(root, workload="ops.gone")
     assert len(take(root, gone).refused) == 1
     write_records(root / "results", gone)
     assert take(root, a_record(root, minute=1, workload="ops.gone")).refused == ()
 
 
-def test_a_name_is_one_machines(root: Path) -> None:
+def test_a_name_belongs_to_one_machine(root: Path) -> None:
     take(root, a_record(root))
     other = a_record(root, machine=machine("box", "Another CPU"), variant="b")
     done = take(root, other, a_record(root, minute=1))
@@ -401,7 +403,7 @@ def test_a_name_is_one_machines(root: Path) -> None:
     assert "--machine" in refused.hint
 
 
-def test_of_two_new_machines_of_one_name_the_older_record_decides(root: Path) -> None:
+def test_the_oldest_record_describes_a_new_machine(root: Path) -> None:
     late = a_record(root, minute=9, machine=machine("box", "Another CPU"))
     for records in ([late, a_record(root)], [a_record(root), late]):
         done = take(root, *records)
@@ -409,7 +411,7 @@ def test_of_two_new_machines_of_one_name_the_older_record_decides(root: Path) ->
         (root / "results" / "box" / "machine.json").unlink()
 
 
-def test_a_name_that_is_no_folder_is_refused(root: Path) -> None:
+def test_a_machine_name_that_is_a_file_or_link_is_refused(root: Path) -> None:
     (root / "results").mkdir()
     (root / "elsewhere").mkdir()
     (root / "results" / "box").symlink_to(root / "elsewhere")
@@ -420,7 +422,7 @@ def test_a_name_that_is_no_folder_is_refused(root: Path) -> None:
     assert done.new.total() == 1
 
 
-def test_an_existing_environment_and_a_gpu_have_graphs_of_their_own(root: Path) -> None:
+def test_an_existing_environment_and_a_gpu_have_separate_graphs(root: Path) -> None:
     locked, bare = a_record(root), a_record(root, existing=True, torch="2.9.1")
     gpu = on_gpu(a_record(root, minute=1, workload="ops.three", variant="gpu"))
     assert take(root, locked, bare, gpu).refused == ()
@@ -442,7 +444,7 @@ def test_an_existing_environment_and_a_gpu_have_graphs_of_their_own(root: Path) 
     assert len(cases) == len(set(cases))
 
 
-def test_a_failure_is_a_point_and_not_a_gap(root: Path) -> None:
+def test_a_failure_is_a_point_in_asvs_graphs(root: Path) -> None:
     failed = replace(make_failure("wrong", phase="accuracy"), **about(a_record(root)))
     take(root, failed)
     (path,) = (root / "results" / "box").glob("*-locked-*.json")
@@ -453,7 +455,7 @@ def test_a_failure_is_a_point_and_not_a_gap(root: Path) -> None:
     assert asv.get_result_value("compiled.Compiled.track_speedup", params)[at] is None
 
 
-def test_what_asv_knew_already_stays(root: Path) -> None:
+def test_existing_values_in_asvs_files_are_kept(root: Path) -> None:
     take(root, a_record(root))
     (path,) = (root / "results" / "box").glob("*-locked-*.json")
     (root / "results" / "box" / "records").rename(root.parent / "elsewhere")
@@ -469,7 +471,7 @@ def test_what_asv_knew_already_stays(root: Path) -> None:
     assert values["'ops.two/small/a'"] == 5.0
 
 
-def test_an_unreadable_file_of_asv_is_set_aside_and_made_again(root: Path) -> None:
+def test_an_unreadable_asv_file_is_renamed_and_written_again(root: Path) -> None:
     take(root, a_record(root))
     (path,) = (root / "results" / "box").glob("*-locked-*.json")
     whole = path.read_bytes()
@@ -481,7 +483,7 @@ def test_an_unreadable_file_of_asv_is_set_aside_and_made_again(root: Path) -> No
 
 @contextmanager
 def disk_of(size: int) -> Iterator[None]:
-    """Let no file grow beyond the size: writing then fails as on a full disk."""
+    """Limit the size of files, so that writing fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -490,7 +492,7 @@ def disk_of(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_leaves_what_was_there_and_says_what_to_do(root: Path) -> None:
+def test_a_full_disk_changes_no_file_and_gives_a_hint(root: Path) -> None:
     take(root, a_record(root))
     before = tree(root / "results")
     path = offer(root, *(a_record(root, minute=n) for n in range(1, 9)))
@@ -498,18 +500,18 @@ def test_a_full_disk_leaves_what_was_there_and_says_what_to_do(root: Path) -> No
         disk_of(6000),
         pytest.raises(ResultsError, match="cannot be written: File too large") as full,
     ):
-        bring(root, [path], root / "results")
+        import_records(root, [path], root / "results")
     assert "run the same command again" in full.value.hint
     assert tree(root / "results") == before
-    assert bring(root, [path], root / "results").new.total() == 8
+    assert import_records(root, [path], root / "results").new.total() == 8
 
 
 @pytest.mark.parametrize("killed_at", [0, 2, 4, 6])
-def test_after_a_kill_the_same_command_finishes(
+def test_after_a_kill_the_same_command_completes_the_import(
     root: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
 ) -> None:
     path = offer(root, a_record(root), a_record(root, torch="2.5.1"), a_record(root, "other"))
-    bring(root, [path], root.parent / "whole")
+    import_records(root, [path], root.parent / "whole")
     left = killed_at
 
     def replace_or_die(self: Path, target: Path) -> Path:
@@ -522,16 +524,16 @@ def test_after_a_kill_the_same_command_finishes(
     rename = Path.rename
     monkeypatch.setattr(Path, "replace", replace_or_die)
     with pytest.raises(KeyboardInterrupt):
-        bring(root, [path], root / "results")
+        import_records(root, [path], root / "results")
     monkeypatch.undo()
     assert any(".part" in name for name in tree(root / "results"))
     (root / "results" / "other" / "records").mkdir(parents=True, exist_ok=True)
     (root / "results" / "other" / "records" / ".ivhl-import-earlier.jsonl.part").write_text("{")
-    bring(root, [path], root / "results")
+    import_records(root, [path], root / "results")
     assert tree(root / "results") == tree(root.parent / "whole")
 
 
-def test_a_whole_file_is_written_only_when_it_changes(tmp_path: Path) -> None:
+def test_a_file_is_written_only_if_it_changes(tmp_path: Path) -> None:
     assert write_whole(tmp_path / "a", b"1")
     assert not write_whole(tmp_path / "a", b"1")
     assert write_whole(tmp_path / "a", b"2")
@@ -539,14 +541,14 @@ def test_a_whole_file_is_written_only_when_it_changes(tmp_path: Path) -> None:
         write_whole(tmp_path / "a" / "b", b"")
 
 
-def test_nothing_is_taken_while_a_run_is_measuring(root: Path) -> None:
+def test_an_import_during_a_run_is_refused(root: Path) -> None:
     path = offer(root, a_record(root))
     with only_run_here(root), pytest.raises(ResultsError, match="another run is measuring"):
-        bring(root, [path], root / "results")
+        import_records(root, [path], root / "results")
     assert not list((root / "results").iterdir())
 
 
-def test_benchmarks_that_do_not_import_cost_no_record(
+def test_benchmarks_that_do_not_import_lose_no_record(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = root.parent / "cells" / "suite"
@@ -556,11 +558,11 @@ def test_benchmarks_that_do_not_import_cost_no_record(
     monkeypatch.setattr(export, "SUITE", suite)
     with pytest.raises(ResultsError, match="no such thing") as error:
         take(root, a_record(root))
-    assert "the records are taken" in error.value.hint
+    assert "the records are imported" in error.value.hint
     assert len(load_records(root / "results").records) == 1
 
 
-def test_a_folder_without_git_is_told_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_git_is_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = a_record(root)
     (root / ".git").rename(root.parent / "git")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
@@ -568,7 +570,7 @@ def test_a_folder_without_git_is_told_so(root: Path, monkeypatch: pytest.MonkeyP
         take(root, record)
 
 
-def test_the_command_takes_names_and_ends_with_a_code(
+def test_the_command_imports_paths_and_returns_an_exit_code(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
@@ -587,7 +589,7 @@ def test_the_command_takes_names_and_ends_with_a_code(
     text = " ".join(said.stdout.split())
     assert "box cpu" in text
     assert "0 new records, 1 already present" in text
-    assert text.count("workload: must be one of this project (got 'ops.none')") == 1
+    assert text.count("workload: must be a workload of this project (got 'ops.none')") == 1
     assert "up.jsonl" in text
     told = json.loads(run(app, ["import", "--json", str(offer(root, a_record(root)))]).stdout)
     assert told["batches"][0]["had"] == 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl import roofline
-from ivhl.fleet.sources import EXPORT, Limits, Line, Refused, read_sources, shown
+from ivhl.fleet.sources import EXPORT, Limits, Line, Refused, printable, read_sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ def zipped(path: Path, *members: tuple[str | zipfile.ZipInfo, bytes]) -> Path:
     return path
 
 
-def test_a_file_a_folder_and_an_archive_say_the_same(tmp_path: Path) -> None:
+def test_a_file_a_folder_and_an_archive_give_the_same_lines(tmp_path: Path) -> None:
     file = tmp_path / "out" / "box" / "records" / "x.jsonl"
     file.parent.mkdir(parents=True)
     file.write_bytes(b'{"a": 1}\n\n{"b": 2}')
@@ -47,7 +47,7 @@ def test_a_file_a_folder_and_an_archive_say_the_same(tmp_path: Path) -> None:
     assert places == [f"{archive}!box/records/x.jsonl:{n}" for n in (1, 3)]
 
 
-def test_an_export_of_the_direct_way_is_its_records(tmp_path: Path) -> None:
+def test_an_export_of_roofline_gives_its_records(tmp_path: Path) -> None:
     assert EXPORT == roofline.SCHEMA
     data = {"schema": EXPORT, "limits": {}, "records": [{"a": 1}, {"b": 2}]}
     export = tmp_path / "results.json"
@@ -56,12 +56,12 @@ def test_an_export_of_the_direct_way_is_its_records(tmp_path: Path) -> None:
     assert [found.place for found in read_sources([export])] == [
         f"{export}: record {n}" for n in (1, 2)
     ]
-    export.write_text(json.dumps(data, indent=1)[:-9])  # cut off: its lines are no records
+    export.write_text(json.dumps(data, indent=1)[:-9])  # truncated: its lines are no records
     lines, _ = read(export)
     assert lines[0] == b"{"
 
 
-def test_what_a_killed_run_left_is_passed_over(tmp_path: Path) -> None:
+def test_journals_of_a_killed_run_are_skipped(tmp_path: Path) -> None:
     journal = tmp_path / "out" / ".scratch" / "case-1" / "cold.jsonl"
     journal.parent.mkdir(parents=True)
     journal.write_text("{}")
@@ -83,7 +83,7 @@ def test_what_a_killed_run_left_is_passed_over(tmp_path: Path) -> None:
         ("../machine.json", "must not leave its folder"),
     ],
 )
-def test_a_name_that_leaves_the_folder_is_refused_and_the_rest_read(
+def test_a_name_outside_the_folder_is_refused_and_the_others_are_read(
     tmp_path: Path, name: str, told: str
 ) -> None:
     archive = zipped(tmp_path / "a.zip", (name, b"{}"), ("box/good.jsonl", b"[]"))
@@ -124,13 +124,13 @@ def test_links_in_a_folder_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [10, 60, -30])
-def test_a_truncated_archive_is_refused_as_a_whole(tmp_path: Path, kept: int) -> None:
+def test_a_truncated_archive_is_refused(tmp_path: Path, kept: int) -> None:
     archive = zipped(tmp_path / "a.zip", ("x.jsonl", b"[]" * 200))
     archive.write_bytes(archive.read_bytes()[:kept])
     (tmp_path / "y.jsonl").write_text("[]")
     lines, (refused,) = read(archive, tmp_path / "y.jsonl")
     assert lines == [b"[]"]
-    assert "must be a whole zip archive" in refused.rule
+    assert "must be a complete zip archive" in refused.rule
     assert "download it again" in refused.hint
 
 
@@ -146,14 +146,14 @@ def test_a_damaged_member_does_not_hide_the_others(tmp_path: Path) -> None:
     assert "CRC" in refused.rule
 
 
-def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
     archive = zipped(tmp_path / "a.zip", ("bomb.jsonl", b" " * (8 << 20)), ("x.jsonl", b"[]"))
     lines, (refused,) = read(archive)
     assert lines == [b"[]"]
     assert "must not unpack to more than 200 times its size" in refused.rule
 
 
-def test_many_bombs_are_one(tmp_path: Path) -> None:
+def test_many_small_zip_bombs_count_as_one(tmp_path: Path) -> None:
     limits = Limits(total_bytes=4 << 20)
     bombs = [(f"{n}.jsonl", b" " * (8 << 20)) for n in range(9)]
     lines, refused = read(zipped(tmp_path / "a.zip", *bombs), limits=limits)
@@ -162,12 +162,12 @@ def test_many_bombs_are_one(tmp_path: Path) -> None:
     assert "the others are not read" in refused[-1].rule
 
 
-def test_a_size_that_lies_does_not_help(tmp_path: Path) -> None:
+def test_a_false_size_in_a_header_is_detected(tmp_path: Path) -> None:
     archive = zipped(tmp_path / "a.zip", ("bomb.jsonl", b" " * (8 << 20)))
     data = archive.read_bytes().replace((8 << 20).to_bytes(4, "little"), (9).to_bytes(4, "little"))
     archive.write_bytes(data)
     lines, refused = read(archive)
-    # Python stops at the size that the head gives, and then the checksum is wrong.
+    # Python stops at the size in the header, and then the checksum is wrong.
     assert lines == []
     assert len(refused) == 1
 
@@ -175,13 +175,13 @@ def test_a_size_that_lies_does_not_help(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        (Limits(files=1), "may hold 1 files"),
-        (Limits(file_bytes=1 << 20, total_bytes=1 << 20), "may hold 1 MiB of records"),
-        (Limits(file_bytes=1000), "a file may hold 0 MiB"),
+        (Limits(files=1), "may have 1 files"),
+        (Limits(file_bytes=1 << 20, total_bytes=1 << 20), "may have 1 MiB of records"),
+        (Limits(file_bytes=1000), "a file may have 0 MiB"),
         (Limits(line_bytes=1000), "a record may have 0 MiB"),
     ],
 )
-def test_no_source_is_read_without_end(tmp_path: Path, limits: Limits, told: str) -> None:
+def test_every_source_has_limits(tmp_path: Path, limits: Limits, told: str) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
     noise = os.urandom(400_000).replace(b"\n", b" ")
@@ -203,17 +203,17 @@ def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
     assert read(archive)[1][0].rule == "must not be encrypted"
 
 
-def test_a_source_without_records_or_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_an_empty_or_missing_source_is_named(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     _, refused = read(tmp_path / "nowhere", empty, zipped(tmp_path / "a.zip"))
     assert [one.rule for one in refused] == [
-        "there is no such file or folder",
-        "must hold records: files that end in .jsonl",
-        "must hold records: files that end in .jsonl",
+        "no such file or folder",
+        "must contain records: files that end in .jsonl",
+        "must contain records: files that end in .jsonl",
     ]
 
 
-def test_a_name_is_shown_without_what_it_would_do_to_a_terminal() -> None:
-    assert shown("a\x1b[31mb") == "'a\\x1b[31mb'"
-    assert shown("höhe.jsonl") == "höhe.jsonl"
+def test_control_characters_in_a_name_are_escaped() -> None:
+    assert printable("a\x1b[31mb") == "'a\\x1b[31mb'"
+    assert printable("höhe.jsonl") == "höhe.jsonl"

@@ -1,4 +1,4 @@
-"""A fleet of three machines, from the split to the site: no cell missing, none twice."""
+"""A fleet of three machines, from the split to the site, measures every cell once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ivhl.asv.publish import publish
 from ivhl.bench import cases_of_cells
 from ivhl.bench.request import Request
 from ivhl.bench.work import Shard
-from ivhl.fleet.bring import bring
+from ivhl.fleet.bring import import_records
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load_project
@@ -55,10 +55,10 @@ EVERY = {
 
 @dataclass
 class Meter:
-    """Stands for the harness: makes a record of a case, or is killed at it.
+    """Replaces the harness: makes a record of a case, or is killed.
 
     Attributes:
-        dies_after: How many cases it measures; then the machine goes down.
+        dies_after: Number of cases after which the machine fails.
     """
 
     root: Path
@@ -66,7 +66,7 @@ class Meter:
     dies_after: int | None = None
 
     def measure(self, run: Run, case: Case, *_: object) -> RunRecord:
-        """Return what ``ivhl.measure.runner.measure_case`` would."""
+        """Replace ``ivhl.measure.runner.measure_case``."""
         if self.dies_after is not None and len(self.measured) >= self.dies_after:
             raise KeyboardInterrupt
         self.measured.append((run.machine.name, run.cell.id, case.name))
@@ -78,19 +78,19 @@ class Meter:
             variant=case.variant.name,
             speedup=1.0 + len(self.measured),
         )
-        # A record of this very code answers for its case when the machine goes on.
+        # With the current instrument, so that the case is not measured again after a restart.
         conditions = replace(record.conditions, instrument=str(INSTRUMENT))
         return replace(record, commit=run.commit, cell=run.cell, conditions=conditions)
 
 
 def compiled_nothing(*_: object) -> Compiled:
-    """Return what ``ivhl.measure.runner.compile_case`` would, with an empty folder."""
+    """Replace ``ivhl.measure.runner.compile_case``; the folder is empty."""
     folder = tempfile.TemporaryDirectory()
     return Compiled(folder=folder, findings={}, failure=None, seconds=0.0, load=0.0)
 
 
 def measure_share(root: Path, name: str, shard: Shard) -> None:
-    """Do on a machine what its bench sessions do, with real files and stand-ins for the cells."""
+    """Run the bench sessions of a machine, with real files and replaced cells."""
     matrix = load_matrix(root / "envs" / "matrix.toml")
     project = load_project(root)
     for python in matrix.pythons:
@@ -114,7 +114,7 @@ def measure_share(root: Path, name: str, shard: Shard) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Return a project that knows from earlier records how long its cases take."""
+    """Return a project with earlier records, which give the durations of its cases."""
     root = tmp_path / "home"
     root.mkdir()
     make_fleet_project(root)
@@ -128,7 +128,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def run_fleet(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Meter:
-    """Measure on three machines; the second one goes down half-way and is started again."""
+    """Measure on three machines; the second one fails half-way and is restarted."""
     meter = Meter(home)
     monkeypatch.setattr(runner, "measure_case", meter.measure)
     monkeypatch.setattr(runner, "make_seed", lambda _, __, lanes: lanes.begin())
@@ -143,7 +143,7 @@ def run_fleet(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Mete
             with pytest.raises(KeyboardInterrupt):
                 measure_share(root, name, shard)
             meter.dies_after = None
-            # It died while it was writing: half a record is on its disk.
+            # It failed while it was writing: half a record is on its disk.
             last = max((root / "results" / name / "records").glob("*.jsonl"))
             last.write_bytes(last.read_bytes() + b'{"aa":{"confid')
         measure_share(root, name, shard)
@@ -164,7 +164,7 @@ def artifacts(folder: Path) -> list[Path]:
     return [one, archive, bare]
 
 
-def test_a_fleet_measures_all_of_it_once(
+def test_a_fleet_measures_every_case_once(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meter = run_fleet(home, tmp_path, monkeypatch)
@@ -177,15 +177,17 @@ def test_a_fleet_measures_all_of_it_once(
     trees: list[dict[str, bytes]] = []
     for order in ([bare, one, archive], [archive, bare, one]):
         results = tmp_path / f"results-{len(trees)}"
-        refused = [line for source in order for line in bring(home, [source], results).refused]
-        # Half a record is none, and is named; its case was measured again.
+        refused = [
+            line for source in order for line in import_records(home, [source], results).refused
+        ]
+        # Half a record is refused; its case was measured again.
         (half,) = refused
         assert "records-machine-2.zip!machine-2/records/" in half.place
         assert "Invalid JSON" in half.rule
         trees.append(tree(results))
     assert trees[0] == trees[1]
 
-    bring(home, [archive, one, bare, one], home / "results")
+    import_records(home, [archive, one, bare, one], home / "results")
     mine = [r for r in load_records(home / "results").records if r.machine.name != "old"]
     found = Counter((r.cell.id, f"{r.workload}/{r.size}/{r.variant}") for r in mine)
     assert set(found) == EVERY
@@ -209,7 +211,7 @@ def test_a_fleet_measures_all_of_it_once(
 
 
 def points(site: Path) -> int:
-    """Return how many values asv's own graphs of the speedup have on the fleet's machines."""
+    """Return the number of values in asv's graphs of the speedup on the fleet's machines."""
     graphs = [
         path
         for path in site.glob("graphs/**/compiled.Compiled.track_speedup.json")

@@ -80,7 +80,7 @@ def root(made_once: Path, tmp_path: Path) -> Path:
 
 
 def pieces(seconds: list[float]) -> list[Work]:
-    """Return that many pieces of work, in several cells."""
+    """Return that many cases to measure, in several cells."""
     return [
         Work(SPECS[n % len(SPECS)], f"w{n // len(SPECS)}", (CASES[0],), (time,))
         for n, time in enumerate(seconds)
@@ -101,7 +101,8 @@ def test_every_case_is_in_exactly_one_share(seconds: list[float], count: int) ->
     shares = [take_shard(work, Shard(i, count)) for i in range(1, count + 1)]
     found = [name for share in shares for name in names(share)]
     assert sorted(found) == sorted(names(tuple(work)))
-    # What a list schedule of any order keeps (Graham 1966): nobody waits for a whole piece more.
+    # The bound of any list schedule (Graham 1966): the longest share exceeds the mean by less
+    # than one piece of work.
     longest = max(sum(one.total_s for one in share) for share in shares)
     total, largest = sum(seconds), max(seconds, default=0.0)
     assert longest <= (total / count + largest * (1 - 1 / count)) * (1 + 1e-9)
@@ -177,7 +178,7 @@ def test_what_a_gpu_took_says_nothing_of_a_cpu() -> None:
     gpu = replace(took(1.0), conditions=replace(one.conditions, device="cuda NVIDIA H200"))
     where = ("py3.12-torch2.6.0", "ops.one/small/a")
     assert estimates([one, gpu])[where] == 100.0
-    assert estimates([gpu])[where] == 1.0  # what all weigh without records
+    assert estimates([gpu])[where] == 1.0  # the weight of every case without records
 
 
 def test_a_cell_that_could_not_be_made_is_not_free_but_one_that_does_not_exist_is() -> None:
@@ -236,13 +237,13 @@ def test_a_share_is_in_the_order_of_the_whole(root: Path) -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What bench gives asv to measure, by cell and case; nothing is measured."""
+    """The cells and cases that bench passes to asv; nothing is measured."""
     asked: list[tuple[str, str]] = []
 
     def run_asv(
         settings: Settings, locks: Sequence[LockState], cases: Sequence[Case], **_: object
     ) -> tuple[str, ...]:
-        # What the cells of this asv run would measure, and asv would read.
+        # Cases that the cells of this asv run would measure.
         assert {case.name for case in settings.cases()} == {case.name for case in cases}
         asked.extend((lock.cell.id, case.name) for lock in locks for case in cases)
         return ()
@@ -274,7 +275,7 @@ def test_bench_measures_its_share_and_nothing_else(
         sizes.append(len(done.cells))
     every = sorted((cell.id, case.name) for cell in SPECS for case in CASES)
     assert sorted(asked) == every
-    assert 0 in sizes  # the slow one fills a share, so its machine has no work in 3.12
+    assert 0 in sizes  # the slow case fills a share, so its machine has no work in 3.12
     asked.clear()
     for python in ("3.12", "3.13"):
         request = Request(root=root, python=python, selection=Selection(suite="full"), machine="m")
@@ -312,7 +313,7 @@ def test_bench_tells_where_the_time_of_this_run_went(
 ) -> None:
     here = this_machine("m")
     phases = {"compile": 30.0, "timing": 10.0}
-    # Asked for as well, and not measured again.
+    # Requested as well, and not measured again.
     long_ago = "2020-01-01T00:00:00+00:00"
     about: dict[str, Any] = {"phase_s": phases, "machine": here, "recorded_at": long_ago}
     old = a_record(root, workload="ops.two", **about)
@@ -485,7 +486,7 @@ def test_a_job_per_stale_cell_for_github(root: Path) -> None:
     assert only["cell"] == "py3.12-torch2.6.0"
     two = invoke(root, runner, *github, "--python=3.13", "--variant=a", "--variant=b")
     assert json.loads(two)["include"][0]["arguments"] == "--torch 2.5.1 --variant a --variant b"
-    # As was listed: what is named, where all of it is to be measured too.
+    # The job lists the named cases, even if all cases are to be measured.
     named = invoke(root, runner, *github, "--python=3.13", "--workload=ops.one", "--suite=full")
     assert [job["arguments"] for job in json.loads(named)["include"]] == [
         f"--torch {torch} --suite full --workload ops.one" for torch in ("2.5.1", "2.6.0")

@@ -1,4 +1,4 @@
-"""The founding table: numbers, errors, several runs beside each other; and its JSON."""
+"""The founding table has numbers, errors and several runs side by side; so has its JSON."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ PLAIN = Row(
 BYPASSED = Row(molecule="H2O", configuration="compile, no options", seed=SEED)
 
 
-def test_each_number_of_a_row_is_in_the_table() -> None:
+def test_every_number_of_a_row_is_in_the_table() -> None:
     lines = table([run_of("3.12", PLAIN, WORKS, BYPASSED)]).splitlines()
     assert cells(lines[0])[:3] == ["molecule", "configuration", "3.12, 2.5.1: seed, ms"]
     assert cells(lines[2]) == [
@@ -94,7 +94,7 @@ def test_a_wrong_force_has_no_speedup() -> None:
     ]
 
 
-def test_runs_stand_beside_each_other_and_share_the_numbers_of_their_errors() -> None:
+def test_runs_are_side_by_side_and_share_numbers_of_errors() -> None:
     text = table([run_of("3.12", PLAIN, WORKS), run_of("3.13", FAILS)])
     lines = text.splitlines()
     assert {len(cells(line)) for line in lines[:4]} == {12}
@@ -103,7 +103,7 @@ def test_runs_stand_beside_each_other_and_share_the_numbers_of_their_errors() ->
     assert text.count("Dynamo is not supported") == 1
 
 
-def test_exports_of_one_cell_become_one_run(tmp_path: Path) -> None:
+def test_exports_of_one_cell_are_joined(tmp_path: Path) -> None:
     paths = [tmp_path / f"{n}.json" for n in range(3)]
     runs = [run_of("3.12", PLAIN), run_of("3.13", FAILS), run_of("3.12", BYPASSED)]
     for path, run in zip(paths, runs, strict=True):
@@ -123,7 +123,7 @@ def test_show_prints_the_table_of_its_files(
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": "ivhl.peers/1"}'])
-def test_a_file_that_is_no_export_is_named(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_an_export_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ResultsError, match=r"other\.json"):

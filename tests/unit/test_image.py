@@ -25,7 +25,7 @@ from ivhl.image import inside
 from ivhl.image.agreement import judge_agreement
 from ivhl.image.build import _failed, _pieces, _whole_lines, has_buildkit, list_images
 from ivhl.image.container import Limits, Order, _payload, choose_cpus, choose_memory
-from ivhl.image.engine import EngineError, connect, told_plainly
+from ivhl.image.engine import EngineError, connect, engine_errors
 from ivhl.image.executor import records_of_image
 from ivhl.image.packages import Difference, differences
 from ivhl.image.recipe import Recipe, Sources, load_base, make_recipe, sources_here, write_context
@@ -71,7 +71,7 @@ def test_a_base_without_a_digest_is_refused(tmp_path: Path) -> None:
         load_base(tmp_path, "cpu")
 
 
-def test_without_buildkit_no_mount_is_left_and_nothing_else_changes() -> None:
+def test_without_buildkit_only_the_mounts_are_removed() -> None:
     made = recipe()
     text = made.classic_dockerfile()
     assert "--mount=" in made.dockerfile
@@ -80,14 +80,14 @@ def test_without_buildkit_no_mount_is_left_and_nothing_else_changes() -> None:
     assert len(text.splitlines()) >= len(made.dockerfile.splitlines()) - 1
 
 
-def test_the_recipe_changes_with_what_is_in_the_image_and_with_nothing_else() -> None:
+def test_the_recipe_depends_only_on_the_contents_of_the_image() -> None:
     made = recipe()
     assert recipe(commit="f" * 40).digest == made.digest
     for change in ({"base": "base:2"}, {"uv": "0"}, {"dockerfile": "FROM x"}, {"device": "cuda"}):
         assert recipe(**change).digest != made.digest
 
 
-def test_labels_say_lock_commit_and_versions() -> None:
+def test_labels_have_lock_commit_and_versions() -> None:
     labels = recipe().labels
     assert labels["org.ivhl.lock"] == lock_state(ROOT, CellSpec("3.12", "2.6.0")).sha256
     assert labels["org.opencontainers.image.revision"] == COMMIT
@@ -104,7 +104,7 @@ def test_equal_recipes_make_equal_contexts() -> None:
         assert archive.getmember("uv").mode & 0o111
 
 
-def test_the_settings_of_this_machine_are_read_by_the_shell_as_they_are(
+def test_the_shell_reads_settings_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificates = tmp_path / "ca.pem"
@@ -116,7 +116,7 @@ def test_the_settings_of_this_machine_are_read_by_the_shell_as_they_are(
     assert "<<'IVHL_END'\n-----BEGIN-----\n$(echo no)\n-----END-----\nIVHL_END\n" in script
 
 
-def test_certificates_that_are_not_there_are_named() -> None:
+def test_missing_certificates_are_named() -> None:
     with pytest.raises(SpecError, match=r"no/ca\.pem"):
         Sources(certificates=Path("no/ca.pem")).script()
 
@@ -125,20 +125,20 @@ def test_certificates_that_are_not_there_are_named() -> None:
     ("text", "threads", "chosen"),
     [("", 1, (6, 7)), ("", 20, tuple(range(8))), ("2-3,6", 1, (2, 3, 6)), ("0", 4, (0,))],
 )
-def test_cpus_are_those_named_or_the_last_ones(
+def test_cpus_are_the_named_or_the_last_ones(
     text: str, threads: int, chosen: tuple[int, ...]
 ) -> None:
     assert choose_cpus(text, MACHINE, threads) == chosen
 
 
 @pytest.mark.parametrize("text", ["8", "1-9", "x", "-1", "3-2", ","])
-def test_cpus_that_are_not_there_are_refused(text: str) -> None:
+def test_missing_cpus_are_refused(text: str) -> None:
     with pytest.raises(SpecError, match="from 0 to 7"):
         choose_cpus(text, MACHINE, 1)
 
 
 @given(limit=st.integers(min_value=1 << 20, max_value=64 << 30))
-def test_a_case_meets_its_own_limit_before_the_containers(limit: int) -> None:
+def test_the_memory_limit_of_a_case_is_below_the_containers(limit: int) -> None:
     container = choose_memory(limit, MACHINE)
     assert container <= MACHINE.memory_bytes
     assert 0.9 * container <= limit
@@ -146,7 +146,7 @@ def test_a_case_meets_its_own_limit_before_the_containers(limit: int) -> None:
         assert container >= limit
 
 
-def test_records_of_another_image_or_of_none_are_made_again(tmp_path: Path) -> None:
+def test_records_of_another_image_or_of_none_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     mine = in_image(make_record(variant="a"), IMAGE)
     for record in (
@@ -164,7 +164,9 @@ def test_records_of_another_image_or_of_none_are_made_again(tmp_path: Path) -> N
     assert records_of_image(tmp_path / "none.jsonl", IMAGE) == ()
 
 
-def test_a_container_is_told_its_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_gets_the_digest_of_its_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     git(tmp_path, "init", "-q")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "nothing")
     settings = Settings(
@@ -184,11 +186,11 @@ def test_a_container_is_told_its_image(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("ivhl.image.inside.HERE", tmp_path)
     told = json.loads((tmp_path / "order.json").read_text(encoding="utf-8"))
     inside.measure(told, lambda *_, **__: None)
-    # No compiled code is kept where it would be lost with the container.
+    # The compile cache is off: it would be lost with the container.
     assert [(run.image, run.cache) for run in runs] == [(IMAGE, None)]
 
 
-def test_contents_differ_in_what_is_named() -> None:
+def test_different_packages_of_two_images_are_named() -> None:
     before = {"package": {"a": "1", "b": "1"}, "python": {"Python": "3.12.1"}}
     after = {"package": {"a": "2", "c": "1"}, "python": {"Python": "3.12.1"}}
     assert differences(before, before) == ()
@@ -204,7 +206,7 @@ def measured(speedup: float, *, noise: float = 1.1, **changes: Any) -> RunRecord
     return replace(make_record(**changes), speedup=interval(speedup), aa=aa)
 
 
-def test_sides_agree_within_what_noise_makes_and_no_further() -> None:
+def test_native_and_container_agree_within_the_noise() -> None:
     native = [measured(2.0), measured(2.0)]
     (near,), _ = judge_agreement(native, [measured(2.4), measured(2.4)])
     assert near.floor == pytest.approx(1.1 * 1.1)
@@ -215,13 +217,13 @@ def test_sides_agree_within_what_noise_makes_and_no_further() -> None:
     assert not slow.agrees
 
 
-def test_runs_that_lie_apart_by_themselves_raise_the_floor() -> None:
+def test_repeated_runs_that_differ_raise_the_noise_floor() -> None:
     (one,), _ = judge_agreement([measured(2.0), measured(3.0)], [measured(1.8)])
     assert one.floor == pytest.approx(1.5)
     assert one.agrees
 
 
-def test_what_cannot_be_compared_is_named() -> None:
+def test_records_that_cannot_be_compared_are_named() -> None:
     gate = make_failure("support_gate", variant="b")
     found, left_out = judge_agreement(
         [measured(2.0), gate, measured(1.0, variant="c"), measured(1.0, variant="d")],
@@ -233,9 +235,9 @@ def test_what_cannot_be_compared_is_named() -> None:
     assert any("/d: measured on one side only" in line for line in left_out)
 
 
-# docker leaves a socket open where nobody answers.
+# docker leaves a socket open if no engine answers.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_without_an_engine_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_engine_the_error_has_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///no/docker.sock")
     with pytest.raises(EngineError, match=r"no Docker engine answers at unix:///no") as caught:
         connect()
@@ -247,11 +249,11 @@ def test_without_an_engine_the_message_says_what_to_do(monkeypatch: pytest.Monke
     gc.collect()
 
 
-def test_what_docker_raises_is_told_plainly() -> None:
+def test_exceptions_of_docker_become_engine_errors() -> None:
     told = {
         "the image is not there": ImageNotFound("no such image"),
-        "the engine went away": NoConnection("reset"),
-        "engine went away: cut off": HTTPError("cut off"),
+        "the connection to the engine was lost": NoConnection("reset"),
+        "connection to the engine was lost: cut off": HTTPError("cut off"),
         "no space left on device": APIError("write: no space left on device"),
         "status 127": ContainerError("c", 127, "cat", "i", b"no cat"),
         "No space left": OSError(28, "No space left on device"),
@@ -261,7 +263,7 @@ def test_what_docker_raises_is_told_plainly() -> None:
     }
     hints = []
     for text, error in told.items():
-        with pytest.raises(EngineError, match=text) as caught, told_plainly("measuring x"):
+        with pytest.raises(EngineError, match=text) as caught, engine_errors("measuring x"):
             raise error
         assert str(caught.value).startswith("measuring x: ")
         hints.append(caught.value.hint)
@@ -272,9 +274,7 @@ def test_what_docker_raises_is_told_plainly() -> None:
 
 
 @given(pieces=st.lists(st.text(alphabet="ab\n", max_size=8)), red=st.lists(st.booleans()))
-def test_what_a_build_says_in_pieces_is_read_in_whole_lines(
-    pieces: list[str], red: list[bool]
-) -> None:
+def test_build_output_in_pieces_is_joined_to_lines(pieces: list[str], red: list[bool]) -> None:
     failures: list[str] = []
     coloured = [
         {"stream": f"\x1b[91m{piece}\x1b[0m" if is_red else piece}
@@ -286,7 +286,7 @@ def test_what_a_build_says_in_pieces_is_read_in_whole_lines(
     assert failures == ["no"]
 
 
-def test_a_failed_build_says_what_to_do() -> None:
+def test_a_failed_build_has_a_hint() -> None:
     full = _failed(recipe(), ["unpacking", "", "error: No space left on device"])
     assert "prune" in full.hint
     assert "No space left" in str(full)
@@ -295,7 +295,7 @@ def test_a_failed_build_says_what_to_do() -> None:
     assert "docs/docker.md" in _failed(recipe(), ["error: hash mismatch"]).hint
 
 
-def test_buildkit_is_used_only_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buildkit_is_used_only_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_BUILDKIT", "0")
     assert not has_buildkit()
     monkeypatch.setenv("DOCKER_BUILDKIT", "1")
@@ -303,7 +303,7 @@ def test_buildkit_is_used_only_where_it_is(monkeypatch: pytest.MonkeyPatch) -> N
     assert not has_buildkit()
 
 
-def test_images_come_newest_first_with_what_their_labels_say() -> None:
+def test_images_are_listed_newest_first_with_their_labels() -> None:
     def one(day: int, tags: list[str]) -> SimpleNamespace:
         labels = {"org.ivhl.cell": "c", "org.ivhl.lock": f"lock{day}"}
         about = {"Id": f"sha256:{day}", "Created": f"2026-11-0{day}", "Size": day}
@@ -316,7 +316,7 @@ def test_images_come_newest_first_with_what_their_labels_say() -> None:
     assert [image.tags for image in found] == [("ivhl:c",), (), ()]
 
 
-def test_what_was_measured_in_a_container_is_not_compared_with_what_was_not() -> None:
+def test_container_and_native_records_are_not_compared() -> None:
     before, after = make_record(), in_image(replace(make_record(), commit="f" * 40), IMAGE)
     verdict = judge([before, after], {before.commit}, {after.commit}, ())
     assert [(one.kind, one.reason) for one in verdict.findings] == [

@@ -1,4 +1,4 @@
-"""Versions of the way of measuring, and what they say about records."""
+"""Versions of the instrument, and the versions of records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ivhl.instrument import DIGESTS, HISTORY, INSTRUMENT, told_instrument, version_of
+from ivhl.instrument import DIGESTS, HISTORY, INSTRUMENT, describe_instrument, version_of
 from ivhl.measure.runner import newest_keys
 from ivhl.records import append_record
 from tests.browser.synthetic import make_record
@@ -16,7 +16,7 @@ from tests.browser.synthetic import make_record
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_version_has_a_line_and_the_newest_is_the_one_in_use() -> None:
+def test_the_history_has_every_version_up_to_the_current_one() -> None:
     assert list(HISTORY) == list(range(1, INSTRUMENT + 1))
     assert all(line.endswith(".") and "\n" not in line for line in HISTORY.values())
 
@@ -26,7 +26,7 @@ def test_every_version_is_in_the_docs() -> None:
     assert [n for n in HISTORY if f"\n| {n} | 20" not in text] == []
 
 
-def test_every_digest_stands_for_a_version_there_was() -> None:
+def test_every_digest_maps_to_a_known_version() -> None:
     assert set(DIGESTS.values()) <= set(HISTORY)
 
 
@@ -48,11 +48,13 @@ def test_every_committed_record_has_a_version() -> None:
         ("0123456789012345", "0123456789012345", "unknown (0123456789012345)"),
     ],
 )
-def test_an_unknown_instrument_stands_for_itself(instrument: str, version: str, told: str) -> None:
-    assert (version_of(instrument), told_instrument(instrument)) == (version, told)
+def test_an_unknown_instrument_is_its_own_version(
+    instrument: str, version: str, told: str
+) -> None:
+    assert (version_of(instrument), describe_instrument(instrument)) == (version, told)
 
 
-def test_a_digest_answers_as_its_version_does(tmp_path: Path) -> None:
+def test_a_digest_equals_its_version(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     record = make_record()
     for n, text in enumerate(("2123dbd60a6f4e52", "0123456789abcdef", str(INSTRUMENT))):

@@ -1,4 +1,4 @@
-"""``ivhl matrix`` prints what people and programs need and exits as scripts expect."""
+"""``ivhl matrix`` prints tables and JSON, and its exit codes fit scripts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = find_root(Path(__file__).parent)
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a copy of the project's matrix and locks, and go there."""
+    """Return a copy of the project's matrix and locks, as the current folder."""
     shutil.copytree(ROOT / "envs", tmp_path / "envs")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -54,7 +54,7 @@ def test_list_shows_each_cell_with_its_lock(ivhl: Ivhl) -> None:
 
 
 @pytest.mark.usefixtures("project")
-def test_list_selects_and_speaks_json(ivhl: Ivhl) -> None:
+def test_list_selects_cells_and_prints_json(ivhl: Ivhl) -> None:
     code, out, _ = ivhl("list --json --python 3.13 --torch 2.4.1 --torch 2.5.0")
     rows = json.loads(out)
     assert code == 0
@@ -75,7 +75,7 @@ def test_list_shows_damaged_and_stale_locks_instead_of_failing(project: Path, iv
 
 
 @pytest.mark.usefixtures("project")
-def test_show_names_the_packages_and_who_asks(ivhl: Ivhl) -> None:
+def test_show_lists_the_packages_of_a_cell(ivhl: Ivhl) -> None:
     code, out, _ = ivhl("show py3.12-torch2.6.0")
     assert code == 0
     assert "locked, envs/locks/py3.12-torch2.6.0.txt" in out
@@ -101,7 +101,7 @@ def test_diff_exits_1_when_cells_are_not_matched(ivhl: Ivhl) -> None:
 
 
 @pytest.mark.usefixtures("project")
-def test_a_wrong_name_is_a_message_with_the_next_step(ivhl: Ivhl) -> None:
+def test_a_wrong_name_is_an_error_with_a_hint(ivhl: Ivhl) -> None:
     code, _, err = ivhl("show py3.12-torch2.6.1")
     assert (code, "Traceback" in err) == (2, False)
     assert "error: unknown cell 'py3.12-torch2.6.1'" in err
@@ -109,7 +109,7 @@ def test_a_wrong_name_is_a_message_with_the_next_step(ivhl: Ivhl) -> None:
     assert "py3.12-torch2.6.0" in err
 
 
-def test_check_tells_everything_and_exits_1(project: Path, ivhl: Ivhl) -> None:
+def test_check_prints_all_problems_and_exits_1(project: Path, ivhl: Ivhl) -> None:
     assert ivhl("check")[0] == 0
     locks = project / "envs" / "locks"
     (locks / "py3.12-torch2.6.0.txt").unlink()
@@ -122,7 +122,7 @@ def test_check_tells_everything_and_exits_1(project: Path, ivhl: Ivhl) -> None:
     assert "2 problems" in out
 
 
-def test_a_wrong_matrix_is_told_in_full(project: Path, ivhl: Ivhl) -> None:
+def test_all_mistakes_of_a_matrix_are_printed(project: Path, ivhl: Ivhl) -> None:
     path = project / "envs" / "matrix.toml"
     text = path.read_text("utf-8").replace('"2.6.0"', "2.6").replace('"3.13"', '"3.x"')
     path.write_text(text, "utf-8")
@@ -133,13 +133,13 @@ def test_a_wrong_matrix_is_told_in_full(project: Path, ivhl: Ivhl) -> None:
 
 
 @pytest.mark.usefixtures("project")
-def test_lock_has_nothing_to_do_when_all_is_fresh(ivhl: Ivhl) -> None:
+def test_lock_does_nothing_if_all_locks_are_fresh(ivhl: Ivhl) -> None:
     code, out, _ = ivhl("lock")
     assert (code, "every lock exists and is fresh" in out) == (0, True)
 
 
 @pytest.mark.usefixtures("project")
-def test_lock_tells_what_failed_for_every_release(
+def test_lock_prints_the_failures_of_every_release(
     ivhl: Ivhl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
@@ -150,7 +150,7 @@ def test_lock_tells_what_failed_for_every_release(
     assert "py3.12-torch2.6.0: uv gives no answer" in err
 
 
-def test_outside_of_a_project_the_next_step_is_told(
+def test_outside_of_a_project_the_error_has_a_hint(
     tmp_path: Path, ivhl: Ivhl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A Python is found on PATH, in pyenv or by uv; it is run to check it, and is never a shim."""
+"""A Python is found on PATH, in pyenv or by uv, checked by running it, and is never a shim."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def link(path: Path) -> None:
     path.symlink_to(REAL)
 
 
-def test_a_python_on_path_is_found_and_is_the_real_one(tmp_path: Path, bare_machine: Path) -> None:
+def test_a_python_on_path_is_found_with_its_real_path(tmp_path: Path, bare_machine: Path) -> None:
     script(bare_machine / f"python{THIS}", f'exec "{REAL}" "$@"')
     found = find_interpreter(tmp_path, THIS)
     assert (found.path, found.full_version) == (REAL, FULL)
 
 
-def test_a_virtual_environment_gives_the_python_below_it(
+def test_a_virtual_environment_gives_its_base_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "venv" / "bin"
     folder.mkdir(parents=True)
     (tmp_path / "venv" / "pyvenv.cfg").write_text(f"home = {REAL.parent}\n", encoding="utf-8")
-    # A copy, as ``venv --copies`` makes it: a link would lead to the real one by itself.
+    # A copy, as from ``venv --copies``: a link would resolve to the real one.
     shutil.copy(REAL, folder / "python3")
     monkeypatch.setenv("PATH", str(folder))
     found = find_interpreter(tmp_path, THIS).path
@@ -65,9 +65,7 @@ def test_a_virtual_environment_gives_the_python_below_it(
     assert found.samefile(REAL)
 
 
-def test_a_shim_that_fails_is_passed_over_for_the_python_behind_it(
-    tmp_path: Path, bare_machine: Path
-) -> None:
+def test_a_failing_shim_is_skipped(tmp_path: Path, bare_machine: Path) -> None:
     script(bare_machine / f"python{THIS}", "echo 'pyenv: command not found' >&2; exit 127")
     link(tmp_path / "pyenv" / "versions" / FULL / "bin" / "python")
     assert find_interpreter(tmp_path, THIS).path == REAL
@@ -89,7 +87,7 @@ def answer(full: str, executable: str) -> str:
     )
 
 
-def test_in_pyenv_the_version_of_the_project_goes_before_the_newest(tmp_path: Path) -> None:
+def test_pyenvs_version_for_the_project_precedes_the_newest(tmp_path: Path) -> None:
     for full in ("3.99.2", "3.99.10", "3.99.9"):
         script(tmp_path / "pyenv" / "versions" / full / "bin" / "python", answer(full, f"/{full}"))
     assert find_interpreter(tmp_path, "3.99").full_version == "3.99.10"
@@ -97,27 +95,29 @@ def test_in_pyenv_the_version_of_the_project_goes_before_the_newest(tmp_path: Pa
     assert find_interpreter(tmp_path, "3.99").full_version == "3.99.9"
 
 
-def test_a_name_is_not_believed(tmp_path: Path, bare_machine: Path) -> None:
+def test_the_version_is_checked_not_taken_from_the_name(
+    tmp_path: Path, bare_machine: Path
+) -> None:
     script(bare_machine / "python3.99", f'exec "{REAL}" "$@"')
     with pytest.raises(InterpreterError, match=rf"python3\.99: is Python {FULL}"):
         find_interpreter(tmp_path, "3.99", install=False)
 
 
-def test_another_threading_is_another_python(tmp_path: Path, bare_machine: Path) -> None:
+def test_a_free_threaded_python_is_another_python(tmp_path: Path, bare_machine: Path) -> None:
     other = THIS.removesuffix("t") if FLAG else THIS + "t"
     script(bare_machine / f"python{other}", f'exec "{REAL}" "$@"')
     with pytest.raises(InterpreterError, match=rf"(?m)is Python {FULL}$"):
         find_interpreter(tmp_path, other, install=False)
 
 
-def test_another_implementation_is_told(tmp_path: Path, bare_machine: Path) -> None:
+def test_another_implementation_is_refused(tmp_path: Path, bare_machine: Path) -> None:
     text = answer("3.99.0", "/x").replace("cpython", "pypy")
     script(bare_machine / "python3.99", text)
     with pytest.raises(InterpreterError, match="is pypy, not CPython"):
         find_interpreter(tmp_path, "3.99", install=False)
 
 
-def test_a_missing_python_says_everywhere_it_was_looked_for(
+def test_the_error_for_a_missing_python_lists_where_it_was_searched(
     tmp_path: Path, bare_machine: Path
 ) -> None:
     script(bare_machine / "python3.99", "echo 'pyenv: command not found' >&2; exit 127")

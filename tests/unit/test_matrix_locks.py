@@ -69,7 +69,7 @@ def write(
     matrix: Matrix = MATRIX,
     change: Callable[[str], str] = str,
 ) -> None:
-    """Write a lock of these packages, each asked for by torch unless ``VIA`` says by whom."""
+    """Write a lock of these packages, each required by torch unless ``VIA`` names another one."""
     lines = [f"# Matrix digest: {matrix_digest(matrix, cell)}", ""]
     for name, version in sorted((packages or PACKAGES | {"torch": cell.torch}).items()):
         lines += [f"{name}=={version} \\", f"    {HASH}", f"    # via {VIA.get(name, 'torch')}"]
@@ -92,7 +92,7 @@ def write_all(root: Path, matrix: Matrix = MATRIX) -> None:
 # --- reading
 
 
-def test_a_lock_is_read_with_hashes_and_who_asks() -> None:
+def test_a_lock_is_read_with_hashes_and_requirers() -> None:
     text = f"""# a header
 torch==2.5.1 \\
     {HASH} \\
@@ -114,13 +114,13 @@ Typing_Extensions==4.0 \\
 @pytest.mark.parametrize(
     "line", ["torch>=2", "--index-url https://x", "-r other.txt", "torch @ file:///x", f"{HASH}"]
 )
-def test_a_line_that_uv_would_not_write_is_named(tmp_path: Path, line: str) -> None:
+def test_a_line_not_written_by_uv_is_named(tmp_path: Path, line: str) -> None:
     write(tmp_path, OLD, change=lambda text: text + line + "\n")
     with pytest.raises(LockError, match=r"py3\.12-torch2\.5\.1\.txt: line 15 is not as uv"):
         lock_state(tmp_path, OLD)
 
 
-def test_closure_is_what_a_package_asks_for_directly_or_not(tmp_path: Path) -> None:
+def test_the_closure_has_direct_and_indirect_requirements(tmp_path: Path) -> None:
     write(tmp_path, OLD)
     state = lock_state(tmp_path, OLD)
     assert state.closure("torch") == {"torch", "sympy", "mpmath"}
@@ -134,7 +134,7 @@ def test_closure_is_what_a_package_asks_for_directly_or_not(tmp_path: Path) -> N
     assert "mpmath" in lock_state(tmp_path, OLD).closure("torch")
 
 
-def test_missing_locked_and_unavailable_are_told_apart(tmp_path: Path) -> None:
+def test_missing_locked_and_unavailable_are_distinguished(tmp_path: Path) -> None:
     missing = lock_state(tmp_path, OLD)
     assert (missing.kind, missing.sha256, missing.stale(MATRIX)) == ("missing", None, False)
     write(tmp_path, OLD)
@@ -160,14 +160,14 @@ def test_missing_locked_and_unavailable_are_told_apart(tmp_path: Path) -> None:
         ({"torch": [{"release": "2.5.1", "tier": "extended"}]}, False),
     ],
 )
-def test_a_lock_is_stale_when_what_it_was_made_from_changes(
+def test_a_lock_is_stale_if_its_inputs_change(
     tmp_path: Path, changes: dict[str, Any], *, stale: bool
 ) -> None:
     write(tmp_path, OLD)
     assert lock_state(tmp_path, OLD).stale(matrix_of(**changes)) is stale
 
 
-def test_a_stale_lock_is_not_replaced_in_passing(tmp_path: Path) -> None:
+def test_a_stale_lock_is_replaced_only_on_request(tmp_path: Path) -> None:
     write(tmp_path, OLD)
     assert ensure_lock(tmp_path, MATRIX, OLD).kind == "locked"
     with pytest.raises(LockError, match="made from another matrix") as caught:
@@ -192,7 +192,7 @@ def test_a_stale_lock_is_not_replaced_in_passing(tmp_path: Path) -> None:
         ("Matrix digest: ", "Digest: ", "is stale, made from another matrix.toml (digest missing"),
     ],
 )
-def test_what_is_wrong_with_a_lock_is_told(
+def test_every_problem_of_a_lock_is_named(
     tmp_path: Path, old: str, new: str, expected: str
 ) -> None:
     write(tmp_path, OLD)
@@ -203,7 +203,7 @@ def test_what_is_wrong_with_a_lock_is_told(
     assert all(line.startswith("py3.12-torch2.5.1.txt: ") for line in found)
 
 
-def test_check_tells_all_problems_at_once(tmp_path: Path) -> None:
+def test_check_returns_all_problems(tmp_path: Path) -> None:
     write_all(tmp_path)
     assert check_locks(tmp_path, MATRIX) == []
     lock_path(tmp_path, NEW).unlink()
@@ -219,7 +219,7 @@ def test_check_tells_all_problems_at_once(tmp_path: Path) -> None:
     )
 
 
-def test_an_unavailable_cell_is_in_order_if_it_says_why(tmp_path: Path) -> None:
+def test_an_unavailable_cell_with_a_reason_is_valid(tmp_path: Path) -> None:
     write_all(tmp_path)
     lock_path(tmp_path, NEW).unlink()
     write_unavailable(tmp_path, NEW)
@@ -229,7 +229,7 @@ def test_an_unavailable_cell_is_in_order_if_it_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("who", [(), (OLD, NEW), (NEW,)], ids=["none", "all", "the-other"])
-def test_a_forced_difference_that_is_none_any_more_is_a_problem(
+def test_a_forced_difference_that_no_longer_exists_is_a_problem(
     tmp_path: Path, who: tuple[CellSpec, ...]
 ) -> None:
     write_all(tmp_path, FORCED)
@@ -274,16 +274,14 @@ def test_a_forced_package_may_be_missing_only_where_the_matrix_says(tmp_path: Pa
 
 
 @pytest.mark.parametrize("pythons", [["3.12", "3.13"], ["3.14t"], ["3.13"]])
-def test_an_exception_for_other_pythons_excuses_nothing(
-    tmp_path: Path, pythons: list[str]
-) -> None:
+def test_an_exception_for_other_pythons_does_not_apply(tmp_path: Path, pythons: list[str]) -> None:
     row = FORCED.forced[0].model_dump() | {"pythons": pythons}
     write(tmp_path, OLD, PACKAGES | {"triton": "3.1.0"})
     write(tmp_path, NEW)
     assert not diff_cells(tmp_path, matrix_of(forced=[row]), OLD, NEW).matched
 
 
-def test_between_pythons_no_version_may_differ_not_even_of_a_forced_one(tmp_path: Path) -> None:
+def test_between_pythons_no_version_may_differ(tmp_path: Path) -> None:
     write(tmp_path, OLD, PACKAGES | {"triton": "3.1.0"})
     write(tmp_path, NEW, PACKAGES | {"triton": "3.2.0"})
     found = diff_cells(tmp_path, FORCED, OLD, NEW)
@@ -296,7 +294,7 @@ def test_between_pythons_no_version_may_differ_not_even_of_a_forced_one(tmp_path
     )
 
 
-def test_between_releases_torchs_own_closure_may_differ(tmp_path: Path) -> None:
+def test_between_releases_the_closure_of_torch_may_differ(tmp_path: Path) -> None:
     write(tmp_path, OLD)
     write(tmp_path, LATER, {"torch": "2.6.0", "sympy": "1.14", "flit-core": "3.12.0", "cuda": "1"})
     found = diff_cells(tmp_path, MATRIX, OLD, LATER)
@@ -321,14 +319,14 @@ def test_between_releases_nothing_else_may_differ(tmp_path: Path) -> None:
     )
 
 
-def test_two_axes_at_once_are_not_matched(tmp_path: Path) -> None:
+def test_cells_that_differ_in_both_axes_are_not_matched(tmp_path: Path) -> None:
     write_all(tmp_path)
     found = diff_cells(tmp_path, MATRIX, NEW, LATER)
     assert (found.axis, found.matched) == ("both", False)
     assert found.reasons == ("both axes differ: Python 3.13 and 3.12, torch 2.5.1 and 2.6.0",)
 
 
-def test_equal_versions_of_other_files_are_not_matched(tmp_path: Path) -> None:
+def test_equal_versions_with_other_files_are_not_matched(tmp_path: Path) -> None:
     write(tmp_path, OLD)
     write(tmp_path, NEW, change=lambda text: text.replace("0" * 64, "1" * 64, 1))
     assert diff_cells(tmp_path, MATRIX, OLD, NEW).reasons == (
@@ -336,7 +334,7 @@ def test_equal_versions_of_other_files_are_not_matched(tmp_path: Path) -> None:
     )
 
 
-def test_a_cell_without_a_fresh_lock_is_matched_with_none(tmp_path: Path) -> None:
+def test_a_cell_without_a_fresh_lock_is_not_matched(tmp_path: Path) -> None:
     write(tmp_path, OLD)
     assert "has no lock" in diff_cells(tmp_path, MATRIX, OLD, NEW).reasons[0]
     write_unavailable(tmp_path, NEW)
@@ -352,7 +350,7 @@ def test_a_cell_without_a_fresh_lock_is_matched_with_none(tmp_path: Path) -> Non
 
 
 def says(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, Mapping[str, str]], str]) -> None:
-    """Let the resolver answer with a version of sympy, from the Python and the seed."""
+    """Replace the resolver; it chooses a version of sympy from the Python and the seed."""
 
     def compile_(
         root: Path,
@@ -374,7 +372,9 @@ def says(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, Mapping[str, st
     monkeypatch.setattr(locks, "_compile", compile_)
 
 
-def test_later_pythons_follow_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_pythons_get_the_versions_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     newest = {"3.12": "1.13", "3.13": "1.14"}
     says(monkeypatch, lambda python, seed: seed.get("sympy", newest[python]))
     states = lock_release(tmp_path, MATRIX, "2.5.1")
@@ -382,7 +382,7 @@ def test_later_pythons_follow_the_first(tmp_path: Path, monkeypatch: pytest.Monk
     assert check_locks(tmp_path, matrix_of(torch=[{"release": "2.5.1", "tier": "default"}])) == []
 
 
-def test_the_first_python_follows_a_later_one_that_cannot_follow(
+def test_the_first_python_gets_the_versions_of_a_later_one_if_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer(python: str, seed: Mapping[str, str]) -> str:
@@ -393,7 +393,7 @@ def test_the_first_python_follows_a_later_one_that_cannot_follow(
     assert [state.packages["sympy"] for state in states] == ["1.12", "1.12"]
 
 
-def test_a_difference_that_cannot_be_avoided_is_reported(
+def test_an_unavoidable_difference_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says(monkeypatch, lambda python, _: {"3.12": "1.13", "3.13": "1.14"}[python])
@@ -401,17 +401,17 @@ def test_a_difference_that_cannot_be_avoided_is_reported(
     assert diff_cells(tmp_path, MATRIX, OLD, NEW).changed == {"sympy": ("1.13", "1.14")}
 
 
-def test_one_cell_follows_the_fresh_lock_of_the_other_python(
+def test_one_cell_gets_the_versions_of_the_other_pythons_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says(monkeypatch, lambda _, seed: seed.get("sympy", "1.99"))
-    write(tmp_path, NEW, matrix=matrix_of(also=[]))  # stale: of no account
+    write(tmp_path, NEW, matrix=matrix_of(also=[]))  # stale, so it is ignored
     assert make_lock(tmp_path, MATRIX, OLD).packages["sympy"] == "1.99"
     write(tmp_path, NEW)
     assert make_lock(tmp_path, MATRIX, OLD).packages["sympy"] == "1.13.1"
 
 
-def test_a_free_threaded_python_that_is_not_here_cannot_be_locked(
+def test_a_missing_free_threaded_python_cannot_be_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nowhere(root: Path, python: str) -> None:
@@ -447,7 +447,7 @@ def test_real_uv_that_is_offline_records_nothing(
     assert lock_state(tmp_path, OLD).kind == "missing"
 
 
-def test_real_uv_that_does_not_know_the_platform_records_nothing(tmp_path: Path) -> None:
+def test_real_uv_on_an_unknown_platform_records_nothing(tmp_path: Path) -> None:
     with pytest.raises(LockError, match=r"uv gives no answer: .*'atari'") as caught:
         make_lock(tmp_path, matrix_of(platform="atari"), OLD)
     assert "`platform`" in caught.value.hint
@@ -456,7 +456,7 @@ def test_real_uv_that_does_not_know_the_platform_records_nothing(tmp_path: Path)
 
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skip where no package registry can be asked."""
+    """Skip without access to a package registry."""
     folder = tmp_path_factory.mktemp("registry")
     (folder / "requirements.in").write_text("flit_core==3.12.0\n", encoding="utf-8")
     asked = run_uv(["pip", "compile", "requirements.in", "--python", sys.executable], cwd=folder)
@@ -467,7 +467,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.usefixtures("registry")
-def test_real_uv_says_that_there_is_no_such_release(tmp_path: Path) -> None:
+def test_real_uv_reports_a_missing_release(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"unknown PyTorch release '2\.5\.7'") as caught:
         make_lock(tmp_path, MATRIX, CellSpec("3.12", "2.5.7"))
     assert caught.value.hint == "did you mean 2.5.1 or 2.6.0?"
@@ -475,9 +475,9 @@ def test_real_uv_says_that_there_is_no_such_release(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("registry")
-def test_real_uv_says_that_there_is_no_wheel_for_this_python(tmp_path: Path) -> None:
+def test_real_uv_reports_a_missing_wheel_for_this_python(tmp_path: Path) -> None:
     cell = CellSpec("3.13", "2.4.1")
-    write(tmp_path, cell)  # what was there before must not stay beside it
+    write(tmp_path, cell)  # the earlier statement must be deleted
     state = make_lock(tmp_path, MATRIX, cell)
     assert (state.kind, state.path) == ("unavailable", unavailable_path(tmp_path, cell))
     assert state.message.startswith("Because torch==2.4.1 has no wheels with a matching Python")
@@ -485,21 +485,21 @@ def test_real_uv_says_that_there_is_no_wheel_for_this_python(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("registry")
-def test_real_uv_says_that_there_is_no_wheel_for_this_platform(tmp_path: Path) -> None:
+def test_real_uv_reports_a_missing_wheel_for_this_platform(tmp_path: Path) -> None:
     state = make_lock(tmp_path, matrix_of(platform="riscv64-unknown-linux"), LATER)
     assert state.kind == "unavailable"
     assert "no wheels with a matching platform tag" in state.message
 
 
 @pytest.mark.usefixtures("registry")
-def test_real_uv_says_that_the_release_is_newer_than_the_matrix(tmp_path: Path) -> None:
+def test_real_uv_reports_a_release_newer_than_the_matrix(tmp_path: Path) -> None:
     matrix = matrix_of(**{"exclude-newer": dt.date(2024, 11, 1)})
     with pytest.raises(SpecError, match=r"must not be newer than .* 2024-11-01 \(got '2\.6\.0'\)"):
         make_lock(tmp_path, matrix, LATER)
 
 
 @pytest.mark.usefixtures("registry")
-def test_real_uv_counts_the_last_day_in(tmp_path: Path) -> None:
+def test_real_uv_includes_the_last_day(tmp_path: Path) -> None:
     """2.6.0 was published on 2025-01-29, in the afternoon."""
     for day, works in ((28, False), (29, True)):
         matrix = matrix_of(**{"exclude-newer": dt.date(2025, 1, day), "also": []})
@@ -511,15 +511,15 @@ def test_real_uv_counts_the_last_day_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("registry")
-def test_real_uv_cannot_find_what_goes_along(tmp_path: Path) -> None:
+def test_real_uv_reports_a_missing_additional_package(tmp_path: Path) -> None:
     with pytest.raises(LockError, match=r"cannot be resolved: .*no version of flit-core==99"):
         make_lock(tmp_path, matrix_of(also=["flit_core==99"]), OLD)
     assert lock_state(tmp_path, OLD).kind == "missing"
 
 
 @pytest.mark.usefixtures("registry")
-def test_real_uv_makes_a_lock_that_follows_another_python(tmp_path: Path) -> None:
-    """Also the seed is honoured: filelock 3.16.0 is not what uv would choose by itself."""
+def test_real_uv_makes_a_lock_with_the_versions_of_another_python(tmp_path: Path) -> None:
+    """The seed is used as well: without it, uv would not choose filelock 3.16.0."""
     write(tmp_path, OLD, PACKAGES | {"filelock": "3.16.0"})
     state = ensure_lock(tmp_path, MATRIX, NEW)
     assert lock_mistakes(state, MATRIX) == []

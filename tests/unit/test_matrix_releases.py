@@ -46,7 +46,7 @@ def matrix_of(*releases: str, pythons: Sequence[str] = ("3.12", "3.13"), **more:
 
 
 def has(monkeypatch: pytest.MonkeyPatch, *versions: str) -> list[str]:
-    """Let uv answer as if the registry had these versions; return what it is asked."""
+    """Replace uv by a registry with these versions; return its list of requests."""
     asked: list[str] = []
 
     def run(arguments: Sequence[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -72,7 +72,7 @@ def has(monkeypatch: pytest.MonkeyPatch, *versions: str) -> list[str]:
         (["2.14.1", "2.15.0", "2.16.0rc1", "2.16.0.dev1"], []),
     ],
 )
-def test_what_is_newer_is_found(
+def test_newer_releases_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: list[str], new: list[str]
 ) -> None:
     has(monkeypatch, *registry)
@@ -83,7 +83,7 @@ VERSIONS = st.builds("2.{}.{}".format, st.integers(0, 4), st.integers(0, 3))
 
 
 @given(registry=st.sets(VERSIONS, min_size=1), data=st.data())
-def test_new_is_newer_in_its_minor_or_newer_than_all(
+def test_new_means_a_newer_patch_or_newer_than_all(
     registry: set[str], data: st.DataObject
 ) -> None:
     rows = data.draw(st.sets(st.sampled_from(sorted(registry)), min_size=1))
@@ -103,7 +103,7 @@ def test_new_is_newer_in_its_minor_or_newer_than_all(
     assert len(asked) == len(newest_of) + len(expected)
 
 
-def test_no_answer_is_no_answer_and_not_nothing_new(
+def test_no_answer_is_not_reported_as_nothing_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has(monkeypatch, "2.14.1")
@@ -112,7 +112,7 @@ def test_no_answer_is_no_answer_and_not_nothing_new(
 
 
 @pytest.mark.parametrize("text", ["", "torch==2.15.0\ntorch==2.16.0\n", "nonsense\n"])
-def test_an_answer_that_is_none_is_told(
+def test_an_invalid_answer_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr(
@@ -123,7 +123,7 @@ def test_an_answer_that_is_none_is_told(
         find_new_releases(tmp_path, matrix_of("2.15.0"))
 
 
-def test_settings_of_the_index_are_no_answer(
+def test_settings_of_the_index_are_not_taken_for_an_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -135,7 +135,7 @@ def test_settings_of_the_index_are_no_answer(
     assert find_new_releases(tmp_path, matrix_of("2.15.0")) == ()
 
 
-def test_a_release_that_one_python_lacks_is_asked_with_the_other(
+def test_a_release_that_one_python_lacks_is_checked_with_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     locks = tmp_path / "envs" / "locks"
@@ -157,7 +157,7 @@ def test_a_release_that_one_python_lacks_is_asked_with_the_other(
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skip where no package registry answers."""
+    """Skip if no package registry answers."""
     folder = tmp_path_factory.mktemp("asked")
     (folder / "requirements.in").write_text("iniconfig==2.0.0\n", encoding="utf-8")
     asked = run_uv(["pip", "compile", "requirements.in", "--python", sys.executable], cwd=folder)
@@ -166,14 +166,14 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.usefixtures("registry")
-def test_real_uv_knows_what_came_after_2_14_0(tmp_path: Path) -> None:
+def test_real_uv_lists_the_releases_after_2_14_0(tmp_path: Path) -> None:
     found = find_new_releases(tmp_path, matrix_of("2.11.0", "2.14.0"))
     assert {"2.14.1", "2.15.0"} <= set(found)
     assert not {"2.11.0", "2.12.0", "2.14.0"} & set(found)
 
 
 @pytest.mark.usefixtures("registry")
-def test_real_uv_tells_the_pythons_of_a_release_and_writes_nothing(tmp_path: Path) -> None:
+def test_real_uv_finds_the_pythons_of_a_release_and_writes_nothing(tmp_path: Path) -> None:
     rows = support_of(tmp_path, matrix_of("2.15.0"), "2.4.1", TODAY)
     assert [(row.cell.id, row.kind) for row in rows] == [
         ("py3.12-torch2.4.1", "locked"),
@@ -201,7 +201,7 @@ def run(*arguments: str) -> str:
 
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let there be PyTorch 2.98.1, which 3.13 lacks for a hostile reason."""
+    """Add PyTorch 2.98.1, which 3.13 lacks, with a reason that contains markup."""
     monkeypatch.chdir(HERE)
     has(monkeypatch, *_releases(), "2.98.1")
 
@@ -219,7 +219,7 @@ def _releases() -> tuple[str, ...]:
 
 
 @pytest.mark.usefixtures("offered")
-def test_the_command_tells_people_programs_and_issues() -> None:
+def test_the_command_prints_text_json_and_an_issue() -> None:
     assert "locked py3.12-torch2.98.1" in run()
     told = json.loads(run("--format", "json"))
     assert list(told) == ["2.98.1"]
@@ -236,7 +236,7 @@ def test_the_command_tells_people_programs_and_issues() -> None:
     assert "--torch 2.98.1" in text
 
 
-def test_nothing_new_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_new_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HERE)
     has(monkeypatch, *_releases())
     assert run().startswith("no release newer than the matrix")
@@ -245,7 +245,7 @@ def test_nothing_new_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=200))
-def test_code_shows_the_text_and_is_never_markup(text: str) -> None:
+def test_text_in_code_is_never_markup(text: str) -> None:
     written = code(text)
     inside = written.removeprefix("<code>").removesuffix("</code>")
     assert not set(inside) & set("<>|`@")

@@ -1,4 +1,4 @@
-"""People make mistakes in the matrix; the message must point at them."""
+"""Mistakes in the matrix are reported with their place."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def mistakes(text: str, folder: Path) -> str:
         ("[[python]]", "[[python", "(at line 5, column "),
     ],
 )
-def test_a_mistake_is_told_with_its_place_the_rule_and_the_value(
+def test_a_mistake_has_place_rule_and_value(
     tmp_path: Path, old: str, new: str, expected: str
 ) -> None:
     assert old in VALID
     assert expected in mistakes(VALID.replace(old, new, 1), tmp_path)
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
     text = VALID.replace('"3.13"', '"3.9"').replace('"2.10.0"', "2.9").replace("no wheel", "")
     told = mistakes(text.replace("platform", "plattform"), tmp_path).splitlines()
     assert [line.split(": ")[1] for line in told] == [
@@ -103,7 +103,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_a_list_whose_items_are_all_wrong_is_not_called_empty(tmp_path: Path) -> None:
+def test_a_list_of_wrong_items_is_not_reported_as_empty(tmp_path: Path) -> None:
     text = VALID.replace('"2.10.0"', "2.9").replace('release = "2.9.1"', "release = 1")
     told = mistakes(text, tmp_path)
     assert "must not be empty" not in told
@@ -111,12 +111,12 @@ def test_a_list_whose_items_are_all_wrong_is_not_called_empty(tmp_path: Path) ->
     assert "forced.0.pythons: must not be empty (got [])" in empty
 
 
-def test_a_file_that_is_not_there_is_no_traceback(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error_without_traceback(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"matrix\.toml: cannot be read"):
         load_matrix(tmp_path / "matrix.toml")
 
 
-def test_cells_are_ordered_by_number_not_by_spelling(tmp_path: Path) -> None:
+def test_cells_are_ordered_by_version_number(tmp_path: Path) -> None:
     matrix = load(VALID, tmp_path)
     assert [cell.id for cell in matrix.cells(tier="extended")] == [
         "py3.9-torch2.9.1",
@@ -134,7 +134,7 @@ def test_extended_tier_includes_the_default_tier(tmp_path: Path) -> None:
     assert [matrix.tier(r) for r in ("2.9.1", "2.10.0", "2.8.0")] == ["default", "extended", None]
 
 
-def test_a_free_threaded_python_needs_a_row_and_nothing_else(tmp_path: Path) -> None:
+def test_a_free_threaded_python_needs_only_a_row(tmp_path: Path) -> None:
     rows = '[[python]]\nversion = "3.13t"\n[[python]]\nversion = "3.9"'
     matrix = load(VALID.replace('[[python]]\nversion = "3.9"', rows), tmp_path)
     assert matrix.pythons == ("3.9", "3.13", "3.13t")
@@ -142,7 +142,7 @@ def test_a_free_threaded_python_needs_a_row_and_nothing_else(tmp_path: Path) -> 
     assert matrix.cell("py3.13t-torch2.10.0") == CellSpec("3.13t", "2.10.0")
 
 
-def test_a_release_out_of_the_matrix_may_be_asked_for(tmp_path: Path) -> None:
+def test_a_release_outside_the_matrix_can_be_selected(tmp_path: Path) -> None:
     matrix = load(VALID, tmp_path)
     assert matrix.cells(["3.13"], ["2.8"]) == (CellSpec("3.13", "2.8.0"),)
     with pytest.raises(UnknownNameError, match=r"unknown cell 'py3\.13-torch2\.8\.0'"):
@@ -150,7 +150,7 @@ def test_a_release_out_of_the_matrix_may_be_asked_for(tmp_path: Path) -> None:
     assert matrix.cell("py3.13-torch2.8.0", ["2.8.0"]) == CellSpec("3.13", "2.8.0")
 
 
-def test_a_name_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_name_suggests_the_nearest(tmp_path: Path) -> None:
     matrix = load(VALID, tmp_path)
     with pytest.raises(UnknownNameError) as caught:
         matrix.cell("py3.13-torch2.9.2")
@@ -169,7 +169,7 @@ def test_a_name_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
     ("written", "release"),
     [("2.6", "2.6.0"), ("v2.6.0", "2.6.0"), ("2.6.0.0", "2.6.0"), ("2.16rc1", "2.16.0rc1")],
 )
-def test_a_release_has_one_spelling_so_one_cell(
+def test_all_spellings_of_a_release_are_one_cell(
     tmp_path: Path, written: str, release: str
 ) -> None:
     assert load(VALID, tmp_path).release(written) == release
@@ -198,16 +198,14 @@ MATRICES = st.builds(
 
 
 @given(MATRICES)
-def test_ids_are_unique_and_find_their_cell(matrix: Matrix) -> None:
+def test_ids_are_unique_and_select_their_cell(matrix: Matrix) -> None:
     cells = matrix.cells(tier="extended")
     assert len({cell.id for cell in cells}) == len(cells) > 0
     assert all(matrix.cell(cell.id) == cell for cell in cells)
 
 
 @given(MATRICES, st.data())
-def test_a_selection_is_that_part_of_the_whole_in_its_order(
-    matrix: Matrix, data: st.DataObject
-) -> None:
+def test_a_selection_keeps_the_order_of_the_matrix(matrix: Matrix, data: st.DataObject) -> None:
     every = matrix.cells(tier="extended")
     pythons = data.draw(st.lists(st.sampled_from(matrix.pythons)))
     releases = data.draw(st.lists(st.sampled_from(matrix.releases("extended")), min_size=1))
@@ -218,14 +216,14 @@ def test_a_selection_is_that_part_of_the_whole_in_its_order(
 
 
 @given(MATRICES)
-def test_each_python_goes_through_its_releases_oldest_first(matrix: Matrix) -> None:
+def test_each_python_has_its_releases_oldest_first(matrix: Matrix) -> None:
     cells = matrix.cells(tier="extended")
     for python in matrix.pythons:
         releases = [Version(cell.torch) for cell in cells if cell.python == python]
         assert releases == sorted(releases)
 
 
-def test_root_is_found_from_a_folder_below(tmp_path: Path) -> None:
+def test_root_is_found_from_a_subfolder(tmp_path: Path) -> None:
     (tmp_path / "envs").mkdir()
     load(VALID, tmp_path / "envs")
     below = tmp_path / "a" / "b"
@@ -235,7 +233,7 @@ def test_root_is_found_from_a_folder_below(tmp_path: Path) -> None:
         find_root(tmp_path.parent)
 
 
-def test_project_is_what_pyproject_says() -> None:
+def test_the_project_is_read_from_pyproject() -> None:
     project = load_project(find_root(Path(__file__).parent))
     assert (project.name, project.workloads) == ("ivhl", "benchmarks")
 
@@ -275,7 +273,7 @@ def test_project_is_what_pyproject_says() -> None:
         ("[project\n", ["pyproject.toml: is not valid TOML"]),
     ],
 )
-def test_pyproject_mistakes_are_told_at_once(
+def test_mistakes_in_pyproject_are_reported_together(
     tmp_path: Path, text: str, expected: list[str]
 ) -> None:
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
@@ -284,6 +282,6 @@ def test_pyproject_mistakes_are_told_at_once(
     assert [e for e in expected if e not in str(caught.value)] == []
 
 
-def test_a_missing_pyproject_is_told(tmp_path: Path) -> None:
+def test_a_missing_pyproject_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"no pyproject\.toml in "):
         load_project(tmp_path)

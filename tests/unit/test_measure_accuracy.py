@@ -1,4 +1,4 @@
-"""The judge is judged: what is wrong must not pass, and what is exact must."""
+"""Wrong results fail the accuracy rule, and exact ones pass."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_eager_itself_passes() -> None:
     assert passes(EAGER)
 
 
-def test_a_result_more_exact_than_eager_passes() -> None:
+def test_a_more_exact_result_than_eager_passes() -> None:
     assert passes(REFERENCE.float())
 
 
@@ -59,8 +59,8 @@ def test_a_wrong_result_fails(wrong: torch.Tensor) -> None:
     assert not passes(wrong)
 
 
-def test_a_small_quantity_is_judged_by_its_own_size() -> None:
-    # An absolute tolerance of 1e-5 would pass any error in a quantity of 1e-6.
+def test_a_small_quantity_is_judged_by_its_own_scale() -> None:
+    # An absolute tolerance of 1e-5 would pass every error of a quantity of 1e-6.
     small = 1e-6
     errors = judge_eager(["y"], [EAGER * small], [REFERENCE * small])
     (judged,) = judge_compiled(
@@ -69,7 +69,7 @@ def test_a_small_quantity_is_judged_by_its_own_size() -> None:
     assert not judged.passed
 
 
-def test_the_judgement_does_not_depend_on_where_nan_is() -> None:
+def test_an_output_of_nan_has_an_infinite_error() -> None:
     assert distance(torch.full((3,), math.nan), torch.zeros(3, dtype=torch.float64)) == (
         math.inf,
         math.inf,
@@ -94,7 +94,7 @@ def test_another_shape_or_kind_is_named(actual: torch.Tensor, says: str) -> None
         distance(actual, REFERENCE)
 
 
-def test_eager_that_is_far_off_is_not_sound() -> None:
+def test_eager_far_from_the_reference_is_not_sound() -> None:
     (near,) = judge_eager(["y"], [EAGER], [REFERENCE])
     (far,) = judge_eager(["y"], [EAGER + 1], [REFERENCE])
     (nan,) = judge_eager(["y"], [EAGER * math.nan], [REFERENCE])
@@ -103,18 +103,18 @@ def test_eager_that_is_far_off_is_not_sound() -> None:
     assert not eager_is_sound(nan)
 
 
-def test_an_all_zero_result_is_sound_when_it_should_be() -> None:
+def test_a_zero_result_for_a_zero_reference_is_sound() -> None:
     zero = torch.zeros(4)
     (error,) = judge_eager(["y"], [zero], [zero.double()])
     assert eager_is_sound(error)
 
 
-def test_names_and_tensors_must_match() -> None:
+def test_numbers_of_names_and_tensors_must_match() -> None:
     with pytest.raises(ValueError, match="names 2 tensors"):
         judge_eager(["a", "b"], [EAGER], [REFERENCE])
 
 
-def test_tensors_are_found_in_any_nest() -> None:
+def test_tensors_are_found_in_any_pytree() -> None:
     found = flatten({"a": (EAGER, [REFERENCE]), "b": 3})
     assert [t.dtype for t in found] == [torch.float32, torch.float64]
     with pytest.raises(ValueError, match="got int"):
@@ -122,7 +122,7 @@ def test_tensors_are_found_in_any_nest() -> None:
 
 
 def judge_short(dtype: str, source: torch.Tensor, output: torch.Tensor) -> bool | None:
-    """Judge an output in a precision of its own, whose source gives ``source`` eagerly."""
+    """Judge an output in its own precision, whose source returns ``source`` eagerly."""
     (judged,) = judge_compiled(
         judge_eager(["y"], [EAGER], [REFERENCE]),
         [output],
@@ -140,12 +140,12 @@ def in_dtype(dtype: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_a_short_precision_is_anchored_by_its_own_source(dtype: str) -> None:
+def test_a_16_bit_variant_is_anchored_by_its_own_source(dtype: str) -> None:
     source = in_dtype(dtype)
-    assert not passes(source)  # nothing of this is within the budget of float32
+    assert not passes(source)  # all of this exceeds the budget of float32
     assert judge_short(dtype, source, source)
     assert judge_short(dtype, source, EAGER)
-    # Right by luck, it still allows sixteen roundings, and not many more.
+    # An anchor that is exact by chance still allows sixteen roundings, and few more.
     step = ROUNDOFF[dtype] * float(REFERENCE.max())
     lucky = REFERENCE.float()
     assert judge_short(dtype, lucky, REFERENCE + 15.0 * step) == (
@@ -155,26 +155,26 @@ def test_a_short_precision_is_anchored_by_its_own_source(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_a_wrong_source_is_no_excuse(dtype: str) -> None:
-    # It is its own anchor, as in a variant that runs eagerly, and three times itself.
+def test_a_wrong_source_does_not_raise_the_limit_above_the_ceiling(dtype: str) -> None:
+    # The source as its own anchor, as in a variant that runs eagerly, and three times its error.
     wrong = in_dtype(dtype) + 1.01 * ceiling_for(dtype) * float(REFERENCE.max())
     assert not judge_short(dtype, wrong, wrong)
     assert not judge_short(dtype, wrong * math.nan, wrong * math.nan)
     overflown = wrong.clone()
     overflown[0] = math.inf
     assert not judge_short(dtype, overflown, overflown)
-    # A source that overflows anchors nothing; what is compiled from it may still be right.
+    # A source that overflows is no anchor; code compiled from it may still be correct.
     assert judge_short(dtype, overflown, EAGER)
 
 
-def test_the_ceiling_grows_with_the_roundoff_up_to_what_eager_is_allowed() -> None:
+def test_the_ceiling_grows_with_the_roundoff_up_to_eagers_limit() -> None:
     ceilings = [ceiling_for(d) for d in ("float64", "float32", "float16", "bfloat16")]
     assert ceilings == sorted(ceilings)
     assert ceilings[2] == 2.0**-5
     assert ceilings[3] == EAGER_LIMIT
 
 
-def test_one_wrong_element_of_many_fails_although_the_rmse_does_not() -> None:
+def test_one_wrong_element_of_many_fails_by_the_largest_error() -> None:
     n = 16384
     exact = torch.rand(n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     eager = exact.float()
@@ -193,9 +193,7 @@ def test_one_wrong_element_of_many_fails_although_the_rmse_does_not() -> None:
 
 @pytest.mark.parametrize(("ulps", "passed"), [(0, True), (2, True), (4, True), (400, False)])
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6])
-def test_an_exact_scalar_leaves_room_for_some_roundings(
-    ulps: int, scale: float, *, passed: bool
-) -> None:
+def test_an_exact_anchor_allows_some_roundings(ulps: int, scale: float, *, passed: bool) -> None:
     exact = torch.tensor(scale, dtype=torch.float64)
     errors = judge_eager(["y"], [exact], [exact])
     near = exact * (1 + ulps * 2.0**-23)
@@ -203,7 +201,7 @@ def test_an_exact_scalar_leaves_room_for_some_roundings(
     assert judged.passed is passed
 
 
-def test_of_two_judgements_the_one_nearer_to_its_limit_is_kept() -> None:
+def test_of_two_verdicts_the_one_nearer_to_its_limit_is_kept() -> None:
     errors = judge_eager(["y", "z"], [EAGER, EAGER], [REFERENCE, REFERENCE])
 
     def judged(*off: float) -> tuple[OutputError, ...]:

@@ -1,4 +1,4 @@
-"""Compiled code is kept whole or not at all, and whatever does not fit is thrown away."""
+"""Entries are stored completely or not at all, and damaged entries are deleted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILES = {
 
 
 def case_folder(folder: Path, files: dict[str, bytes] = FILES) -> Path:
-    """Return a folder as a case leaves it."""
+    """Return a folder with the files of a case."""
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,17 +56,17 @@ def store(tmp_path: Path) -> Path:
 
 
 def left(store: Path) -> list[str]:
-    """Return what lies in the cache, half-written and thrown away things included."""
+    """Return the names in the cache, including half-written and deleted entries."""
     return sorted(path.name for path in store.iterdir())
 
 
-def test_a_key_is_everything_in_any_order() -> None:
+def test_a_key_depends_on_every_value_but_not_on_their_order() -> None:
     assert key_of({"a": 1, "b": [2]}) == key_of({"b": [2], "a": 1})
     assert key_of({"a": 1, "b": [2]}) != key_of({"a": 1, "b": [3]})
     assert Path(KEY).name == KEY
 
 
-def test_an_entry_comes_back_as_it_was_kept(store: Path, tmp_path: Path) -> None:
+def test_an_entry_is_restored_unchanged(store: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     assert fetch(store, KEY, target) == FINDINGS
     assert contents(target) == FILES
@@ -74,7 +74,7 @@ def test_an_entry_comes_back_as_it_was_kept(store: Path, tmp_path: Path) -> None
     assert left(store) == [KEY]
 
 
-def test_a_case_that_changes_its_files_leaves_the_entry_alone(store: Path, tmp_path: Path) -> None:
+def test_changing_restored_files_does_not_change_the_entry(store: Path, tmp_path: Path) -> None:
     for number in range(2):
         target = tmp_path / f"target-{number}"
         assert fetch(store, KEY, target) == FINDINGS
@@ -83,9 +83,7 @@ def test_a_case_that_changes_its_files_leaves_the_entry_alone(store: Path, tmp_p
             (target / name).write_bytes(b"changed")
 
 
-def test_what_is_there_is_replaced_and_what_else_is_there_stays(
-    store: Path, tmp_path: Path
-) -> None:
+def test_files_of_the_entry_are_replaced_and_others_stay(store: Path, tmp_path: Path) -> None:
     target = case_folder(tmp_path / "target", dict.fromkeys((*FILES, "other"), b"old"))
     assert fetch(store, KEY, target) == FINDINGS
     found = contents(target)
@@ -93,7 +91,7 @@ def test_what_is_there_is_replaced_and_what_else_is_there_stays(
     assert found == FILES
 
 
-def test_what_a_case_did_not_make_is_not_missed(tmp_path: Path) -> None:
+def test_missing_names_are_not_stored(tmp_path: Path) -> None:
     source = tmp_path / "case"
     source.mkdir()
     (source / "references.pt").write_bytes(b"tensors")
@@ -102,7 +100,7 @@ def test_what_a_case_did_not_make_is_not_missed(tmp_path: Path) -> None:
     assert contents(tmp_path / "target") == {"references.pt": b"tensors"}
 
 
-def test_there_is_nothing_where_nothing_was_kept(tmp_path: Path) -> None:
+def test_a_missing_entry_is_none(tmp_path: Path) -> None:
     assert fetch(tmp_path / "cache", KEY, tmp_path / "target") is None
     assert list(tmp_path.iterdir()) == []
 
@@ -135,7 +133,7 @@ def make_a_folder(entry: Path) -> None:
 
 
 def add_a_name(name: str, entry: Path) -> None:
-    """Let the manifest name a file outside of the entry that is there, with its true digest."""
+    """Add an existing file outside of the entry to the manifest, with its correct digest."""
     files = json.loads((entry / MANIFEST).read_text())["files"]
     (entry.parent.parent / "secret").write_bytes(FILES["references.pt"])
     rewrite(entry, files={name.format(entry.parent.parent): files["references.pt"]} | files)
@@ -166,26 +164,26 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_what_does_not_fit_is_thrown_away(store: Path, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_entry_is_deleted(store: Path, tmp_path: Path, damage: str) -> None:
     DAMAGE[damage](store / KEY)
     target = tmp_path / "deep" / "down" / "target"
     before = contents(tmp_path)
     assert fetch(store, KEY, target) is None
     assert left(store) == []
-    # Nothing of it was written, neither for the case nor where nobody asked for it.
+    # No file of the entry was written, neither for the case nor elsewhere.
     assert contents(tmp_path).items() <= before.items()
 
 
-def test_an_entry_reached_through_a_link_is_not_followed_out(store: Path, tmp_path: Path) -> None:
+def test_a_link_in_an_entry_is_copied_as_a_file(store: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(FILES["references.pt"])
     (store / KEY / "references.pt").unlink()
     (store / KEY / "references.pt").symlink_to(tmp_path / "secret")
-    # Its content is what the manifest says, so using it changes nothing; a copy is made, no link.
+    # Its content matches the manifest, so it is used; the case gets a copy, not a link.
     assert fetch(store, KEY, tmp_path / "target") == FINDINGS
     assert not (tmp_path / "target" / "references.pt").is_symlink()
 
 
-def test_two_writers_at_once_leave_one_whole_entry(tmp_path: Path) -> None:
+def test_two_writers_leave_one_complete_entry(tmp_path: Path) -> None:
     store = tmp_path / "cache"
     sources = [
         case_folder(tmp_path / f"case-{n}", FILES | {"references.pt": bytes([n])})
@@ -203,10 +201,10 @@ def test_two_writers_at_once_leave_one_whole_entry(tmp_path: Path) -> None:
         assert contents(target) == FILES | {"references.pt": bytes([number])}
 
 
-def test_a_writer_that_is_slower_leaves_the_others_entry(
+def test_a_slower_writer_keeps_the_others_entry(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between its drop and its rename another run puts an entry of its own there."""
+    """Another run stores its entry between the deletion and the rename."""
     monkeypatch.setattr(cache, "drop", lambda *_: None)
     source = case_folder(tmp_path / "slower", FILES | {"references.pt": b"slower"})
     assert keep(store, KEY, source, NAMES, {}) is None
@@ -215,7 +213,7 @@ def test_a_writer_that_is_slower_leaves_the_others_entry(
     assert left(store) == [KEY]
 
 
-def test_a_full_disk_is_a_reason_and_leaves_nothing(
+def test_a_full_disk_is_reported_and_leaves_no_file(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[Path] = []
@@ -234,18 +232,18 @@ def test_a_full_disk_is_a_reason_and_leaves_nothing(
     other = key_of({"case": "other"})
     assert keep(store, other, source, NAMES, {}) == "No space left on device"
     monkeypatch.undo()
-    # The entry that was there before is still whole.
+    # The earlier entry is still complete.
     assert left(store) == [KEY]
     assert fetch(store, KEY, tmp_path / "target") == FINDINGS
 
 
-def test_a_cache_that_cannot_be_made_is_a_reason(tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     source = case_folder(tmp_path / "case")
     assert keep(tmp_path / "file" / "cache", KEY, source, NAMES, {}) == "Not a directory"
 
 
-def test_no_room_for_the_case_is_no_entry(
+def test_an_entry_that_cannot_be_copied_is_none(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_bytes = Path.write_bytes
@@ -261,12 +259,12 @@ def test_no_room_for_the_case_is_no_entry(
     target.mkdir()
     (target / "compile-0.jsonl").touch()
     assert fetch(store, KEY, target) is None
-    # The case is compiled there now, in new folders.
+    # The case will be compiled there.
     assert [path.name for path in target.iterdir()] == ["compile-0.jsonl"]
 
 
 def entries(store: Path, source: Path, n: int) -> list[str]:
-    """Return the keys of entries, the one that was not used for longest first."""
+    """Return the keys of entries, least recently used first."""
     keys = [key_of({"n": number}) for number in range(n)]
     for number, key in enumerate(keys):
         assert keep(store, key, source, ("references.pt",), {}) is None
@@ -274,7 +272,7 @@ def entries(store: Path, source: Path, n: int) -> list[str]:
     return keys
 
 
-def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+def test_the_least_recently_used_entry_is_deleted_first(tmp_path: Path) -> None:
     store = tmp_path / "cache"
     source = case_folder(tmp_path / "case", FILES | {"references.pt": bytes(10_000)})
     keys = entries(store, source, 4)
@@ -287,7 +285,7 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     assert left(store) == []
 
 
-def test_what_a_killed_process_left_half_done_goes_once_it_is_old(store: Path) -> None:
+def test_old_half_written_entries_are_deleted(store: Path) -> None:
     old, new = store / f".{KEY}.1.1", store / f".{KEY}.gone.2.2"
     for half in (old, new):
         half.mkdir()
@@ -297,7 +295,9 @@ def test_what_a_killed_process_left_half_done_goes_once_it_is_old(store: Path) -
     assert left(store) == sorted([new.name, KEY])
 
 
-def test_keeping_prunes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storing_an_entry_prunes_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = tmp_path / "cache"
     source = case_folder(tmp_path / "case", FILES | {"references.pt": bytes(10_000)})
     monkeypatch.setattr(cache, "LIMIT_BYTES", 25_000)
@@ -305,7 +305,7 @@ def test_keeping_prunes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert left(store) == sorted(keys[2:])
 
 
-def test_dropping_what_is_not_there_is_no_mistake(store: Path) -> None:
+def test_dropping_a_missing_entry_is_no_error(store: Path) -> None:
     drop(store, "0" * 32)
     drop(store, KEY)
     drop(store, KEY)

@@ -19,14 +19,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def burn(seconds: float = BURN_S) -> None:
-    """Use this much CPU time of this thread."""
+    """Use CPU time in this thread."""
     ends = time.thread_time() + seconds
     while time.thread_time() < ends:
         pass
 
 
 def run_alone(code: str) -> str:
-    """Return what a process of its own prints, in which nothing else has children."""
+    """Return the output of a new process, which has no other children."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -38,7 +38,7 @@ def run_alone(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_work_is_on_all_clocks() -> None:
+def test_work_counts_on_all_clocks() -> None:
     began = begin()
     burn()
     took = since(began)
@@ -46,7 +46,7 @@ def test_work_is_on_all_clocks() -> None:
         assert seconds >= BURN_S * 1e9
 
 
-def test_waiting_is_on_none_but_the_wall_clock() -> None:
+def test_waiting_counts_only_on_the_wall_clock() -> None:
     began = begin()
     time.sleep(BURN_S)
     took = since(began)
@@ -54,7 +54,7 @@ def test_waiting_is_on_none_but_the_wall_clock() -> None:
     assert took.cpu < took.wall / 2
 
 
-def test_another_thread_is_on_the_clock_of_the_process_only() -> None:
+def test_another_thread_counts_on_the_process_clock_only() -> None:
     began = begin()
     other = threading.Thread(target=burn)
     other.start()
@@ -71,7 +71,7 @@ def test_a_child_that_has_ended_is_counted() -> None:
     assert since(began).children >= 0.1e9
 
 
-def test_a_living_descendant_is_counted_where_it_is_named() -> None:
+def test_a_living_descendant_is_counted_if_it_is_given() -> None:
     code = "import time\nprint(1, flush=True)\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -87,7 +87,7 @@ def test_a_living_descendant_is_counted_where_it_is_named() -> None:
 
 
 @pytest.mark.parametrize("clock", ["perf_counter_ns", "process_time_ns", "thread_time_ns"])
-def test_a_clock_that_is_replaced_is_not_read(clock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_clock_is_not_used(clock: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, clock, lambda: 0)
     began = begin()
     burn()
@@ -119,6 +119,6 @@ except ProcessLookupError:
 """
 
 
-def test_an_orphan_is_a_descendant_and_is_ended_with_the_rest() -> None:
+def test_an_orphan_is_a_descendant_and_is_killed() -> None:
     assert run_alone(ORPHAN.format(before="adopt_orphans()")) == "True gone"
     assert run_alone(ORPHAN.format(before="")) == "False alive"

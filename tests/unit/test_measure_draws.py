@@ -1,4 +1,4 @@
-"""Draws change the data in place, and different draws are told apart."""
+"""Draws change the data in place, and equal draws are detected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_inputs(size: int, generator: torch.Generator) -> tuple[Any, ...]:
     return {"weights": [weights]}, x, 3
 
 
-def test_a_seed_gives_the_same_draw_and_another_one_another() -> None:
+def test_equal_seeds_give_equal_draws_and_others_differ() -> None:
     one, again, other = (draw(make_inputs, 5, seed) for seed in (1, 1, 2))
     check_alike(one, other)
     assert holds(one, again)
@@ -57,7 +57,7 @@ def test_only_floating_and_complex_tensors_are_cast_and_none_is_shared() -> None
         assert tensor.data_ptr() != copy.data_ptr()
 
 
-def test_filling_changes_values_and_neither_addresses_nor_the_source() -> None:
+def test_fill_changes_values_but_neither_addresses_nor_the_source() -> None:
     first, other = draw(make_inputs, 5, 1), draw(make_inputs, 5, 2)
     live = clone(first)
     place = live[1].data_ptr()
@@ -91,20 +91,20 @@ def test_numbers_that_differ_are_refused() -> None:
         check_alike((1.5,), (2.5,))
 
 
-def test_draws_that_are_the_same_are_refused() -> None:
+def test_equal_draws_are_refused() -> None:
     check_different((torch.zeros(2), torch.ones(2)), (torch.ones(2), torch.ones(2)))
     with pytest.raises(ShapesDifferError, match="same values"):
         check_different((torch.ones(2),), (torch.ones(2),))
 
 
-def test_nan_is_held_as_nan_and_one_changed_element_is_seen() -> None:
+def test_nan_equals_nan_and_one_changed_element_is_detected() -> None:
     kept = torch.tensor([1.0, math.nan])
     assert holds([kept.clone()], [kept])
     assert not holds([torch.tensor([1.0, 2.0])], [kept])
     assert not holds([torch.tensor([1.5, math.nan])], [kept])
 
 
-def test_touching_raises_versions_and_changes_no_value() -> None:
+def test_touch_increases_versions_and_changes_no_value() -> None:
     x, grid = torch.rand(3), torch.rand(2, 2)
     before, versions = clone((x, grid)), (x._version, grid._version)
     touch((x, {"grid": grid}, 3))
@@ -121,13 +121,13 @@ def test_touching_raises_versions_and_changes_no_value() -> None:
         pytest.param(lambda x: x.conj(), id="lazy conjugate"),
     ],
 )
-def test_what_is_arranged_anew_is_made_of_its_parts(arrange: Any) -> None:  # noqa: ANN401
+def test_a_rearrangement_is_made_of_its_parts(arrange: Any) -> None:  # noqa: ANN401
     x = torch.rand(40, 50, dtype=torch.complex64)
     assert made_of((arrange(x),), (x,))
     assert not made_of((arrange(x) * 1.5,), (x,))
 
 
-def test_what_is_the_same_in_another_draw_need_not_be_a_part() -> None:
+def test_numbers_equal_in_another_draw_need_not_be_parts() -> None:
     x, y = torch.rand(2, 30)
     weights = torch.rand(30) * 7
     padded, other = (torch.cat((part, torch.full((5,), 9.0))) for part in (x, y))
@@ -135,7 +135,7 @@ def test_what_is_the_same_in_another_draw_need_not_be_a_part() -> None:
     assert not made_of((weights * x,), (x,), unlike=(weights * y,))
 
 
-def test_one_number_of_many_that_was_computed_is_found_where_all_are_looked_up() -> None:
+def test_one_computed_number_is_detected_if_all_are_looked_up() -> None:
     x, y = torch.rand(2, 3000)
     computed = x.clone()
     computed[1234] = x.sum()

@@ -1,4 +1,4 @@
-"""Each engine runs what it is given, and every timed call evaluates the model."""
+"""Each engine returns correct results, and every timed call evaluates the model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = [
 ]
 
 EVALUATIONS = [0]
-# An operation that every engine takes as it is, and that counts how often it runs.
+# An operation that every engine accepts, and that counts its runs.
 LIBRARY = torch.library.Library("ivhl_test", "DEF")
 LIBRARY.define("counted(Tensor x) -> Tensor")
 
@@ -60,7 +60,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     blocks: list[tuple[int, int]] = []
 
     def counting_pairs(positions: Any) -> Any:  # noqa: ANN401  (tensors)
-        # Beside what is differentiated: torch.func.grad takes no operation of ours as it is.
+        # Not on the differentiated path: torch.func.grad does not accept our operation.
         return pairs(positions + 0.0 * torch.ops.ivhl_test.counted(positions.detach()))
 
     def counting_block(
@@ -70,7 +70,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     ) -> timing.Block:
         before = EVALUATIONS[0]
         block = time_block(call, calls, *arguments)
-        if call is not case.nothing:  # whose time is what asking the clock takes
+        if call is not case.nothing:  # whose time is that of reading the clock
             blocks.append((calls, EVALUATIONS[0] - before))
         return block
 
@@ -81,7 +81,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 def measure(workload: str, variant: str, folder: Path) -> dict[str, Any]:
-    """Measure a case in this process and return what it notes."""
+    """Measure a case in this process, and return its findings."""
     (chosen,) = select_cases(WORKLOADS, names=[workload], size="tiny", variant=variant)
     job = Job(
         project="ivhl",
@@ -118,10 +118,10 @@ def test_every_timed_call_evaluates_the_model(
     assert {done / calls for calls, done in counting} == {evaluations}
 
 
-def test_a_cache_before_the_model_is_noticed(
+def test_a_cache_in_front_of_the_model_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What ASE's calculators do with a geometry that did not change.
+    # As ASE's calculators do if the geometry did not change.
     evaluate, kept = literal.energy_forces, {}
 
     def cached(*inputs: Any) -> Any:  # noqa: ANN401  (tensors)
@@ -135,14 +135,14 @@ def test_a_cache_before_the_model_is_noticed(
         measure("mlff.energy_forces", "fp16-eager", tmp_path)
 
 
-def test_what_has_no_dynamo_has_no_count_of_graphs(tmp_path: Path) -> None:
+def test_engines_without_dynamo_have_no_count_of_graphs(tmp_path: Path) -> None:
     findings = measure("mlff.energy_forces", "torchscript", tmp_path)
     assert findings["compile"]["graphs"] is None
     assert findings["compile"]["warm_s"] > 0
     assert "formulation_eager" in findings
 
 
-def test_a_precision_of_its_own_has_an_anchor_of_its_own(tmp_path: Path) -> None:
+def test_a_variant_in_its_own_precision_has_its_own_anchor(tmp_path: Path) -> None:
     findings = measure("mlff.energy_forces", "fp16-eager", tmp_path)
     assert "formulation_eager" not in findings  # it is the variant itself
     for error in findings["accuracy"]:
@@ -156,7 +156,7 @@ def not_asked(_: object) -> Any:  # noqa: ANN401  (it does not return)
 
 
 @pytest.mark.parametrize("name", ["torchscript", "eager"])
-def test_an_engine_changes_nothing_but_the_speed(name: Any) -> None:  # noqa: ANN401
+def test_an_engine_does_not_change_results(name: Any) -> None:  # noqa: ANN401
     def function(x: Any, y: Any) -> Any:  # noqa: ANN401  (tensors)
         return torch.sin(x) * y, x @ y
 

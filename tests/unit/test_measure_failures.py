@@ -1,4 +1,4 @@
-"""A failure must get the class that tells a person what to do."""
+"""Every failure gets its class."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_wording_of_the_support_gate_is_known(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["Python 3.13 is great", "operator is not supported", "not supported on CUDA 13+"]
 )
-def test_other_texts_are_no_support_gate(text: str) -> None:
+def test_other_messages_are_no_support_gate(text: str) -> None:
     assert classify(RuntimeError(text), "compile") == "compile"
 
 
@@ -52,7 +52,7 @@ def test_other_texts_are_no_support_gate(text: str) -> None:
         ("SomethingNew", "compile"),
     ],
 )
-def test_exceptions_of_torch_are_known_by_name(name: str, expected: FailureClass) -> None:
+def test_exceptions_of_torch_are_classified_by_name(name: str, expected: FailureClass) -> None:
     kind = type(name, (RuntimeError,), {})
     assert classify(kind("boom"), "compile") == expected
 
@@ -73,13 +73,11 @@ def test_a_subclass_has_the_class_of_its_parent() -> None:
     ],
     ids=lambda e: type(e).__name__,
 )
-def test_what_a_release_lacks_is_unsupported_wherever_it_shows(
-    error: Exception, phase: Phase
-) -> None:
+def test_a_missing_feature_is_unsupported_in_every_phase(error: Exception, phase: Phase) -> None:
     assert classify(error, phase) == "unsupported"
 
 
-def test_a_missing_kernel_for_another_type_is_a_mistake_of_the_code() -> None:
+def test_a_missing_kernel_for_another_dtype_is_an_error_of_the_code() -> None:
     error = RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Bool'")
     assert classify(error, "eager") == "eager_failed"
 
@@ -101,7 +99,7 @@ def test_only_phases_with_compiled_code_blame_the_compiler(
     assert classify(ValueError("boom"), phase) == expected
 
 
-def test_the_cause_counts_when_the_outer_exception_says_little() -> None:
+def test_a_cause_decides_if_the_outer_exception_is_generic() -> None:
     outer, inner = ValueError(""), RuntimeError(GATES[1])
     outer.__cause__ = inner
     assert classify(outer, "compile") == "support_gate"
@@ -116,11 +114,11 @@ def test_the_cause_counts_when_the_outer_exception_says_little() -> None:
         RuntimeError("CUDA error: out of memory"),
     ],
 )
-def test_missing_memory_is_itself_in_every_phase(error: BaseException) -> None:
+def test_out_of_memory_has_its_class_in_every_phase(error: BaseException) -> None:
     assert classify(error, "eager") == "out_of_memory"
 
 
-def test_a_circle_of_causes_ends() -> None:
+def test_a_cycle_of_causes_ends() -> None:
     a, b = ValueError("a"), ValueError("b")
     a.__cause__, b.__cause__ = b, a
     assert classify(a, "eager") == "eager_failed"
@@ -139,7 +137,7 @@ def test_a_long_message_is_cut() -> None:
 
 @pytest.fixture
 def asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder from which a project is asked for what it may not have."""
+    """Return a folder of benchmarks for a project that may lack names."""
     project = tmp_path / "project_lacking"
     project.mkdir()
     (project / "__init__.py").write_text("")
@@ -157,14 +155,14 @@ def asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("from project_lacking import new", True),
         ("import project_lacking as p; p.new()", True),
         ("from project_lacking.new import f", True),
-        ("import project_lacking.inner", False),  # the project's own mistake
+        ("import project_lacking.inner", False),  # a mistake of the project
         ("import nowhere_at_all", False),
         ("import json; json.new()", False),
         ("''.new()", False),
         ("raise ValueError('new')", False),
     ],
 )
-def test_what_a_benchmark_asks_in_vain_is_told_from_a_mistake(
+def test_a_name_missing_in_the_project_is_distinguished_from_a_mistake(
     asking: Path, code: str, *, lacking: bool
 ) -> None:
     file = asking / "calls.py"
@@ -174,7 +172,7 @@ def test_what_a_benchmark_asks_in_vain_is_told_from_a_mistake(
     assert lacks(caught.value, lambda top: top == "project_lacking", asking) is lacking
 
 
-def test_a_name_that_a_declaration_asks_for_may_be_lacking_too(asking: Path) -> None:
+def test_a_name_missing_for_a_declaration_counts_as_lacking(asking: Path) -> None:
     with pytest.raises(SpecError) as caught:
         resolve("project_lacking:new")
     assert lacks(caught.value, lambda top: top == "project_lacking", asking)

@@ -1,4 +1,4 @@
-"""Whether the interpreter has its lock, where it can do without."""
+"""``gil_is_on`` reports the GIL of free-threaded builds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ivhl.measure.case import gil_is_on
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_a_free_threaded_build_tells_its_lock(
+def test_a_free_threaded_build_reports_whether_the_gil_is_on(
     monkeypatch: pytest.MonkeyPatch, *, on: bool
 ) -> None:
     monkeypatch.setattr(sysconfig, "get_config_var", lambda name: int(name == "Py_GIL_DISABLED"))
@@ -19,6 +19,6 @@ def test_a_free_threaded_build_tells_its_lock(
     assert gil_is_on() is on
 
 
-def test_any_other_build_has_nothing_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_builds_report_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysconfig, "get_config_var", lambda _: None)
     assert gil_is_on() is None

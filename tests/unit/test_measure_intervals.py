@@ -1,4 +1,4 @@
-"""An interval must hold what it says, whatever the noise looks like."""
+"""Intervals have their coverage, whatever the distribution of the noise."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_with_few_samples_the_extremes_are_returned(n: int) -> None:
     assert median_ranks(n) == (0, n - 1)
 
 
-def test_no_samples_are_refused() -> None:
+def test_an_empty_sample_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1, got 0"):
         median_ranks(0)
 
@@ -117,7 +117,7 @@ def test_of_many_intervals_at_least_95_percent_hold_the_truth(n: int, outliers: 
         ((1.0, math.inf), (1.0, 1.0), "positive"),
     ],
 )
-def test_samples_that_are_no_times_are_refused(
+def test_samples_that_are_not_positive_times_are_refused(
     a: tuple[float, ...], b: tuple[float, ...], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -127,7 +127,7 @@ def test_samples_that_are_no_times_are_refused(
 def test_the_value_of_two_processes_is_the_geometric_mean_of_their_medians() -> None:
     found = paired_ratio([2.0] * 9 + [8.0] * 9, [1.0] * 18, [9, 9])
     assert found.value == pytest.approx(4.0)
-    # What differs between processes is in the interval, however steady each one is.
+    # Differences between processes are in the interval, however steady each process is.
     assert (found.low, found.high) == (2.0, 8.0)
     assert found.n == 18
 
@@ -142,7 +142,7 @@ def test_a_process_outside_of_the_interval_widens_it() -> None:
 
 
 @pytest.mark.parametrize("rounds", [[1, 1], [3, 1], [3, 0]])
-def test_rounds_that_are_not_those_of_the_samples_are_refused(rounds: list[int]) -> None:
+def test_rounds_that_do_not_add_up_are_refused(rounds: list[int]) -> None:
     with pytest.raises(ValueError, match="3 samples are not"):
         split([1.0, 2.0, 3.0], rounds)
 
@@ -162,7 +162,7 @@ def arm(wall: float, cpu: float, noise: random.Random) -> Arm:
         pytest.param(4.0, 1.0, False, id="eager waits, which is no merit of compiled"),
     ],
 )
-def test_a_variant_that_waits_is_noticed(
+def test_a_variant_that_waits_is_detected(
     eager_wall: float, compiled_wall: float, *, disagree: bool
 ) -> None:
     noise = random.Random(3)  # noqa: S311
@@ -170,7 +170,7 @@ def test_a_variant_that_waits_is_noticed(
     assert clocks_disagree(eager, compiled) is disagree
 
 
-def test_no_cpu_time_at_all_is_a_disagreement_and_no_clock_is_none() -> None:
+def test_zero_cpu_time_is_a_disagreement_but_a_missing_clock_is_not() -> None:
     noise = random.Random(3)  # noqa: S311
     eager, idle = arm(1.0, 1.0, noise), arm(1.0, 0.0, noise)
     assert clocks_disagree(eager, idle)

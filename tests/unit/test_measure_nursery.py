@@ -1,4 +1,4 @@
-"""Forked processes end as started ones do, and neither outlives whom it works for."""
+"""Forked processes end like started ones, and none outlives its parent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def nursery(tmp_path: Path) -> Iterator[Nursery]:
-    # Importing torch takes seconds, and is not what is tested here.
+    # Importing torch takes seconds and is not tested here.
     (tmp_path / "torch.py").write_text("raise ImportError('not here')")
     with closing(
         Nursery(environment=environment(tmp_path), output=tmp_path / "nursery.txt")
@@ -113,7 +113,7 @@ def test_a_signal_is_named_and_the_next_case_runs(
     assert run(nursery, tmp_path, "raise SystemExit(3)", name="other").code == 3
 
 
-def test_a_deadline_ends_the_case_and_what_it_started(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_deadline_kills_the_case_and_its_children(nursery: Nursery, tmp_path: Path) -> None:
     code = (
         "import subprocess, sys, time\n"
         "worker = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
@@ -124,14 +124,14 @@ def test_a_deadline_ends_the_case_and_what_it_started(nursery: Nursery, tmp_path
     assert dies(int(tail(tmp_path / "subject.txt")))
 
 
-def test_too_much_memory_ends_the_case(nursery: Nursery, tmp_path: Path) -> None:
+def test_exceeding_the_memory_limit_kills_the_case(nursery: Nursery, tmp_path: Path) -> None:
     code = "import time; x = bytearray(400 << 20); time.sleep(60)"
     ending = run(nursery, tmp_path, code, memory_limit=200 << 20)
     assert ending.how == "memory"
     assert ending.peak_bytes > 200 << 20
 
 
-def test_a_case_dies_with_its_nursery_and_that_is_told(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_case_dies_with_its_nursery_and_run_raises(nursery: Nursery, tmp_path: Path) -> None:
     code = (
         "import os, signal, time\n"
         "print(os.getpid(), flush=True)\n"
@@ -141,7 +141,7 @@ def test_a_case_dies_with_its_nursery_and_that_is_told(nursery: Nursery, tmp_pat
     with pytest.raises(NurseryError, match="does not answer"):
         run(nursery, tmp_path, code)
     assert dies(int(tail(tmp_path / "subject.txt")))
-    with pytest.raises(NurseryError, match="does not listen"):
+    with pytest.raises(NurseryError, match="does not accept orders"):
         run(nursery, tmp_path, "", name="next")
 
 
@@ -187,7 +187,7 @@ def test_a_second_thread_is_refused(tmp_path: Path) -> None:
         started.wait()
 
 
-def test_who_waits_for_a_nursery_that_is_closed_is_told_at_once(tmp_path: Path) -> None:
+def test_closing_a_nursery_ends_all_waits(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("import time\ntime.sleep(60)")
     nursery = Nursery(environment=environment(tmp_path), output=tmp_path / "nursery.txt")
     closer = threading.Timer(0.5, nursery.close)

@@ -25,13 +25,13 @@ def run(code: str, tmp_path: Path, *, deadline_s: float = 30, memory_limit: int 
     )
 
 
-def test_a_clean_exit_is_an_exit(tmp_path: Path) -> None:
+def test_exit_status_0_is_an_exit(tmp_path: Path) -> None:
     ending = run("print('hello')", tmp_path)
     assert (ending.how, ending.code) == ("exit", 0)
     assert tail(tmp_path / "output.txt") == "hello"
 
 
-def test_a_status_is_kept(tmp_path: Path) -> None:
+def test_the_exit_status_is_returned(tmp_path: Path) -> None:
     assert run("raise SystemExit(3)", tmp_path).code == 3
 
 
@@ -41,14 +41,14 @@ def test_a_signal_is_named(tmp_path: Path, name: str) -> None:
     assert (ending.how, ending.signal_name) == ("signal", name)
 
 
-def test_a_process_that_talks_all_the_time_still_meets_its_deadline(tmp_path: Path) -> None:
+def test_a_process_with_endless_output_meets_its_deadline(tmp_path: Path) -> None:
     code = "import time\nwhile True: print('busy', flush=True); time.sleep(0.01)"
     ending = run(code, tmp_path, deadline_s=1)
     assert ending.how == "deadline"
     assert tail(tmp_path / "output.txt").endswith("busy")
 
 
-def test_a_process_that_takes_too_much_memory_is_ended(tmp_path: Path) -> None:
+def test_a_process_above_its_memory_limit_is_killed(tmp_path: Path) -> None:
     code = "import time; x = bytearray(400 << 20); time.sleep(60)"
     ending = run(code, tmp_path, memory_limit=200 << 20)
     assert ending.how == "memory"
@@ -71,7 +71,7 @@ def test_memory_that_forked_workers_share_counts_once(tmp_path: Path) -> None:
     assert run(code, tmp_path, memory_limit=200 << 20).how == "memory"
 
 
-def test_workers_left_behind_are_ended_and_do_not_hold_the_run_up(tmp_path: Path) -> None:
+def test_workers_left_behind_are_killed_and_do_not_delay_the_run(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     child = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     code = (
@@ -90,7 +90,7 @@ def test_workers_left_behind_are_ended_and_do_not_hold_the_run_up(tmp_path: Path
 
 
 def has_ended(pid: int) -> bool:
-    """Say whether a process runs no more; in a container, nobody may ask how an orphan ended."""
+    """Return whether a process has ended; a zombie counts, since a container may not reap it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -103,7 +103,7 @@ def test_the_callers_standard_input_is_not_read(tmp_path: Path) -> None:
     assert tail(tmp_path / "output.txt") == "''"
 
 
-def test_a_tail_is_the_end_and_survives_what_is_not_text(tmp_path: Path) -> None:
+def test_a_tail_is_the_end_of_a_file_even_with_invalid_utf_8(tmp_path: Path) -> None:
     path = tmp_path / "output.txt"
     path.write_bytes(b"a" * 10_000 + b"\xff end")
     assert tail(path, 10).endswith("end")

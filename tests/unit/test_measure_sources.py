@@ -1,4 +1,4 @@
-"""A case's hash changes with everything that the case reaches, and with little else."""
+"""The hash of a case changes with all code and data that it reaches, and with little else."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def dedent(text: str) -> str:
 
 
 class Demo:
-    """The project in a folder, and the hash of a case of it, taken in a process of its own."""
+    """A project in a folder; computes the hash of a case in a new process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -124,9 +124,9 @@ class Demo:
         """Return the hash of a case.
 
         Args:
-            workload: Its name.
-            variant: Its variant.
-            after: What was run before the hash is taken.
+            workload: Name of the workload.
+            variant: Name of the variant.
+            after: Code to run before the hash is computed.
             case: Other arguments of ``select_cases``.
         """
         code = f"""
@@ -153,7 +153,7 @@ def demo(tmp_path: Path) -> Demo:
 
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the hash of the project as it is above, which does not depend on the folder."""
+    """Return the hash of the unchanged project, which does not depend on the folder."""
     return Demo(tmp_path_factory.mktemp("untouched")).hash()
 
 
@@ -163,7 +163,7 @@ def changes(demo: Demo, change: Callable[[], None], **case: str) -> bool:
     return demo.hash(**case) != before
 
 
-def test_the_hash_is_of_the_case_and_of_nothing_else(demo: Demo, tmp_path: Path) -> None:
+def test_the_hash_depends_only_on_the_case(demo: Demo, tmp_path: Path) -> None:
     first = demo.hash()
     assert len(first) == 64
     assert Demo(tmp_path / "elsewhere").hash() == first
@@ -197,7 +197,7 @@ def both_hashes(demo: Demo) -> list[str]:
         (case,) = select_cases(load_workloads("bench"), variant="v")
         print(*reached_sources(case, "bench", "demo"))
     """
-    # Bytecode stands for a source of the same size and second.
+    # Python would reuse bytecode for a source of the same size and second.
     command = [sys.executable, "-B", "-c", dedent(code)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
@@ -213,7 +213,7 @@ def both_hashes(demo: Demo) -> list[str]:
         ("demo/unused.py", "return x", "return +x", [False, False]),
     ],
 )
-def test_a_folder_of_benchmarks_has_a_hash_of_its_own(
+def test_a_folder_of_benchmarks_has_its_own_hash(
     demo: Demo, file: str, old: str, new: str, changed: list[bool]
 ) -> None:
     for name, text in BENCHMARKS.items():
@@ -238,9 +238,9 @@ REACHED = [
     ("demo/workloads/one.py", "reference=", "tolerance=0.5, reference="),
     ("demo/workloads/one.py", "outputs=", "dtype='float64', outputs="),
     ("demo/workloads/one.py", 'name="v", ', 'name="v", fullgraph=True, '),
-    # Of a module that declares workloads, what it imports.
+    # Imports of a module that declares workloads.
     ("demo/workloads/variants.py", "dynamic=True", "dynamic=False"),
-    # What only runs, but does more than define a name.
+    # Modules that run and do more than define names.
     ("demo/ops/b.py", "import torch", "import torch\ntorch.backends.x = 1"),
     ("demo/ops/b.py", "import torch", "import torch\ntorch.set_flush_denormal(True)"),
     ("demo/ops/b.py", "import torch", "import torch\n_ = torch.set_num_threads(2)"),
@@ -267,7 +267,7 @@ REACHED = [
 
 
 @pytest.mark.parametrize(("name", "old", "new"), REACHED)
-def test_what_a_case_reaches_changes_it(
+def test_code_that_a_case_reaches_changes_its_hash(
     demo: Demo, untouched: str, name: str, old: str, new: str
 ) -> None:
     demo.change(name, old, new)
@@ -294,14 +294,14 @@ NOT_REACHED = [
 
 
 @pytest.mark.parametrize(("name", "old", "new"), NOT_REACHED)
-def test_what_a_case_does_not_reach_leaves_it(
+def test_code_that_a_case_does_not_reach_keeps_its_hash(
     demo: Demo, untouched: str, name: str, old: str, new: str
 ) -> None:
     demo.change(name, old, new)
     assert demo.hash() == untouched
 
 
-def test_an_operation_that_is_added_leaves_the_others(demo: Demo) -> None:
+def test_a_new_operation_keeps_the_hashes_of_others(demo: Demo) -> None:
     def add() -> None:
         demo.write("demo/ops/c.py", "import torch\ndef third(x): return x\n")
         demo.add("demo/ops/__init__.py", "from demo.ops.c import third")
@@ -348,21 +348,21 @@ def test_every_way_to_import_is_followed(demo: Demo, statement: str, *, inside: 
     assert changes(demo, lambda: demo.change("demo/extra/tools.py", "return x", "return -x"))
 
 
-def test_a_name_of_a_package_stands_for_its_module_only(demo: Demo) -> None:
+def test_a_name_imported_from_a_package_reaches_only_its_module(demo: Demo) -> None:
     demo.add("demo/shared.py", "from demo.ops import fast\n")
     assert not changes(demo, lambda: demo.change("demo/ops/b.py", "return x", "return -x"))
     demo.add("demo/shared.py", "from demo.ops import other\n")
     assert changes(demo, lambda: demo.change("demo/ops/b.py", "return -x", "return x"))
 
 
-def test_a_name_that_a_package_computes_stands_for_all_of_it(demo: Demo) -> None:
+def test_a_computed_name_of_a_package_reaches_the_whole_package(demo: Demo) -> None:
     demo.write("demo/ops/__init__.py", "def __getattr__(name): ...\n")
     assert not changes(demo, lambda: demo.change("demo/ops/b.py", "return x", "return -x"))
     demo.add("demo/shared.py", "from demo.ops import computed\n")
     assert changes(demo, lambda: demo.change("demo/ops/b.py", "return -x", "return x"))
 
 
-def test_what_puts_itself_into_a_register_is_reached(demo: Demo) -> None:
+def test_a_module_that_registers_itself_is_reached(demo: Demo) -> None:
     demo.write(
         "demo/register.py", "ALL = {}\ndef keep(f):\n    ALL[f.__name__] = f\n    return f\n"
     )
@@ -371,13 +371,13 @@ def test_what_puts_itself_into_a_register_is_reached(demo: Demo) -> None:
     assert changes(demo, lambda: demo.change("demo/ops/b.py", "return x", "return -x"))
 
 
-def test_what_only_running_imports_is_reached(demo: Demo) -> None:
-    """The module is named nowhere, but it was there once the case had run."""
+def test_modules_imported_while_running_are_reached(demo: Demo) -> None:
+    """The module's name is nowhere in the source, but it was imported when the case ran."""
     run = {"after": "import demo.unused"}
     assert changes(demo, lambda: demo.change("demo/unused.py", "return x", "return -x"), **run)
 
 
-def test_what_torch_writes_and_imports_is_no_source(demo: Demo, tmp_path: Path) -> None:
+def test_modules_written_by_torch_are_no_sources(demo: Demo, tmp_path: Path) -> None:
     (tmp_path / "generated").mkdir()
     (tmp_path / "generated" / "remote_module.py").write_text("x = 1\n")
     place = str(tmp_path / "generated")
@@ -387,7 +387,7 @@ def test_what_torch_writes_and_imports_is_no_source(demo: Demo, tmp_path: Path) 
     assert demo.hash(after="import remote_module") != demo.hash()
 
 
-def test_a_module_beside_the_project_counts_and_one_of_another_package_does_not(
+def test_a_module_next_to_the_project_counts_but_another_package_does_not(
     demo: Demo,
 ) -> None:
     demo.write("beside.py", "x = 1\n")
@@ -398,24 +398,24 @@ def test_a_module_beside_the_project_counts_and_one_of_another_package_does_not(
 @pytest.mark.parametrize(
     "text", ["store/named.dat", "named.dat", "named", ".dat", "n*.dat", "demo.store"]
 )
-def test_a_file_of_another_package_counts_where_a_text_names_it(demo: Demo, text: str) -> None:
+def test_a_data_file_of_another_package_counts_if_a_string_names_it(demo: Demo, text: str) -> None:
     demo.add("demo/shared.py", f"def read(): return ROOT / {text!r}")
     assert changes(demo, lambda: demo.change("demo/store/named.dat", "1", "2"))
 
 
 @pytest.mark.parametrize("text", ["*", "", "dat", "demo", "a.dat"])
-def test_a_text_that_names_no_file_is_only_a_text(demo: Demo, text: str) -> None:
+def test_a_string_that_names_no_file_reaches_nothing(demo: Demo, text: str) -> None:
     demo.add("demo/shared.py", f"def read(): return ROOT / {text!r}")
     assert not changes(demo, lambda: demo.change("demo/store/named.dat", "1", "2"))
 
 
-def test_what_no_python_can_read_is_hashed_by_its_bytes(demo: Demo) -> None:
+def test_invalid_python_is_hashed_by_its_bytes(demo: Demo) -> None:
     demo.add("demo/shared.py", "def f():\n    from demo.broken import x\n")
     demo.write("demo/broken.py", "x = = 1\n")
     assert changes(demo, lambda: demo.change("demo/broken.py", "= = 1", "= = 2"))
 
 
-def test_a_file_that_python_made_is_no_data(demo: Demo) -> None:
+def test_bytecode_and_hidden_files_are_no_data(demo: Demo) -> None:
     def compile_it() -> None:
         demo.write("demo/ops/__pycache__/a.cpython-312.pyc", "bytes")
         demo.write("demo/ops/.a.py.swp", "bytes")
@@ -423,7 +423,7 @@ def test_a_file_that_python_made_is_no_data(demo: Demo) -> None:
     assert not changes(demo, compile_it)
 
 
-def test_the_measuring_code_is_no_source_of_a_case() -> None:
+def test_measuring_code_is_no_source_of_a_case() -> None:
     parts = {name.removesuffix(".py") for name in MEASURING_CODE} - {"__init__"}
     assert {"ivhl", *(f"ivhl.{part}" for part in parts)} == INSTRUMENT
     assert is_instrument("ivhl.measure.case")
@@ -444,6 +444,6 @@ def _ours() -> Iterator[str]:
     yield from done.stdout.splitlines()
 
 
-def test_each_of_our_cases_has_a_hash_of_its_own() -> None:
+def test_each_of_our_cases_has_its_own_hash() -> None:
     hashes = dict(line.split() for line in _ours())
     assert len(hashes) == len(set(hashes.values())) > 50

@@ -1,4 +1,4 @@
-"""Whatever changes the process is seen, by its name, and no longer once it is set back."""
+"""Every change of the process is reported by name until it is undone."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "the functions of eager's module": lambda: replaced(sys.modules[__name__], "part", eager),
     "the number of torch's active modes": lambda: torch.device("cpu"),
 }
-# They cannot be set back: the number of threads between operations, the niceness for who is not
+# These cannot be undone: the number of interop threads, the niceness without
 # root, and the scheduler.
 ONE_WAY = {
     "torch.get_num_interop_threads()",
@@ -139,9 +139,9 @@ ONE_WAY = {
 }
 
 
-@pytest.mark.filterwarnings("ignore")  # of a kernel that is overridden
+@pytest.mark.filterwarnings("ignore")  # warning about an overridden kernel
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_is_seen_by_its_name_and_not_once_it_is_set_back(name: str) -> None:
+def test_a_change_is_reported_by_name_until_it_is_undone(name: str) -> None:
     if name == "os.sched_getaffinity()" and len(os.sched_getaffinity(0)) == 1:
         pytest.skip("one CPU")
     before = snapshot(eager)
@@ -155,14 +155,14 @@ def test_every_part_of_the_state_has_a_test() -> None:
     assert set(snapshot(eager)) == set(CHANGES) | ONE_WAY
 
 
-def test_both_values_are_named_where_they_mean_something() -> None:
+def test_changes_of_readable_values_have_both_values() -> None:
     before = snapshot()
     with torch.no_grad():
         (text,) = changes(before, snapshot())
     assert text == "torch.is_grad_enabled() was True and is False"
 
 
-def test_what_was_replaced_is_named() -> None:
+def test_replaced_functions_are_named() -> None:
     before = snapshot(eager)
     with replaced(torch, "sin", torch.cos), replaced(sys.modules[__name__], "part", eager):
         told = "; ".join(changes(before, snapshot(eager)))
@@ -170,7 +170,7 @@ def test_what_was_replaced_is_named() -> None:
     assert "part" in told
 
 
-def test_the_code_of_eager_itself_cannot_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacing_the_code_of_eager_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def other(x: torch.Tensor) -> torch.Tensor:
         return x
 
@@ -181,7 +181,7 @@ def test_the_code_of_eager_itself_cannot_be_replaced(monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_what_is_allowed_differs_and_is_no_change() -> None:
+def test_allowed_differences_are_no_changes() -> None:
     before = snapshot()
     with CHANGES["the random state of torch"]():
         after = snapshot()
@@ -189,14 +189,14 @@ def test_what_is_allowed_differs_and_is_no_change() -> None:
     assert changes(before, after, ["the random state of torch"]) == []
 
 
-def test_notes_of_compilers_in_the_environment_and_new_functions_are_no_change() -> None:
+def test_compiler_variables_and_new_functions_are_no_changes() -> None:
     before = snapshot(eager)
     with environment(TORCHINDUCTOR_NOTE="1"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "made_by_a_compiler", print, raising=False)
         assert changes(before, snapshot(eager)) == []
 
 
-def test_a_wrapper_by_torch_of_its_own_function_is_no_change() -> None:
+def test_a_wrapper_by_torch_is_no_change() -> None:
     # Importing Dynamo wraps ``manual_seed``.
     def wrapper(seed: int) -> None:
         raise NotImplementedError(seed)
@@ -214,7 +214,7 @@ def test_a_wrapper_by_torch_of_its_own_function_is_no_change() -> None:
         ]
 
 
-def test_what_dynamo_puts_into_a_module_and_takes_away_again_is_no_change() -> None:
+def test_functions_that_dynamo_adds_and_removes_are_no_changes() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules[__name__], "__compiled_fn_3", print, raising=False)
         before = snapshot(eager)

@@ -1,4 +1,4 @@
-"""Timing must call what it times, in balanced order, and no more than it says. No times asserted."""
+"""Timing runs its arms in balanced order, as often as stated. No test asserts times."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_arm_has_a_sample_of_every_round_and_the_orders_are_balanced() -> 
 
 
 @given(st.integers(1, 7), st.integers(0, 5), st.integers(1, 3))
-def test_each_arm_is_equally_often_in_each_place_and_after_each_other(
+def test_each_arm_is_equally_often_at_each_position_and_after_each_other_arm(
     n: int, seed: int, designs: int
 ) -> None:
     names = [f"arm {number}" for number in range(n)]
@@ -71,12 +71,12 @@ def test_each_arm_is_equally_often_in_each_place_and_after_each_other(
     assert not any(after[name, name] for name in names)
 
 
-def test_the_orders_depend_on_the_seed_only() -> None:
+def test_the_orders_depend_only_on_the_seed() -> None:
     one, again, other = (list(islice(balanced_orders("abcd", s), 40)) for s in (1, 1, 2))
     assert one == again != other
 
 
-def test_the_bystander_is_asked_around_every_block_and_sees_its_output() -> None:
+def test_the_bystander_is_called_around_every_block_with_its_output() -> None:
     seen: list[tuple[str, str, int]] = []
 
     class Notes(Bystander):
@@ -102,7 +102,7 @@ def test_the_bystander_is_asked_around_every_block_and_sees_its_output() -> None
         assert before[1:] == after[1:]
 
 
-def test_the_output_that_is_kept_is_of_any_call_of_the_block() -> None:
+def test_the_kept_output_comes_from_a_random_call_of_the_block() -> None:
     calls = [0]
 
     def call() -> int:
@@ -111,20 +111,20 @@ def test_the_output_that_is_kept_is_of_any_call_of_the_block() -> None:
 
     kept = {timing.time_block(call, 4, "wall").output for _ in range(200)}
     assert calls[0] == 800
-    # The chance that one of four is never taken is 4 times 0.75 to the 200th, below 1e-24.
+    # The probability that one of four is never taken is below 4 * 0.75**200, or 1e-24.
     assert kept == {0, 1, 2, 3}
 
 
-def test_a_block_has_as_many_calls_as_it_says() -> None:
+def test_a_block_has_the_given_number_of_calls() -> None:
     log: list[str] = []
     arms = time_arms({"a": counting(log, "a")}, clock="wall", effort=EFFORT, seed=0)
-    # The last blocks are the rounds; before them come calibration and one block in their order.
+    # The last blocks are the rounds; before them are calibration and one block per arm.
     in_rounds = arms["a"].calls * len(arms["a"].samples_s)
     assert len(log) >= in_rounds + arms["a"].calls
     assert Counter(log)["a"] == len(log)
 
 
-def test_the_collector_is_off_while_timing_and_on_again_afterwards() -> None:
+def test_the_garbage_collector_is_off_only_while_timing() -> None:
     seen: set[bool] = set()
     effort = Effort(block_s=1e-9, total_s=1e-9, min_rounds=3, max_rounds=3)
     calls = [0]
@@ -147,7 +147,7 @@ def test_the_collector_is_off_while_timing_and_on_again_afterwards() -> None:
     assert gc.isenabled()
 
 
-def test_a_call_that_only_waits_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_only_waits_ends_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     elapsed = [0.0]
 
     def wait() -> None:
@@ -166,7 +166,7 @@ def test_a_slow_call_makes_blocks_of_one() -> None:
     assert block_length(partial(sum, range(200_000)), "wall", 1e-6) == 1
 
 
-def test_on_a_gpu_each_call_is_alone_between_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu_each_call_has_its_own_events(monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
     milliseconds = iter((1.0, 2.0, 6.0))
 
@@ -182,7 +182,7 @@ def test_on_a_gpu_each_call_is_alone_between_its_events(monkeypatch: pytest.Monk
             assert log[-1] == "synchronize"
             return next(milliseconds)
 
-    # Only what this machine lacks is made up: the order in which a GPU is given its work.
+    # Replaces only what needs a GPU, and logs the order in which it gets its work.
     gpu = SimpleNamespace(Event=Event, synchronize=lambda: log.append("synchronize"))
     buffer = SimpleNamespace(zero_=lambda: log.append("flush"))
     monkeypatch.setattr(
@@ -196,7 +196,7 @@ def test_on_a_gpu_each_call_is_alone_between_its_events(monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_a_gpu_tells_a_time() -> None:
+def test_a_gpu_returns_positive_times() -> None:
     x = torch.rand(64, 64, device="cuda")
     assert timing.time_block(partial(torch.mm, x, x), 5, "cuda_event").seconds > 0.0
 
@@ -205,12 +205,12 @@ def test_a_gpu_tells_a_time() -> None:
     ("device", "threads", "clock"),
     [("cpu", 1, "cpu"), ("cpu", 2, "wall"), ("cuda", 1, "cuda_event")],
 )
-def test_the_clock_fits_the_device(device: str, threads: int, clock: str) -> None:
+def test_the_clock_follows_device_and_threads(device: str, threads: int, clock: str) -> None:
     assert choose_clock(device, threads) == clock
 
 
-@pytest.mark.filterwarnings("ignore")  # the profiler's own
-def test_the_peak_is_what_was_held_at_once() -> None:
+@pytest.mark.filterwarnings("ignore")  # a warning of the profiler
+def test_the_peak_is_the_largest_sum_of_live_bytes() -> None:
     n = 1 << 16
     x = torch.rand(n)
     cpu = torch.device("cpu")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Does what it is told, line by line, and answers each when it is done.
+# Runs one command per line, and prints it when it is done.
 WORKER = """
 import sys
 from ivhl.measure.turns import Turns
@@ -38,21 +38,21 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self.hears() == "ready"
+        assert self.next_line() == "ready"
 
-    def hears(self) -> str:
-        """Return what it says next."""
+    def next_line(self) -> str:
+        """Return the next line of its output."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
-    def told(self, what: str) -> None:
-        """Tell it what to do."""
+    def send(self, what: str) -> None:
+        """Send a command."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{what}\n")
         self.process.stdin.flush()
 
     def is_silent(self) -> bool:
-        """Say whether it does not answer for a while."""
+        """Return whether it prints nothing for a while."""
         assert self.process.stdout is not None
         return not select.select([self.process.stdout], [], [], 0.3)[0]
 
@@ -68,32 +68,32 @@ def pair(tmp_path: Path) -> Iterator[tuple[Worker, Worker]]:
         yield workers
 
 
-def test_only_one_has_the_machine_and_waits_for_who_gets_ready(
+def test_one_process_times_at_a_time_after_all_have_prepared(
     pair: tuple[Worker, Worker],
 ) -> None:
     one, other = pair
-    one.told("take")
+    one.send("take")
     assert one.is_silent()
-    other.told("take")
-    assert one.hears() == "take"
+    other.send("take")
+    assert one.next_line() == "take"
     assert other.is_silent()
-    # Who has been timed does not go on before who waits for it.
-    one.told("share")
-    assert other.hears() == "take"
+    # The process that has timed does not continue before the one that waits.
+    one.send("share")
+    assert other.next_line() == "take"
     assert one.is_silent()
-    other.told("share")
-    assert other.hears() == "share"
-    assert one.hears() == "share"
+    other.send("share")
+    assert other.next_line() == "share"
+    assert one.next_line() == "share"
 
 
-def test_who_ends_without_a_word_lets_the_others_go_on(pair: tuple[Worker, Worker]) -> None:
+def test_a_process_that_dies_releases_its_turn(pair: tuple[Worker, Worker]) -> None:
     one, other = pair
-    one.told("take")
+    one.send("take")
     other.process.kill()
-    assert one.hears() == "take"
+    assert one.next_line() == "take"
 
 
-def test_who_is_alone_waits_for_nobody(tmp_path: Path) -> None:
+def test_a_single_process_does_not_wait(tmp_path: Path) -> None:
     turns = Turns("")
     turns.take()
     turns.share()

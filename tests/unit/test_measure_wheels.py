@@ -1,4 +1,4 @@
-"""The same wheel has the same hash, whatever installed it and wherever."""
+"""A wheel has the same hash, whichever installer installed it, in any folder."""
 
 from __future__ import annotations
 
@@ -68,31 +68,33 @@ def install_by_uv(environment: Path, wheel: Path, *more: str) -> Wheel:
     return installed(environment)
 
 
-def test_build_and_tags_are_those_of_the_wheel(by_uv: Wheel) -> None:
+def test_build_and_tags_come_from_the_wheel(by_uv: Wheel) -> None:
     assert (by_uv.name, by_uv.version, by_uv.build) == ("demo", "1.0", "7")
     assert by_uv.tags == ("py2-none-any", "py3-none-any")
     assert len(by_uv.record_sha256 or "") == 64
 
 
-def test_pip_and_uv_install_the_same(tmp_path: Path, by_uv: Wheel) -> None:
+def test_pip_and_uv_give_the_same_wheel(tmp_path: Path, by_uv: Wheel) -> None:
     environment = tmp_path / "another place"
     venv.create(environment, with_pip=True)
     python = environment / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "--no-index", "--no-deps"]
     subprocess.run([*pip, make_wheel(tmp_path / "wheel")], check=True, capture_output=True)
     (info,) = environment.glob("lib/python3*/site-packages/demo-1.0.dist-info")
-    assert ".pyc" in (info / "RECORD").read_text()  # what is left out was there
+    assert ".pyc" in (info / "RECORD").read_text()  # files that the hash leaves out exist
     assert (info / "direct_url.json").is_file()
     assert installed(environment) == by_uv
 
 
-def test_compiled_by_the_installer_it_is_the_same(tmp_path: Path, by_uv: Wheel) -> None:
+def test_bytecode_from_the_installer_does_not_change_the_wheel(
+    tmp_path: Path, by_uv: Wheel
+) -> None:
     wheel = make_wheel(tmp_path / "wheel")
     assert install_by_uv(tmp_path / "environment", wheel, "--compile-bytecode") == by_uv
 
 
 @pytest.mark.parametrize("changes", [{"code": "x = 2\n"}, {"about": ABOUT.replace("7", "8")}])
-def test_another_file_of_the_same_version_is_another(
+def test_another_file_of_the_same_version_is_another_wheel(
     tmp_path: Path, by_uv: Wheel, changes: dict[str, str]
 ) -> None:
     other = install_by_uv(tmp_path / "environment", make_wheel(tmp_path / "wheel", **changes))
@@ -100,7 +102,7 @@ def test_another_file_of_the_same_version_is_another(
     assert other.record_sha256 != by_uv.record_sha256
 
 
-def test_an_installation_that_lists_no_files_has_no_hash(tmp_path: Path) -> None:
+def test_an_installation_without_a_list_of_files_has_no_hash(tmp_path: Path) -> None:
     folder = tmp_path / "demo-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
@@ -108,7 +110,7 @@ def test_an_installation_that_lists_no_files_has_no_hash(tmp_path: Path) -> None
     assert (wheel.build, wheel.tags, wheel.record_sha256) == (None, (), None)
 
 
-def test_what_is_not_installed_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_that_are_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheels, "NAMES", ("pytest", "no-such-package"))
     wheels.installed_wheels.cache_clear()
     found = wheels.installed_wheels()

@@ -1,4 +1,4 @@
-"""The original student: what it computes, and each of its defects. Weights are random."""
+"""The original student and each of its defects, with random weights."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def parameters() -> dict[str, Any]:
 
 @cache
 def isotropic() -> dict[str, Any]:
-    """Return the same weights with multiples of the identity for mixing matrices."""
+    """Return the weights with multiples of the identity as mixing matrices."""
     one = torch.eye(3, dtype=torch.float64)
     layers = [p | {"mixing": p["mixing"].diagonal().mean() * one} for p in parameters()["layers"]]
     return parameters() | {"layers": layers}
 
 
 def make_molecule(name: str, *, shake: float = 0.1) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return atomic numbers and shaken positions in Å, float64."""
+    """Return atomic numbers and randomly displaced positions in Å, float64."""
     atoms = MOLECULES[name]
     positions = torch.tensor([a[1:] for a in atoms], dtype=torch.float64)
     noise = torch.randn(
@@ -70,7 +70,7 @@ def largest(tensor: torch.Tensor) -> float:
 
 
 def errors_of_turning(weights: dict[str, Any], name: str, *, shake: float) -> tuple[float, float]:
-    """Return by how much energy in eV and turned-back forces in eV/Å change when turned."""
+    """Return how much a rotation changes energy in eV and rotated-back forces in eV/Å."""
     numbers, positions = make_molecule(name, shake=shake)
     at_rest, forces = energy_forces(weights, numbers, positions)
     worst_energy = worst_force = 0.0
@@ -83,7 +83,7 @@ def errors_of_turning(weights: dict[str, Any], name: str, *, shake: float) -> tu
 
 
 def original_state(weights: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Return weights under the names and in the orientation of the original."""
+    """Return weights with the names and axes of the original."""
 
     def as_stored(name: str, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.T if name.endswith(".weight") else tensor
@@ -107,13 +107,13 @@ def numbers_in(node: Any) -> int:  # noqa: ANN401  (a nest of tensors)
     return sum(numbers_in(child) for child in children)
 
 
-def test_it_has_the_size_of_the_original() -> None:
+def test_the_student_has_as_many_weights_as_the_original() -> None:
     assert numbers_in(parameters()) == 427_292
 
 
 @settings(deadline=None)
 @given(order=st.permutations(range(5)), shift=st.tuples(*[st.floats(-10.0, 10.0)] * 3))
-def test_order_and_place_of_the_atoms_do_not_matter(
+def test_permutations_and_translations_change_neither_energy_nor_forces(
     order: list[int], shift: tuple[float, float, float]
 ) -> None:
     numbers, positions = make_molecule("CH4")
@@ -124,7 +124,7 @@ def test_order_and_place_of_the_atoms_do_not_matter(
     assert largest(other_forces - expected_forces[order]) <= TOLERANCE
 
 
-def test_forces_are_the_gradient() -> None:
+def test_forces_are_minus_the_gradient() -> None:
     numbers, positions = make_molecule("H2O")
     forces = energy_forces(parameters(), numbers, positions)[1]
     step = 1e-4
@@ -144,7 +144,7 @@ def test_forces_are_the_gradient() -> None:
 @pytest.mark.parametrize("name", MOLECULES)
 def test_all_pairs_give_the_energy_of_the_edge_list(name: str) -> None:
     numbers, positions = make_molecule(name)
-    # A second one partly out of reach, so that some pairs are masked.
+    # A second molecule partly beyond the cutoff, so that some pairs are masked.
     numbers = torch.cat((numbers, numbers))
     positions = torch.cat((positions, positions + torch.tensor([4.5, 0.0, 0.0])))
     distances = torch.cdist(positions, positions)
@@ -156,7 +156,7 @@ def test_all_pairs_give_the_energy_of_the_edge_list(name: str) -> None:
 
 
 @pytest.mark.parametrize("model", [energy, energy_all_pairs])
-def test_one_atom_feels_nothing(model: Callable[..., torch.Tensor]) -> None:
+def test_a_single_atom_has_no_force(model: Callable[..., torch.Tensor]) -> None:
     number, origin = torch.tensor([6]), torch.zeros(1, 3, dtype=torch.float64)
     alone, forces = energy_forces(parameters(), number, origin)
     assert largest(forces) == 0.0
@@ -171,13 +171,13 @@ def test_defect_energy_and_forces_depend_on_the_orientation(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MOLECULES)
-def test_a_multiple_of_the_identity_would_make_it_invariant(name: str) -> None:
+def test_a_multiple_of_the_identity_makes_it_invariant(name: str) -> None:
     energy_error, force_error = errors_of_turning(isotropic(), name, shake=0.1)
     assert energy_error <= TOLERANCE
     assert force_error <= TOLERANCE
 
 
-def test_defect_forces_on_symmetric_methane_are_what_rounding_makes_them() -> None:
+def test_defect_rounding_decides_forces_on_symmetric_methane() -> None:
     energy_error, force_error = errors_of_turning(isotropic(), "CH4", shake=0.0)
     assert energy_error <= TOLERANCE
     assert force_error > 0.05
@@ -186,11 +186,11 @@ def test_defect_forces_on_symmetric_methane_are_what_rounding_makes_them() -> No
         largest(energy_forces(isotropic(), numbers, positions @ rotation_of(seed))[1][0])
         for seed in ROTATIONS
     ]
-    assert max(on_carbon) > 0.05  # symmetry wants zero
+    assert max(on_carbon) > 0.05  # zero by symmetry
 
 
 def jump(model: Callable[..., torch.Tensor], weights: dict[str, Any], pair: list[int]) -> float:
-    """Return by how many eV the energy changes within 2e-6 Å about the cutoff."""
+    """Return the change of the energy in eV within 2e-6 Å around the cutoff."""
     inside, outside = (
         model(
             weights,
@@ -203,7 +203,7 @@ def jump(model: Callable[..., torch.Tensor], weights: dict[str, Any], pair: list
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_defect_energy_jumps_at_the_cutoff_where_that_of_painn_does_not(pair: list[int]) -> None:
+def test_defect_energy_jumps_at_the_cutoff_unlike_that_of_painn(pair: list[int]) -> None:
     assert jump(energy, parameters(), pair) > 0.01
     smooth = painn.make_parameters(torch.Generator().manual_seed(0))
     assert jump(lambda *inputs: batch.energy_forces(*inputs)[0], smooth, pair) < 1e-9
@@ -211,7 +211,7 @@ def test_defect_energy_jumps_at_the_cutoff_where_that_of_painn_does_not(pair: li
 
 @pytest.mark.parametrize("model", [energy, energy_all_pairs])
 @pytest.mark.parametrize("pair", PAIRS)
-def test_the_jump_is_that_of_the_biases(
+def test_the_jump_comes_from_the_biases(
     model: Callable[..., torch.Tensor], pair: list[int]
 ) -> None:
     none = {"filter_b1": torch.zeros(128).double(), "filter_b2": torch.zeros(384).double()}
@@ -219,7 +219,7 @@ def test_the_jump_is_that_of_the_biases(
     assert jump(model, without, pair) < 1e-9
 
 
-def test_the_originals_weights_come_back() -> None:
+def test_weights_of_the_original_are_loaded() -> None:
     loaded = load_original(original_state(parameters()))
     assert numbers_in(loaded) == 427_292
     numbers, positions = make_molecule("H2O")
@@ -228,7 +228,7 @@ def test_the_originals_weights_come_back() -> None:
     )
 
 
-def test_the_last_mixing_matrix_may_be_missing_for_nobody_reads_it() -> None:
+def test_the_last_mixing_matrix_may_be_missing() -> None:
     state = original_state(parameters())
     del state["interactions.2.update.mixing_matrix"]
     numbers, positions = make_molecule("H2O")
@@ -240,7 +240,7 @@ def test_the_last_mixing_matrix_may_be_missing_for_nobody_reads_it() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"energy_head.4.bias": None}, "'energy_head.4.bias', and it is missing"),
+        ({"energy_head.4.bias": None}, "'energy_head.4.bias', which is missing"),
         ({"interactions.0.update.mixing_matrix": None}, "'interactions.0.* is missing"),
         ({"energy_head.6.bias": torch.zeros(1)}, "nothing else, got energy_head.6.bias"),
         (
@@ -270,8 +270,8 @@ def test_weights_of_another_model_are_refused(
         ([6, 1], torch.zeros(1, 3), r"atomic_numbers .* \[1\], one per position, got \[2\]"),
         ([6.0], torch.zeros(1, 3), r"atomic_numbers must be int64, got torch.float32"),
         ([6], torch.zeros(1, 3, dtype=torch.int64), r"positions .* got torch.int64"),
-        ([6, 101], torch.zeros(2, 3), r"in \[1, 100\], got 101 of atom 1"),
-        ([0], torch.zeros(1, 3), r"in \[1, 100\], got 0 of atom 0"),
+        ([6, 101], torch.zeros(2, 3), r"in \[1, 100\], got 101 for atom 1"),
+        ([0], torch.zeros(1, 3), r"in \[1, 100\], got 0 for atom 0"),
     ],
 )
 def test_wrong_inputs_are_named(

@@ -1,4 +1,4 @@
-"""The entries of the throughput table compute the same molecules."""
+"""All arms of the throughput table compute the same molecules."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserW
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Leave the number of threads as it was."""
+    """Restore the number of threads."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
 
 
-def test_all_ways_compute_the_same_energies() -> None:
+def test_all_arms_compute_the_same_energies() -> None:
     molecules = throughput.make_molecules(10)
     weights = painn.make_parameters(torch.Generator().manual_seed(0))
     parameters = cast_parameters(weights, dtype=torch.float32, device="cpu")
@@ -45,7 +45,7 @@ def test_all_ways_compute_the_same_energies() -> None:
     assert abs(totals["one by one"]) > 1.0
 
 
-def test_molecules_are_mixed_and_their_atoms_see_each_other() -> None:
+def test_molecules_are_mixed_and_smaller_than_the_cutoff() -> None:
     molecules = throughput.make_molecules(8)
     assert tuple(len(numbers) for numbers, _ in molecules) == throughput.COUNTS
     for _, positions in molecules:
@@ -60,8 +60,8 @@ def test_operations_are_counted_as_in_the_workload(molecule: str) -> None:
 
 
 @pytest.mark.parametrize("molecule", N_ATOMS)
-def test_operations_are_about_as_many_as_pytorch_counts(molecule: str) -> None:
-    """A little less: the first layer's scalars do not depend on the positions."""
+def test_operations_agree_with_pytorchs_count(molecule: str) -> None:
+    """PyTorch counts a little less: the first layer's scalars do not depend on the positions."""
     size = Size(molecule)
     parameters, numbers, positions = make_inputs(size, torch.Generator().manual_seed(0))
     with FlopCounterMode(display=False) as counter:
@@ -88,7 +88,7 @@ def test_every_arm_is_timed_in_every_round() -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_the_table_has_a_line_for_each_way(
+def test_the_table_has_a_line_for_each_arm(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["throughput", "--rounds", "1", "--least-seconds", "0", "--batch", "1", "2"]

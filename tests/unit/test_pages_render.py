@@ -1,4 +1,4 @@
-"""Pages are complete in themselves, and never let the text of others be markup."""
+"""Pages are self-contained, and escape foreign text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pages_of(state: State) -> tuple[str, str]:
 
 
 class Structure(HTMLParser):
-    """Elements with their attributes, ids and links of a page."""
+    """Collects elements, attributes, ids and links of a page."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Structure(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep the element and its attributes."""
+        """Collect an element and its attributes."""
         self.tags.append(tag)
         self.attributes += [(name, value or "") for name, value in attrs]
 
@@ -64,7 +64,7 @@ class Structure(HTMLParser):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_text_of_others_adds_no_markup(text: str) -> None:
+def test_foreign_text_is_escaped(text: str) -> None:
     def state(inserted: str) -> State:
         failed = make_failure(
             "crash", inserted, exception=inserted, output_tail=inserted, python="3.13"
@@ -79,7 +79,7 @@ def test_text_of_others_adds_no_markup(text: str) -> None:
         assert not [name for name, _ in Structure(hostile).attributes if name.startswith("on")]
 
 
-def test_pages_load_nothing() -> None:
+def test_pages_load_no_files() -> None:
     for html in pages_of(make_state(*history(COMMITS))):
         page = Structure(html)
         assert page.values("src") == []
@@ -89,7 +89,7 @@ def test_pages_load_nothing() -> None:
         assert "@import" not in html
 
 
-def test_ids_are_unique_and_links_inside_lead_somewhere() -> None:
+def test_ids_are_unique_and_internal_links_have_targets() -> None:
     compatibility, speedup = pages_of(make_state(*history(COMMITS)))
     ids = Structure(compatibility).values("id")
     assert len(ids) == len(set(ids))
@@ -101,19 +101,19 @@ def test_ids_are_unique_and_links_inside_lead_somewhere() -> None:
         assert inside - {"main"} <= set(ids)
 
 
-def test_different_cases_never_share_an_id() -> None:
+def test_different_cases_have_different_ids() -> None:
     assert slug("a", "b c") != slug("a", "b-c")
     assert slug("a/b", "c") != slug("a", "b/c")
     assert not re.search(r"\s", slug("a b\t\u00a0c"))
 
 
-def test_no_records_is_a_page_too() -> None:
+def test_without_records_the_pages_are_built() -> None:
     compatibility, speedup = pages_of(make_state())
     assert "No records yet" in compatibility
     assert "No speedup has been measured yet" in speedup
 
 
-def test_a_cell_without_a_lock_has_its_reason_without_any_record() -> None:
+def test_an_unavailable_cell_shows_its_reason_without_a_record() -> None:
     state = replace(
         make_state(make_record()),
         cells=(CellSpec("3.12", "2.6.0"), CellSpec("3.14", "2.6.0")),
@@ -125,7 +125,7 @@ def test_a_cell_without_a_lock_has_its_reason_without_any_record() -> None:
     assert json.loads(compatibility_json([row]))[0]["message"] == "no wheel for cp314"
 
 
-def test_what_was_seen_of_the_machine_is_shown_beside_its_load() -> None:
+def test_observations_of_the_machine_are_shown() -> None:
     record = make_record()
     seen = (
         RecordedObservation(check="governor", level="ok", seen="performance on 8"),
@@ -143,7 +143,7 @@ def test_what_was_seen_of_the_machine_is_shown_beside_its_load() -> None:
     assert "before the run" not in without
 
 
-def test_an_existing_environment_is_shown_as_one_with_its_packages() -> None:
+def test_an_existing_environment_is_shown_with_its_packages() -> None:
     record = make_record()
     bare = replace(record, cell=replace(record.cell, lock_sha256=None))
     page, _ = pages_of(make_state(bare))

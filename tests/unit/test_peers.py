@@ -1,4 +1,4 @@
-"""Peers that are right, wrong or missing; all compute the same operation."""
+"""Peers can be correct, wrong or missing; all compute the same operation."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def make_broken(_: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 
 def make_spoiled(x: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Return what is right when it is judged first, and wrong soon after."""
+    """Return correct results at first, and wrong ones soon after."""
     results = iter([2.0] * 10)
     return lambda: next(results, 3.0) * x
 
@@ -102,7 +102,7 @@ def rows_of(*peers: Peer, ours: Peer | None = None) -> dict[str, Row]:
     return {row.name: row for row in compare(comparison, "small", effort=SHORT)}
 
 
-def test_a_right_peer_has_times_an_error_and_a_ratio() -> None:
+def test_a_correct_peer_has_times_an_error_and_a_ratio() -> None:
     rows = rows_of(named("array", packages=("numpy", "no-such-package")))
     assert list(rows) == ["double", NAIVE, "array"]
     row, ours = rows["array"], rows["double"]
@@ -111,7 +111,7 @@ def test_a_right_peer_has_times_an_error_and_a_ratio() -> None:
     assert ours.arm is not None
     assert len(row.arm.samples_s) == len(ours.arm.samples_s) >= 9
     assert row.speedup is not None
-    # The ratio is the peer's time over ours: above one where ours is faster.
+    # The ratio is the peer's time over ours: above 1 if ours is faster.
     ratios = [a / b for a, b in zip(row.arm.samples_s, ours.arm.samples_s, strict=True)]
     assert row.speedup.value == pytest.approx(median(ratios))
     assert row.error == pytest.approx(0.0, abs=1e-6)
@@ -127,7 +127,7 @@ def test_a_wrong_peer_has_neither_time_nor_ratio(make: str) -> None:
     assert (row.arm, row.speedup) == (None, None)
 
 
-def test_a_missing_or_broken_peer_is_a_row_with_its_reason() -> None:
+def test_a_missing_or_broken_peer_is_a_row_with_a_reason() -> None:
     missing = Peer(name="missing", make="no_such_library_at_all:make")
     rows = rows_of(missing, named("broken"), named("array"))
     assert rows["missing"].status == rows["broken"].status == "unavailable"
@@ -139,13 +139,13 @@ def test_a_missing_or_broken_peer_is_a_row_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize("make", ["triple", "broken"])
-def test_without_ours_times_stay_and_ratios_go(make: str) -> None:
+def test_without_our_result_peers_have_times_but_no_ratios(make: str) -> None:
     rows = rows_of(named("array"), ours=named(make))
     assert rows["array"].arm is not None
     assert {row.speedup for row in rows.values()} == {None}
 
 
-def test_without_naive_code_there_is_nothing_to_judge_by() -> None:
+def test_without_a_reference_all_rows_are_unavailable() -> None:
     comparison = Comparison(
         workload=COMPARISONS["ops.gp_evolve"].workload, ours=named("double"), peers=()
     )
@@ -197,7 +197,7 @@ def test_sizes_and_operations_are_chosen_by_name() -> None:
         (["--size", "huge"], "error: unknown size 'huge'"),
     ],
 )
-def test_a_mistake_is_a_message(
+def test_an_error_is_printed_as_a_message(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
@@ -230,7 +230,7 @@ def inputs_of(comparison: Comparison, size: Any) -> tuple[Any, ...]:  # noqa: AN
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
-def test_ours_computes_what_the_workload_asks_for(name: str) -> None:
+def test_our_functions_agree_with_the_reference(name: str) -> None:
     comparison = COMPARISONS[name]
     inputs = inputs_of(comparison, comparison.workload.sizes["small"])
     exact = cast(inputs, torch.float64, torch.device("cpu"))
@@ -245,7 +245,7 @@ def test_ours_computes_what_the_workload_asks_for(name: str) -> None:
             assert float((result - reference).abs().max()) <= 1e-5 * scale
 
 
-def test_the_long_step_is_that_of_its_reference_in_float64() -> None:
+def test_the_long_step_equals_its_reference_in_float64() -> None:
     phi = 0.1 * torch.randn(5, 5, 5, dtype=torch.complex128)
     torch.testing.assert_close(long_step.evolve(phi), long_step.reference(phi))
 
@@ -275,7 +275,7 @@ def test_strang_steps_by_fourier_transforms_agree_with_the_reference(
 
 @pytest.mark.parametrize("peer", [sweep_numpy, sweep_python])
 @pytest.mark.parametrize("size", [LatticeSize(1, 2, 3, 400), LatticeSize(64, 4, 5, 200)])
-def test_sweeps_end_at_the_very_lattices_of_the_reference(peer: Any, size: LatticeSize) -> None:  # noqa: ANN401
+def test_sweeps_end_at_the_lattices_of_the_reference(peer: Any, size: LatticeSize) -> None:  # noqa: ANN401
     comparison = COMPARISONS["ops.cdt_sweep"]
     inputs = inputs_of(comparison, size)
     before = [values.clone() for values in inputs]
@@ -285,20 +285,20 @@ def test_sweeps_end_at_the_very_lattices_of_the_reference(peer: Any, size: Latti
         for result, exact in zip(call(), expected, strict=True):
             assert torch.equal(torch.as_tensor(result).double(), exact)
     assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
-    # So many moves that every kind was accepted somewhere, or nothing was tested.
+    # Enough moves that every kind is accepted at least once.
     start = resolve(cdt_sweep.WORKLOAD.reference)(inputs[0], inputs[1][:0], inputs[2])
     assert not torch.equal(expected[1], start[1])
 
 
 @pytest.mark.parametrize("n", [2, 3])
-def test_the_grid_is_that_of_the_workload(n: int) -> None:
+def test_the_grid_equals_that_of_the_workload(n: int) -> None:
     comparison = COMPARISONS["ops.tensor_network"]
     tensors = inputs_of(comparison, tensor_network.Size(n, 3))
     exact = resolve(comparison.workload.reference)(*tensors).to(torch.complex64)
     torch.testing.assert_close(make_torch(*tensors)(), exact)
 
 
-def test_a_grid_with_too_many_indices_for_torch_says_so() -> None:
+def test_a_grid_with_too_many_indices_for_torch_is_an_error() -> None:
     assert len(set(grid_equation(6)) - set(",->")) == 61
     with pytest.raises(ValueError, match=r"torch\.einsum has 52 letters, this network 61 indices"):
         make_torch(*[torch.zeros(1)] * 36)
@@ -308,7 +308,7 @@ def test_a_grid_with_too_many_indices_for_torch_says_so() -> None:
     ("name", "make"),
     [("ops.rnn_step_gru", make_cell), ("ops.rnn_gru", make_sequence)],
 )
-def test_with_an_open_reset_gate_both_units_are_the_same(
+def test_with_an_open_reset_gate_both_units_are_equal(
     name: str, make: Callable[..., Callable[[], torch.Tensor]]
 ) -> None:
     comparison = COMPARISONS[name]

@@ -1,4 +1,4 @@
-"""Checks of models against themselves find wrong, stale or rough ones; all models pass."""
+"""Comparing models with themselves detects wrong, stale or inexact ones; all models pass."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PEERS = {peer.name: peer for peer in (COMPARISON.ours, *COMPARISON.peers)}
 
 
 def springs(positions: torch.Tensor) -> torch.Tensor:
-    """Return an energy without symmetry: of springs along the list, and to the origin."""
+    """Return an energy without symmetry: of springs between neighbours and to the origin."""
     between = (positions[1:] - positions[:-1]).square().sum()
     return between.square() + positions.square().sum() + positions.sum()
 
@@ -49,7 +49,7 @@ def make_springs(_: torch.Tensor, __: torch.dtype) -> Potential:
 
 
 def make_scaled(_: torch.Tensor, __: torch.dtype) -> Potential:
-    """Forces that are wrong by two parts in a million, in both dtypes."""
+    """Return forces with a relative error of 2e-6 in both dtypes."""
     right = differentiated(springs)
 
     def evaluate(positions: torch.Tensor) -> tuple[Any, Any]:
@@ -60,7 +60,7 @@ def make_scaled(_: torch.Tensor, __: torch.dtype) -> Potential:
 
 
 def make_stale(_: torch.Tensor, dtype: torch.dtype) -> Potential:
-    """What ASE's cache did to the founding benchmark: nothing is computed after the first call."""
+    """Compute only in the first call, like ASE's cache in the founding benchmark."""
     right = differentiated(springs)
     kept: list[tuple[Any, Any]] = []
 
@@ -97,7 +97,7 @@ def make_constant(_: torch.Tensor, __: torch.dtype) -> Potential:
 
 
 def make_array(_: torch.Tensor, __: torch.dtype) -> Potential:
-    """Numbers as ASE returns them: a float, and an array or nested lists."""
+    """Return results as ASE does: a float, and an array or nested lists."""
     right = differentiated(springs)
 
     def evaluate(positions: torch.Tensor) -> tuple[Any, Any]:
@@ -145,14 +145,14 @@ def test_a_model_that_agrees_with_itself_has_times_and_a_ratio(make: str) -> Non
         ("infinite", "relative error against itself in float64: inf"),
     ],
 )
-def test_a_model_that_does_not_is_wrong(make: str, reason: str) -> None:
+def test_a_model_that_disagrees_with_itself_is_wrong(make: str, reason: str) -> None:
     row = row_of(named(make))
     assert row.status == "wrong"
     assert row.reason.startswith(reason)
     assert (row.arm, row.speedup) == (None, None)
 
 
-def test_warnings_of_libraries_are_not_shown_and_those_of_a_fallback_are(
+def test_only_warnings_of_a_fallback_are_shown(
     recwarn: pytest.WarningsRecorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert row_of(named("loud")).status == "ok"
@@ -175,7 +175,7 @@ def test_a_model_that_does_not_run_is_unavailable(peer: Peer, reason: str) -> No
     assert row.reason.startswith(reason)
 
 
-def test_one_stale_result_among_all_is_found() -> None:
+def test_one_cached_result_is_detected() -> None:
     judge = ByItself(WORKLOAD, "H2O")
     peer = named("springs")
     call = judge.start(peer).call
@@ -196,7 +196,7 @@ def test_one_stale_result_among_all_is_found() -> None:
     assert judge.judge(peer, call).passed
 
 
-def test_every_call_is_of_the_next_geometry_and_leaves_it_alone() -> None:
+def test_every_call_evaluates_the_next_geometry_and_does_not_change_it() -> None:
     seen = []
 
     def evaluate(positions: torch.Tensor) -> tuple[Any, Any]:
@@ -213,7 +213,7 @@ def test_every_call_is_of_the_next_geometry_and_leaves_it_alone() -> None:
     assert [float(x[0, 0]) for x in seen] == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_central_differences_see_a_gradient_that_is_right_to_a_ten_millionth() -> None:
+def test_central_differences_confirm_a_correct_gradient_to_1e_7() -> None:
     x = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     assert gradient_error(differentiated(springs), x) < 1e-7
 
@@ -226,11 +226,11 @@ def test_all_pairs_are_both_orders_of_every_two_atoms() -> None:
     ]
 
 
-# What other libraries warn of, when they are imported or scripted, is not ours to mend.
+# Warnings of other libraries when they are imported or scripted.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PEERS)
 def test_each_model_of_the_suite_agrees_with_itself(name: str) -> None:
-    """What is in this environment; ``nox -s peers`` has all of them."""
+    """Runs the models of installed libraries; ``nox -s peers`` has all of them."""
     peer = PEERS[name]
     try:
         make: Callable[..., Potential] = resolve(peer.make)
@@ -259,13 +259,13 @@ def test_each_model_of_the_suite_agrees_with_itself(name: str) -> None:
     torch.testing.assert_close(torch.as_tensor(first[1]), torch.as_tensor(again[1]))
 
 
-def test_all_molecules_are_run_where_no_size_is_asked_for() -> None:
+def test_by_default_all_molecules_are_run() -> None:
     assert SUITES["mlff"].sizes == ("H2O", "CH4", "C6H6")
     assert set(SUITES["mlff"].sizes) == set(WORKLOAD.sizes)
     assert N_GEOMETRIES > 1
 
 
-def test_the_table_says_how_many_weights_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_the_number_of_weights(capsys: pytest.CaptureFixture[str]) -> None:
     row = row_of(Peer(name="another", make=f"{__name__}:make_springs"))
     print_table([row, replace(row, name="large", n_weights=589_185)])
     head, first, second = capsys.readouterr().out.splitlines()[1:4]

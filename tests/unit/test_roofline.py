@@ -1,4 +1,4 @@
-"""The direct way: what the arguments choose, what is refused before measuring, what is shown."""
+"""``python -m ivhl.roofline``: selection, checks before measuring, table and export."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WORKLOADS = tuple(
 
 
 def cost(size: int) -> Cost:
-    """Grow with the size; named below, as a workload names it."""
+    """Return a cost that grows with the size; the workload below refers to it."""
     return Cost(flops=2e7 * size, bytes=1e6 * size, memory=2.0**30 * size)
 
 
@@ -62,11 +62,11 @@ COSTLY = replace(
         ("euler", ["ops.gp_euler"]),
     ],
 )
-def test_an_operation_is_named_by_what_people_type(text: str, names: list[str]) -> None:
+def test_an_operation_is_found_by_name_prefix_or_word(text: str, names: list[str]) -> None:
     assert named(text, WORKLOADS) == names
 
 
-def test_an_unknown_operation_names_the_nearest() -> None:
+def test_an_unknown_operation_suggests_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="unknown operation 'vortx'") as caught:
         named("vortx", WORKLOADS)
     assert "vortex_field" in caught.value.hint
@@ -77,25 +77,27 @@ def chosen(*arguments: str) -> set[str]:
     return {case.name for case in choose_cases(parser().parse_args(every))}
 
 
-def test_a_mode_takes_the_place_of_the_declared_ones() -> None:
+def test_a_mode_replaces_the_declared_ones() -> None:
     assert chosen("--operation", "euler") == {"ops.gp_euler/small/plain"}
     assert chosen("--operation", "euler", "--compile-mode", "max-autotune") == {
         "ops.gp_euler/small/plain-max-autotune"
     }
-    # On a GPU the workload declares it, and under another name it would only be measured twice.
+    # On a GPU the workload declares this mode already; it is not measured twice.
     assert chosen(
         "--operation", "euler", "--device", "cuda", "--compile-mode", "max-autotune"
     ) == {"ops.gp_euler/small/tuned"}
 
 
-def test_a_mistake_is_a_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_error_is_printed_as_a_message(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert main(["--operation", "banana"]) == 2
     assert capsys.readouterr().err.startswith("error: unknown operation 'banana'\nnext: known: ")
     assert main(["--export", str(tmp_path / "nowhere" / "x.json")]) == 5
     assert "No such file or directory" in capsys.readouterr().err
 
 
-def test_what_cannot_fit_is_refused_before_anything_runs() -> None:
+def test_a_case_that_does_not_fit_is_refused_before_the_run() -> None:
     small, extreme = (
         Case(workload=COSTLY, size=size, variant=VARIANTS[0]) for size in COSTLY.sizes
     )
@@ -106,7 +108,7 @@ def test_what_cannot_fit_is_refused_before_anything_runs() -> None:
     check_memory([silent], 0)
 
 
-def test_the_limit_is_that_of_the_bytes_or_of_the_operations() -> None:
+def test_the_least_time_is_that_of_bytes_or_operations() -> None:
     case = Case(workload=COSTLY, size="small", variant=VARIANTS[0])
     record = make_record()
     compiled = Arm(calls=1, samples_s=(0.004, 0.004, 0.004))
@@ -138,7 +140,7 @@ def test_the_table_shows_speedups_failures_and_the_mean(
     assert "support_gate: Dynamo is not supported on Python 3.13+" in text
 
 
-def test_an_export_holds_the_records_as_they_are_stored(tmp_path: Path) -> None:
+def test_an_export_has_the_stored_records(tmp_path: Path) -> None:
     record = make_record()
     export(tmp_path / "r.json", LIMITS, [record])
     data = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))

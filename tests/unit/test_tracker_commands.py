@@ -1,4 +1,4 @@
-"""``ivhl compat`` and ``ivhl results``: filters, JSON, and warnings that never stop the rest."""
+"""``ivhl compat`` and ``ivhl results``: filters, JSON and warnings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "80"})
 
 
-def test_compat_json_has_what_it_promises() -> None:
+def test_compat_json_has_every_documented_field() -> None:
     rows = json.loads(run("compat", "--json", "--python", "3.13", "--torch", "2.5.1").stdout)
     gated = [row for row in rows if row["status"] != "not_run"]
     assert {(row["python"], row["torch"], row["status"]) for row in gated} == {
@@ -56,7 +56,7 @@ def test_compat_json_has_what_it_promises() -> None:
 
 
 @pytest.mark.parametrize("command", ["compat", "results"])
-def test_a_release_of_the_matrix_without_records_is_not_unknown(command: str) -> None:
+def test_a_release_without_records_is_known(command: str) -> None:
     with pytest.raises(ResultsError, match=r"release 2\.10\.0: it is in the matrix") as none_yet:
         run(command, "--torch", "2.10.0")
     assert none_yet.value.hint == "measure it with: nox -s bench-3.12 -- --torch 2.10.0"
@@ -66,18 +66,16 @@ def test_a_release_of_the_matrix_without_records_is_not_unknown(command: str) ->
 
 
 @pytest.mark.parametrize("command", ["compat", "results"])
-def test_the_records_of_this_repository_can_be_shown(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_committed_records_can_be_shown(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
     text = run(command).stdout
     assert "support_gate" in text
-    # Of the extended tier there is one workload, so a table with holes.
+    # The extended tier has one workload only, so the table has gaps.
     assert "py3.12-torch2.2.2" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_compat_for_people_fits_and_explains() -> None:
+def test_the_compat_table_fits_the_terminal_and_has_reasons() -> None:
     text = run("compat", "--workload", "ops.gp_evolve").stdout
     assert max(map(len, text.splitlines())) <= 80
     assert "Dynamo is not supported on Python 3.14+" in " ".join(text.split())
@@ -85,7 +83,7 @@ def test_compat_for_people_fits_and_explains() -> None:
     assert "releases that work on bench, cpu" in text
 
 
-def test_results_lists_records_as_they_are_stored() -> None:
+def test_results_lists_the_stored_records() -> None:
     records = json.loads(
         run("results", "--json", "--machine", "bench", "--workload", "ops.gp_evolve").stdout
     )
@@ -97,19 +95,19 @@ def test_results_lists_records_as_they_are_stored() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_name_that_nothing_has_is_refused_with_the_nearest() -> None:
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"ops\.gp_evolv'") as error:
         run("compat", "--workload", "ops.gp_evolv")
     assert "ops.gp_evolve" in error.value.hint
 
 
 @pytest.mark.parametrize("command", ["compat", "results"])
-def test_a_results_folder_that_is_not_there_is_refused(command: str) -> None:
+def test_a_missing_results_folder_is_refused(command: str) -> None:
     with pytest.raises(ResultsError, match=r"--results: must be a folder \(got 'nowhere'\)"):
         run(command, "--results", "nowhere")
 
 
-def test_the_version_is_the_packages() -> None:
+def test_version_prints_the_version_of_the_package() -> None:
     assert run("--version").stdout == f"ivhl {version('ivhl')}\n"
 
 
@@ -141,7 +139,7 @@ def test_a_release_of_the_extended_tier_is_shown_once_it_has_records(root: Path)
     assert not any("2.3.1" in cell for cell in cells)
 
 
-def test_a_cell_is_asked_for_the_core_suite_and_for_what_its_machine_has(tmp_path: Path) -> None:
+def test_expected_cases_are_the_core_suite_and_those_of_the_machine(tmp_path: Path) -> None:
     make_fleet_project(tmp_path)
     core = {"ops.one": "b", "ops.two": "a", "ops.three": "a"}
     records = [
@@ -158,7 +156,7 @@ def test_a_cell_is_asked_for_the_core_suite_and_for_what_its_machine_has(tmp_pat
 
     assert {row.status for row in rows(*records)} == {"works"}
     assert len(rows(*records)) == len(records)
-    # Of a core case that a cell lacks, and of another case that some cell has.
+    # For a core case that a cell lacks, and for another case that some cell has.
     lacking = [row for row in rows(*records[1:]) if row.status == "not_run"]
     assert [(row.cell, row.workload, row.variant) for row in lacking] == [
         ("py3.12-torch2.5.1", "ops.one", "b")
@@ -173,7 +171,7 @@ def test_a_cell_is_asked_for_the_core_suite_and_for_what_its_machine_has(tmp_pat
     }
 
 
-def test_compat_begins_with_what_stands_how_often() -> None:
+def test_compat_begins_with_the_counts_of_statuses() -> None:
     rows = rows_of(load_state(Path.cwd(), Path("results")))
     first = " ".join(run("compat").stdout.partition("speedup")[0].split())
     assert first.startswith(f"{len(rows)} cases in {len({row.cell for row in rows})} cells: ")
@@ -181,7 +179,7 @@ def test_compat_begins_with_what_stands_how_often() -> None:
     assert sum(numbers) == len(rows)
 
 
-def test_compat_shows_only_the_size_variant_and_status_that_are_asked_for() -> None:
+def test_compat_filters_by_size_variant_and_status() -> None:
     rows = json.loads(run("compat", "--json").stdout)
     one = next(row for row in rows if row["status"] == "unsupported")
     for name in ("size", "variant", "status"):
@@ -189,7 +187,7 @@ def test_compat_shows_only_the_size_variant_and_status_that_are_asked_for() -> N
         assert shown == [row for row in rows if row[name] == one[name]]
 
 
-def test_two_numbers_mean_the_newest_release_that_begins_with_them() -> None:
+def test_major_minor_selects_the_newest_patch_release() -> None:
     def shown(torch: str) -> str:
         return run("compat", "--json", "--torch", torch).stdout
 

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     [
         (0.8, 0.02, 0.01, True),
         (0.8, 0.02, 0.1, False),  # other runs would find eager as fast
-        (0.8, 0.3, 0.01, False),  # its own rounds do not show it
+        (0.8, 0.3, 0.01, False),  # the interval within the run does not show it
         (0.97, 0.001, 0.001, True),
         (1.01, 0.001, 0.001, False),
     ],
 )
-def test_slow_is_what_other_runs_would_find_slow_too(
+def test_slow_means_that_other_runs_would_be_slow(
     speedup: float, width: float, tau: float, *, slow: bool
 ) -> None:
     assert is_slow(make_record(speedup=speedup, width=width), Known(tau)) is slow
@@ -71,7 +71,7 @@ def test_every_failure_class_has_a_status(failure_class: FailureClass) -> None:
     assert status in STATUSES
 
 
-def test_a_row_says_everything_that_json_promises() -> None:
+def test_a_row_has_every_documented_json_field() -> None:
     (row,) = compat_rows([make_failure(python="3.13", torch="2.5.1")])
     data = json.loads(json.dumps(row.to_dict()))
     assert data["status"] == "unsupported"
@@ -89,14 +89,14 @@ def test_a_row_says_everything_that_json_promises() -> None:
     assert (measured.status, measured.failure_class, measured.message) == ("works", None, "")
 
 
-def test_a_slow_row_says_by_how_much_and_what_noise_does() -> None:
+def test_the_message_of_a_slow_row_has_speedup_and_noise() -> None:
     (row,) = compat_rows([make_record(speedup=0.5)], spreads=Known(0.0))
     assert row.status == "slow"
     assert "0.50x [0.49, 0.51]" in row.message
     assert "1.00x [0.99, 1.01]" in row.message
 
 
-def test_cells_without_a_record_are_rows_too() -> None:
+def test_cells_without_a_record_have_rows() -> None:
     cells = [FakeCell("3.12", "2.6.0"), FakeCell("3.13", "2.4.1"), FakeCell("3.13", "2.6.0")]
     rows = compat_rows(
         [make_record()], cells=cells, unavailable={"py3.13-torch2.4.1": "no wheel for cp313"}
@@ -110,7 +110,7 @@ def test_cells_without_a_record_are_rows_too() -> None:
     assert rows[1].message == "no wheel for cp313"
 
 
-def test_a_record_counts_for_more_than_a_lock_that_went_away() -> None:
+def test_a_record_precedes_the_statement_unavailable() -> None:
     rows = compat_rows([make_record()], unavailable={"py3.12-torch2.6.0": "gone"})
     assert [row.status for row in rows] == ["works"]
 
@@ -139,7 +139,7 @@ def on(machine: str, record: RunRecord) -> RunRecord:
     return replace(record, machine=replace(record.machine, name=machine))
 
 
-def test_a_machine_is_not_asked_for_what_only_another_one_ran() -> None:
+def test_workloads_of_another_machine_are_not_expected() -> None:
     workloads = [replace(EMPTY_WORKLOAD, name=name) for name in ("ops.gp_evolve", "ops.nobody")]
     variant = Variant(name="naive-compiled", call="m:f")
     cases = [Case(workload=workload, size="small", variant=variant) for workload in workloads]
@@ -159,7 +159,7 @@ def test_a_machine_is_not_asked_for_what_only_another_one_ran() -> None:
     }
 
 
-def test_a_release_of_the_other_tier_is_asked_only_for_what_was_run_with_it() -> None:
+def test_extended_releases_have_rows_only_for_cases_that_ran() -> None:
     records = [
         make_record(size=size, variant=variant)
         for size in ("small", "large")
@@ -174,7 +174,7 @@ def test_a_release_of_the_other_tier_is_asked_only_for_what_was_run_with_it() ->
     }
 
 
-def test_a_gpu_is_not_asked_for_what_only_the_cpu_beside_it_ran() -> None:
+def test_workloads_that_only_the_cpu_ran_are_not_expected_of_the_gpu() -> None:
     workload = replace(EMPTY_WORKLOAD, name="ops.gp_evolve")
     case = Case(
         workload=workload, size="small", variant=Variant(name="naive-compiled", call="m:f")
@@ -188,7 +188,7 @@ def test_a_gpu_is_not_asked_for_what_only_the_cpu_beside_it_ran() -> None:
     }
 
 
-def test_what_the_project_no_longer_asks_has_no_row_and_is_named() -> None:
+def test_retired_cases_have_no_row_and_are_named() -> None:
     workload = replace(
         EMPTY_WORKLOAD,
         name="ops.gp_evolve",
@@ -210,7 +210,7 @@ def test_what_the_project_no_longer_asks_has_no_row_and_is_named() -> None:
     records = [kept, other_size, *gone]
     assert retired(records, [workload]) == tuple(gone)
     assert {row.record for row in compat_rows(records, workloads=[workload])} == {kept, other_size}
-    # A list that could not be read says nothing about what is asked.
+    # Without a readable list of workloads no case is retired.
     assert retired(records, []) == ()
 
 
@@ -249,7 +249,7 @@ def test_a_release_that_broke_again_has_no_good_since() -> None:
     )
 
 
-def test_our_own_mistakes_decide_nothing() -> None:
+def test_failures_of_ivhl_or_the_workload_are_undecided() -> None:
     found = the_support(
         make_failure("build", "oops", torch="2.10.0", phase="build"),
         make_record(torch="2.9.1"),
@@ -268,7 +268,7 @@ def test_our_own_mistakes_decide_nothing() -> None:
         ("backend_compile", "torch.Error", True),
     ],
 )
-def test_a_limit_of_ours_is_no_fault_of_pytorch(
+def test_exceeded_limits_are_undecided(
     failure_class: FailureClass, exception: str, *, decides: bool
 ) -> None:
     found = the_support(
@@ -279,7 +279,7 @@ def test_a_limit_of_ours_is_no_fault_of_pytorch(
     assert ("undecided: 2.10.0" in support_sentence(found)) is not decides
 
 
-def test_an_existing_environment_is_asked_for_on_its_machine_only() -> None:
+def test_an_existing_environment_is_expected_only_on_its_machine() -> None:
     here = make_record()
     there = make_record(python="3.11", torch="2.6.0")
     there = replace(
@@ -299,7 +299,7 @@ def test_an_existing_environment_is_asked_for_on_its_machine_only() -> None:
     assert ("bench", "py3.11-torch2.6.0") in {(row.machine, row.cell) for row in rows}
 
 
-def test_a_locked_cell_comes_before_an_existing_environment_of_its_name() -> None:
+def test_a_locked_cell_precedes_an_existing_environment_with_its_id() -> None:
     locked = make_record()
     bare = make_record(
         speedup=9.0,
@@ -313,6 +313,6 @@ def test_a_locked_cell_comes_before_an_existing_environment_of_its_name() -> Non
     assert row.existing
 
 
-def test_every_failure_class_and_status_has_words() -> None:
+def test_every_failure_class_and_status_has_a_text() -> None:
     assert set(CLASS_MEANINGS) == set(FAILURE_CLASSES)
     assert set(STATUS_WORDS) == set(STATUS_MEANINGS) == set(STATUSES)

@@ -1,4 +1,4 @@
-"""Which neighbouring records can be compared."""
+"""Consecutive records of a case, and which of them can be compared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def at(commit: str, instrument: str, lock: str = "ab" * 32, **changes: Any) -> R
     )
 
 
-def test_neighbours_are_the_same_case_at_the_next_commit_that_has_it() -> None:
+def test_pairs_are_the_same_case_at_the_next_commit_with_a_record() -> None:
     records = [
         at("d", "4"),
         at("a", "2123dbd60a6f4e52"),
@@ -52,11 +52,13 @@ def test_an_unknown_instrument_is_compared_with_itself_only() -> None:
     )
 
 
-def test_nothing_has_no_neighbours() -> None:
+def test_without_records_there_are_no_pairs() -> None:
     assert count_pairs([], COMMITS) == Pairs(total=0, same_lock=0, same_text=0, same_version=0)
 
 
-def test_the_command_counts_those_of_this_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_counts_pairs_of_the_committed_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
     done = CliRunner().invoke(app, ["results", "--pairs"])
     counts = [int(line.split()[0]) for line in done.stdout.splitlines()]

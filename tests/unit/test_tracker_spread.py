@@ -1,4 +1,4 @@
-"""What another run would show must be learnt from other runs, and hold what they show."""
+"""Intervals for another run are learnt from repeated runs and have their coverage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def runs_of(
     n_cases: int, n_runs: int, sigma: float, *, width: float = 0.01, seed: int = 0
 ) -> list[RunRecord]:
-    """Return records of cases whose runs differ by ``sigma``, relative."""
+    """Return records of cases whose runs have the relative standard deviation ``sigma``."""
     draw = random.Random(seed)  # noqa: S311  (noise, not a secret)
     return [
         make_record(
@@ -48,7 +48,7 @@ def runs_of(
     ]
 
 
-def test_runs_of_the_same_are_repeats_and_nothing_else_is() -> None:
+def test_only_runs_under_equal_conditions_are_repeats() -> None:
     one = make_record()
     later = replace(one, recorded_at="2026-11-02T12:00:00+00:00")
     assert list(repeats([one, later])) == [(one, later)]
@@ -65,16 +65,16 @@ def test_runs_of_the_same_are_repeats_and_nothing_else_is() -> None:
         assert not list(repeats([one, other]))
 
 
-def test_two_commits_of_the_same_sources_are_the_same_subject() -> None:
+def test_commits_with_equal_sources_are_repeats() -> None:
     one = make_record(sources="ab" * 32)
     later = replace(one, commit="f" * 40, recorded_at="2026-11-02T12:00:00+00:00")
     assert list(repeats([one, later])) == [(one, later)]
-    # Copied to another commit without being measured there: no other run.
+    # Copied to another commit without a measurement: not another run.
     assert not list(repeats([one, replace(one, commit="f" * 40, same_as=one.commit)]))
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.01, 0.05, 0.2])
-def test_what_is_learnt_is_what_runs_differ_by(sigma: float) -> None:
+def test_the_learnt_spread_is_that_of_the_runs(sigma: float) -> None:
     records = runs_of(30, 10, sigma, width=0.001)
     spread = Spreads(records).of(records[0])
     assert spread.tau == pytest.approx(sigma, rel=0.15, abs=1e-3)
@@ -82,14 +82,14 @@ def test_what_is_learnt_is_what_runs_differ_by(sigma: float) -> None:
 
 
 @pytest.mark.parametrize(("sigma", "width"), [(0.02, 0.001), (0.05, 0.05), (0.0, 0.02)])
-def test_the_interval_for_another_run_holds_as_many_as_it_says(sigma: float, width: float) -> None:
+def test_the_interval_for_another_run_has_its_coverage(sigma: float, width: float) -> None:
     found = coverage(list(repeats(runs_of(40, 10, sigma, width=width))))
     assert found.pairs == 40 * 90
     assert found.another_run >= 0.93
     assert found.slower <= 0.02
 
 
-def test_heavy_tails_are_counted_and_not_assumed_away() -> None:
+def test_heavy_tails_keep_the_coverage() -> None:
     draw = random.Random(3)  # noqa: S311
     records = [
         replace(record, speedup=replace(record.speedup, value=value, low=value, high=value))
@@ -100,14 +100,14 @@ def test_heavy_tails_are_counted_and_not_assumed_away() -> None:
     assert coverage(list(repeats(records))).another_run == pytest.approx(0.95, abs=0.02)
 
 
-def test_few_runs_show_nothing_and_the_shipped_spread_is_taken() -> None:
+def test_with_few_runs_the_shipped_spread_is_used() -> None:
     few = runs_of(1, 4, 0.3)
     assert len(few) * 3 / 2 < ENOUGH_PAIRS
     assert Spreads(few).of(few[0]) == shipped(kind_of(few[0]))
 
 
 @given(st.floats(0.1, 50), st.floats(0.001, 0.5))
-def test_the_interval_for_another_run_is_around_the_value(value: float, width: float) -> None:
+def test_the_interval_for_another_run_contains_the_value(value: float, width: float) -> None:
     record = make_record(speedup=value, width=width)
     another = SHIPPED.another_run(record)
     verdict = SHIPPED.another_run(record, confidence=VERDICT_CONFIDENCE)
@@ -118,19 +118,19 @@ def test_the_interval_for_another_run_is_around_the_value(value: float, width: f
     assert another.confidence == CONFIDENCE
 
 
-def test_what_was_not_measured_has_no_other_run() -> None:
+def test_a_record_without_the_ratio_has_no_interval() -> None:
     assert SHIPPED.another_run(make_failure()) is None
     assert within(make_failure()) == 0.0
 
 
-def test_an_instrument_that_nobody_repeated_takes_the_widest_spread() -> None:
+def test_an_instrument_without_repeats_uses_the_spread_of_all() -> None:
     known = kind_of(make_record())
     unknown = Kind("1", known.device, known.clock, known.length)
     assert shipped(unknown).scores[CONFIDENCE] > 0
     assert shipped(unknown) == shipped(unknown._replace(length="short"))
 
 
-def test_what_is_shipped_comes_by_length_of_calls() -> None:
+def test_shipped_spreads_depend_on_the_length_of_calls() -> None:
     found = spreads_by_length(list(repeats(runs_of(10, 5, 0.03))))
     assert "any" in found
     assert {spread.pairs for spread in found.values()} == {100}

@@ -1,4 +1,4 @@
-"""Records are read back, the latest of each key wins, and what is unreadable is named."""
+"""Records are read, the latest of each key wins, and unreadable lines are named."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def write(results: Path, *records: RunRecord) -> Path:
     return path
 
 
-def test_every_field_survives_the_trip(tmp_path: Path) -> None:
+def test_every_field_survives_writing_and_reading(tmp_path: Path) -> None:
     records = (make_record(), make_failure(python="3.13"))
     write(tmp_path, *records)
     assert load_records(tmp_path) == Loaded(records=records, problems=())
 
 
-def test_a_folder_that_is_not_there_holds_no_records(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_records(tmp_path: Path) -> None:
     assert load_records(tmp_path / "nothing") == Loaded(records=(), problems=())
 
 
-def test_the_later_line_of_a_key_wins_even_if_its_clock_was_behind(tmp_path: Path) -> None:
+def test_the_later_line_of_a_key_wins_whatever_its_time(tmp_path: Path) -> None:
     first = make_record(speedup=2.0)
     second = make_failure(recorded_at="2020-01-01T00:00:00+00:00")
     write(tmp_path, first, second)
@@ -108,7 +108,7 @@ def test_an_unreadable_file_is_named_and_the_others_load(tmp_path: Path) -> None
     assert [(p.path, p.line) for p in loaded.problems] == [(folder, None)]
 
 
-def test_a_line_cut_off_by_a_full_disk_loses_only_itself(tmp_path: Path) -> None:
+def test_a_truncated_line_loses_only_itself(tmp_path: Path) -> None:
     path = write(tmp_path, make_record())
     with path.open("ab") as file:
         file.write(to_json(make_record(size="medium")).encode()[:-30])
@@ -140,7 +140,7 @@ def test_latest_per_case_does_not_depend_on_the_order(
 
 
 @given(st.lists(RECORDS, max_size=12))
-def test_the_last_commit_wins_whatever_the_clock_said(records: list[RunRecord]) -> None:
+def test_the_last_commit_wins_whatever_its_time(records: list[RunRecord]) -> None:
     unique = list({key_of(record): record for record in records}.values())
     for record in latest_per_case(unique, (COMMIT, OTHER_COMMIT)):
         rivals = [r for r in unique if (r.cell, r.size) == (record.cell, record.size)]
@@ -155,7 +155,7 @@ def test_without_an_order_of_commits_time_decides() -> None:
     assert latest_per_case([new, old], (OTHER_COMMIT, COMMIT)) == (old,)
 
 
-def test_an_older_version_of_a_workload_is_another_question() -> None:
+def test_older_versions_of_a_workload_are_left_out() -> None:
     old = make_record(commit=OTHER_COMMIT, python="3.13")
     new = make_record(workload_version=2)
     assert latest_per_case([old, new], (COMMIT, OTHER_COMMIT)) == (new,)
@@ -175,7 +175,7 @@ def test_commit_order_is_oldest_first_and_empty_without_git(tmp_path: Path) -> N
     assert commit_order(tmp_path) == tuple(reversed(log.stdout.split()))
 
 
-def test_an_existing_environment_replaces_no_locked_one(tmp_path: Path) -> None:
+def test_an_existing_environment_does_not_replace_a_locked_cell(tmp_path: Path) -> None:
     locked = make_record()
     bare = replace(locked, cell=replace(locked.cell, lock_sha256=None))
     write(tmp_path, locked, bare)

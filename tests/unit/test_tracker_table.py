@@ -1,4 +1,4 @@
-"""The table printed at the end of a benchmark session."""
+"""The table that is printed at the end of a benchmark session."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_an_entry_is_the_speedup_with_its_interval() -> None:
     assert f"6.41x [{another.low:.2f}, {another.high:.2f}]" in printed()
 
 
-def test_eighty_columns_hold_everything() -> None:
+def test_everything_fits_into_80_columns() -> None:
     text = printed()
     assert max(len(line) for line in text.splitlines()) <= 80
     for cell in CELLS:
@@ -57,16 +57,16 @@ def test_the_same_reason_is_explained_once() -> None:
     assert text.count("CppCompileError") == 1
 
 
-def test_a_wide_terminal_has_all_cells_side_by_side() -> None:
+def test_a_wide_terminal_shows_all_cells_side_by_side() -> None:
     header = next(line for line in printed(200).splitlines() if "py3.12-torch2.4.1" in line)
     assert all(cell.id in header for cell in CELLS)
 
 
-def test_cells_that_were_not_asked_for_are_left_out() -> None:
+def test_unselected_cells_are_left_out() -> None:
     assert "ops.elsewhere" not in printed()
 
 
-def test_what_was_not_asked_for_stays_empty() -> None:
+def test_unexpected_cases_stay_empty() -> None:
     records = [make_record(workload="ops.one"), make_record(workload="ops.two")]
     records.append(make_record(workload="ops.one", torch="2.4.1"))
     cells = [FakeCell("3.12", "2.4.1"), FakeCell("3.12", "2.6.0")]
@@ -79,7 +79,7 @@ def test_what_was_not_asked_for_stays_empty() -> None:
     assert "not run" not in one + two
 
 
-def test_no_records_is_said() -> None:
+def test_without_records_the_table_says_so() -> None:
     console = Console(file=io.StringIO(), width=80)
     console.print(render_results([], CELLS))
     assert isinstance(console.file, io.StringIO)
@@ -101,7 +101,7 @@ def test_a_message_loses_advice_but_not_its_reason() -> None:
     assert short_message(long).endswith(" end")
 
 
-def test_slow_is_a_word_and_not_only_a_colour() -> None:
+def test_slow_is_shown_as_text() -> None:
     console = Console(file=io.StringIO(), width=80)
     cells = [FakeCell("3.12", "2.6.0")]
     console.print(render_results([make_record(speedup=0.5)], cells, spreads=Known(0.0)))
@@ -109,7 +109,7 @@ def test_slow_is_a_word_and_not_only_a_colour() -> None:
     assert "0.50x [0.49, 0.51] slow" in console.file.getvalue()
 
 
-def test_an_existing_environment_is_told() -> None:
+def test_existing_environments_are_noted() -> None:
     record = make_record()
     bare = replace(record, cell=replace(record.cell, lock_sha256=None))
     console = Console(file=io.StringIO(), width=80)

@@ -1,4 +1,4 @@
-"""What the pages are told: charts in scale, causes in groups, sentences that hold."""
+"""Views: charts are to scale, causes are grouped, and sentences are correct."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_mark_is_inside_its_chart(speedups: list[float], width: float) -> 
     assert all(chart.top <= tick.at <= chart.bottom for tick in chart.ticks)
 
 
-def test_higher_is_faster_and_two_is_as_far_from_one_as_a_half() -> None:
+def test_the_axis_is_logarithmic_and_higher_is_faster() -> None:
     chart = chart_of(0.5, 1.0, 2.0, width=0)
     half, one, two = (point.y for point in chart.lines[0].points)
     assert half > one > two
@@ -59,7 +59,7 @@ def test_higher_is_faster_and_two_is_as_far_from_one_as_a_half() -> None:
     assert one == chart.one_y
 
 
-def test_noise_is_not_drawn_as_mountains() -> None:
+def test_the_axis_does_not_magnify_noise() -> None:
     chart = chart_of(1.0, 1.005, width=0.0)
     low, high = (point.y for point in chart.lines[0].points)
     assert abs(low - high) < (chart.bottom - chart.top) / 10
@@ -72,7 +72,7 @@ def test_no_line_is_drawn_across_a_failure() -> None:
     assert "1 of 5 have no speedup" in chart.description
 
 
-def test_the_table_says_what_the_chart_shows() -> None:
+def test_the_table_equals_the_chart() -> None:
     chart = chart_of(2.0, None, 0.5)
     fast, slow = (SHIPPED.another_run(make_record(speedup=value)) for value in (2.0, 0.5))
     assert fast is not None
@@ -84,7 +84,7 @@ def test_the_table_says_what_the_chart_shows() -> None:
     )
 
 
-def test_cases_that_fail_alike_are_one_cause() -> None:
+def test_cases_with_equal_failures_are_one_cause() -> None:
     state = State(
         name="demo",
         records=tuple(history(COMMITS)),
@@ -106,7 +106,7 @@ def test_cases_that_fail_alike_are_one_cause() -> None:
     reasons = {reason.id: reason for reason in view.reasons}
     assert all(href in reasons for cause in view.causes for _, href in cause.cases)
     assert reasons[compiler.cases[0][1]].message == COMPILER_ERROR
-    # The newest commit is shown, the older one is under it.
+    # The newest commit is first, the older one below.
     fallen = reasons["py3.12-torch2.9.1/ops.gp_evolve/small/real-compiled/bench/cpu"]
     assert fallen.text.startswith("1.20x")
     assert [past.text[:5] for past in fallen.past] == ["1.20x", "2.15x"]
@@ -128,7 +128,7 @@ def test_cases_that_fail_alike_are_one_cause() -> None:
         ),
     ],
 )
-def test_support_in_a_sentence(
+def test_support_is_one_sentence(
     good: str | None, bad: str | None, since: str | None, sentence: str
 ) -> None:
     (row,) = compat_rows([make_record()])
@@ -154,7 +154,7 @@ def test_quantities_carry_their_unit() -> None:
     assert [memory(n) for n in (12, 48 << 20, 3 << 30)] == ["12 B", "48 MiB", "3 GiB"]
 
 
-def test_a_speedup_that_grows_because_eager_got_slower_is_told_as_that() -> None:
+def test_a_speedup_from_a_slower_eager_is_reported_as_such() -> None:
     old = make_record(torch="2.6.0", speedup=6.0)
     assert old.eager is not None
     slow = Arm(calls=1, samples_s=tuple(5 * s for s in old.eager.samples_s))
@@ -168,7 +168,7 @@ def test_a_speedup_that_grows_because_eager_got_slower_is_told_as_that() -> None
     assert make_chart("c", same[0].series, same, dict.fromkeys(same, "")).changes == ()
 
 
-def test_cases_that_are_gone_are_named_and_leave_no_matrix() -> None:
+def test_retired_cases_are_named_and_have_no_matrix() -> None:
     records = (*history(COMMITS), make_record(variant="gone"))
     state = State(
         name="demo",
@@ -201,7 +201,7 @@ def test_seconds_of_two_instruments_are_not_compared() -> None:
     assert changes(before, other) == ()
 
 
-def test_the_page_of_a_reason_tells_which_wheel_and_sources_there_were() -> None:
+def test_a_reason_shows_wheels_and_sources() -> None:
     wheel = Wheel(name="torch", version="2.6.0", build="1", tags=("any",), record_sha256="ab" * 32)
     record = make_record(sources="cd" * 32)
     conditions = replace(record.conditions, wheels=(wheel,), gil=False)
@@ -213,7 +213,7 @@ def test_the_page_of_a_reason_tells_which_wheel_and_sources_there_were() -> None
 
 
 def facts_of(record: RunRecord) -> dict[str, str]:
-    """Return what the page says of a record, by label."""
+    """Return the page's facts about a record, by label."""
     state = State(
         name="demo",
         records=(record,),
@@ -229,7 +229,7 @@ def facts_of(record: RunRecord) -> dict[str, str]:
     return {fact.label: fact.value for group in reason.groups for fact in group.facts}
 
 
-def test_what_was_not_compiled_is_not_told_as_compiled() -> None:
+def test_variants_that_do_not_compile_are_not_called_compiled() -> None:
     compiled = make_record()
     assert compiled.compile is not None
     nothing = replace(
@@ -250,4 +250,4 @@ def test_what_was_not_compiled_is_not_told_as_compiled() -> None:
     assert "trace, with warm-up runs" in of["torchscript"]
     assert "export, cold compile and load, with one run" in of["aotinductor"]
     assert of["eager"]["engine"] == "eager: nothing is compiled"
-    assert of["later"]["engine"] == "later"  # of an ivhl that is newer than this one
+    assert of["later"]["engine"] == "later"  # from a newer ivhl

@@ -40,7 +40,7 @@ def make_weights() -> Parameters:
 
 
 def make_frames(name: str, numbers: list[int], *, off: float = 0.0) -> Labelled:
-    """Return frames with the labels of the model: energies and forces are ``off`` in eV, eV/Å."""
+    """Return frames labelled by the model, with errors ``off`` in eV and eV/Å."""
     n_frames = 3 * 2 * N_FAMILIES
     generator = np.random.default_rng(len(numbers))
     positions = np.arange(3.0 * len(numbers)).reshape(-1, 3) / 3.0 + 0.1 * (
@@ -68,7 +68,7 @@ def test_residuals_are_model_minus_label_per_atom_and_component() -> None:
     assert np.abs(forces - 0.5).max() < 1e-9
 
 
-def test_errors_are_means_and_roots_of_mean_squares_in_thousandths() -> None:
+def test_errors_are_mae_and_rmse_in_milli_units() -> None:
     errors = errors_of(
         [np.array([0.003, -0.001])], [np.array([[[0.0, 0.0, 0.03]]]), np.array([[[-0.01, 0, 0]]])]
     )
@@ -81,7 +81,7 @@ def test_errors_are_means_and_roots_of_mean_squares_in_thousandths() -> None:
         errors_of([], [])
 
 
-def test_many_frames_are_evaluated_in_pieces() -> None:
+def test_many_frames_are_evaluated_in_batches() -> None:
     frames = make_frames("H2", [1, 1], off=0.25)
     names = ("positions", "energies", "forces", "families", "trajectories")
     longer: dict[str, Any] = {name: np.concatenate([getattr(frames, name)] * 4) for name in names}
@@ -93,7 +93,7 @@ def test_many_frames_are_evaluated_in_pieces() -> None:
     assert errors.force_rmse == pytest.approx(250.0)
 
 
-def test_the_card_keeps_its_words_and_changes_its_figures(tmp_path: Path) -> None:
+def test_the_card_keeps_its_text_and_changes_its_figures(tmp_path: Path) -> None:
     card = tmp_path / "card.md"
     card.write_text(f"before\n\n{BEGIN}\n\nold\n\n{END}\n\nafter\n", encoding="utf-8")
     write_card(card, "| new |\n")
@@ -102,7 +102,7 @@ def test_the_card_keeps_its_words_and_changes_its_figures(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["nothing\n", f"{BEGIN}\n", f"{END}\n{BEGIN}\n"])
-def test_a_card_without_its_marks_is_left_alone(tmp_path: Path, text: str) -> None:
+def test_a_card_without_its_marks_is_refused(tmp_path: Path, text: str) -> None:
     card = tmp_path / "card.md"
     card.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=r"card\.md must have the lines"):
@@ -110,11 +110,11 @@ def test_a_card_without_its_marks_is_left_alone(tmp_path: Path, text: str) -> No
     assert card.read_text(encoding="utf-8") == text
 
 
-def test_samples_go_round_the_families(tmp_path: Path) -> None:
+def test_samples_cycle_through_the_families(tmp_path: Path) -> None:
     frames = [make_frames("H2", [1, 1]), make_frames("H2O", [8, 1, 1]), make_frames("O2", [8, 8])]
     samples = choose_samples(frames, N_FAMILIES)
     assert [m.families.tolist() for m in samples] == [[0, 2], [1, 3], [0, 2]]
-    # A family that has lost all of its frames gives none.
+    # A family without frames has no sample.
     left = frames[0].take(frames[0].families != 0)
     assert choose_samples([left], N_FAMILIES)[0].families.tolist() == [2]
     write_samples(tmp_path / "s.json", samples)
@@ -124,7 +124,7 @@ def test_samples_go_round_the_families(tmp_path: Path) -> None:
     assert np.abs(np.array(content[1]["energies"]) - samples[1].energies).max() <= 0.5e-8
 
 
-def test_figures_are_those_of_the_frames_that_were_held_back(
+def test_figures_come_from_the_held_back_frames(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("studies.training.card.version", lambda _: "9.9")
@@ -132,7 +132,7 @@ def test_figures_are_those_of_the_frames_that_were_held_back(
     recipe = Recipe(seed=1, n_epochs=2, batch_size=4, learning_rate=1e-3, ema_decay=0.9)
     job = Job(plan=plan, trained=("H2", "H2O"), unseen=("O2",), recipe=recipe)
     right, wrong = make_frames("H2", [1, 1]), make_frames("H2O", [8, 1, 1], off=0.0036)
-    # Errors of frames that were trained on are in no table.
+    # No table has errors of trained frames.
     wrong.energies[wrong.trajectories != 2] += 100.0
     figures = figures_of(
         make_weights(),

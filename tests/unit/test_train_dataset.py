@@ -33,7 +33,7 @@ PLAN = Plan(families=FAMILIES[:2], n_trajectories=4, n_frames=3, seed=5, version
 
 
 def make_frames(name: str, numbers: list[int], n_trajectories: int = 4) -> Labelled:
-    """Return two families of trajectories of three frames, with labels that mean nothing."""
+    """Return two families of trajectories of three frames, with arbitrary labels."""
     generator = generator_of(3, name)
     n = 2 * n_trajectories * 3
     return Labelled(
@@ -89,14 +89,14 @@ def test_molecules_are_trained_on_or_unseen() -> None:
     assert not set(TRAINED) & set(UNSEEN)
 
 
-def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_file_survives_writing_and_reading(tmp_path: Path) -> None:
     frames = make_frames("CH4", [6, 1, 1, 1, 1])
     write_labelled(tmp_path / "CH4.npz", frames)
     assert_same(load_labelled(tmp_path / "CH4.npz"), frames)
     assert [path.name for path in tmp_path.iterdir()] == ["CH4.npz"]
 
 
-def test_what_is_there_is_not_made_again_and_another_plan_is_another_folder(
+def test_existing_labels_are_read_and_each_plan_has_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
@@ -127,7 +127,7 @@ def test_generators_differ_by_each_name_and_by_the_seed() -> None:
     assert generator_of(*names[0]).standard_normal() == draws[0]
 
 
-def test_reference_energies_are_those_that_energies_were_summed_from() -> None:
+def test_reference_energies_recover_the_summands() -> None:
     of_element = {1: -13.6, 6: -1030.0, 8: -2040.0}
     molecules = [("CH4", [6, 1, 1, 1, 1]), ("H2O", [8, 1, 1]), ("CO2", [6, 8, 8])]
     frames = []
@@ -143,9 +143,9 @@ def test_reference_energies_are_those_that_energies_were_summed_from() -> None:
     assert np.isnan(found).sum() == 101 - 4
 
 
-def test_a_body_on_a_spring_has_its_period() -> None:
+def test_a_harmonic_oscillator_has_its_period() -> None:
     mass, stiffness, step = 12.0, 30.0, 0.05  # u, eV/Å², fs
-    # From the definitions of the units alone, in SI.
+    # From the definitions of the units in SI.
     in_si = stiffness * 1.602176634e-19 / 1e-20 / (mass * 1.66053906660e-27)
     period = 2.0 * math.pi / math.sqrt(in_si) * 1e15
     path = run_langevin(
@@ -164,7 +164,7 @@ def test_a_body_on_a_spring_has_its_period() -> None:
 
 
 @pytest.mark.parametrize("friction", [0.02, 0.2])
-def test_bodies_on_springs_have_the_temperature(friction: float) -> None:
+def test_harmonic_oscillators_have_the_temperature(friction: float) -> None:
     temperature, stiffness = 900.0, 20.0
     masses = np.linspace(1.0, 16.0, 500)
     path = run_langevin(
@@ -179,6 +179,6 @@ def test_bodies_on_springs_have_the_temperature(friction: float) -> None:
     frames = np.stack([next(path) for _ in range(1200)])[400:]
     expected = BOLTZMANN * temperature / stiffness  # of x², by equipartition
     assert np.square(frames).mean() == pytest.approx(expected, rel=0.03)
-    # Light and heavy ones alike.
+    # The same for light and heavy ones.
     assert np.square(frames[:, :100]).mean() == pytest.approx(expected, rel=0.06)
     assert np.square(frames[:, 400:]).mean() == pytest.approx(expected, rel=0.06)

@@ -1,4 +1,4 @@
-"""The loss has the right gradient, and training is reproducible, also after a stop."""
+"""The gradient of the loss is correct, and training is reproducible, also if resumed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from studies.training.fit import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-# torch.func issues the last two once per process, in whichever test uses it first.
+# torch.func issues the last two once per process, in the first test that uses it.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning"),
@@ -43,7 +43,7 @@ REFERENCE = np.array([0.0, -13.0, *[np.nan] * 4, -58.0, np.nan, -110.0])
 
 
 def make_frames(name: str, numbers: list[int], n_frames: int) -> Labelled:
-    """Return frames of a molecule that holds together by springs between all atoms."""
+    """Return frames of a molecule with springs between all atoms."""
     generator = generator_of(11, name)
     at_rest = 1.2 * np.arange(len(numbers))[:, None] * np.array([[1.0, 0.3, 0.1]])
     shift = 0.1 * generator.standard_normal((n_frames, len(numbers), 3))
@@ -72,7 +72,7 @@ def weights() -> list[torch.Tensor]:
     return leaves_of(make_parameters(torch.Generator().manual_seed(0)))
 
 
-def test_groups_hold_energies_without_those_of_elements_and_pad_with_no_atoms() -> None:
+def test_groups_subtract_reference_energies_and_pad_with_no_atoms() -> None:
     short, long = make_all(torch.float64)
     assert short.numbers.shape == (10, 4)
     assert long.numbers.shape == (5, 6)
@@ -88,13 +88,13 @@ def test_groups_hold_energies_without_those_of_elements_and_pad_with_no_atoms() 
     )
 
 
-def test_a_molecule_that_is_too_long_is_named() -> None:
+def test_a_molecule_with_too_many_atoms_is_named() -> None:
     frames = make_frames("chain", [6] * 13, 1)
     with pytest.raises(ValueError, match="at most 12 atoms, got chain with 13"):
         make_groups([frames], REFERENCE)
 
 
-def test_weights_go_into_a_list_and_back() -> None:
+def test_weights_survive_conversion_to_a_list() -> None:
     parameters = make_parameters(torch.Generator().manual_seed(0))
     back = nest_of(leaves_of(parameters))
     assert back.keys() == parameters.keys()
@@ -104,7 +104,7 @@ def test_weights_go_into_a_list_and_back() -> None:
     assert all(back[name] is parameters[name] for name in parameters if name != "layers")
 
 
-def test_loss_has_its_gradient() -> None:
+def test_the_gradient_of_the_loss_is_correct() -> None:
     leaves = [leaf.requires_grad_() for leaf in weights()]
     batch = fields_of(make_all(torch.float64)[1])
     gradient = torch.autograd.grad(loss(leaves, *batch), leaves)
@@ -122,11 +122,11 @@ def test_loss_has_its_gradient() -> None:
         assert float((gradient[k] * along).sum()) == pytest.approx(expected, rel=1e-6)
 
 
-def test_loss_is_zero_for_labels_of_the_model_and_known_beside_them() -> None:
+def test_loss_is_zero_for_the_models_own_labels_and_known_for_others() -> None:
     numbers, positions, _, _ = fields_of(make_all(torch.float64)[0])
     energies, forces = batch_energies_forces(nest_of(weights()), numbers, positions)
     assert float(loss(weights(), numbers, positions, energies, forces)) < 1e-20
-    # Half a scale off is in the square part, 0.5 * 0.5²; three scales are in the linear one.
+    # An error of half a scale is in the quadratic part, 0.5 * 0.5²; 3 scales are in the linear.
     n_atoms = (numbers != 0).sum(dim=1)
     off = energies + 0.5 * ENERGY_SCALE * n_atoms
     assert float(loss(weights(), numbers, positions, off, forces)) == pytest.approx(0.125)
@@ -135,7 +135,7 @@ def test_loss_is_zero_for_labels_of_the_model_and_known_beside_them() -> None:
     assert float(loss(weights(), numbers, positions, energies, pushed)) == pytest.approx(2.5)
 
 
-def test_molecules_without_atoms_count_for_nothing() -> None:
+def test_molecules_without_atoms_do_not_change_the_loss() -> None:
     group = make_all(torch.float64)[0]
     places = torch.arange(3)
     filled = group.take(places, 8)
@@ -144,7 +144,7 @@ def test_molecules_without_atoms_count_for_nothing() -> None:
     torch.testing.assert_close(loss(weights(), *filled), alone)
 
 
-def test_an_epoch_sees_each_frame_once_and_no_two_are_alike() -> None:
+def test_an_epoch_uses_each_frame_once_and_epochs_differ() -> None:
     groups = make_all()
     orders = [order_of(groups, RECIPE, epoch) for epoch in (0, 1)]
     for order in orders:
@@ -166,7 +166,7 @@ def test_learning_rate_rises_and_falls() -> None:
     assert 0.0 < rates[-1] < 1e-4
 
 
-def test_training_goes_the_same_way_twice_and_over_a_stop(tmp_path: Path) -> None:
+def test_training_is_deterministic_and_can_be_resumed(tmp_path: Path) -> None:
     first = train(make_all(), RECIPE, checkpoint=tmp_path / "first.pt")
     second = train(make_all(), RECIPE, checkpoint=tmp_path / "second.pt")
 
@@ -193,11 +193,11 @@ def test_training_goes_the_same_way_twice_and_over_a_stop(tmp_path: Path) -> Non
 def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
     train(make_all(), RECIPE, checkpoint=tmp_path / "c.pt")
     other = Recipe(seed=4, n_epochs=3, batch_size=4, learning_rate=1e-3, ema_decay=0.9)
-    with pytest.raises(ValueError, match=r"c\.pt must be of the recipe .*'seed': 4.* got .*3"):
+    with pytest.raises(ValueError, match=r"c\.pt must have the recipe .*'seed': 4.* got .*3"):
         train(make_all(), other, checkpoint=tmp_path / "c.pt")
 
 
-def test_training_comes_nearer_to_the_labels_and_leaves_strange_elements_out(
+def test_training_reduces_errors_and_leaves_missing_elements_zero(
     tmp_path: Path,
 ) -> None:
     recipe = Recipe(seed=3, n_epochs=30, batch_size=4, learning_rate=3e-3, ema_decay=0.9)

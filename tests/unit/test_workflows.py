@@ -1,4 +1,4 @@
-"""What the workflows promise: pinned actions, least permissions, no fork on a machine of ours."""
+"""Workflows have pinned actions and least permissions, and run no fork on our machines."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{path.stem}/{name}", job
 
 
-def test_there_are_three() -> None:
+def test_there_are_three_workflows() -> None:
     assert [path.stem for path in PATHS] == ["bench", "nightly", "tests"]
 
 
-def test_every_action_is_pinned_and_everywhere_the_same() -> None:
+def test_every_action_is_pinned_to_one_hash() -> None:
     pins: dict[str, set[str]] = {}
     for path in PATHS:
         for match in USES.finditer(path.read_text(encoding="utf-8")):
@@ -53,17 +53,17 @@ def test_every_action_is_pinned_and_everywhere_the_same() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_a_workflow_begins_with_no_permission_at_all(path: Path) -> None:
+def test_a_workflow_has_no_permission_by_default(path: Path) -> None:
     assert load(path)["permissions"] == {}
 
 
-def test_every_job_says_what_it_may_and_how_long() -> None:
+def test_every_job_declares_permissions_and_a_time_limit() -> None:
     for name, job in jobs():
         assert isinstance(job["permissions"], dict), name
         assert job["timeout-minutes"] <= 360, name
 
 
-def test_what_may_write_runs_nothing_of_the_commit() -> None:
+def test_jobs_that_may_write_run_no_code_of_the_commit() -> None:
     writing = [(n, j) for n, j in jobs() if "write" in j["permissions"].values()]
     assert [name for name, _ in writing] == [
         "bench/comment",
@@ -78,13 +78,13 @@ def test_what_may_write_runs_nothing_of_the_commit() -> None:
         assert bool(checkout) == (name == "bench/keep"), name
 
 
-def test_no_expression_is_pasted_into_a_script() -> None:
+def test_no_expression_is_expanded_in_a_script() -> None:
     for name, job in jobs():
         for step in job["steps"]:
             assert "${{" not in step.get("run", ""), name
 
 
-def test_a_fork_gets_no_machine_of_ours_unasked() -> None:
+def test_a_fork_gets_our_machines_only_on_request() -> None:
     ours = [job for _, job in jobs() if "self-hosted" in job["runs-on"]]
     assert len(ours) == 1
     (job,) = ours
@@ -99,7 +99,7 @@ def test_a_fork_gets_no_machine_of_ours_unasked() -> None:
         "&& github.event.pull_request.head.repo.full_name != github.repository "
         "&& 'gpu-forks' || 'gpu' }}"
     )
-    # The other ways in are for those who can write to the repository. True is how YAML reads `on`.
+    # The other triggers need write access to the repository. YAML reads the key `on` as True.
     (bench,) = [load(path) for path in PATHS if path.stem == "bench"]
     assert set(bench[True]) == {"push", "pull_request", "schedule", "workflow_dispatch"}
 
@@ -121,7 +121,7 @@ def noxfile(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401  (a module)
     return module
 
 
-def test_what_a_session_requires_is_what_the_workflow_lists(
+def test_sessions_and_the_workflow_list_the_same_requirements(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sessions = noxfile(monkeypatch)
@@ -134,7 +134,7 @@ def test_what_a_session_requires_is_what_the_workflow_lists(
         assert sorted(one["session"] for one in json.loads(listed.stdout)) == sorted(required)
 
 
-def test_the_night_runs_more_than_a_push() -> None:
+def test_the_nightly_run_has_more_than_a_push() -> None:
     (tests,) = [load(path) for path in PATHS if path.stem == "tests"]
     assert set(tests[True]) == {"push", "pull_request", "schedule", "workflow_dispatch"}
     (step,) = [s for s in dict(jobs())["tests/sessions"]["steps"] if "env" in s]
@@ -175,7 +175,7 @@ def clone(tmp_path: Path) -> Path:
         ("main", "push", "f" * 40, ""),
     ],
 )
-def test_the_base_is_what_came_before(
+def test_the_base_is_the_previous_commit(
     clone: Path, at: str, event: str, before: str, expected: str
 ) -> None:
     def full(name: str) -> str:
@@ -197,14 +197,14 @@ def test_the_base_is_what_came_before(
     assert done.stdout.strip() == (full(expected) if expected else "")
 
 
-# The scripts in the workflows, run with programs that write down what they are given.
+# Runs the scripts of the workflows with programs that log their arguments.
 
 NEEDED = ("bash", "cat", "tee", "flock", "git", "hostname", "mkdir", "basename")
 
 
 @pytest.fixture
 def stubs(tmp_path: Path) -> Path:
-    """Return a folder with bash and little else, and ``nox`` and ``ivhl`` that only write down."""
+    """Return a folder with few programs, among them ``nox`` and ``ivhl`` that only log arguments."""
     folder = tmp_path / "stubs"
     folder.mkdir()
     for name in NEEDED:
@@ -226,7 +226,7 @@ def stubs(tmp_path: Path) -> Path:
 def run_step(
     stubs: Path, job: str, part: str, environment: dict[str, str], *, status: int = 0
 ) -> tuple[list[str], str]:
-    """Run the step of a job whose script holds ``part``; return what was called, and outputs."""
+    """Run the step of a job whose script contains ``part``; return the logged calls and outputs."""
     (step,) = [s for s in dict(jobs())[job]["steps"] if part in s.get("run", "")]
     told, output = stubs.parent / "told", stubs.parent / "output"
     told.write_text("", encoding="utf-8")
@@ -260,7 +260,7 @@ INPUTS = {
 }
 
 
-def test_the_list_gets_what_was_asked_for(stubs: Path) -> None:
+def test_the_matrix_gets_the_inputs_of_the_workflow(stubs: Path) -> None:
     git(stubs.parent, "init", "--quiet")
     git(stubs.parent, "commit", "--quiet", "--allow-empty", "-m", "one")
     given = INPUTS | {"DEVICE": "cuda", "SAYS": '{"include":[]}'}
@@ -286,7 +286,7 @@ def test_the_sessions_are_listed_by_their_tags(stubs: Path, tags: str) -> None:
     assert output == "sessions=[]\n"
 
 
-def test_everything_is_measured_once_a_week_and_kept_as_that_of_a_push() -> None:
+def test_everything_is_measured_weekly_and_kept_like_a_push() -> None:
     (step,) = [s for s in dict(jobs())["bench/cells"]["steps"] if "SUITE" in s.get("env", {})]
     assert step["env"]["SUITE"] == (
         "${{ inputs.suite || github.event_name == 'schedule' && 'full' || 'auto' }}"
@@ -297,7 +297,7 @@ def test_everything_is_measured_once_a_week_and_kept_as_that_of_a_push() -> None
         assert "github.event_name == 'push' || github.event_name == 'schedule'" in where["if"]
 
 
-def test_a_matrix_that_cannot_be_listed_fails_the_job(stubs: Path) -> None:
+def test_a_matrix_that_fails_to_list_fails_the_job(stubs: Path) -> None:
     given = INPUTS | {"DEVICE": "cpu", "STATUS_IVHL": "3"}
     run_step(stubs, "bench/cells", "matrix list", given, status=3)
 
@@ -312,7 +312,7 @@ MEASURE = {
 }
 
 
-def test_a_machine_is_looked_at_and_then_measures(stubs: Path) -> None:
+def test_a_machine_is_checked_before_it_measures(stubs: Path) -> None:
     told, _ = run_step(stubs, "bench/measure", "nox", MEASURE)
     folder = stubs.parent / "measured"
     ours = f"<--machine> <gpubox> <--results> <{folder}> <--no-publish>"
@@ -323,12 +323,12 @@ def test_a_machine_is_looked_at_and_then_measures(stubs: Path) -> None:
     ]
 
 
-def test_a_machine_that_is_not_fit_measures_nothing(stubs: Path) -> None:
+def test_a_machine_that_fails_the_check_does_not_measure(stubs: Path) -> None:
     told, _ = run_step(stubs, "bench/measure", "nox", MEASURE | {"STATUS_IVHL": "1"}, status=1)
     assert [line.split()[0] for line in told] == ["ivhl"]
 
 
-def test_a_gpu_that_is_taken_is_waited_for(stubs: Path) -> None:
+def test_a_busy_gpu_is_waited_for(stubs: Path) -> None:
     lock = stubs.parent / "lock"
     (step,) = [s for s in dict(jobs())["bench/measure"]["steps"] if "flock" in s.get("run", "")]
     assert "--timeout 18000" in step["run"]
@@ -353,7 +353,7 @@ def test_a_gpu_that_is_taken_is_waited_for(stubs: Path) -> None:
     ("imported", "gate", "status"),
     [("0", "0", 0), ("6", "0", 6), ("0", "7", 7), ("6", "7", 7), ("0", "", 0)],
 )
-def test_what_was_refused_or_got_worse_fails_at_the_end(
+def test_refusals_and_regressions_fail_at_the_end(
     stubs: Path, imported: str, gate: str, status: int
 ) -> None:
     given = {"IMPORTED": imported, "GATE": gate}

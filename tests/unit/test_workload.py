@@ -1,4 +1,4 @@
-"""Workloads are selected by name, and a wrong name gets the nearest right ones."""
+"""Workloads are selected by name, and an error for a wrong name suggests the nearest ones."""
 
 from __future__ import annotations
 
@@ -53,16 +53,14 @@ def test_by_default_every_workload_runs_at_its_default_size() -> None:
     assert names() == ["ops.good/medium/compiled", "ops.other/medium/compiled"]
 
 
-def test_a_variant_runs_only_where_it_means_something() -> None:
+def test_a_variant_runs_only_on_its_devices() -> None:
     assert names(device="cuda", names=["ops.good"]) == [
         "ops.good/medium/compiled",
         "ops.good/medium/graphs",
     ]
 
 
-def test_a_mode_that_is_asked_for_is_in_the_name_of_every_variant_that_is_not_declared_so() -> (
-    None
-):
+def test_a_requested_mode_is_in_the_names_of_variants() -> None:
     assert names(names=["ops.good"], mode="reduce-overhead") == [
         "ops.good/medium/compiled-reduce-overhead"
     ]
@@ -84,13 +82,13 @@ def test_a_mode_that_is_asked_for_is_in_the_name_of_every_variant_that_is_not_de
     assert [case.variant.name for case in select_cases(both, mode="max-autotune")] == [
         "compiled-max-autotune"
     ]
-    # Declared in this mode already: "compiled" would be the same again.
+    # Declared in this mode already: "compiled" would be the same case.
     assert names(names=["ops.good"], device="cuda", mode="reduce-overhead") == [
         "ops.good/medium/graphs"
     ]
 
 
-def test_a_mode_belongs_to_torch_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mode_is_only_for_torch_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     variant = Variant(name="v", call="m:f", engine="torchscript", mode="max-autotune")
     wrong = (dataclasses.replace(GOOD, variants=(variant,)),)
     monkeypatch.setattr(json, "WRONG", wrong, raising=False)
@@ -109,7 +107,7 @@ def test_a_workload_without_the_size_is_left_out() -> None:
     assert names(size="huge") == ["ops.other/huge/compiled"]
 
 
-def test_a_workload_named_twice_runs_once() -> None:
+def test_a_workload_that_is_given_twice_runs_once() -> None:
     assert names(names=["ops.good", "ops.good"]) == ["ops.good/medium/compiled"]
 
 
@@ -124,7 +122,9 @@ def test_a_workload_named_twice_runs_once() -> None:
         ({"variant": "graphs"}, "unknown variant 'graphs'", "known: compiled"),
     ],
 )
-def test_a_wrong_name_gets_the_nearest(wanted: dict[str, Any], message: str, hint: str) -> None:
+def test_a_wrong_name_suggests_the_nearest(
+    wanted: dict[str, Any], message: str, hint: str
+) -> None:
     with pytest.raises(UnknownNameError) as caught:
         names(**wanted)
     assert str(caught.value) == message
@@ -142,7 +142,7 @@ VARIANTS = (
 @pytest.mark.parametrize(
     ("core", "variants", "name"),
     [
-        # The last plain one: not for GPUs alone, not with dynamic shapes.
+        # The last variant that is neither for GPUs only nor with dynamic shapes.
         (None, VARIANTS, "real"),
         (None, VARIANTS[2:], ""),
         ("naive", VARIANTS, "naive"),
@@ -161,7 +161,7 @@ def test_a_core_variant_stands_for_its_workload(
         assert found == ([f"ops.good/medium/{name}"] if there else [])
 
 
-def test_a_core_variant_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_core_variant_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = (dataclasses.replace(GOOD, core="real"),)
     monkeypatch.setattr(json, "WRONG", wrong, raising=False)
     with pytest.raises(SpecError, match=r"ops\.good: core 'real' is not one of compiled, graphs"):
@@ -169,7 +169,7 @@ def test_a_core_variant_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("position", [-1, 1.0, True, "0"])
-def test_a_fixed_input_is_a_number(monkeypatch: pytest.MonkeyPatch, position: Any) -> None:  # noqa: ANN401
+def test_a_fixed_input_is_a_position(monkeypatch: pytest.MonkeyPatch, position: Any) -> None:  # noqa: ANN401
     wrong = (dataclasses.replace(GOOD, fixed=(position,)),)
     monkeypatch.setattr(json, "WRONG", wrong, raising=False)
     with pytest.raises(
@@ -178,7 +178,7 @@ def test_a_fixed_input_is_a_number(monkeypatch: pytest.MonkeyPatch, position: An
         load_workloads("json:WRONG")
 
 
-def test_the_full_suite_has_something_of_everything_first() -> None:
+def test_the_full_suite_begins_with_one_case_of_each_workload() -> None:
     one = dataclasses.replace(GOOD, variants=VARIANTS)
     none = dataclasses.replace(GOOD, name="ops.none", variants=VARIANTS[:2], core="")
     other = dataclasses.replace(OTHER, variants=VARIANTS[:2])
@@ -196,11 +196,11 @@ def test_the_full_suite_has_something_of_everything_first() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_of_ours_every_workload_is_in_both_suites(device: str) -> None:
+def test_every_workload_of_ivhl_is_in_both_suites(device: str) -> None:
     core, full = (suite(WORKLOADS, device) for suite in (core_cases, full_cases))
     names = [case.workload.name for case in core]
     assert len(names) == len(set(names))
-    # One of the force field stands for the three.
+    # One workload of the force field represents the three.
     left_out = {workload.name for workload in WORKLOADS} - set(names)
     assert left_out == {"mlff.edge_list", "mlff.trajectory"}
     assert full[: len(core)] == core
@@ -227,12 +227,12 @@ def test_a_module_that_does_not_import_is_named_with_the_cause() -> None:
     assert "without torch" in caught.value.hint
 
 
-def test_something_else_than_workloads_is_refused() -> None:
+def test_objects_that_are_not_workloads_are_refused() -> None:
     with pytest.raises(SpecError, match="must be a tuple of"):
         load_workloads("json:__all__")
 
 
-def test_all_mistakes_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_mistakes_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = (
         dataclasses.replace(GOOD, default_size="big"),
         dataclasses.replace(GOOD, variants=GOOD.variants * 2),
@@ -285,7 +285,7 @@ def test_a_package_has_the_workloads_of_its_modules(
     assert broken_benchmarks(package) == ()
 
 
-def test_a_module_that_does_not_import_takes_away_its_own_workloads_only(
+def test_a_broken_module_removes_only_its_own_workloads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = make_benchmarks(
@@ -314,7 +314,7 @@ def test_a_module_that_does_not_import_takes_away_its_own_workloads_only(
         ),
     ],
 )
-def test_a_package_of_no_use_is_refused(
+def test_an_unusable_package_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modules: dict[str, str], says: str
 ) -> None:
     package = make_benchmarks(tmp_path, monkeypatch, **modules)
@@ -322,7 +322,7 @@ def test_a_package_of_no_use_is_refused(
         load_workloads(package)
 
 
-def test_a_folder_is_taken_whatever_else_has_its_name(
+def test_the_given_folder_precedes_modules_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = []
@@ -347,9 +347,7 @@ def test_a_folder_is_taken_whatever_else_has_its_name(
         ("raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
-def test_a_folder_that_cannot_be_used_is_named(
-    tmp_path: Path, text: str | None, says: str
-) -> None:
+def test_an_unusable_folder_is_named(tmp_path: Path, text: str | None, says: str) -> None:
     if text is not None:
         (tmp_path / "nothing_bench").mkdir()
         (tmp_path / "nothing_bench" / "__init__.py").write_text(text)

@@ -1,6 +1,6 @@
 "use strict";
 (function () {
-  // A reason is a dialog whose id is in the address, so that it can be linked to and gone back from.
+  // The address contains the id of the open dialog: it can be linked to, and Back closes it.
   function targetOfAddress() {
     var id = decodeURIComponent(location.hash.slice(1));
     return id ? document.getElementById(id) : null;
@@ -18,7 +18,7 @@
       target.scrollIntoView();
     }
   }
-  // Without the browser's own jump: a dialog is at the end of the page, and so would be the reader.
+  // Prevents the browser's jump to the target: dialogs are at the end of the page.
   document.addEventListener("click", function (event) {
     var link = event.target.closest("a[href^='#']");
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) { return; }

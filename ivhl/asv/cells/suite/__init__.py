@@ -1,8 +1,8 @@
-"""asv's view of the workloads, imported in the cell; ``ivhl.measure`` measures everything."""
+"""The benchmarks that asv imports in the cell; ``ivhl.measure`` measures the workloads."""
 
 import os
 import sys
 
-# The measuring code of the checkout that drives the run, before that of the commit under test.
+# The measuring code of the checkout that drives the run precedes that of the commit under test.
 if "IVHL_INSTRUMENT" in os.environ:
     sys.path.insert(0, os.environ["IVHL_INSTRUMENT"])

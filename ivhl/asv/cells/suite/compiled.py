@@ -1,4 +1,7 @@
-"""One asv parameter per case, one ``track_`` per metric. No torch here: asv imports this often."""
+"""One asv parameter per case, one ``track_`` method per metric.
+
+Does not import torch, because asv imports this module often.
+"""
 
 from __future__ import annotations
 
@@ -8,36 +11,36 @@ from ivhl.measure.suite import Values, case_names, measure_cell, value
 
 
 class Compiled:
-    """Every case of every workload, compiled against eager."""
+    """Compares compiled with eager in every case of every workload."""
 
     params = case_names()
     param_names = ("case",)
     version = "1"
 
     def setup_cache(self) -> Values:
-        """Measure all cases; each one in processes and under a deadline of its own."""
+        """Measure all cases, each in its own processes and with its own time limit."""
         return measure_cell()
 
     setup_cache.timeout = 24 * 3600  # type: ignore[attr-defined]  # asv reads it
 
     def track_relative_time(self, cell: Values, case: str) -> Any:  # noqa: ANN401
-        """Compiled over eager: lower is better, which is what asv's step detection expects."""
+        """Compiled over eager: lower is better, as asv's step detection expects."""
         return value(cell, case, "relative")
 
     track_relative_time.unit = "compiled/eager"  # type: ignore[attr-defined]
 
     def track_speedup(self, cell: Values, case: str) -> Any:  # noqa: ANN401
-        """Eager over compiled, for reading; asv detects no regression on it (asv.conf.json)."""
+        """Eager over compiled; asv.conf.json excludes it from asv's regression detection."""
         return value(cell, case, "speedup")
 
     track_speedup.unit = "x"  # type: ignore[attr-defined]
 
     def track_failed(self, cell: Values, case: str) -> Any:  # noqa: ANN401
-        """1 where the case failed, so that a break of compatibility is a regression like any."""
+        """1 if the case failed, so that asv reports a new failure as a regression."""
         return value(cell, case, "failed")
 
     track_failed.unit = "failed"  # type: ignore[attr-defined]
-    # ivhl.asv.capture gives this value when not even the cell could be made.
+    # ivhl.asv.capture uses this value if the cell could not be made.
     track_failed.on_failure = 1  # type: ignore[attr-defined]
 
     def track_eager_time(self, cell: Values, case: str) -> Any:  # noqa: ANN401
@@ -53,7 +56,7 @@ class Compiled:
     track_compiled_time.unit = "seconds"  # type: ignore[attr-defined]
 
     def track_compile_time(self, cell: Values, case: str) -> Any:  # noqa: ANN401
-        """Seconds of the first call, with an empty cache."""
+        """Seconds of the first call with an empty cache."""
         return value(cell, case, "compile_s")
 
     track_compile_time.unit = "seconds"  # type: ignore[attr-defined]
