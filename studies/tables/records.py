@@ -38,7 +38,7 @@ MACHINE: Final = "xeon-2core"
 PYTHONS: Final = ("3.12", "3.13")
 RELEASES: Final = ("2.5.1", "2.6.0", "2.15.0")
 NOT_RECORDED: Final = "-"
-MOLECULES: Final = {"tiny": "H2", "small": "H2O", "medium": "CH4", "large": "C6H6"}
+MOLECULES: Final = {"small": "H2O", "large": "C6H6"}
 # The cases that are shown at larger sizes.
 LARGER: Final = {
     "ops.field_superposition": ("real-compiled", "real-dynamic", "rows-compiled"),
