@@ -82,13 +82,11 @@ def make(command: str, root: Path) -> list[str]:
     elif words[:2] in READING and not any(word.startswith(WRITES) for word in words):
         lines = ["```console", f"$ {command}", *_console(words[1:], root), "```"]
     else:
-        known = ", ".join(["ivhl compat ...", "ivhl spread ...", *map(_own, TABLES)])
-        raise ValueError(f"the command must be one of {known} (got {command!r})")
+        raise ValueError(
+            "the command must be ivhl compat ..., ivhl spread ... without --write, or "
+            f"{shlex.join(OWN)} with one of {', '.join(TABLES)} (got {command!r})"
+        )
     return ["", *lines, ""]
-
-
-def _own(name: str) -> str:
-    return shlex.join([*OWN, name])
 
 
 def _console(words: list[str], root: Path) -> list[str]:
