@@ -1,0 +1,338 @@
+"""Tables made from the committed records, which no command of ``ivhl`` prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from itertools import product
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ivhl.tracker.store import is_existing, latest_per_case, load_records
+from ivhl.workload import load_workloads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from ivhl.records import RunRecord
+
+
+class Place(NamedTuple):
+    """A case in a locked cell."""
+
+    workload: str
+    size: str
+    variant: str
+    python: str
+    torch: str
+
+
+if TYPE_CHECKING:
+    Records = Mapping[Place, RunRecord]
+
+MACHINE: Final = "xeon-2core"
+PYTHONS: Final = ("3.12", "3.13")
+RELEASES: Final = ("2.5.1", "2.6.0", "2.15.0")
+NOT_RECORDED: Final = "-"
+MOLECULES: Final = {"small": "H2O", "large": "C6H6"}
+# The cases that are shown at larger sizes.
+LARGER: Final = {
+    "ops.field_superposition": ("real-compiled", "real-dynamic", "rows-compiled"),
+    "ops.vortex_field": ("real-dynamic", "whole-charges-compiled"),
+    "ops.condensate_potential": ("real-compiled", "planes-compiled"),
+    "ops.gp_euler": ("real-compiled", "planes-compiled"),
+    "ops.gp_evolve": ("real-compiled", "real-dynamic"),
+    "ops.mera_layer": ("precontracted-compiled", "precontracted-dynamic"),
+}
+# Speedups that the operations were to reach: the best of a few hours on a core of an AMD EPYC.
+GOALS: Final = (
+    (6.4, "ops.field_superposition", "medium", "rows-compiled"),
+    (9.0, "ops.field_superposition", "large", "rows-compiled"),
+    (13.0, "ops.field_superposition", "extreme", "rows-compiled"),
+    (12.0, "ops.vortex_field", "medium", "whole-charges-compiled"),
+    (20.0, "ops.condensate_potential", "medium", "planes-compiled"),
+    (7.0, "ops.gp_euler", "medium", "planes-compiled"),
+    (16.0, "ops.gp_euler", "large", "planes-compiled"),
+    (2.0, "ops.gp_evolve", "extreme", "real-compiled"),
+    (7.0, "ops.mera_layer", "medium", "precontracted-compiled"),
+    (35.0, "ops.mera_layer", "large", "precontracted-compiled"),
+)
+# Compiled loops that took longer from one release to the next, at a commit that has them with all
+# three, and the Python of the later two (2.5.1 has 3.12).
+LOOPS: Final = (
+    ("159fb332", "3.12", "ops.condensate_potential", "real-dynamic"),
+    ("159fb332", "3.12", "ops.mera_layer", "precontracted-dynamic"),
+    ("e2de3d41", "3.13", "ops.vortex_field", "real-compiled"),
+    ("e2de3d41", "3.13", "ops.gp_euler", "real-dynamic"),
+    ("e2de3d41", "3.13", "ops.cdt_sweep", "naive-compiled"),
+)
+# The repeated runs that spread.json was learnt from: conditions to machine, and the file of each.
+REPEATED: Final = {"quiet": "vm-2core", "beside other work": "vm-2core-load"}
+REPEATED_FILE: Final = "6715d198-py3.12-torch2.15.0.jsonl"
+
+
+@cache
+def _load(root: Path) -> tuple[RunRecord, ...]:
+    """Return the records of ``MACHINE`` in locked cells."""
+    return tuple(
+        record
+        for record in load_records(root / "results").records
+        if record.machine.name == MACHINE and not is_existing(record)
+    )
+
+
+def _newest(root: Path, commit: str = "") -> Records:
+    """Return the newest record of each case in each cell, or that of a commit.
+
+    By time and not by git's order, so that a shallow clone shows the same.
+    """
+    return {
+        Place(r.workload, r.size, r.variant, r.cell.python, r.cell.torch): r
+        for r in latest_per_case(r for r in _load(root) if r.commit.startswith(commit))
+    }
+
+
+def operations(root: Path) -> list[str]:
+    """Return the speedups of the operations at medium, Python 3.12, by release."""
+    records = _newest(root)
+    rows = []
+    for workload in load_workloads("benchmarks"):
+        if not workload.name.startswith("ops."):
+            continue
+        for variant in workload.variants:
+            cells = [
+                _speedup(records, Place(workload.name, "medium", variant.name, "3.12", torch))
+                for torch in RELEASES
+            ]
+            if cells != [NOT_RECORDED] * len(cells):
+                rows.append([f"`{workload.name}`", variant.name, *cells])
+    return _table(["workload", "variant", *RELEASES], _once(rows))
+
+
+def larger_sizes(root: Path) -> list[str]:
+    """Return the speedups at large and extreme, Python 3.12."""
+    records = _newest(root)
+    columns = list(product(("large", "extreme"), RELEASES[1:]))
+    rows = [
+        [
+            f"`{workload}`",
+            variant,
+            *(_speedup(records, Place(workload, s, variant, "3.12", t)) for s, t in columns),
+        ]
+        for workload, variants in LARGER.items()
+        for variant in variants
+    ]
+    return _table(["workload", "variant", *(f"{s}, {t}" for s, t in columns)], _once(rows))
+
+
+def goals(root: Path) -> list[str]:
+    """Return the goals that the operations do not reach, and what was measured."""
+    records = _newest(root)
+    rows = []
+    for goal, workload, size, variant in GOALS:
+        found = {
+            (python, torch): records[place].speedup
+            for torch, python in product(RELEASES[1:], PYTHONS)
+            if (place := Place(workload, size, variant, python, torch)) in records
+        }
+        values = {cell: speedup for cell, speedup in found.items() if speedup is not None}
+        missed = ["/".join(cell) for cell, s in values.items() if s.high < goal]
+        below = ["/".join(cell) for cell, s in values.items() if s.value < goal <= s.high]
+        verdict = [f"**missed** ({', '.join(missed)})"] * bool(missed)
+        verdict += [f"**not shown** ({', '.join(below)})"] * bool(below)
+        measured = [
+            " and ".join(f"{s.value:.1f}" for (_, t), s in values.items() if t == torch)
+            for torch in RELEASES[1:]
+        ]
+        case = f"`{workload}/{size}/{variant}`"
+        if verdict:
+            rows.append([case, f"{goal:g}", *measured, "; ".join(verdict)])
+    reached = f"Of {len(GOALS)} goals, {len(GOALS) - len(rows)} are reached. The others:"
+    return [reached, "", *_table(["case", "goal", *RELEASES[1:], ""], rows)]
+
+
+def force_field(root: Path) -> list[str]:
+    """Return the speedups of energy and forces, and how those of moving geometries differ."""
+    records = _newest(root)
+    columns = [("3.12", "2.5.1"), ("3.13", "2.5.1"), ("3.12", "2.6.0"), ("3.12", "2.15.0")]
+    order = (
+        *("naive-compiled", "one-graph-compiled", "packed-compiled", "aotinductor", "torchscript"),
+        *("torchscript-fp16", "one-graph-fp16-compiled", "fp16-eager", "bf16-eager"),
+    )
+    rows = [
+        [
+            molecule,
+            f"`{variant}`",
+            *(_speedup(records, Place("mlff.energy_forces", size, variant, *c)) for c in columns),
+        ]
+        for size, molecule in MOLECULES.items()
+        for variant in order
+    ]
+    table = _table(["molecule", "variant", *(f"{p}, {t}" for p, t in columns)], _once(rows))
+    moving = _change(records, "mlff.energy_forces", RELEASES, workload="mlff.trajectory")
+    python = _change(records, "mlff.energy_forces", RELEASES[1:], python="3.13")
+    return [
+        *table,
+        "",
+        f"* A moving geometry (`mlff.trajectory`) over a fixed one: {moving}.",
+        f"* Python 3.13 over 3.12, with 2.6.0 and 2.15.0: {python}.",
+    ]
+
+
+def edge_list(root: Path) -> list[str]:
+    """Return the speedups of a list of edges, by cell."""
+    records = _newest(root)
+    columns = list(product(RELEASES, PYTHONS))
+    rows = [
+        [
+            f"`{variant}`",
+            *(
+                _speedup(records, Place("mlff.edge_list", "medium", variant, p, t))
+                for t, p in columns
+            ),
+        ]
+        for variant in ("naive-compiled", "one-graph-compiled")
+    ]
+    return _table(["variant", *(f"{p}, {t}" for t, p in columns)], rows)
+
+
+def exponential(root: Path) -> list[str]:
+    """Return speedup and times of the field, before and after its eager code became slower."""
+    records = _newest(root)
+    columns = list(product(PYTHONS, RELEASES[1:]))
+    places = [
+        Place("ops.field_superposition", "medium", "real-compiled", *cell) for cell in columns
+    ]
+    return _table(
+        ["", *(_cell(*cell) for cell in columns)],
+        [
+            ["speedup", *(_speedup(records, place) for place in places)],
+            ["eager", *(_time(records, place, compiled=False) for place in places)],
+            ["compiled", *(_time(records, place) for place in places)],
+        ],
+    )
+
+
+def loops(root: Path) -> list[str]:
+    """Return the times of compiled loops by release, each row at one commit."""
+    rows = []
+    for commit, python, workload, variant in LOOPS:
+        records = _newest(root, commit)
+        cells = zip(("3.12", python, python), RELEASES, strict=True)
+        times = [_time(records, Place(workload, "medium", variant, *cell)) for cell in cells]
+        rows.append([f"`{workload}/medium/{variant}`", f"{commit}, {python}", *times])
+    return _table(["case", "commit, Python", *RELEASES], rows)
+
+
+def spread(root: Path) -> list[str]:
+    """Return what repeated runs teach, from ``ivhl spread --json`` and the records themselves."""
+    columns = {"all": tuple(REPEATED.values()), **{name: (m,) for name, m in REPEATED.items()}}
+    rows = zip(*(_spread_column(root, machines) for machines in columns.values()), strict=True)
+    labels = (
+        "records",
+        "load average",
+        "records that failed",
+        "standard deviation between runs, beyond that within",
+        "second run in the first's interval for another run",
+        "in the interval of the first's own rounds",
+        "second called slower than the first",
+        "A/A, four arms",
+        "A/A, three arms",
+    )
+    return _table(["", *columns], [[label, *row] for label, row in zip(labels, rows, strict=True)])
+
+
+def _spread_column(root: Path, machines: Sequence[str]) -> list[str]:
+    """Return the column of some machines, of which no two are compared with each other."""
+    files = [root / "results" / machine / "records" / REPEATED_FILE for machine in machines]
+    command = [sys.executable, "-m", "ivhl", "spread", "--json"]
+    with TemporaryDirectory() as folder:
+        for file, machine in zip(files, machines, strict=True):
+            link = Path(folder, machine, machine, "records", file.name)
+            link.parent.mkdir(parents=True)
+            link.symlink_to(file)
+            command += ["--results", str(Path(folder, machine))]
+        done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE)
+    found = json.loads(done.stdout)
+    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    records = [json.loads(line) for line in lines]
+    load_averages = [record["conditions"]["load_average"] for record in records]
+    speedup = found["speedup"]
+    aa = (found["aa_mean"][arms] for arms in ("4 arms", "3 arms"))
+    return [
+        str(len(records)),
+        f"{min(load_averages):.1f} to {max(load_averages):.1f}",
+        str(sum(record["failure"] is not None for record in records)),
+        f"{found['spreads']['any']['tau']:.1%}",
+        f"{speedup['another_run']:.1%} of {speedup['pairs']} pairs",
+        f"{speedup['within_run']:.1%}",
+        f"{speedup['slower']:.2%}",
+        *(f"{one['mean'] - 1:+.2%} ± {one['error']:.2%}" for one in aa),
+    ]
+
+
+def _change(records: Records, workload: str, releases: Sequence[str], /, **change: str) -> str:
+    """Return how the speedups of a workload change with the place, over all cases and cells."""
+    ratios = []
+    for place, record in records.items():
+        other = place._replace(**change)
+        if place.workload != workload or place.torch not in releases or place == other:
+            continue
+        here, there = record.speedup, records[other].speedup if other in records else None
+        if here is not None and there is not None:
+            ratios.append(there.value / here.value)
+    return (
+        f"{min(ratios):.2f} to {max(ratios):.2f} times, median {median(ratios):.2f} "
+        f"({len(ratios)} pairs)"
+    )
+
+
+def _cell(python: str, torch: str) -> str:
+    return f"{python}, {torch}"
+
+
+def _speedup(records: Records, place: Place) -> str:
+    """Return a speedup with the interval of its rounds, or the class of its failure."""
+    record = records.get(place)
+    if record is None:
+        return NOT_RECORDED
+    if record.failure is not None:
+        return record.failure.failure_class
+    s = record.speedup
+    return NOT_RECORDED if s is None else f"{s.value:.2f} [{s.low:.2f}, {s.high:.2f}]"
+
+
+def _time(records: Records, place: Place, *, compiled: bool = True) -> str:
+    """Return the median time of a call in microseconds."""
+    record = records.get(place)
+    arm = None if record is None else record.compiled if compiled else record.eager
+    return NOT_RECORDED if arm is None else f"{1e6 * median(arm.samples_s):.0f} µs"
+
+
+def _once(rows: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Yield the rows without a first cell that is that of the row above."""
+    last = ""
+    for first, *others in rows:
+        yield ["" if first == last else first, *others]
+        last = first
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(line)} |".replace("|  |", "| |") for line in (head, *rows)]
+    return [lines[0], "|" + "---|" * len(head), *lines[1:]]
+
+
+TABLES: Final[Mapping[str, Callable[[Path], list[str]]]] = {
+    "operations": operations,
+    "larger-sizes": larger_sizes,
+    "goals": goals,
+    "force-field": force_field,
+    "edge-list": edge_list,
+    "exponential": exponential,
+    "loops": loops,
+    "spread": spread,
+}
