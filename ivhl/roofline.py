@@ -21,7 +21,8 @@ from ivhl.machine.memory import memory_limit
 from ivhl.measure.__main__ import current_commit, positive
 from ivhl.measure.effort import Effort
 from ivhl.measure.job import choose_clock
-from ivhl.measure.runner import Run, Step, run_cases, this_cell
+from ivhl.measure.run import Run, this_cell
+from ivhl.measure.runner import Step, run_cases
 from ivhl.workload import (
     MODES,
     check_memory,

@@ -24,7 +24,7 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.matrix.uv import run_uv
-from ivhl.measure.runner import failed_everywhere
+from ivhl.measure.outcome import failed_everywhere
 from ivhl.measure.settings import (
     CELL_VARIABLE,
     COMMIT_VARIABLE,

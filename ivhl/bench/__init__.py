@@ -30,7 +30,7 @@ from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
-from ivhl.measure.runner import failed_everywhere
+from ivhl.measure.outcome import failed_everywhere
 from ivhl.measure.settings import Settings
 from ivhl.records import Cell, append_record
 from ivhl.workload import broken_benchmarks, load_workloads

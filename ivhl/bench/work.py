@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ivhl.errors import SpecError
 from ivhl.git import files_at
-from ivhl.measure.runner import is_final
+from ivhl.measure.answers import is_final
 from ivhl.tracker.store import device_type, key_of, newest_by, parse_record
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def leave_out_measured(
     """Return the stale work: the cases without a valid final record.
 
     A record is valid for a case if it has one of the commits, the cell's current lock and the
-    workload's current version, is final (``runner.is_final``), was not measured in a container,
+    workload's current version, is final (``answers.is_final``), was not measured in a container,
     and is the newest such record on its machine.
 
     Args:

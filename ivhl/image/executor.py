@@ -31,7 +31,7 @@ from ivhl.image.container import (
 )
 from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
-from ivhl.measure.runner import failed_everywhere
+from ivhl.measure.outcome import failed_everywhere
 from ivhl.records import Cell, append_record, record_file
 from ivhl.tracker.store import Key, key_of, load_records, parse_record
 

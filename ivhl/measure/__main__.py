@@ -15,7 +15,8 @@ from ivhl.errors import IvhlError, ResultsError
 from ivhl.machine.identity import this_machine
 from ivhl.machine.memory import memory_limit
 from ivhl.measure.effort import DEADLINE_S, Effort
-from ivhl.measure.runner import Run, Step, run_cases, this_cell
+from ivhl.measure.run import Run, this_cell
+from ivhl.measure.runner import Step, run_cases
 from ivhl.workload import (
     MODES,
     broken_benchmarks,

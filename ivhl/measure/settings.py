@@ -12,7 +12,7 @@ from typing import Any
 import ivhl
 from ivhl.errors import UnknownNameError
 from ivhl.measure.effort import Effort
-from ivhl.measure.runner import MEASURING_CODE, Run
+from ivhl.measure.run import MEASURING_CODE, Run
 from ivhl.records import Cell, Machine
 from ivhl.workload import Case, every_case, load_workloads, select_cases
 
@@ -23,7 +23,7 @@ COMMIT_VARIABLE = "IVHL_COMMIT"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """One run over several cells; see ``ivhl.measure.runner.Run`` for what it becomes in each.
+    """One run over several cells; see ``ivhl.measure.run.Run`` for what it becomes in each.
 
     Attributes:
         names: Cases wanted, as ``Case.name``; empty means every variant at the default size.

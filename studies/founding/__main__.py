@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ivhl.errors import IvhlError, SpecError, UnknownNameError
 from ivhl.machine.identity import this_machine
 from ivhl.measure.__main__ import current_commit
-from ivhl.measure.runner import this_cell
+from ivhl.measure.run import this_cell
 from ivhl.roofline import check_export
 from studies.founding.report import SCHEMA, load_exports, table, write_export
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.instrument import INSTRUMENT
-from ivhl.measure.runner import MEASURING_CODE
+from ivhl.measure.run import MEASURING_CODE
 from ivhl.measure.syntax import syntax_digest
 
 if TYPE_CHECKING:
@@ -44,19 +44,14 @@ LEFT_OUT: Final = {
     "measure/case.py:gil_is_on": "says how it ran, before anything is measured",
     "measure/case.py:sources_of": "tells sources apart, after a case has run",
     "measure/failures.py": "gives a failure its class, and never decides whether there is one",
-    "measure/runner.py:CaseKey": "a type",
-    "measure/runner.py:MEASURING_CODE": "which files are copied into a cell",
-    "measure/runner.py:RunKey": "a type",
-    "measure/runner.py:Stage": "a type",
+    "measure/answers.py": "decides whether and in which order to measure, not how",
+    "measure/launcher.py:Stage": "a type",
+    "measure/outcome.py:failed_everywhere": "makes records without numbers",
+    "measure/outcome.py:installed_packages": "says what is installed",
+    "measure/run.py:MEASURING_CODE": "which files are copied into a cell",
+    "measure/run.py:repeat_command": "a text",
+    "measure/run.py:this_cell": "says where it ran",
     "measure/runner.py:Step": "a type",
-    "measure/runner.py:expected_compile_s": "which case is compiled first",
-    "measure/runner.py:failed_everywhere": "makes records without numbers",
-    "measure/runner.py:installed_packages": "says what is installed",
-    "measure/runner.py:is_answered": "decides whether to measure, not how",
-    "measure/runner.py:is_final": "decides whether to measure, not how",
-    "measure/runner.py:newest_keys": "decides whether to measure, not how",
-    "measure/runner.py:repeat_command": "a text",
-    "measure/runner.py:this_cell": "says where it ran",
     "measure/settings.py": "hands on what was asked for, which is in the record",
     "measure/suite.py": "hands numbers of finished records to asv",
     "measure/sources.py": "tells sources apart, after a case has run",

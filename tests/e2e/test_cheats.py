@@ -14,7 +14,8 @@ from pydantic import TypeAdapter
 
 from ivhl.machine.identity import this_machine
 from ivhl.measure.effort import Effort
-from ivhl.measure.runner import Run, run_cases
+from ivhl.measure.run import Run
+from ivhl.measure.runner import run_cases
 from ivhl.records import Cell, FailureClass, RunRecord
 from ivhl.workload import load_workloads, select_cases
 from tests.e2e.cheats import STATES

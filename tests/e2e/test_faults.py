@@ -17,7 +17,8 @@ from pydantic import TypeAdapter
 
 from ivhl.machine.identity import this_machine
 from ivhl.measure.effort import Effort
-from ivhl.measure.runner import Run, run_cases
+from ivhl.measure.run import Run
+from ivhl.measure.runner import run_cases
 from ivhl.records import Cell, RunRecord
 from ivhl.workload import Case, load_workloads, select_cases
 

@@ -22,7 +22,8 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure import runner
-from ivhl.measure.runner import Compiled
+from ivhl.measure.lanes import Compiled
+from ivhl.measure.launcher import Launcher
 from ivhl.measure.settings import Settings
 from ivhl.records import Cell, to_json
 from ivhl.tracker.store import load_records
@@ -41,7 +42,7 @@ from tests.unit.fleet_project import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ivhl.measure.runner import Run
+    from ivhl.measure.run import Run
     from ivhl.records import RunRecord
     from ivhl.workload import Case
 
@@ -84,7 +85,7 @@ class Meter:
 
 
 def compiled_nothing(*_: object) -> Compiled:
-    """Replace ``ivhl.measure.runner.compile_case``; the folder is empty."""
+    """Replace ``ivhl.measure.lanes.compile_case``; the folder is empty."""
     folder = tempfile.TemporaryDirectory()
     return Compiled(folder=folder, findings={}, failure=None, seconds=0.0, load=0.0)
 
@@ -132,8 +133,8 @@ def run_fleet(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Mete
     meter = Meter(home)
     monkeypatch.setattr(runner, "measure_case", meter.measure)
     monkeypatch.setattr(runner, "make_seed", lambda _, __, lanes: lanes.begin())
-    monkeypatch.setattr(runner.Launcher, "start", lambda _: None)
-    monkeypatch.setattr(runner, "compile_case", compiled_nothing)
+    monkeypatch.setattr(Launcher, "start", lambda _: None)
+    monkeypatch.setattr("ivhl.measure.lanes.compile_case", compiled_nothing)
     for index in range(1, COUNT + 1):
         root = folder / f"clone-{index}"
         subprocess.run(["git", "clone", "-q", str(home), str(root)], check=True)

@@ -38,7 +38,7 @@ from tests.browser.project import git
 from tests.browser.synthetic import COMMIT, interval, make_failure, make_record
 
 if TYPE_CHECKING:
-    from ivhl.measure.runner import Run
+    from ivhl.measure.run import Run
 
 ROOT = Path(__file__).parents[2]
 IMAGE, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ivhl.instrument import DIGESTS, HISTORY, INSTRUMENT, describe_instrument, version_of
-from ivhl.measure.runner import newest_keys
+from ivhl.measure.answers import newest_keys
 from ivhl.records import append_record
 from tests.browser.synthetic import make_record
 

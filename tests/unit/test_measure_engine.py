@@ -18,7 +18,7 @@ from ivhl.measure.case import Journal, Measurement  # noqa: E402
 from ivhl.measure.effort import Effort  # noqa: E402
 from ivhl.measure.failures import CaseError  # noqa: E402
 from ivhl.measure.job import Job  # noqa: E402
-from ivhl.measure.runner import read_journal  # noqa: E402
+from ivhl.measure.launcher import read_journal  # noqa: E402
 from ivhl.mlff import packed  # noqa: E402
 from ivhl.workload import load_workloads, select_cases  # noqa: E402
 

@@ -18,8 +18,8 @@ import pytest
 
 from ivhl.measure.effort import Effort
 from ivhl.measure.job import Job
+from ivhl.measure.launcher import read_journal
 from ivhl.measure.process import Ending, Nursery, NurseryError, tail
-from ivhl.measure.runner import read_journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,19 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivhl.measure import runner
+from ivhl.measure import outcome, runner
 from ivhl.measure.effort import Effort
+from ivhl.measure.lanes import Compiled, Lanes, is_starved, make_seed
+from ivhl.measure.launcher import Launcher, Seed, Stage, run_stage
+from ivhl.measure.outcome import disturbance, merge
 from ivhl.measure.process import Ending
-from ivhl.measure.runner import (
-    LARGEST_BATCH,
-    Compiled,
-    Run,
-    batches,
-    disturbance,
-    is_starved,
-    merge,
-    run_cases,
-)
+from ivhl.measure.run import Run
+from ivhl.measure.runner import LARGEST_BATCH, batches, run_cases
 from ivhl.measure.sources import Sources
 from ivhl.records import CompileFacts, Failure, Machine, RecordedObservation, append_record
 from ivhl.workload import Case, Cost, Variant
@@ -92,7 +87,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             phase="compile", failure_class="support_gate", exception="", message="", where="",
             output_tail="",
         )  # fmt: skip
-        return runner.make_record(
+        return outcome.make_record(
             run,
             case,
             {},
@@ -102,8 +97,8 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             stability=most[-1],  # type: ignore[arg-type]
         )
 
-    monkeypatch.setattr(runner.Launcher, "start", lambda _: None)
-    monkeypatch.setattr(runner.Lanes, "compile", compile_all)
+    monkeypatch.setattr(Launcher, "start", lambda _: None)
+    monkeypatch.setattr(Lanes, "compile", compile_all)
     monkeypatch.setattr(runner, "observe_stability", look)
     monkeypatch.setattr(runner, "make_seed", make_seed)
     monkeypatch.setattr(runner, "measure_case", measure)
@@ -248,7 +243,7 @@ def starved(**changes: Any) -> Failure:  # noqa: ANN401
 
 
 def test_only_who_may_have_lacked_memory_is_starved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "oom_kills", lambda: 3)
+    monkeypatch.setattr("ivhl.measure.lanes.oom_kills", lambda: 3)
     killed = starved(failure_class="crash", exception="SIGKILL")
     assert is_starved(starved(), 3)
     assert is_starved(killed, 2)
@@ -265,18 +260,16 @@ def test_a_process_that_is_run_again_is_not_blamed_for_the_first_one(
     del told["output_tail"]
     notes = [{"failure": told, "done": True}, {"device": "cpu", "done": True}]
 
-    def launch(_: runner.Launcher, job: Job, **__: object) -> Ending:
+    def launch(_: Launcher, job: Job, **__: object) -> Ending:
         with Path(job.journal).open("a", encoding="utf-8") as journal:
             journal.write(json.dumps({"findings": notes.pop(0)}) + "\n")
         return Ending(how="exit", code=0, seconds=1.0, peak_bytes=0)
 
-    monkeypatch.setattr(runner.Launcher, "launch", launch)
+    monkeypatch.setattr(Launcher, "launch", launch)
     run = make_run(tmp_path)
-    launcher = runner.Launcher(run, tmp_path)
-    seed = runner.Seed(cache=tmp_path, skip_isa_check=False)
-    failures = [
-        runner.run_stage(run, CASES[0], tmp_path, "time", seed, launcher)[1] for _ in range(2)
-    ]
+    launcher = Launcher(run, tmp_path)
+    seed = Seed(cache=tmp_path, skip_isa_check=False)
+    failures = [run_stage(run, CASES[0], tmp_path, "time", seed, launcher)[1] for _ in range(2)]
     assert [failure is not None for failure in failures] == [True, False]
 
 
@@ -287,16 +280,16 @@ def test_who_ran_out_of_memory_beside_another_is_timed_again_alone(
 ) -> None:
     asked: list[tuple[int, bool]] = []
 
-    def run_stage(*_: object, process: int, turns: Path | None, **__: object) -> runner.Stage:
+    def run_stage(*_: object, process: int, turns: Path | None, **__: object) -> Stage:
         asked.append((process, turns is not None))
         failure = starved() if still or (turns is not None and process == 1) else None
         return {"number": process}, failure, 1.0
 
-    monkeypatch.setattr(runner, "run_stage", run_stage)
-    monkeypatch.setattr(runner.Launcher, "start", lambda _: None)
-    lanes = runner.Lanes(make_run(tmp_path), tmp_path)
+    monkeypatch.setattr("ivhl.measure.lanes.run_stage", run_stage)
+    monkeypatch.setattr(Launcher, "start", lambda _: None)
+    lanes = Lanes(make_run(tmp_path), tmp_path)
     lanes.n = at_once
-    seed = runner.Seed(cache=tmp_path, skip_isa_check=False)
+    seed = Seed(cache=tmp_path, skip_isa_check=False)
     found = lanes.time(CASES[0], tmp_path, "time", seed)
     lanes.close()
     beside = [(0, True), (1, True)] if at_once > 1 else []
@@ -321,7 +314,7 @@ def test_processes_that_together_would_fill_the_memory_follow_each_other(
     timed: list[bool] = []
     compiled: list[Case] = []
 
-    def run_stage(*_: object, turns: Path | None, **__: object) -> runner.Stage:
+    def run_stage(*_: object, turns: Path | None, **__: object) -> Stage:
         timed.append(turns is not None)
         return {}, None, 1.0
 
@@ -332,11 +325,11 @@ def test_processes_that_together_would_fill_the_memory_follow_each_other(
         folder = tempfile.TemporaryDirectory(dir=tmp_path)
         return Compiled(folder=folder, findings={"of": case}, failure=None, seconds=0, load=0)
 
-    monkeypatch.setattr(runner, "run_stage", run_stage)
-    monkeypatch.setattr(runner, "compile_case", compile_case)
-    monkeypatch.setattr(runner.Launcher, "start", lambda _: None)
-    lanes = runner.Lanes(make_run(tmp_path, effort=Effort(memory_limit=limit)), tmp_path)
-    seed = runner.Seed(cache=tmp_path, skip_isa_check=False)
+    monkeypatch.setattr("ivhl.measure.lanes.run_stage", run_stage)
+    monkeypatch.setattr("ivhl.measure.lanes.compile_case", compile_case)
+    monkeypatch.setattr(Launcher, "start", lambda _: None)
+    lanes = Lanes(make_run(tmp_path, effort=Effort(memory_limit=limit)), tmp_path)
+    seed = Seed(cache=tmp_path, skip_isa_check=False)
     lanes.begin()
     lanes.time(HUGE[0], tmp_path, "time", seed)
     assert timed == [beside, beside]
@@ -361,10 +354,10 @@ def test_who_ran_out_of_memory_beside_another_is_compiled_again_alone(
         folder = tempfile.TemporaryDirectory(dir=tmp_path)
         return Compiled(folder=folder, findings={}, failure=failure, seconds=0, load=0)
 
-    monkeypatch.setattr(runner, "compile_case", compile_case)
-    monkeypatch.setattr(runner.Launcher, "start", lambda _: None)
-    lanes = runner.Lanes(make_run(tmp_path), tmp_path)
-    seed = runner.Seed(cache=tmp_path, skip_isa_check=False)
+    monkeypatch.setattr("ivhl.measure.lanes.compile_case", compile_case)
+    monkeypatch.setattr(Launcher, "start", lambda _: None)
+    lanes = Lanes(make_run(tmp_path), tmp_path)
+    seed = Seed(cache=tmp_path, skip_isa_check=False)
     lanes.begin()
     (alone,) = lanes.compile(CASES[:1], seed)
     assert alone.failure is not None
@@ -393,7 +386,9 @@ def test_a_changed_folder_of_benchmarks_is_measured_again_at_the_same_commit(
     kept: bool,
 ) -> None:
     hashes = [None if now is None else "a" * 64]
-    monkeypatch.setattr(runner, "sources_of", lambda *_: Sources("p" * 64, hashes[-1]))
+    monkeypatch.setattr(
+        "ivhl.measure.answers.sources_of", lambda *_: Sources("p" * 64, hashes[-1])
+    )
     run = make_run(tmp_path, workloads=workloads)
     (record,) = records_of(run, CASES[:1])
     assert record.benchmark == hashes[0]
@@ -409,15 +404,15 @@ def test_lanes_get_ready_side_by_side_and_share_what_they_compile(
     ready: list[Path] = []
     together = threading.Barrier(2, timeout=5)
 
-    def start(launcher: runner.Launcher) -> object:
+    def start(launcher: Launcher) -> object:
         if threading.current_thread() is not threading.main_thread():
             together.wait()
             ready.append(launcher.cache)
         return launcher
 
-    monkeypatch.setattr(runner.Launcher, "start", start)
+    monkeypatch.setattr(Launcher, "start", start)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    lanes = runner.Lanes(make_run(tmp_path), tmp_path)
-    seed = runner.make_seed(make_run(tmp_path), CASES[0], lanes)
+    lanes = Lanes(make_run(tmp_path), tmp_path)
+    seed = make_seed(make_run(tmp_path), CASES[0], lanes)
     lanes.close()
     assert ready == [seed.cache, seed.cache]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ivhl.measure.runner import MEASURING_CODE
+from ivhl.measure.run import MEASURING_CODE
 from ivhl.measure.sources import INSTRUMENT, is_instrument
 
 if TYPE_CHECKING:

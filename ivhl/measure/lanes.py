@@ -1,0 +1,283 @@
+"""Run the processes of cases on all cores to compile, one at a time to measure."""
+
+from __future__ import annotations
+
+import os
+import queue
+import random
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ivhl.instrument import INSTRUMENT
+from ivhl.machine.memory import memory_limit, oom_kills
+from ivhl.measure import cache
+from ivhl.measure.answers import sources_of
+from ivhl.measure.launcher import PROCESSES, Launcher, Seed, run_stage
+from ivhl.measure.outcome import installed_packages
+from ivhl.workload import fits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.measure.launcher import Stage
+    from ivhl.measure.run import Run
+    from ivhl.records import Failure
+    from ivhl.workload import Case
+
+# Files and folders of a case that the compile cache keeps.
+KEPT = ("inductor", "triton", "packages", "references.pt")
+
+
+class Lanes:
+    """Starts the processes of cases: on all cores to compile, one at a time to measure.
+
+    Args:
+        run: Settings of the run.
+        folder: Folder for output and caches that belong to no case.
+    """
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self._run = run
+        # At least two: processes forked from different nurseries have different memory layouts.
+        self.n = max(2, os.cpu_count() or 1) if run.effort.device == "cpu" else 1
+        self._nonce = secrets.randbits(62)
+        self._launchers = [Launcher(run, folder / "lane-0")]
+        self._launchers += [
+            Launcher(run, folder / f"lane-{number}", self._launchers[0].cache)
+            for number in range(1, max(self.n, PROCESSES))
+        ]
+        self._free: queue.SimpleQueue[Launcher] = queue.SimpleQueue()
+        self._pool = ThreadPoolExecutor(self.n)
+
+    @property
+    def first(self) -> Launcher:
+        """The launcher that makes the seed."""
+        return self._launchers[0]
+
+    def seeds(self, case: Case, process: int) -> dict[str, int]:
+        """Return the random seeds of one process, different in every process and run."""
+        draw = random.Random(f"{self._nonce} {case.name} {process}")  # noqa: S311  (no secret of ours)
+        return {"seed": draw.getrandbits(62), "secret": draw.getrandbits(62)}
+
+    def compile(self, cases: Sequence[Case], seed: Seed) -> list[Compiled]:
+        """Compile cases in parallel; return them in the given order."""
+        before = oom_kills()
+        small = [case for case in cases if self._leaves_room(case)]
+        compiled = self._pool.map(lambda case: self._compile(case, seed), small)
+        done = {case.name: one for case, one in zip(small, compiled, strict=True)}
+        for case in cases:
+            if case.name not in done:
+                done[case.name] = compile_case(self._run, case, seed, self.first)
+            elif len(small) > 1 and is_starved(done[case.name].failure, before):
+                with done[case.name]:
+                    done[case.name] = compile_case(self._run, case, seed, self.first)
+        return [done[case.name] for case in cases]
+
+    def _leaves_room(self, case: Case) -> bool:
+        """Return whether memory has room for one such case per lane, by its declared cost."""
+        limit = self._run.effort.memory_limit or memory_limit()
+        return self._run.effort.device != "cpu" or fits(case, limit / self.n)
+
+    def begin(self) -> None:
+        """Start all lanes in parallel; each compiles as soon as it is ready."""
+        for launcher in self._launchers[: self.n]:
+            self._pool.submit(self._begin, launcher)
+
+    def wait(self) -> None:
+        """Wait until all lanes are ready: none then writes to what the cases copy."""
+        for launcher in self._launchers[: self.n]:
+            launcher.start()
+
+    def _begin(self, launcher: Launcher) -> None:
+        try:
+            launcher.start()
+        finally:
+            self._free.put(launcher)
+
+    def time(self, case: Case, folder: Path, stage: str, seed: Seed) -> list[Stage]:
+        """Run the processes that time a case: prepared in parallel, timed one at a time."""
+        turns = folder / "turns"
+        # Started now, so that none starts while another process is timed.
+        for launcher in self._launchers[:PROCESSES]:
+            launcher.start()
+
+        def one(number: int, turns: Path | None) -> Stage:
+            return run_stage(
+                self._run, case, folder, stage, seed,
+                self._launchers[number % len(self._launchers)],
+                process=number, seeds=self.seeds(case, number), turns=turns,
+            )  # fmt: skip
+
+        before = oom_kills()
+        if self.n > 1 and self._leaves_room(case):
+            stages = list(self._pool.map(one, range(PROCESSES), repeat(turns)))
+            if not any(is_starved(failure, before) for _, failure, _ in stages):
+                return stages
+        stages = []
+        for number in range(PROCESSES):
+            stages.append(one(number, None))
+            if stages[-1][1] is not None:
+                break
+        return stages
+
+    def _compile(self, case: Case, seed: Seed) -> Compiled:
+        launcher = self._free.get()
+        try:
+            return compile_case(self._run, case, seed, launcher)
+        finally:
+            self._free.put(launcher)
+
+    def close(self) -> None:
+        """End all processes."""
+        for launcher in self._launchers:
+            launcher.close()
+        self._pool.shutdown(cancel_futures=True)
+
+
+@dataclass(kw_only=True, slots=True)
+class Compiled:
+    """The outcome of compiling and judging a case; leaving the context removes its folder.
+
+    Attributes:
+        folder: Caches, journals and output of the case.
+        load: One-minute load average before compiling.
+        key: Entry of the compile cache that was used; ``None`` if it was compiled in this run.
+    """
+
+    folder: tempfile.TemporaryDirectory[str]
+    findings: dict[str, Any]
+    failure: Failure | None
+    seconds: float
+    load: float
+    key: str | None = None
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the folder."""
+        self.folder.cleanup()
+
+
+def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
+    """Get all lanes ready: compile a throwaway, once per cell, which takes 10 to 20 s.
+
+    What it leaves on disk is kept from run to run. Each nursery does so by itself, and what is
+    forked from it knows all that it has found out. Where there is none, Inductor up to 2.6 also
+    starts two processes that import torch, 5 s in every process that compiles, to see whether the
+    vector instructions work. It is told that they do, if then it picks the same ones as by itself.
+    When all this fails, each case fails the same way, with a record of its own.
+    """
+    launcher = lanes.first
+    folder = launcher.cache.parent
+    folder.mkdir()
+    key = cache.key_of({"seed": "throwaway"} | what_compiles(run))
+    kept = run.cache is not None and not run.effort.cold and launcher.may_fork
+    if kept and cache.fetch(Path(run.cache or ""), key, folder) is not None:
+        launcher.cache.mkdir(exist_ok=True)  # where nothing compiles, nothing was kept
+        lanes.begin()
+        return Seed(cache=launcher.cache, skip_isa_check=False)
+    lanes.begin()
+    lanes.wait()
+    if launcher.start() is not None:
+        launcher.cache.mkdir(exist_ok=True)
+        if run.cache is not None:
+            cache.keep(Path(run.cache), key, folder, ("inductor",), {})
+        return Seed(cache=launcher.cache, skip_isa_check=False)
+    launcher.cache.mkdir(parents=True, exist_ok=True)
+    isa = []
+    for skip in (False, True):
+        seed = Seed(cache=launcher.cache, skip_isa_check=skip)
+        findings, _, _ = run_stage(run, case, folder, "seed", seed, launcher, process=int(skip))
+        isa.append(findings.get("isa"))
+        if isa[0] is None:
+            break
+    same = isa[0] is not None and isa[0] == isa[-1]
+    return Seed(cache=launcher.cache, skip_isa_check=same)
+
+
+def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compiled:
+    """Compile one case in its own process with its own cache, and judge its outputs.
+
+    Args:
+        run: Settings of the run.
+        case: Case to compile.
+        seed: Cache to start from; it is copied.
+        launcher: Starts the process.
+    """
+    began = time.monotonic()
+    load = os.getloadavg()[0]
+    folder = tempfile.TemporaryDirectory(prefix="case-", dir=run.scratch)
+    here = Path(folder.name)
+    key = None
+    if run.cache is not None:
+        key = cache.key_of(what_is_compiled(run, case))
+        kept = None if run.effort.cold else cache.fetch(Path(run.cache), key, here)
+        if kept is not None:
+            seconds = time.monotonic() - began
+            return Compiled(
+                folder=folder, findings=kept, failure=None, seconds=seconds, load=load, key=key
+            )
+    shutil.copytree(seed.cache, here / "inductor")
+    findings, failure, seconds = run_stage(run, case, here, "compile", seed, launcher)
+    if failure is None and key is not None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        facts = findings.get("compile", {}) | {"cold_at": now}
+        found = {
+            "compile": {k: v for k, v in facts.items() if k.startswith("cold")},
+            "sources": findings.get("sources"),
+            "benchmark": findings.get("benchmark"),
+        }
+        if why := cache.keep(Path(run.cache or ""), key, here, KEPT, found):
+            note = {"text": f"ivhl: the compiled code was not kept: {why}", "count": 1}
+            findings.setdefault("warnings", []).append(note)
+    return Compiled(folder=folder, findings=findings, failure=failure, seconds=seconds, load=load)
+
+
+def what_is_compiled(run: Run, case: Case) -> dict[str, Any]:
+    """Return, as JSON, everything that determines the result of compiling a case."""
+    return {
+        "case": case.name,
+        "version": case.workload.version,
+        "mode": case.mode,
+        "sources": sources_of(run, case) or run.commit,
+    } | what_compiles(run)
+
+
+def what_compiles(run: Run) -> dict[str, Any]:
+    """Return, as JSON, everything except the case that determines the result of compiling."""
+    return {
+        "device": run.effort.device,
+        "threads": run.effort.threads,
+        "lock": run.cell.lock_sha256,
+        "packages": installed_packages(),
+        "python": sys.version,
+        "processor": run.machine.cpu,
+        "image": run.image,
+        "instrument": INSTRUMENT,
+    }
+
+
+def is_starved(failure: Failure | None, kills: int) -> bool:
+    """Return whether a process failed for lack of memory while others ran beside it.
+
+    Not if it reached its own limit, and not if a person killed it.
+
+    Args:
+        failure: Failure of the process.
+        kills: Value of ``oom_kills`` before the process started.
+    """
+    if failure is None or not failure.exception:
+        return False
+    killed = failure.exception == "SIGKILL" and oom_kills() > kills
+    return killed or failure.failure_class == "out_of_memory"

@@ -1,0 +1,276 @@
+"""Start the processes of cases, and read what they leave: journal, output and end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ivhl.machine.memory import memory_limit
+from ivhl.measure.job import Job
+from ivhl.measure.process import Ending, Nursery, NurseryError, run_group, tail
+from ivhl.records import Failure
+
+if TYPE_CHECKING:
+    from ivhl.measure.run import Run
+    from ivhl.records import FailureClass, Phase
+    from ivhl.workload import Case
+
+# A child's findings, its failure if it failed, and its duration in seconds.
+Stage = tuple[dict[str, Any], "Failure | None", float]
+# Processes that time a case.
+PROCESSES = 2
+# glibc returns large blocks to the kernel above a threshold that it raises when a process frees
+# memory; the same eager code then takes 0.5 or 2 ms. These are the values that it would reach.
+ALLOCATOR = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=67108864"
+# Variables that a cell inherits from the caller. Others could change the measurement (OMP_*, TORCH*,
+# LD_PRELOAD, ...) and are dropped; of PYTHON*, only PYTHONPATH is kept.
+KEPT_VARIABLES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "CC",
+    "CXX",
+    "CUDA_HOME",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seed:
+    """The compile cache from which every case of a cell starts.
+
+    Attributes:
+        cache: Inductor's cache with only precompiled headers and the throwaway.
+        skip_isa_check: Whether to skip Inductor's check that the vector instructions work.
+    """
+
+    cache: Path
+    skip_isa_check: bool
+
+
+class Launcher:
+    """Starts the processes of cases: forked from a nursery, which has used the compiler, or new.
+
+    Forks only on the CPU, because CUDA does not survive a fork.
+
+    Args:
+        run: What the cases have in common.
+        folder: Where the nursery's output and caches go.
+        cache: Inductor's cache that the nursery uses, from which those of the cases are copied.
+            Several may share one; Inductor has locks for that. ``None`` means one of its own.
+    """
+
+    def __init__(self, run: Run, folder: Path, cache: Path | None = None) -> None:
+        self._run = run
+        self._folder = folder
+        self.cache = cache or folder / "inductor"
+        self.may_fork = run.effort.device == "cpu" and sys.platform == "linux"
+        self._nursery: Nursery | None = None
+        self._starting = threading.Lock()
+        self._closed = False
+
+    def launch(
+        self, job: Job, *, environment: dict[str, str], output: Path, deadline_s: float
+    ) -> Ending:
+        """Run one process of a case, with its parent filled in, and return how it ended."""
+        nursery = self.start()
+        parent = nursery.pid if nursery else os.getpid()
+        argument = json.dumps(asdict(replace(job, parent=parent)))
+        limit = self._run.effort.memory_limit or memory_limit()
+        if nursery is None:
+            return run_group(
+                [sys.executable, "-m", "ivhl.measure.case", argument],
+                environment=environment,
+                output=output,
+                deadline_s=deadline_s,
+                memory_limit=limit,
+            )
+        try:
+            return nursery.run(
+                ["ivhl.measure.case", argument],
+                environment=environment,
+                output=output,
+                deadline_s=deadline_s,
+                memory_limit=limit,
+            )
+        except NurseryError:
+            # The nursery was killed, and its child with it. A retry in the same folder would find
+            # the caches filled.
+            self.restart()
+            return Ending(how="signal", code=signal.SIGKILL, seconds=0.0, peak_bytes=0)
+
+    def start(self) -> Nursery | None:
+        """Return the nursery, started if necessary; ``None`` if it cannot run here."""
+        with self._starting:
+            if self._nursery is None and self.may_fork:
+                self._start()
+            return self._nursery
+
+    def _start(self) -> None:
+        # It is not to start Inductor's worker processes while it imports.
+        environment = case_environment(self._run, self._folder) | {
+            "TORCHINDUCTOR_CACHE_DIR": str(self.cache),
+            "TORCH_WARM_POOL": "0",
+        }
+        self._folder.mkdir(exist_ok=True)
+        nursery = Nursery(environment=environment, output=self._folder / "nursery.txt")
+        self._nursery = nursery  # before it is ready, so that it can be closed
+        if self._closed:
+            nursery.close()
+        try:
+            nursery.wait()
+        except NurseryError:
+            nursery.close()
+            self._nursery = None
+            self.may_fork = False
+
+    def restart(self) -> None:
+        """End the nursery; the next case starts a new one."""
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
+
+    def close(self) -> None:
+        """End the nursery, including one that is still starting."""
+        self._closed = True
+        self.restart()
+
+
+def run_stage(  # noqa: PLR0917  (as above)
+    run: Run,
+    case: Case,
+    folder: Path,
+    stage: str,
+    seed: Seed,
+    launcher: Launcher,
+    *,
+    process: int = 0,
+    seeds: dict[str, int] | None = None,
+    turns: Path | None = None,
+) -> Stage:
+    """Run one child; return its findings, its failure if it failed, and its seconds."""
+    # A process that waits for its turn needs the time of the others as well.
+    deadline_s = run.effort.deadline_s * (PROCESSES if turns else 1)
+    name = f"{stage}-{process}"
+    job = Job(
+        project=run.project,
+        workloads=run.workloads,
+        workload=case.workload.name,
+        size=case.size,
+        variant=case.variant.name,
+        effort=run.effort,
+        stage=stage,
+        process=process,
+        journal=str(folder / f"{name}.jsonl"),
+        references=str(folder / "references.pt"),
+        turns=str(turns or ""),
+        parent=os.getpid(),
+        skip_isa_check=seed.skip_isa_check,
+        mode=case.mode,
+        **(seeds or {}),
+    )
+    # Emptied, because a repeated process must not inherit the findings of the first attempt.
+    (folder / f"{name}.jsonl").write_bytes(b"")
+    output = folder / f"{name}.txt"
+    began = time.monotonic()
+    ending = launcher.launch(
+        job, environment=case_environment(run, folder), output=output, deadline_s=deadline_s
+    )
+    seconds = time.monotonic() - began
+    phase, findings = read_journal(folder / f"{name}.jsonl")
+    told = findings.setdefault("phase_s", {})
+    told["start"] = max(0.0, seconds - sum(told.values()))
+    return findings, failure_of(phase, findings, ending, output), seconds
+
+
+def case_environment(run: Run, folder: Path) -> dict[str, str]:
+    """Return the environment of a child: few inherited variables, and caches of its own.
+
+    Each case needs its own cache folder: Inductor's FX graph cache ignores the number of threads,
+    and a cache filled by another case would make a cold compile warm.
+    """
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    threads = str(run.effort.threads)
+    return kept | {
+        # First the folder of this code: the child must import the same harness.
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")))
+        ),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONHASHSEED": "0",
+        "GLIBC_TUNABLES": ALLOCATOR,
+        # Read by ivhl.compile of the commit under test, so that eager code stays eager.
+        "IVHL_MEASURING": "1",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "IVHL_PACKAGES": str(folder / "packages"),
+        # Cases compile in parallel; Inductor's own workers would compete with them.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+        # A shared remote cache would make cold compiles warm.
+        "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
+    }
+
+
+def read_journal(path: Path) -> tuple[Phase, dict[str, Any]]:
+    """Return the last phase that the child entered, and its findings.
+
+    Skips a last line that was cut off when the child was killed.
+    """
+    phase: Phase = "import"
+    findings: dict[str, Any] = {}
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):
+            data = json.loads(line)
+            phase = data.get("phase", phase)
+            findings |= data.get("findings", {})
+    return phase, findings
+
+
+def failure_of(
+    phase: Phase, findings: dict[str, Any], ending: Ending, output: Path
+) -> Failure | None:
+    """Return why the case failed, or ``None`` if it did not."""
+    text = tail(output)
+    if told := findings.get("failure"):
+        return Failure(**told, output_tail=text)
+    if findings.get("done") and ending.how == "exit" and ending.code == 0:
+        return None
+    failure_class: FailureClass = "crash"
+    exception = ""
+    if ending.how == "deadline":
+        failure_class = "timeout"
+        message = f"still in phase {phase} after {ending.seconds:.0f} s"
+    elif ending.how == "memory":
+        failure_class = "out_of_memory"
+        message = f"killed at {ending.peak_bytes / 2**30:.1f} GiB of resident memory"
+    elif ending.how == "signal":
+        exception = ending.signal_name
+        message = f"ended by {exception} in phase {phase}"
+        if exception == "SIGKILL":
+            message += " (from outside: by a person, or by the kernel for lack of memory)"
+    else:
+        exception = "SystemExit"
+        message = f"exited with status {ending.code} in phase {phase} without a result"
+    return Failure(
+        phase=phase,
+        failure_class=failure_class,
+        exception=exception,
+        message=message,
+        where="",
+        output_tail=text,
+    )

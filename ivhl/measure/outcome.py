@@ -1,0 +1,230 @@
+"""Make the record of a case from what its processes found."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import distributions
+from statistics import median
+from typing import TYPE_CHECKING, Any, get_args
+
+from ivhl.instrument import INSTRUMENT
+from ivhl.measure.answers import benchmark_of
+from ivhl.measure.intervals import clocks_disagree, paired_ratio
+from ivhl.measure.job import choose_clock
+from ivhl.measure.run import repeat_command
+from ivhl.measure.wheels import installed_wheels
+from ivhl.records import (
+    Arm,
+    Calibration,
+    CompileFacts,
+    Conditions,
+    Counted,
+    Failure,
+    FailureClass,
+    Memory,
+    OutputError,
+    Phase,
+    RecordedObservation,
+    RunRecord,
+)
+
+if TYPE_CHECKING:
+    from ivhl.measure.run import Run
+    from ivhl.workload import Case
+
+ARMS = ("eager", "eager_again", "formulation_eager", "compiled")
+
+
+def make_record(
+    run: Run,
+    case: Case,
+    findings: dict[str, Any],
+    failure: Failure | None,
+    *,
+    duration_s: float,
+    load: float | None,
+    stability: tuple[RecordedObservation, ...] | None = None,
+    in_cell: bool = True,
+) -> RunRecord:
+    """Return the record of a case from its findings and its failure.
+
+    ``in_cell`` says whether this process runs in the cell, so that its packages are the cell's.
+    """
+    arms = {name: arm_of(data) for name in ARMS if (data := findings.get(name))}
+    clock = findings.get("clock", choose_clock(run.effort.device, run.effort.threads))
+    eager, compiled = arms.get("eager"), arms.get("compiled")
+    if clock == "cpu" and eager and compiled and clocks_disagree(eager, compiled):
+        clock = "wall"
+        arms = {name: replace(arm, samples_s=arm.wall_s or ()) for name, arm in arms.items()}
+        eager, compiled = arms["eager"], arms["compiled"]
+    formulation = arms.get("formulation_eager")
+    rounds = tuple(findings.get("rounds", ()))
+    speedup = formulation_speedup = None
+    if failure is None and eager and compiled:
+        speedup = paired_ratio(eager.samples_s, compiled.samples_s, rounds)
+        if formulation:
+            formulation_speedup = paired_ratio(formulation.samples_s, compiled.samples_s, rounds)
+    aa = paired_ratio(eager.samples_s, arms["eager_again"].samples_s, rounds) if eager else None
+    return RunRecord(
+        recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        duration_s=round(duration_s, 3),
+        project=run.project,
+        commit=run.commit,
+        cell=run.cell,
+        machine=run.machine,
+        conditions=Conditions(
+            device=findings.get("device", run.effort.device),
+            threads=run.effort.threads,
+            clock=clock,
+            load_average=load,
+            instrument=str(INSTRUMENT),
+            python_full=sys.version.split()[0] if in_cell else run.cell.python,
+            torch_full=findings.get("torch_full"),
+            packages=installed_packages() if in_cell else (),
+            image=run.image,
+            stability=stability,
+            wheels=installed_wheels() if in_cell else None,
+            gil=findings.get("gil"),
+        ),
+        sources=findings.get("sources"),
+        # A process that died has not reported it.
+        benchmark=findings.get("benchmark") or (benchmark_of(run, case) if in_cell else None),
+        workload=case.workload.name,
+        workload_version=case.workload.version,
+        size=case.size,
+        variant=case.variant.name,
+        mode=case.variant.mode,
+        dtype=case.dtype,
+        engine=case.variant.engine,
+        failure=failure,
+        speedup=speedup,
+        aa=aa,
+        formulation_speedup=formulation_speedup,
+        eager=eager,
+        eager_again=arms.get("eager_again"),
+        formulation_eager=formulation,
+        compiled=compiled,
+        compile=compile_facts(findings.get("compile")),
+        accuracy=tuple(OutputError(**e) for e in findings.get("accuracy", [])),
+        memory=Memory(**findings["memory"]) if "memory" in findings else None,
+        warnings=counted(findings.get("warnings", [])),
+        command=repeat_command(run, case),
+        rounds=rounds,
+        draws=findings.get("draws"),
+        prepare_s=findings.get("prepare_s"),
+        finish_s=findings.get("finish_s"),
+        phase_s=findings.get("phase_s"),
+        calibration=Calibration(
+            **{name: tuple(seconds) for name, seconds in findings["calibration"].items()}
+        )
+        if "calibration" in findings
+        else None,
+    )
+
+
+def failed_everywhere(
+    run: Run, case: Case, *, phase: Phase, failure_class: FailureClass, message: str, output: str
+) -> RunRecord:
+    """Return the record of a case that could not start because its cell could not be set up."""
+    assert phase in get_args(Phase)  # noqa: S101  (a mistake in ivhl, not of a user)
+    failure = Failure(
+        phase=phase,
+        failure_class=failure_class,
+        exception="",
+        message=message,
+        where="",
+        output_tail=output[-4000:],
+    )
+    return make_record(run, case, {}, failure, duration_s=0.0, load=None, in_cell=False)
+
+
+def merge(compiled: dict[str, Any], timed: list[dict[str, Any]]) -> dict[str, Any]:
+    """Merge the findings of all processes of a case.
+
+    Samples are concatenated, process by process. The warm compile time is the median of the
+    processes; other findings are those of the last process.
+    """
+    findings = dict(compiled)
+    phases: Counter[str] = Counter(compiled.get("phase_s", {}))
+    for found in timed:
+        phases.update(found.get("phase_s", {}))
+        findings |= {k: v for k, v in found.items() if k not in (*ARMS, "compile", "warnings")}
+    findings["phase_s"] = {name: round(s, 3) for name, s in phases.items()}
+    measured = [found for found in timed if "eager" in found]
+    for name in ARMS:
+        arms = [found[name] for found in measured if name in found]
+        if arms and len(arms) == len(measured):
+            findings[name] = {"calls": arms[0]["calls"]} | {
+                clock: [s for arm in arms for s in arm[clock]]
+                for clock in ("samples_s", "wall_s", "cpu_s")
+            }
+    if calibrated := [found["calibration"] for found in timed if "calibration" in found]:
+        findings["calibration"] = {
+            name: [s for one in calibrated for s in one[name]] for name in calibrated[0]
+        }
+    findings["rounds"] = [len(found["eager"]["samples_s"]) for found in measured]
+    warm = [found["compile"] for found in timed if "compile" in found]
+    if warm:
+        facts = dict(warm[-1])
+        for name in ("warm_s", "warm_cpu_s"):
+            facts[name] = median(w[name] for w in warm)
+        cold = compiled.get("compile", {})
+        findings["compile"] = facts | {k: v for k, v in cold.items() if k.startswith("cold")}
+    every = [w for found in (compiled, *timed) for w in found.get("warnings", [])]
+    counts: Counter[str] = Counter()
+    for one in every:
+        counts[one["text"]] += one["count"]
+    findings["warnings"] = [{"text": t, "count": n} for t, n in counts.most_common(50)]
+    return findings
+
+
+def disturbance(timed: list[dict[str, Any]]) -> Failure | None:
+    """Return the failure of a variant that changed eager's times, if all processes report it."""
+    if not timed or not all(found.get("disturbed") for found in timed):
+        return None
+    return Failure(
+        phase="timing",
+        failure_class="side_effect",
+        exception="",
+        message=timed[0]["disturbed"],
+        where="",
+        output_tail="",
+    )
+
+
+def arm_of(data: dict[str, Any]) -> Arm:
+    """Return an arm from its journal entry."""
+    return Arm(
+        calls=data["calls"],
+        samples_s=rounded(data["samples_s"]),
+        wall_s=rounded(data["wall_s"]),
+        cpu_s=rounded(data["cpu_s"]),
+    )
+
+
+def rounded(samples: list[float]) -> tuple[float, ...]:
+    """Round the samples to five digits: more are noise, and would make most of a record's size."""
+    return tuple(float(f"{sample:.5g}") for sample in samples)
+
+
+def compile_facts(data: dict[str, Any] | None) -> CompileFacts | None:
+    """Return the facts about compiling from the journal."""
+    if data is None:
+        return None
+    reasons = {name: counted(data[name]) for name in ("graph_breaks", "recompiles")}
+    return CompileFacts(**{"cold_s": None, "warm_s": None} | data | reasons)
+
+
+def counted(items: list[dict[str, Any]]) -> tuple[Counted, ...]:
+    """Return the counted reasons or warnings of the journal."""
+    return tuple(Counted(**item) for item in items)
+
+
+def installed_packages() -> tuple[str, ...]:
+    """Return every distribution of this interpreter as ``name==version``, sorted."""
+    return tuple(
+        sorted({f"{d.name.lower().replace('_', '-')}=={d.version}" for d in distributions()})
+    )

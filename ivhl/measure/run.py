@@ -1,0 +1,91 @@
+"""One run in one cell: its settings, the code that it carries, the commands that repeat it."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ivhl.errors import SpecError
+from ivhl.measure.effort import Effort
+from ivhl.records import Cell, record_file
+
+if TYPE_CHECKING:
+    from ivhl.records import Machine
+    from ivhl.workload import Case
+
+# The code that measures in a cell; it must be the same for every commit under test.
+MEASURING_CODE = (
+    "__init__.py",
+    "errors.py",
+    "instrument.py",
+    "records.py",
+    "workload.py",
+    "machine",
+    "measure",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """Settings of one run in one cell, which all its records share.
+
+    Attributes:
+        project: Name of the installed project.
+        workloads: See ``ivhl.workload.load_workloads``.
+        results: Folder with one folder per machine.
+        scratch: Folder for caches and output during the run.
+        repeat: Beginning of the command that repeats a case, without ``--workload`` etc.
+        cache: Folder of the compile cache; ``None`` keeps nothing.
+        image: Digest of the image if this runs in a container, else ``None``.
+    """
+
+    project: str
+    commit: str
+    workloads: str
+    cell: Cell
+    machine: Machine
+    results: str
+    scratch: str
+    repeat: str
+    effort: Effort = field(default_factory=Effort)
+    cache: str | None = None
+    image: str | None = None
+
+    @property
+    def record_file(self) -> Path:
+        """File for the records of this run."""
+        return record_file(Path(self.results), self.machine.name, self.commit, self.cell.id)
+
+
+def repeat_command(run: Run, case: Case) -> str:
+    """Return the command that repeats this measurement."""
+    words = [
+        run.repeat,
+        f"--workload {case.workload.name}",
+        f"--size {case.size}",
+        f"--variant {case.variant.name}",
+    ]
+    if case.mode is not None:
+        words.append(f"--compile-mode {case.mode}")
+    return " ".join([*words, *run.effort.options(), "--force"])
+
+
+def this_cell() -> Cell:
+    """Return this interpreter as an existing environment, which no lock describes.
+
+    Raises:
+        SpecError: If torch is not installed.
+    """
+    try:
+        torch = version("torch").split("+")[0]
+    except PackageNotFoundError:
+        raise SpecError(
+            "torch is not installed here", hint=f"{sys.executable} -m pip install torch"
+        ) from None
+    free_threaded = "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    python = f"{sys.version_info.major}.{sys.version_info.minor}{free_threaded}"
+    return Cell(id=f"py{python}-torch{torch}", python=python, torch=torch, lock_sha256=None)
