@@ -44,8 +44,8 @@ ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """Limits of this device, measured at the start of the run.
+class Ceilings:
+    """Ceilings of this device, measured at the start of the run.
 
     Attributes:
         bytes_per_s: Bytes read and written per second, by copying an array larger than the caches.
@@ -164,7 +164,7 @@ def named(text: str, workloads: Iterable[Workload]) -> list[str]:
     return found
 
 
-def measure_limits(device: str, threads: int) -> Limits:
+def measure_limits(device: str, threads: int) -> Ceilings:
     """Return the best of some large copies and matrix multiplications, by the clock of the cases."""
     import torch  # noqa: PLC0415  (this_cell() has reported it if torch is missing)
 
@@ -179,10 +179,10 @@ def measure_limits(device: str, threads: int) -> Limits:
     copies = [time_block(lambda: target.copy_(source), 1, clock) for _ in range(ROUNDS)]
     products = [time_block(lambda: torch.mm(a, a, out=product), 1, clock) for _ in range(ROUNDS)]
     copy_s, mm_s = (min(block.seconds for block in blocks) for blocks in (copies, products))
-    return Limits(bytes_per_s=2 * COPY_BYTES / copy_s, flops_per_s=2 * MATRIX**3 / mm_s)
+    return Ceilings(bytes_per_s=2 * COPY_BYTES / copy_s, flops_per_s=2 * MATRIX**3 / mm_s)
 
 
-def fraction_of_limit(record: RunRecord, case: Case, limits: Limits) -> float | None:
+def fraction_of_limit(record: RunRecord, case: Case, limits: Ceilings) -> float | None:
     """Return the least possible time over the time of the compiled call.
 
     The least time is that of the bytes or of the operations, whichever is longer. ``None`` if the
@@ -197,7 +197,7 @@ def fraction_of_limit(record: RunRecord, case: Case, limits: Limits) -> float | 
     return least / median(record.compiled.samples_s)
 
 
-def print_head(run: Run, limits: Limits) -> None:
+def print_head(run: Run, limits: Ceilings) -> None:
     """Print device, versions and limits."""
     machine = run.machine
     threads = run.effort.threads
@@ -212,7 +212,7 @@ def print_head(run: Run, limits: Limits) -> None:
     )
 
 
-def print_table(records: Sequence[RunRecord], cases: dict[str, Case], limits: Limits) -> None:
+def print_table(records: Sequence[RunRecord], cases: dict[str, Case], limits: Ceilings) -> None:
     """Print a line per case, and the mean speedups."""
     rows = [("operation", "variant", "eager", "compiled", "speedup", "of the limit")]
     speedups: dict[str, list[float]] = {}
@@ -271,7 +271,7 @@ def check_export(path: Path) -> None:
         raise ResultsError(f"--export {path}: {error.strerror}") from error
 
 
-def export(path: Path, limits: Limits, records: Sequence[RunRecord]) -> None:
+def export(path: Path, limits: Ceilings, records: Sequence[RunRecord]) -> None:
     """Write the limits, and the records in their stored form.
 
     Raises:

@@ -28,7 +28,7 @@ _SHOWN_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Suite:
+class AsvBenchmarks:
     """asv's benchmarks and their values.
 
     Attributes:
@@ -40,7 +40,7 @@ class Suite:
     values: list[dict[str, list[Any]]]
 
 
-def read_suite(settings: Settings, cells: Sequence[dict[str, Any]]) -> Suite:
+def read_suite(settings: Settings, cells: Sequence[dict[str, Any]]) -> AsvBenchmarks:
     """Return the benchmarks, and their values in the given cells.
 
     Args:
@@ -83,7 +83,7 @@ def read_suite(settings: Settings, cells: Sequence[dict[str, Any]]) -> Suite:
                 "import again",
             )
         answer = json.loads((here / "answer.json").read_text(encoding="utf-8"))
-    return Suite(answer["benchmarks"], answer["values"])
+    return AsvBenchmarks(answer["benchmarks"], answer["values"])
 
 
 def main(folder: str, here: str) -> None:

@@ -17,7 +17,7 @@ from asv.runner import BenchmarkResult
 
 import ivhl.asv  # noqa: F401  (wraps methods of asv, so that failures become points)
 from ivhl.asv.configuration import DEVICE_VARIABLE
-from ivhl.asv.export import Suite, read_suite
+from ivhl.asv.export import AsvBenchmarks, read_suite
 from ivhl.asv.machine import known_machine
 from ivhl.git import commit_time_ms
 from ivhl.measure.suite import is_absent, values_of
@@ -116,7 +116,7 @@ def write_asv_results(
         write_whole(results / "benchmarks.json", text.encode())
 
 
-def _suite_of(settings: Settings, groups: Sequence[Sequence[RunRecord]]) -> Suite:
+def _suite_of(settings: Settings, groups: Sequence[Sequence[RunRecord]]) -> AsvBenchmarks:
     # Records are sorted by version of the workload: in this dictionary, the newest version wins.
     cells = [
         {_case(r): values_of(asdict(r)) for r in group if not is_absent(asdict(r))}

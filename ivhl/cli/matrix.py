@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.diff import CellDiff
     from ivhl.matrix.locks import LockState
-    from ivhl.matrix.releases import Support
+    from ivhl.matrix.releases import WheelSupport
     from ivhl.matrix.spec import CellSpec, Matrix
 
 matrix_app = typer.Typer(
@@ -498,7 +498,7 @@ def new_releases(
         )
 
 
-def _release_markdown(release: str, row: Sequence[Support], today: dt.date) -> str:
+def _release_markdown(release: str, row: Sequence[WheelSupport], today: dt.date) -> str:
     words = {"locked": "yes", "unavailable": "no", "undecided": "unknown"}
     table = [f"| {one.cell.python} | {words[one.kind]} | {_why(one)} |" for one in row]
     measure = (
@@ -518,7 +518,7 @@ def _release_markdown(release: str, row: Sequence[Support], today: dt.date) -> s
     )
 
 
-def _why(one: Support) -> str:
+def _why(one: WheelSupport) -> str:
     return code(one.message.partition("\n")[0]) if one.message else ""
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from ivhl.fleet.sources import Limits
+    from ivhl.fleet.sources import ImportLimits
     from ivhl.tracker.store import Problem
 
 
@@ -55,7 +55,7 @@ class Imported:
 
 
 def import_records(
-    root: Path, sources: Sequence[Path], results: Path, limits: Limits | None = None
+    root: Path, sources: Sequence[Path], results: Path, limits: ImportLimits | None = None
 ) -> Imported:
     """Import the records of the sources into the results.
 

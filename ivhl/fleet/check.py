@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from ivhl.fleet.sources import Line
+    from ivhl.fleet.sources import SourceLine
     from ivhl.records import Arm, RunRecord
     from ivhl.workload import Workload
 
@@ -73,7 +73,7 @@ class Known:
     blocked: frozenset[str]
 
 
-def read_line(line: Line) -> Offered | Refused:
+def read_line(line: SourceLine) -> Offered | Refused:
     """Return the record of a line, or why this ivhl cannot read it."""
     try:
         return Offered(line.place, parse_record(line.data))

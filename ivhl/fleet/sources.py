@@ -26,7 +26,7 @@ _MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ImportLimits:
     """Limits of one source. The 47 files of records in this repository have 1.8 MB.
 
     Attributes:
@@ -61,14 +61,16 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SourceLine:
     """One line that should be a record."""
 
     place: str
     data: bytes
 
 
-def read_sources(paths: list[Path], limits: Limits | None = None) -> Iterator[Line | Refused]:
+def read_sources(
+    paths: list[Path], limits: ImportLimits | None = None
+) -> Iterator[SourceLine | Refused]:
     """Yield every line that should be a record, and every refusal.
 
     Args:
@@ -77,13 +79,13 @@ def read_sources(paths: list[Path], limits: Limits | None = None) -> Iterator[Li
             its journals in one.
         limits: Limits of a source.
     """
-    limits = limits or Limits()
+    limits = limits or ImportLimits()
     for path in paths:
         for found in _files(path, limits):
             yield from [found] if isinstance(found, Refused) else _lines(*found, limits)
 
 
-def _files(path: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refused]:
+def _files(path: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | Refused]:
     place = printable(str(path))
     try:
         if path.is_dir():
@@ -107,7 +109,7 @@ def _begins_like_zip(path: Path) -> bool:
         return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06") or path.suffix == ".zip"
 
 
-def _file(path: Path, place: str, limits: Limits) -> tuple[str, bytes] | Refused:
+def _file(path: Path, place: str, limits: ImportLimits) -> tuple[str, bytes] | Refused:
     with path.open("rb") as file:
         data = file.read(limits.file_bytes + 1)
     if len(data) > limits.file_bytes:
@@ -115,7 +117,7 @@ def _file(path: Path, place: str, limits: Limits) -> tuple[str, bytes] | Refused
     return place, data
 
 
-def _too_large(place: str, limits: Limits) -> Refused:
+def _too_large(place: str, limits: ImportLimits) -> Refused:
     return Refused(
         place,
         f"a file may have {limits.file_bytes // _MIB} MiB, and this one has more",
@@ -123,7 +125,7 @@ def _too_large(place: str, limits: Limits) -> Refused:
     )
 
 
-def _folder(folder: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refused]:
+def _folder(folder: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | Refused]:
     seen = total = found = 0
     for parent, folders, names in os.walk(folder):
         linked = [name for name in folders if Path(parent, name).is_symlink()]
@@ -162,7 +164,7 @@ def _nothing(place: str) -> Refused:
     )
 
 
-def _too_many(place: str, limits: Limits) -> Refused:
+def _too_many(place: str, limits: ImportLimits) -> Refused:
     return Refused(
         place,
         f"may have {limits.files} files, and has more; the others are not read",
@@ -170,7 +172,7 @@ def _too_many(place: str, limits: Limits) -> Refused:
     )
 
 
-def _too_much(place: str, limits: Limits) -> Refused:
+def _too_much(place: str, limits: ImportLimits) -> Refused:
     return Refused(
         place,
         f"may have {limits.total_bytes // _MIB} MiB of records, and has more; the others are not "
@@ -179,7 +181,7 @@ def _too_much(place: str, limits: Limits) -> Refused:
     )
 
 
-def _archive(path: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refused]:
+def _archive(path: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | Refused]:
     place = printable(str(path))
     try:
         with zipfile.ZipFile(path) as archive:
@@ -189,7 +191,7 @@ def _archive(path: Path, limits: Limits) -> Iterator[tuple[str, bytes] | Refused
 
 
 def _members(
-    archive: zipfile.ZipFile, place: str, limits: Limits
+    archive: zipfile.ZipFile, place: str, limits: ImportLimits
 ) -> Iterator[tuple[str, bytes] | Refused]:
     members = archive.infolist()
     if len(members) > limits.files:
@@ -245,7 +247,11 @@ def _name_mistake(member: zipfile.ZipInfo) -> str:
 
 
 def _member(
-    archive: zipfile.ZipFile, member: zipfile.ZipInfo, place: str, allowed: int, limits: Limits
+    archive: zipfile.ZipFile,
+    member: zipfile.ZipInfo,
+    place: str,
+    allowed: int,
+    limits: ImportLimits,
 ) -> bytes | Refused:
     if member.flag_bits & 1:
         return Refused(place, "must not be encrypted", "import it unencrypted")
@@ -266,7 +272,7 @@ def _member(
     return data
 
 
-def _lines(place: str, data: bytes, limits: Limits) -> Iterator[Line | Refused]:
+def _lines(place: str, data: bytes, limits: ImportLimits) -> Iterator[SourceLine | Refused]:
     for where, line in _exported(place, data) or _numbered(place, data):
         if len(line) > limits.line_bytes:
             yield Refused(
@@ -275,7 +281,7 @@ def _lines(place: str, data: bytes, limits: Limits) -> Iterator[Line | Refused]:
                 "check whether this is a file of records",
             )
         elif line.strip():
-            yield Line(where, line)
+            yield SourceLine(where, line)
 
 
 def _numbered(place: str, data: bytes) -> list[tuple[str, bytes]]:

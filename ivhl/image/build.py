@@ -19,7 +19,7 @@ from ivhl.image.recipe import BASE_LABEL, COMMIT_LABEL, LABEL, write_context
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ivhl.image.recipe import Recipe, Sources
+    from ivhl.image.recipe import PackageSources, Recipe
 
 # Stages of the Dockerfile.
 _INSTALLED, _WITHOUT_SETTINGS = "install", "without-settings"
@@ -124,7 +124,7 @@ def present_image(client: Client, recipe: Recipe) -> Image | None:
 def build_image(
     client: Client,
     recipe: Recipe,
-    sources: Sources,
+    sources: PackageSources,
     say: Callable[[str], None] = lambda _: None,
 ) -> Image:
     """Build the image of a cell, even if there is one.
@@ -132,7 +132,7 @@ def build_image(
     Args:
         client: See ``connect``.
         recipe: The image to build.
-        sources: Sources of packages.
+        sources: PackageSources of packages.
         say: Called with each line of the build.
 
     Raises:
@@ -176,7 +176,7 @@ def has_buildkit() -> bool:
 def _build_classic(
     client: Client,
     recipe: Recipe,
-    sources: Sources,
+    sources: PackageSources,
     hear: Callable[[str], None],
 ) -> bool:
     build = uuid.uuid4().hex
@@ -229,7 +229,7 @@ def _whole_lines(pieces: Iterable[str]) -> Iterator[str]:
 
 def _build_with_buildkit(
     recipe: Recipe,
-    sources: Sources,
+    sources: PackageSources,
     hear: Callable[[str], None],
 ) -> bool:
     with tempfile.TemporaryDirectory(prefix="ivhl-image-") as name:

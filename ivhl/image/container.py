@@ -37,7 +37,7 @@ _STOP_S = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Resources:
     """Resources of a container.
 
     There is no quota of CPU time: the kernel enforces one by pausing processes, also while they are
@@ -110,7 +110,7 @@ class Order:
     cell: Cell
     commit: str
     records: tuple[str, ...]
-    limits: Limits
+    limits: Resources
     run: str
 
 

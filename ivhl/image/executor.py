@@ -22,8 +22,8 @@ from ivhl.errors import IvhlError, ResultsError, SpecError
 from ivhl.git import find_commit
 from ivhl.image.build import build_image, list_images, present_image
 from ivhl.image.container import (
-    Limits,
     Order,
+    Resources,
     choose_cpus,
     choose_memory,
     measure_in_container,
@@ -172,7 +172,7 @@ class DockerExecutor:
             cell=Cell(id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=lock.sha256),
             commit=commit,
             records=(),
-            limits=Limits(
+            limits=Resources(
                 cpus=choose_cpus(self._cpus, settings.machine, settings.effort.threads),
                 memory_bytes=choose_memory(settings.effort.memory_limit, settings.machine),
                 gpus=self._gpus,

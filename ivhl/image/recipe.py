@@ -89,7 +89,7 @@ def load_base(root: Path, device: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class PackageSources:
     """This machine's sources of packages; they do not become part of an image.
 
     Attributes:
@@ -127,7 +127,7 @@ class Sources:
         return "".join(f"{line}\n" for line in lines).encode()
 
 
-def sources_here(certificates: Path | None = None, network: str = "") -> Sources:
+def sources_here(certificates: Path | None = None, network: str = "") -> PackageSources:
     """Return this machine's sources of packages, from the environment.
 
     Args:
@@ -135,7 +135,7 @@ def sources_here(certificates: Path | None = None, network: str = "") -> Sources
         network: Overrides ``IVHL_IMAGE_NETWORK``.
     """
     named = os.environ.get("SSL_CERT_FILE", "")
-    return Sources(
+    return PackageSources(
         {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)},
         certificates or (Path(named) if named else None),
         network or os.environ.get(NETWORK_VARIABLE, ""),
@@ -238,7 +238,8 @@ def write_context(recipe: Recipe, file: Any, *, dockerfile: str, settings: bytes
         recipe: The image to build.
         file: Binary file to write to.
         dockerfile: Text of the Dockerfile.
-        settings: Script from ``Sources.script``; empty with BuildKit, which mounts it as a secret.
+        settings: Script from ``PackageSources.script``; empty with BuildKit, which mounts it as
+            a secret.
     """
     with tarfile.open(fileobj=file, mode="w") as archive:
         small = {

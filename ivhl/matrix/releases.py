@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Support:
+class WheelSupport:
     """Whether a release can be installed on one Python of the matrix.
 
     Attributes:
@@ -109,7 +109,9 @@ def _highest(python: str, requirement: str) -> str:
     return pin.version
 
 
-def support_of(root: Path, matrix: Matrix, release: str, today: dt.date) -> tuple[Support, ...]:
+def support_of(
+    root: Path, matrix: Matrix, release: str, today: dt.date
+) -> tuple[WheelSupport, ...]:
     """Return for each Python whether a release can be installed; resolves locks, writes none.
 
     Args:
@@ -121,10 +123,10 @@ def support_of(root: Path, matrix: Matrix, release: str, today: dt.date) -> tupl
     return tuple(_support(root, matrix, cell, today) for cell in matrix.cells(releases=[release]))
 
 
-def _support(root: Path, matrix: Matrix, cell: CellSpec, today: dt.date) -> Support:
+def _support(root: Path, matrix: Matrix, cell: CellSpec, today: dt.date) -> WheelSupport:
     try:
         kind, message = resolve_cell(root, matrix, cell, today)
     except IvhlError as error:
         # An error for one Python must not hide the others.
-        return Support(cell, "undecided", str(error))
-    return Support(cell, kind, message)
+        return WheelSupport(cell, "undecided", str(error))
+    return WheelSupport(cell, kind, message)

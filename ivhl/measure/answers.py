@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 # Workload, version, size, variant and device; commit, cell, lock, threads, instrument, image, and
 # the hash of the benchmark.
-CaseKey = tuple[str, int, str, str, str]
+CaseId = tuple[str, int, str, str, str]
 RunKey = tuple[str, str, str | None, int, str, str | None, str | None]
 
 
-def is_answered(run: Run, case: Case, newest: dict[CaseKey, RunKey]) -> bool:
+def is_answered(run: Run, case: Case, newest: dict[CaseId, RunKey]) -> bool:
     """Return whether the newest record of a case was made under this run's conditions.
 
     Only the newest counts, because all views show it.
@@ -41,7 +41,7 @@ def is_answered(run: Run, case: Case, newest: dict[CaseKey, RunKey]) -> bool:
     return ":" in run.workloads or made[-1] == benchmark_of(run, case)
 
 
-def case_key(run: Run, case: Case) -> CaseKey:
+def case_key(run: Run, case: Case) -> CaseId:
     """Return the key of what a record of the case measures."""
     workload = case.workload
     return (workload.name, workload.version, case.size, case.variant.name, run.effort.device)
@@ -53,12 +53,12 @@ def run_key(run: Run) -> tuple[str, str, str | None, int, str, str | None]:
     return (run.commit, cell.id, cell.lock_sha256, run.effort.threads, str(INSTRUMENT), run.image)
 
 
-def records_of_other_commits(run: Run) -> dict[CaseKey, dict[str, Any]]:
+def records_of_other_commits(run: Run) -> dict[CaseId, dict[str, Any]]:
     """Return each case's newest final record that differs from this run only in its commit.
 
     Empty for existing environments: their packages may have changed.
     """
-    found: dict[CaseKey, dict[str, Any]] = {}
+    found: dict[CaseId, dict[str, Any]] = {}
     if run.cell.lock_sha256 is None:
         return found
     wanted = run_key(run)[1:]
@@ -73,7 +73,7 @@ def records_of_other_commits(run: Run) -> dict[CaseKey, dict[str, Any]]:
 
 
 def same_subject(
-    run: Run, case: Case, elsewhere: dict[CaseKey, dict[str, Any]]
+    run: Run, case: Case, elsewhere: dict[CaseId, dict[str, Any]]
 ) -> dict[str, Any] | None:
     """Return another commit's record as one of this commit, if the case reaches the same sources.
 
@@ -105,12 +105,12 @@ def benchmark_of(run: Run, case: Case) -> str | None:
     return None if found is None else found.benchmark
 
 
-def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
+def newest_keys(path: Path) -> dict[CaseId, RunKey]:
     """Return the conditions of each case's newest record, if that record is final.
 
     Unreadable lines are skipped: the case is measured again, and ``ivhl results`` reports the line.
     """
-    found: dict[CaseKey, RunKey] = {}
+    found: dict[CaseId, RunKey] = {}
     for case, made, _ in read_final(path):
         found.pop(case, None)
         if made is not None:
@@ -118,7 +118,7 @@ def newest_keys(path: Path) -> dict[CaseKey, RunKey]:
     return found
 
 
-def read_final(path: Path) -> Iterator[tuple[CaseKey, RunKey | None, dict[str, Any]]]:
+def read_final(path: Path) -> Iterator[tuple[CaseId, RunKey | None, dict[str, Any]]]:
     """Yield, for each record of a file, its case key, its run key and the record.
 
     The run key is ``None`` if the record is not final.
@@ -163,12 +163,12 @@ def is_final(failure: dict[str, Any] | None) -> bool:
     return failure["failure_class"] not in passing and failure["exception"] != "SIGKILL"
 
 
-def expected_compile_s(run: Run) -> dict[CaseKey, float]:
+def expected_compile_s(run: Run) -> dict[CaseId, float]:
     """Return the compile seconds of earlier records of this cell, from any machine.
 
     Used to start the longest first, so that no core is left waiting for it at the end.
     """
-    seconds: dict[CaseKey, float] = {}
+    seconds: dict[CaseId, float] = {}
     for path in Path(run.results).glob(f"*/records/*-{run.cell.id}.jsonl"):
         for case, _, data in read_final(path):
             cold = (data.get("compile") or {}).get("cold_s")

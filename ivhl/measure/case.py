@@ -654,7 +654,7 @@ class Measurement:
         self.journal.enter("eager")
         arms = dict.fromkeys(names, self._run)
         with self._alone():
-            times = time_arms(arms, clock=self.clock, effort=BRIEF, seed=self.job.seed)
+            times = time_arms(arms, clock=self.clock, schedule=BRIEF, seed=self.job.seed)
         self._eager_before = next(iter(times.values())).samples_s
         if "eager_again" in names:
             self._note_times(times)
@@ -662,7 +662,7 @@ class Measurement:
     def _time(self) -> None:
         from ivhl.measure.around import Around  # noqa: PLC0415  (imports torch)
         from ivhl.measure.calibration import calibrate  # noqa: PLC0415
-        from ivhl.measure.timing import EFFORT, time_arms  # noqa: PLC0415
+        from ivhl.measure.timing import SCHEDULE, time_arms  # noqa: PLC0415
 
         self.journal.enter("timing")
         arms: dict[str, Callable[[], Any]] = {
@@ -683,7 +683,7 @@ class Measurement:
             times = time_arms(
                 arms,
                 clock=self.clock,
-                effort=EFFORT,
+                schedule=SCHEDULE,
                 seed=self.job.seed + last,
                 bystander=Around(self),
             )

@@ -68,7 +68,7 @@ class Lanes:
         draw = random.Random(f"{self._nonce} {case.name} {process}")  # noqa: S311  (no secret of ours)
         return {"seed": draw.getrandbits(62), "secret": draw.getrandbits(62)}
 
-    def compile(self, cases: Sequence[Case], seed: Seed) -> list[Compiled]:
+    def compile(self, cases: Sequence[Case], seed: Seed) -> list[CompiledCase]:
         """Compile cases in parallel; return them in the given order."""
         before = oom_kills()
         small = [case for case in cases if self._leaves_room(case)]
@@ -129,7 +129,7 @@ class Lanes:
                 break
         return stages
 
-    def _compile(self, case: Case, seed: Seed) -> Compiled:
+    def _compile(self, case: Case, seed: Seed) -> CompiledCase:
         launcher = self._free.get()
         try:
             return compile_case(self._run, case, seed, launcher)
@@ -144,7 +144,7 @@ class Lanes:
 
 
 @dataclass(kw_only=True, slots=True)
-class Compiled:
+class CompiledCase:
     """The outcome of compiling and judging a case; leaving the context removes its folder.
 
     Attributes:
@@ -206,7 +206,7 @@ def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
     return Seed(cache=launcher.cache, skip_isa_check=same)
 
 
-def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compiled:
+def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> CompiledCase:
     """Compile one case in its own process with its own cache, and judge its outputs.
 
     Args:
@@ -225,7 +225,7 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
         kept = None if run.effort.cold else cache.fetch(Path(run.cache), key, here)
         if kept is not None:
             seconds = time.monotonic() - began
-            return Compiled(
+            return CompiledCase(
                 folder=folder, findings=kept, failure=None, seconds=seconds, load=load, key=key
             )
     shutil.copytree(seed.cache, here / "inductor")
@@ -241,7 +241,9 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
         if why := cache.keep(Path(run.cache or ""), key, here, KEPT, found):
             note = {"text": f"ivhl: the compiled code was not kept: {why}", "count": 1}
             findings.setdefault("warnings", []).append(note)
-    return Compiled(folder=folder, findings=findings, failure=failure, seconds=seconds, load=load)
+    return CompiledCase(
+        folder=folder, findings=findings, failure=failure, seconds=seconds, load=load
+    )
 
 
 def what_is_compiled(run: Run, case: Case) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ivhl.measure.answers import (
     records_of_other_commits,
     same_subject,
 )
-from ivhl.measure.lanes import Compiled, Lanes, compile_case, make_seed
+from ivhl.measure.lanes import CompiledCase, Lanes, compile_case, make_seed
 from ivhl.measure.outcome import disturbance, make_record, merge
 from ivhl.records import Phase, RecordedObservation, RunRecord, append_line, append_record
 
@@ -99,7 +99,7 @@ def batches(cases: Sequence[Case], n: int, *, begun: bool = False) -> Iterator[l
     """Yield batches of cases to compile together: ``n`` first, for an early result, then many.
 
     If the cell has ``begun`` in an earlier run, the first batch is large, too. Large batches keep
-    all cores busy. Compiled code stays in the cache, so an interrupted run loses little.
+    all cores busy. CompiledCase code stays in the cache, so an interrupted run loses little.
     """
     left, size = list(cases), LARGEST_BATCH * n if begun else n
     while left:
@@ -110,7 +110,7 @@ def batches(cases: Sequence[Case], n: int, *, begun: bool = False) -> Iterator[l
 def measure_case(  # noqa: PLR0917  (all are required)
     run: Run,
     case: Case,
-    compiled: Compiled,
+    compiled: CompiledCase,
     seed: Seed,
     lanes: Lanes,
     stability: tuple[RecordedObservation, ...],

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Effort:
+class Schedule:
     """How long to measure in one process.
 
     Attributes:
@@ -115,13 +115,13 @@ FLUSHED_BYTES = 256 * 2**20
 LONG_CALL_BLOCKS = 10
 
 # For a single process: python -m ivhl.roofline, and the studies that compare other libraries.
-FULL = Effort(block_s=0.02, total_s=6.0, min_rounds=15, max_rounds=101)
-QUICK = Effort(block_s=0.005, total_s=1.0, min_rounds=9, max_rounds=31)
+FULL = Schedule(block_s=0.02, total_s=6.0, min_rounds=15, max_rounds=101)
+QUICK = Schedule(block_s=0.005, total_s=1.0, min_rounds=9, max_rounds=31)
 # For each of the two processes of a case. Processes differ several times more than rounds do
 # (docs/measuring.md), so more rounds would not improve the estimate.
-EFFORT = Effort(block_s=0.01, total_s=0.6, min_rounds=8, max_rounds=40)
+SCHEDULE = Schedule(block_s=0.01, total_s=0.6, min_rounds=8, max_rounds=40)
 # For eager before the variant has run, and for eager alone if compiling fails.
-BRIEF = Effort(block_s=0.01, total_s=0.15, min_rounds=4, max_rounds=8)
+BRIEF = Schedule(block_s=0.01, total_s=0.15, min_rounds=4, max_rounds=8)
 
 
 def time_block(
@@ -225,7 +225,7 @@ def time_arms(
     arms: Mapping[str, Callable[[], Any]],
     *,
     clock: Clock,
-    effort: Effort,
+    schedule: Schedule,
     seed: int,
     bystander: Bystander | None = None,
 ) -> dict[str, Times]:
@@ -238,7 +238,7 @@ def time_arms(
     Args:
         arms: Name to a call without arguments.
         clock: From ``choose_clock``.
-        effort: How long to measure.
+        schedule: How long to measure.
         seed: Seed of the order within the rounds.
         bystander: Hooks around the blocks.
 
@@ -249,15 +249,15 @@ def time_arms(
     times: dict[str, Times] = {}
     for name, call in arms.items():
         around.before(name, 0)
-        times[name] = Times(block_length(call, clock, effort.block_s), [], [], [])
+        times[name] = Times(block_length(call, clock, schedule.block_s), [], [], [])
     # Time all arms once more, in turn: calibration left the last arm warm and the first one cold.
     began = time.perf_counter()
     took = {n: time_block(c, times[n].calls, clock) for n, c in arms.items()}
     round_s = sum(block.seconds * times[n].calls for n, block in took.items())
     round_s = max(round_s, (time.perf_counter() - began) / MOST_WALL_PER_BLOCK)
-    long = {n for n, b in took.items() if b.seconds > LONG_CALL_BLOCKS * effort.block_s}
+    long = {n for n, b in took.items() if b.seconds > LONG_CALL_BLOCKS * schedule.block_s}
     wanted = min(
-        max(int(effort.total_s / max(round_s, 1e-9)), effort.min_rounds), effort.max_rounds
+        max(int(schedule.total_s / max(round_s, 1e-9)), schedule.min_rounds), schedule.max_rounds
     )
     balanced = design_length(len(arms))
     rounds = -(-wanted // balanced) * balanced

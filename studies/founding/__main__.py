@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
         for molecule in molecules:
             for configuration in chosen:
                 print(f"{molecule}, {configuration.name} ...", file=sys.stderr, flush=True)
-                row = run_row(molecule, configuration, effort=QUICK if arguments.quick else FULL)
+                row = run_row(molecule, configuration, schedule=QUICK if arguments.quick else FULL)
                 about["rows"].append(asdict(row))
     finally:
         print(

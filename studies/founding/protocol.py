@@ -18,13 +18,13 @@ from ivhl.measure.timing import time_arms
 from studies.founding.calculator import StudentCalculator
 from studies.founding.configurations import method_of
 from studies.founding.model import Student
-from studies.founding.rows import CorrectedRun, Row, SeedRun
+from studies.founding.rows import CorrectedRun, FoundingRow, SeedRun
 from studies.founding.student_seed import energy_forces, make_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ivhl.measure.timing import Effort
+    from ivhl.measure.timing import Schedule
     from studies.founding.configurations import Configuration, Make
     from studies.founding.student_seed import Parameters
 
@@ -70,19 +70,19 @@ def make_student() -> Student:
     return Student(_in_float32(_weights()))
 
 
-def run_row(name: str, configuration: Configuration, *, effort: Effort) -> Row:
+def run_row(name: str, configuration: Configuration, *, schedule: Schedule) -> FoundingRow:
     """Run one molecule in one configuration by both protocols; an exception becomes an error.
 
     Args:
         name: Name of the molecule in ``ase.build``.
         configuration: Configuration to run.
-        effort: How long to time the corrected run.
+        schedule: How long to time the corrected run.
     """
     seed, seed_error = _tried(configuration.seed, lambda make: run_seed(name, make))
     corrected, corrected_error = _tried(
-        configuration.corrected, lambda make: run_corrected(name, make, effort=effort)
+        configuration.corrected, lambda make: run_corrected(name, make, schedule=schedule)
     )
-    return Row(
+    return FoundingRow(
         molecule=name,
         configuration=configuration.name,
         seed=seed,
@@ -113,7 +113,7 @@ def run_seed(name: str, make: Make) -> SeedRun:
     )
 
 
-def run_corrected(name: str, make: Make, *, effort: Effort) -> CorrectedRun:
+def run_corrected(name: str, make: Make, *, schedule: Schedule) -> CorrectedRun:
     """Time moving atoms against the eager student, interleaved.
 
     Raises:
@@ -126,7 +126,9 @@ def run_corrected(name: str, make: Make, *, effort: Effort) -> CorrectedRun:
     baseline = Moving(name, StudentCalculator(method_of(student)))
     for _ in range(WARM_UP_CALLS):
         call()
-    times = time_arms({"this": call, "baseline": baseline}, clock="cpu", effort=effort, seed=SEED)
+    times = time_arms(
+        {"this": call, "baseline": baseline}, clock="cpu", schedule=schedule, seed=SEED
+    )
     arms = {name: timed.arm() for name, timed in times.items()}
     # At both geometries: a model that repeats an earlier result is right at one of them.
     errors = [_errors(call) for _ in call.places]

@@ -54,7 +54,7 @@ class CorrectedRun:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class FoundingRow:
     """One row of the table.
 
     Attributes:

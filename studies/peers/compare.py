@@ -21,7 +21,7 @@ from studies.peers.suite import Peer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ivhl.measure.timing import Effort
+    from ivhl.measure.timing import Schedule
     from ivhl.records import Arm, Interval
     from ivhl.workload import Workload
     from studies.peers.judging import Judge, Started
@@ -34,7 +34,7 @@ _JUDGES: Mapping[str, Callable[[Workload, str], Judge]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class PeerRow:
     """The result of one implementation of one operation.
 
     Attributes:
@@ -72,7 +72,7 @@ class _Entry:
     error: float | None = None
 
 
-def compare(comparison: Comparison, size: str, *, effort: Effort) -> list[Row]:
+def compare(comparison: Comparison, size: str, *, schedule: Schedule) -> list[PeerRow]:
     """Return a row for ours, one for the naive code if any, and one per peer.
 
     An exception makes the row of that implementation ``unavailable``. An exception while all are
@@ -82,7 +82,7 @@ def compare(comparison: Comparison, size: str, *, effort: Effort) -> list[Row]:
     Args:
         comparison: Comparison to run.
         size: Name of a size of the workload.
-        effort: How long to time all of them together.
+        schedule: How long to time all of them together.
     """
     workload = comparison.workload
     naive = (Peer(name=NAIVE, make=workload.eager),) if comparison.judged == "reference" else ()
@@ -108,7 +108,7 @@ def compare(comparison: Comparison, size: str, *, effort: Effort) -> list[Row]:
         calls = {c.peer.name: c.started.call for c in entries if c.started and c.status == "ok"}
         clock = choose_clock("cpu", 1)
         try:
-            times = time_arms(calls, clock=clock, effort=effort, seed=SEED) if calls else {}
+            times = time_arms(calls, clock=clock, schedule=schedule, seed=SEED) if calls else {}
             arms = {name: timed.arm() for name, timed in times.items()}
         except Exception as error:  # noqa: BLE001  (the next comparison may work)
             arms = {}
@@ -159,11 +159,11 @@ def _row(
     *,
     arm: Arm | None = None,
     ours: Arm | None = None,
-) -> Row:
+) -> PeerRow:
     peer = entry.peer
     arm = arm if entry.status == "ok" else None
     compared = arm is not None and ours is not None and peer is not comparison.ours
-    return Row(
+    return PeerRow(
         operation=comparison.workload.name,
         size=size,
         name=peer.name,

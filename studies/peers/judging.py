@@ -41,7 +41,7 @@ class Started:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class Judgement:
     """The verdict on the results of a peer.
 
     Attributes:
@@ -63,7 +63,7 @@ class Judge(Protocol):
         """Make the call of a peer."""
         ...
 
-    def judge(self, peer: Peer, call: Callable[[], Any]) -> Verdict:
+    def judge(self, peer: Peer, call: Callable[[], Any]) -> Judgement:
         """Run the call a few times, as in the timing, and judge its results."""
         ...
 
@@ -98,7 +98,7 @@ class ByReference:
         inputs = cast(self._inputs, getattr(torch, self._workload.dtype), torch.device("cpu"))
         return Started(call=resolve(peer.make)(*inputs, **peer.arguments))
 
-    def judge(self, peer: Peer, call: Callable[[], Any]) -> Verdict:
+    def judge(self, peer: Peer, call: Callable[[], Any]) -> Judgement:
         """Run the call a few times, and compare the last result with the reference."""
         del peer  # all have the same reference
         for _ in range(WARM_UP_CALLS):
@@ -112,10 +112,10 @@ class ByReference:
         )
         error = _relative_error(judged)
         if all(output.passed for output in judged):
-            return Verdict(passed=True, error=error)
+            return Judgement(passed=True, error=error)
         size = "not finite" if error is None else f"{error:.1e}"
         reason = f"relative error against float64: {size}"
-        return Verdict(passed=False, error=error, reason=reason)
+        return Judgement(passed=False, error=error, reason=reason)
 
 
 def as_tensors(outputs: Any, errors: Sequence[OutputError]) -> list[torch.Tensor]:  # noqa: ANN401

@@ -14,7 +14,7 @@ import torch
 
 from ivhl.measure.case import SEED
 from ivhl.workload import resolve
-from studies.peers.judging import Started, Verdict
+from studies.peers.judging import Judgement, Started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -120,7 +120,7 @@ class ByItself:
         call = Moving(potential.evaluate, self._geometries)
         return Started(call=call, n_weights=potential.n_weights)
 
-    def judge(self, peer: Peer, call: Callable[[], Any]) -> Verdict:
+    def judge(self, peer: Peer, call: Callable[[], Any]) -> Judgement:
         """Run the call once for each geometry, and compare all results with those of the twin."""
         if not isinstance(call, Moving):
             raise TypeError(f"{peer.name} must be called through Moving, got {type(call)}")
@@ -138,11 +138,11 @@ class ByItself:
             reason = (
                 f"forces are not minus the gradient of the energy: off by {off:.1e} of the largest"
             )
-            return Verdict(passed=False, error=_finite(error), reason=reason)
+            return Judgement(passed=False, error=_finite(error), reason=reason)
         if not error <= MOST_ERROR:
             reason = f"relative error against itself in float64: {error:.1e}"
-            return Verdict(passed=False, error=_finite(error), reason=reason)
-        return Verdict(passed=True, error=error)
+            return Judgement(passed=False, error=_finite(error), reason=reason)
+        return Judgement(passed=True, error=error)
 
 
 def gradient_error(evaluate: Evaluate, positions: torch.Tensor) -> float:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from studies.peers.compare import Row
+    from studies.peers.compare import PeerRow
     from studies.peers.suite import Comparison
 
 SCHEMA = "ivhl.peers/1"
@@ -46,11 +46,11 @@ def report(
     torch.set_num_threads(1)
     about = conditions(suite, machine, quick=quick)
     print_head(about)
-    rows: list[Row] = []
+    rows: list[PeerRow] = []
     try:
         for comparison, size in chosen:
             print(f"{comparison.workload.name}/{size} ...", file=sys.stderr)
-            rows += compare(comparison, size, effort=QUICK if quick else FULL)
+            rows += compare(comparison, size, schedule=QUICK if quick else FULL)
     finally:
         print_table(rows)
         if path is not None:
@@ -90,7 +90,7 @@ def print_head(about: dict[str, Any]) -> None:
         print(f"note     {SUITES[about['suite']].note}")
 
 
-def print_table(rows: Sequence[Row]) -> None:
+def print_table(rows: Sequence[PeerRow]) -> None:
     """Print a line per row, and notes below."""
     have_weights = any(row.n_weights is not None for row in rows)
     table = [
@@ -129,7 +129,7 @@ def print_table(rows: Sequence[Row]) -> None:
         print(f"({number}) {text}")
 
 
-def time_of(row: Row) -> str:
+def time_of(row: PeerRow) -> str:
     """Return the median time of a row's calls, or its status if it has no times."""
     if row.arm is None:
         return row.status
@@ -139,7 +139,7 @@ def time_of(row: Row) -> str:
     return f"{seconds * 1e3:.3g} ms"
 
 
-def export(path: Path, about: dict[str, Any], rows: Sequence[Row]) -> None:
+def export(path: Path, about: dict[str, Any], rows: Sequence[PeerRow]) -> None:
     """Write conditions and rows as JSON.
 
     Raises:

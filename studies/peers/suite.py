@@ -67,7 +67,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Suite:
+class PeerSuite:
     """Comparisons that share an environment, ``envs/peers/NAME.txt``.
 
     Attributes:
@@ -343,9 +343,9 @@ MODELS: Final = (
     ),
 )
 
-SUITES: Final[dict[str, Suite]] = {
-    "ops": Suite(comparisons=OPERATIONS),
-    "mlff": Suite(
+SUITES: Final[dict[str, PeerSuite]] = {
+    "ops": PeerSuite(comparisons=OPERATIONS),
+    "mlff": PeerSuite(
         comparisons=MODELS,
         sizes=MOLECULES,
         note=(

@@ -48,7 +48,7 @@ def make_sweep(
     def call() -> tuple[Rows, Rows]:
         profiles, candidates = [], []
         for lists, moves in zip(start, moves_of, strict=True):
-            universe = Universe([values.copy() for values in lists])
+            universe = Triangulations([values.copy() for values in lists])
             universe.run(moves)
             profiles.append(universe.sizes)
             candidates.append([universe.n_vertices, universe.n_four, universe.n_pairs])
@@ -57,7 +57,7 @@ def make_sweep(
     return call
 
 
-class Universe:
+class Triangulations:
     """One triangulation, linked as in ``ivhl.ops.cdt``.
 
     Args:

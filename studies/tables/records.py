@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ivhl.records import RunRecord
 
 
-class Place(NamedTuple):
+class TablePlace(NamedTuple):
     """A case in a locked cell."""
 
     workload: str
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 if TYPE_CHECKING:
-    Records = Mapping[Place, RunRecord]
+    Records = Mapping[TablePlace, RunRecord]
 
 MACHINE: Final = "xeon-2core"
 PYTHONS: Final = ("3.12", "3.13")
@@ -91,7 +91,7 @@ def _newest(root: Path, commit: str = "") -> Records:
     By time and not by git's order, so that a shallow clone shows the same.
     """
     return {
-        Place(r.workload, r.size, r.variant, r.cell.python, r.cell.torch): r
+        TablePlace(r.workload, r.size, r.variant, r.cell.python, r.cell.torch): r
         for r in latest_per_case(r for r in _load(root) if r.commit.startswith(commit))
     }
 
@@ -105,7 +105,7 @@ def operations(root: Path) -> list[str]:
             continue
         for variant in workload.variants:
             cells = [
-                _speedup(records, Place(workload.name, "medium", variant.name, "3.12", torch))
+                _speedup(records, TablePlace(workload.name, "medium", variant.name, "3.12", torch))
                 for torch in RELEASES
             ]
             if cells != [NOT_RECORDED] * len(cells):
@@ -121,7 +121,7 @@ def larger_sizes(root: Path) -> list[str]:
         [
             f"`{workload}`",
             variant,
-            *(_speedup(records, Place(workload, s, variant, "3.12", t)) for s, t in columns),
+            *(_speedup(records, TablePlace(workload, s, variant, "3.12", t)) for s, t in columns),
         ]
         for workload, variants in LARGER.items()
         for variant in variants
@@ -137,7 +137,7 @@ def goals(root: Path) -> list[str]:
         found = {
             (python, torch): records[place].speedup
             for torch, python in product(RELEASES[1:], PYTHONS)
-            if (place := Place(workload, size, variant, python, torch)) in records
+            if (place := TablePlace(workload, size, variant, python, torch)) in records
         }
         values = {cell: speedup for cell, speedup in found.items() if speedup is not None}
         missed = ["/".join(cell) for cell, s in values.items() if s.high < goal]
@@ -167,7 +167,10 @@ def force_field(root: Path) -> list[str]:
         [
             molecule,
             f"`{variant}`",
-            *(_speedup(records, Place("mlff.energy_forces", size, variant, *c)) for c in columns),
+            *(
+                _speedup(records, TablePlace("mlff.energy_forces", size, variant, *c))
+                for c in columns
+            ),
         ]
         for size, molecule in MOLECULES.items()
         for variant in order
@@ -191,7 +194,7 @@ def edge_list(root: Path) -> list[str]:
         [
             f"`{variant}`",
             *(
-                _speedup(records, Place("mlff.edge_list", "medium", variant, p, t))
+                _speedup(records, TablePlace("mlff.edge_list", "medium", variant, p, t))
                 for t, p in columns
             ),
         ]
@@ -205,7 +208,7 @@ def exponential(root: Path) -> list[str]:
     records = _newest(root)
     columns = list(product(PYTHONS, RELEASES[1:]))
     places = [
-        Place("ops.field_superposition", "medium", "real-compiled", *cell) for cell in columns
+        TablePlace("ops.field_superposition", "medium", "real-compiled", *cell) for cell in columns
     ]
     return _table(
         ["", *(_cell(*cell) for cell in columns)],
@@ -223,7 +226,7 @@ def loops(root: Path) -> list[str]:
     for commit, python, workload, variant in LOOPS:
         records = _newest(root, commit)
         cells = zip(("3.12", python, python), RELEASES, strict=True)
-        times = [_time(records, Place(workload, "medium", variant, *cell)) for cell in cells]
+        times = [_time(records, TablePlace(workload, "medium", variant, *cell)) for cell in cells]
         rows.append([f"`{workload}/medium/{variant}`", f"{commit}, {python}", *times])
     return _table(["case", "commit, Python", *RELEASES], rows)
 
@@ -295,7 +298,7 @@ def _cell(python: str, torch: str) -> str:
     return f"{python}, {torch}"
 
 
-def _speedup(records: Records, place: Place) -> str:
+def _speedup(records: Records, place: TablePlace) -> str:
     """Return a speedup with the interval of its rounds, or the class of its failure."""
     record = records.get(place)
     if record is None:
@@ -306,7 +309,7 @@ def _speedup(records: Records, place: Place) -> str:
     return NOT_RECORDED if s is None else f"{s.value:.2f} [{s.low:.2f}, {s.high:.2f}]"
 
 
-def _time(records: Records, place: Place, *, compiled: bool = True) -> str:
+def _time(records: Records, place: TablePlace, *, compiled: bool = True) -> str:
     """Return the median time of a call in microseconds."""
     record = records.get(place)
     arm = None if record is None else record.compiled if compiled else record.eager

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.mlff.painn import Parameters
-    from studies.training.plans import Job
+    from studies.training.plans import TrainingJob
 
 SEED = 1  # of the shipped weights
 CARD = Path("docs/model-card.md")
@@ -86,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def run(job: Job, *, cache: Path, out: Path, compiled: bool, command: str) -> None:
+def run(job: TrainingJob, *, cache: Path, out: Path, compiled: bool, command: str) -> None:
     """Make labels and weights, or resume a stopped run, and write the results.
 
     Args:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ivhl.mlff.painn import Parameters
     from studies.training.dataset import Array, Labelled
     from studies.training.evaluate import Errors
-    from studies.training.plans import Job
+    from studies.training.plans import TrainingJob
 
 BEGIN: Final = "<!-- figures: written by nox -s train-mlff, not by hand -->"
 END: Final = "<!-- end of figures -->"
@@ -51,7 +51,7 @@ def write_card(path: Path, figures: str) -> None:
 
 def figures_of(
     parameters: Parameters,
-    job: Job,
+    job: TrainingJob,
     trained: Sequence[Labelled],
     unseen: Sequence[Labelled],
     samples: Sequence[Labelled],

@@ -28,7 +28,7 @@ MAX_FORCE: Final = 25.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class SamplingPlan:
     """The geometries to make of each molecule.
 
     Attributes:
@@ -110,7 +110,7 @@ def select_part(labelled: Labelled, part: Part, n_trajectories: int) -> Labelled
     return labelled.take(np.array([p == part for p in parts], dtype=bool))
 
 
-def make_labelled(name: str, plan: Plan) -> Labelled:
+def make_labelled(name: str, plan: SamplingPlan) -> Labelled:
     """Make geometries of a molecule and label them.
 
     Raises:
@@ -171,13 +171,13 @@ def load_labelled(path: Path) -> Labelled:
     )
 
 
-def load_or_make(folder: Path, names: Iterable[str], plan: Plan) -> list[Labelled]:
+def load_or_make(folder: Path, names: Iterable[str], plan: SamplingPlan) -> list[Labelled]:
     """Return labelled frames of molecules; read those that are already in the folder.
 
     Args:
         folder: Folder of all labels; each plan has its own subfolder.
         names: Names of the molecules.
-        plan: Plan of the labels.
+        plan: How the labels are sampled.
     """
     here = folder / f"labels-{plan.digest()}"
     here.mkdir(parents=True, exist_ok=True)

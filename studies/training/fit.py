@@ -31,7 +31,7 @@ LARGEST_GRADIENT: Final = 10.0  # norm; a longer one is shortened
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe:
+class Hyperparameters:
     """Settings of a training run.
 
     Attributes:
@@ -189,7 +189,7 @@ def rate_at(step: int, n_steps: int, largest: float) -> float:
 
 
 def order_of(
-    groups: Sequence[Group], recipe: Recipe, epoch: int
+    groups: Sequence[Group], recipe: Hyperparameters, epoch: int
 ) -> list[tuple[int, torch.Tensor]]:
     """Return the batches of an epoch in order, each as the index of a group and of its frames.
 
@@ -208,7 +208,7 @@ def order_of(
 
 def train(
     groups: Sequence[Group],
-    recipe: Recipe,
+    recipe: Hyperparameters,
     *,
     checkpoint: Path,
     step_loss: Step = loss,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final
 
-from studies.training.dataset import Plan
-from studies.training.fit import Recipe
+from studies.training.dataset import SamplingPlan
+from studies.training.fit import Hyperparameters
 from studies.training.subjects import FAMILIES, TRAINED, UNSEEN
 
 # Raised when ``studies.training`` changes the labels that it makes from a plan.
@@ -15,38 +15,40 @@ LABELS_VERSION: Final = "1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class TrainingJob:
     """All settings of a run.
 
     Attributes:
-        plan: Plan of the labels.
+        plan: How the labels are sampled.
         trained: Molecules for training.
         unseen: Molecules for evaluation only.
         recipe: Settings of the training.
     """
 
-    plan: Plan
+    plan: SamplingPlan
     trained: tuple[str, ...]
     unseen: tuple[str, ...]
-    recipe: Recipe
+    recipe: Hyperparameters
 
 
-def full_job(seed: int) -> Job:
+def full_job(seed: int) -> TrainingJob:
     """Return the job that makes the shipped weights."""
-    return Job(
-        plan=Plan(
+    return TrainingJob(
+        plan=SamplingPlan(
             families=FAMILIES, n_trajectories=10, n_frames=8, seed=seed, versions=label_versions()
         ),
         trained=TRAINED,
         unseen=UNSEEN,
-        recipe=Recipe(seed=seed, n_epochs=75, batch_size=16, learning_rate=1e-3, ema_decay=0.999),
+        recipe=Hyperparameters(
+            seed=seed, n_epochs=75, batch_size=16, learning_rate=1e-3, ema_decay=0.999
+        ),
     )
 
 
-def quick_job(seed: int) -> Job:
+def quick_job(seed: int) -> TrainingJob:
     """Return a job that takes seconds; its weights are useless."""
-    return Job(
-        plan=Plan(
+    return TrainingJob(
+        plan=SamplingPlan(
             families=(FAMILIES[0], FAMILIES[3], FAMILIES[5], FAMILIES[7]),
             n_trajectories=3,
             n_frames=2,
@@ -55,7 +57,9 @@ def quick_job(seed: int) -> Job:
         ),
         trained=("H2", "H2O", "N2", "CO"),
         unseen=("CO2",),
-        recipe=Recipe(seed=seed, n_epochs=2, batch_size=4, learning_rate=1e-3, ema_decay=0.9),
+        recipe=Hyperparameters(
+            seed=seed, n_epochs=2, batch_size=4, learning_rate=1e-3, ema_decay=0.9
+        ),
     )
 
 

@@ -34,7 +34,7 @@ from ivhl.image.container import RUN_LABEL, measure_in_container
 from ivhl.image.engine import EngineError
 from ivhl.image.executor import DockerExecutor
 from ivhl.image.packages import contents, differences
-from ivhl.image.recipe import Sources, make_recipe
+from ivhl.image.recipe import PackageSources, make_recipe
 from ivhl.matrix.locks import LockState, lock_state
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec
@@ -223,7 +223,7 @@ def test_mirrors_and_certificates_are_nowhere_in_an_image(
     certificates.write_text(f"# {MARK}\n{bundle}", encoding="utf-8")
     lock = small_lock(tmp_path, f"{buildkit}.0.0.0")
     recipe = make_recipe(clone, lock, device="cpu", base="", commit="0" * 40)
-    sources = Sources({"UV_INSECURE_HOST": MIRROR}, certificates)
+    sources = PackageSources({"UV_INSECURE_HOST": MIRROR}, certificates)
     image = build_image(daemon.client, recipe, sources)
     assert set(contents(daemon.client, image.id)["package"]) >= {"filelock"}
     saved = b"".join(daemon.client.images.get(image.id).save(named=True))

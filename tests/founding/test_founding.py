@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from ase.build import molecule
 
-from ivhl.measure.timing import Effort
+from ivhl.measure.timing import Schedule
 from studies.founding.__main__ import main
 from studies.founding.calculator import StudentCalculator
 from studies.founding.configurations import CONFIGURATIONS, Configuration, method_of
@@ -41,7 +41,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning"),
 ]
 
-SHORT = Effort(block_s=1e-3, total_s=0.02, min_rounds=9, max_rounds=9)
+SHORT = Schedule(block_s=1e-3, total_s=0.02, min_rounds=9, max_rounds=9)
 BY_NAME = {configuration.name: configuration for configuration in CONFIGURATIONS}
 
 
@@ -72,7 +72,7 @@ def test_atoms_that_never_move_are_evaluated_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", MOLECULES)
 def test_atoms_that_move_are_evaluated_once_in_each_call(name: str) -> None:
-    run = run_corrected(name, method_of, effort=SHORT)
+    run = run_corrected(name, method_of, schedule=SHORT)
     assert run.evaluations == run.calls > len(run.arm.samples_s)
     assert run.energy_error < 1e-5
     assert run.force_error < 1e-5
@@ -94,15 +94,15 @@ def test_every_call_moves_every_atom_and_changes_the_energy_but_no_edge() -> Non
 
 
 def test_a_model_that_repeats_itself_is_far_from_the_reference() -> None:
-    honest = run_corrected("H2O", method_of, effort=SHORT)
-    repeated = run_corrected("H2O", stale, effort=SHORT)
+    honest = run_corrected("H2O", method_of, schedule=SHORT)
+    repeated = run_corrected("H2O", stale, schedule=SHORT)
     assert repeated.force_error > 100.0 * honest.force_error
 
 
 def test_a_call_without_an_evaluation_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Moving, "__call__", call_without_moving)
     with pytest.raises(RuntimeError, match=r"evaluated 1 times in \d+ calls"):
-        run_corrected("H2", method_of, effort=SHORT)
+        run_corrected("H2", method_of, schedule=SHORT)
 
 
 def call_without_moving(moving: Moving) -> tuple[float, Any]:
@@ -112,7 +112,7 @@ def call_without_moving(moving: Moving) -> tuple[float, Any]:
 
 def test_a_failed_run_is_a_row_with_its_error() -> None:
     configuration = Configuration(name="broken", seed=broken, corrected=broken)
-    row = run_row("H2", configuration, effort=SHORT)
+    row = run_row("H2", configuration, schedule=SHORT)
     assert row.seed is None
     assert row.corrected is None
     assert row.seed_error == row.corrected_error == "RuntimeError: no such backend"
@@ -139,7 +139,7 @@ def test_the_scripts_calculator_runs_no_compiled_code() -> None:
 def test_the_corrected_calculator_runs_compiled_code(name: str) -> None:
     make = BY_NAME[name].corrected
     assert make is not None
-    run = run_corrected("H2", make, effort=SHORT)
+    run = run_corrected("H2", make, schedule=SHORT)
     assert run.frames > 0
     assert run.evaluations == run.calls
     assert run.force_error < 1e-5
@@ -149,7 +149,7 @@ def test_the_corrected_calculator_runs_compiled_code(name: str) -> None:
 def test_other_configurations_compute_the_same_forces(name: str) -> None:
     make = BY_NAME[name].corrected
     assert make is not None
-    run = run_corrected("H2O", make, effort=SHORT)
+    run = run_corrected("H2O", make, schedule=SHORT)
     assert run.force_error < (1e-2 if "FP16" in name else 1e-5)
 
 

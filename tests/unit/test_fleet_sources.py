@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl import roofline
-from ivhl.fleet.sources import EXPORT, Limits, Line, Refused, printable, read_sources
+from ivhl.fleet.sources import EXPORT, ImportLimits, Refused, SourceLine, printable, read_sources
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def read(*paths: Path, limits: Limits | None = None) -> tuple[list[bytes], list[Refused]]:
+def read(*paths: Path, limits: ImportLimits | None = None) -> tuple[list[bytes], list[Refused]]:
     found = list(read_sources(list(paths), limits))
     return (
-        [one.data for one in found if isinstance(one, Line)],
+        [one.data for one in found if isinstance(one, SourceLine)],
         [one for one in found if isinstance(one, Refused)],
     )
 
@@ -154,7 +154,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
 
 
 def test_many_small_zip_bombs_count_as_one(tmp_path: Path) -> None:
-    limits = Limits(total_bytes=4 << 20)
+    limits = ImportLimits(total_bytes=4 << 20)
     bombs = [(f"{n}.jsonl", b" " * (8 << 20)) for n in range(9)]
     lines, refused = read(zipped(tmp_path / "a.zip", *bombs), limits=limits)
     assert lines == []
@@ -175,13 +175,13 @@ def test_a_false_size_in_a_header_is_detected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        (Limits(files=1), "may have 1 files"),
-        (Limits(file_bytes=1 << 20, total_bytes=1 << 20), "may have 1 MiB of records"),
-        (Limits(file_bytes=1000), "a file may have 0 MiB"),
-        (Limits(line_bytes=1000), "a record may have 0 MiB"),
+        (ImportLimits(files=1), "may have 1 files"),
+        (ImportLimits(file_bytes=1 << 20, total_bytes=1 << 20), "may have 1 MiB of records"),
+        (ImportLimits(file_bytes=1000), "a file may have 0 MiB"),
+        (ImportLimits(line_bytes=1000), "a record may have 0 MiB"),
     ],
 )
-def test_every_source_has_limits(tmp_path: Path, limits: Limits, told: str) -> None:
+def test_every_source_has_limits(tmp_path: Path, limits: ImportLimits, told: str) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
     noise = os.urandom(400_000).replace(b"\n", b" ")

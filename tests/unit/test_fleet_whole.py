@@ -22,7 +22,7 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure import runner
-from ivhl.measure.lanes import Compiled
+from ivhl.measure.lanes import CompiledCase
 from ivhl.measure.launcher import Launcher
 from ivhl.measure.settings import Settings
 from ivhl.records import Cell, to_json
@@ -84,10 +84,10 @@ class Meter:
         return replace(record, commit=run.commit, cell=run.cell, conditions=conditions)
 
 
-def compiled_nothing(*_: object) -> Compiled:
+def compiled_nothing(*_: object) -> CompiledCase:
     """Replace ``ivhl.measure.lanes.compile_case``; the folder is empty."""
     folder = tempfile.TemporaryDirectory()
-    return Compiled(folder=folder, findings={}, failure=None, seconds=0.0, load=0.0)
+    return CompiledCase(folder=folder, findings={}, failure=None, seconds=0.0, load=0.0)
 
 
 def measure_share(root: Path, name: str, shard: Shard) -> None:
@@ -215,7 +215,7 @@ def points(site: Path) -> int:
     """Return the number of values in asv's graphs of the speedup on the fleet's machines."""
     graphs = [
         path
-        for path in site.glob("graphs/**/compiled.Compiled.track_speedup.json")
+        for path in site.glob("graphs/**/compiled.CompiledCase.track_speedup.json")
         if any(part.startswith("machine-machine") for part in path.parts)
     ]
     return sum(

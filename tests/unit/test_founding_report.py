@@ -15,7 +15,7 @@ from ivhl.measure.intervals import paired_ratio
 from ivhl.records import Arm
 from studies.founding.__main__ import main
 from studies.founding.report import SCHEMA, load_exports, table, write_export
-from studies.founding.rows import CorrectedRun, Row, SeedRun
+from studies.founding.rows import CorrectedRun, FoundingRow, SeedRun
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ def corrected(arm: Arm, *, frames: int, force_error: float = 2e-6) -> CorrectedR
     )
 
 
-def run_of(python: str, *rows: Row) -> dict[str, Any]:
+def run_of(python: str, *rows: FoundingRow) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "cell": f"py{python}",
@@ -52,22 +52,22 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-WORKS = Row(
+WORKS = FoundingRow(
     molecule="H2",
     configuration="compile default",
     seed_error="RuntimeError: Either mode or options",
     corrected=corrected(FASTER, frames=3),
 )
-FAILS = Row(
+FAILS = FoundingRow(
     molecule="H2",
     configuration="compile default",
     seed_error="RuntimeError: Dynamo is not supported",
     corrected_error="RuntimeError: Dynamo is not supported",
 )
-PLAIN = Row(
+PLAIN = FoundingRow(
     molecule="H2", configuration="baseline", seed=SEED, corrected=corrected(BASELINE, frames=0)
 )
-BYPASSED = Row(molecule="H2O", configuration="compile, no options", seed=SEED)
+BYPASSED = FoundingRow(molecule="H2O", configuration="compile, no options", seed=SEED)
 
 
 def test_every_number_of_a_row_is_in_the_table() -> None:
@@ -84,7 +84,7 @@ def test_every_number_of_a_row_is_in_the_table() -> None:
 
 
 def test_a_wrong_force_has_no_speedup() -> None:
-    row = Row(
+    row = FoundingRow(
         molecule="H2",
         configuration="compile + FP16",
         corrected=corrected(FASTER, frames=3, force_error=0.6),

@@ -24,11 +24,18 @@ from ivhl.errors import SpecError
 from ivhl.image import inside
 from ivhl.image.agreement import judge_agreement
 from ivhl.image.build import _failed, _pieces, _whole_lines, has_buildkit, list_images
-from ivhl.image.container import Limits, Order, _payload, choose_cpus, choose_memory
+from ivhl.image.container import Order, Resources, _payload, choose_cpus, choose_memory
 from ivhl.image.engine import EngineError, connect, engine_errors
 from ivhl.image.executor import records_of_image
 from ivhl.image.packages import Difference, differences
-from ivhl.image.recipe import Recipe, Sources, load_base, make_recipe, sources_here, write_context
+from ivhl.image.recipe import (
+    PackageSources,
+    Recipe,
+    load_base,
+    make_recipe,
+    sources_here,
+    write_context,
+)
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.settings import Settings
@@ -118,7 +125,7 @@ def test_the_shell_reads_settings_unchanged(
 
 def test_missing_certificates_are_named() -> None:
     with pytest.raises(SpecError, match=r"no/ca\.pem"):
-        Sources(certificates=Path("no/ca.pem")).script()
+        PackageSources(certificates=Path("no/ca.pem")).script()
 
 
 @pytest.mark.parametrize(
@@ -177,7 +184,7 @@ def test_a_container_gets_the_digest_of_its_image(
     order = Order(
         root=tmp_path, image=IMAGE, settings=settings, cell=make_record().cell,
         commit=git(tmp_path, "rev-parse", "HEAD"), records=(), run="r",
-        limits=Limits(cpus=(0,), memory_bytes=1 << 30),
+        limits=Resources(cpus=(0,), memory_bytes=1 << 30),
     )  # fmt: skip
     with tarfile.open(fileobj=BytesIO(_payload(order))) as payload:
         payload.extractall(tmp_path, filter="data")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ivhl.measure import outcome, runner
 from ivhl.measure.effort import Effort
-from ivhl.measure.lanes import Compiled, Lanes, is_starved, make_seed
+from ivhl.measure.lanes import CompiledCase, Lanes, is_starved, make_seed
 from ivhl.measure.launcher import Launcher, Seed, Stage, run_stage
 from ivhl.measure.outcome import disturbance, merge
 from ivhl.measure.process import Ending
@@ -75,7 +75,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def compile_all(_: object, cases: Sequence[Case], __: object) -> list[Any]:
         steps.append("compile " + " ".join(case.variant.name for case in cases))
         return [
-            Compiled(
+            CompiledCase(
                 folder=tempfile.TemporaryDirectory(), findings={}, failure=None, seconds=0, load=0
             )
             for _ in cases
@@ -318,12 +318,12 @@ def test_processes_that_together_would_fill_the_memory_follow_each_other(
         timed.append(turns is not None)
         return {}, None, 1.0
 
-    def compile_case(_: Run, case: Case, *__: object) -> Compiled:
+    def compile_case(_: Run, case: Case, *__: object) -> CompiledCase:
         if case not in HUGE or beside:
             both.wait()
         compiled.append(case)
         folder = tempfile.TemporaryDirectory(dir=tmp_path)
-        return Compiled(folder=folder, findings={"of": case}, failure=None, seconds=0, load=0)
+        return CompiledCase(folder=folder, findings={"of": case}, failure=None, seconds=0, load=0)
 
     monkeypatch.setattr("ivhl.measure.lanes.run_stage", run_stage)
     monkeypatch.setattr("ivhl.measure.lanes.compile_case", compile_case)
@@ -348,11 +348,11 @@ def test_who_ran_out_of_memory_beside_another_is_compiled_again_alone(
 ) -> None:
     asked: list[str] = []
 
-    def compile_case(_: Run, case: Case, *__: object) -> Compiled:
+    def compile_case(_: Run, case: Case, *__: object) -> CompiledCase:
         asked.append(case.variant.name)
         failure = starved() if asked.count(case.variant.name) == 1 else None
         folder = tempfile.TemporaryDirectory(dir=tmp_path)
-        return Compiled(folder=folder, findings={}, failure=failure, seconds=0, load=0)
+        return CompiledCase(folder=folder, findings={}, failure=failure, seconds=0, load=0)
 
     monkeypatch.setattr("ivhl.measure.lanes.compile_case", compile_case)
     monkeypatch.setattr(Launcher, "start", lambda _: None)

@@ -20,7 +20,7 @@ from ivhl.measure.memory import peak_bytes
 from ivhl.measure.timing import (
     Block,
     Bystander,
-    Effort,
+    Schedule,
     balanced_orders,
     block_length,
     design_length,
@@ -30,7 +30,7 @@ from ivhl.measure.timing import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-EFFORT = Effort(block_s=1e-4, total_s=5e-3, min_rounds=9, max_rounds=12)
+SCHEDULE = Schedule(block_s=1e-4, total_s=5e-3, min_rounds=9, max_rounds=12)
 
 
 def counting(log: list[str], name: str) -> Callable[[], None]:
@@ -45,15 +45,15 @@ def test_every_arm_has_a_sample_of_every_round_and_the_orders_are_balanced() -> 
     log: list[str] = []
     names = ("a", "b", "c")
     arms = time_arms(
-        {name: counting(log, name) for name in names}, clock="wall", effort=EFFORT, seed=0
+        {name: counting(log, name) for name in names}, clock="wall", schedule=SCHEDULE, seed=0
     )
     assert set(arms) == set(names)
     lengths = {
         len(part) for arm in arms.values() for part in (arm.samples_s, arm.wall_s, arm.cpu_s)
     }
     (rounds,) = lengths
-    assert rounds >= EFFORT.min_rounds
-    assert rounds < EFFORT.max_rounds + design_length(3)
+    assert rounds >= SCHEDULE.min_rounds
+    assert rounds < SCHEDULE.max_rounds + design_length(3)
     assert rounds % design_length(3) == 0
     assert all(t > 0 for arm in arms.values() for t in arm.samples_s)
 
@@ -91,7 +91,7 @@ def test_the_bystander_is_called_around_every_block_with_its_output() -> None:
     arms = time_arms(
         {"a": lambda: "of a", "b": lambda: "of b"},
         clock="wall",
-        effort=EFFORT,
+        schedule=SCHEDULE,
         seed=0,
         bystander=Notes(),
     )
@@ -117,7 +117,7 @@ def test_the_kept_output_comes_from_a_random_call_of_the_block() -> None:
 
 def test_a_block_has_the_given_number_of_calls() -> None:
     log: list[str] = []
-    arms = time_arms({"a": counting(log, "a")}, clock="wall", effort=EFFORT, seed=0)
+    arms = time_arms({"a": counting(log, "a")}, clock="wall", schedule=SCHEDULE, seed=0)
     # The last blocks are the rounds; before them are calibration and one block per arm.
     in_rounds = arms["a"].calls * len(arms["a"].samples_s)
     assert len(log) >= in_rounds + arms["a"].calls
@@ -126,7 +126,7 @@ def test_a_block_has_the_given_number_of_calls() -> None:
 
 def test_the_garbage_collector_is_off_only_while_timing() -> None:
     seen: set[bool] = set()
-    effort = Effort(block_s=1e-9, total_s=1e-9, min_rounds=3, max_rounds=3)
+    schedule = Schedule(block_s=1e-9, total_s=1e-9, min_rounds=3, max_rounds=3)
     calls = [0]
 
     def call() -> None:
@@ -139,11 +139,11 @@ def test_the_garbage_collector_is_off_only_while_timing() -> None:
             raise ValueError("late")
 
     assert gc.isenabled()
-    time_arms({"a": call}, clock="wall", effort=effort, seed=0)
+    time_arms({"a": call}, clock="wall", schedule=schedule, seed=0)
     assert seen == {True, False}
     assert gc.isenabled()
     with pytest.raises(ValueError, match="late"):
-        time_arms({"a": fail_later}, clock="wall", effort=effort, seed=0)
+        time_arms({"a": fail_later}, clock="wall", schedule=schedule, seed=0)
     assert gc.isenabled()
 
 
@@ -157,8 +157,8 @@ def test_a_call_that_only_waits_ends_calibration(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("ivhl.measure.timing.time", idle)
     # Ten times the block, 20 ms, end it: 16 calls take 16 ms, 32 take 32.
     assert block_length(wait, "cpu", 0.002) == 32
-    effort = Effort(block_s=0.002, total_s=0.01, min_rounds=3, max_rounds=1000)
-    arms = time_arms({"a": wait}, clock="cpu", effort=effort, seed=0)
+    schedule = Schedule(block_s=0.002, total_s=0.01, min_rounds=3, max_rounds=1000)
+    arms = time_arms({"a": wait}, clock="cpu", schedule=schedule, seed=0)
     assert len(arms["a"].samples_s) == 3
 
 

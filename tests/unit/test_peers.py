@@ -23,11 +23,11 @@ from benchmarks.triangulation.cdt_sweep import Size as LatticeSize
 from ivhl.compile import compile_mode
 from ivhl.measure.accuracy import flatten
 from ivhl.measure.draws import cast
-from ivhl.measure.timing import Effort
+from ivhl.measure.timing import Schedule
 from ivhl.workload import Workload, resolve
 from studies.peers import fourier, long_step, sweep_numpy, sweep_python
 from studies.peers.__main__ import choose, main, parser
-from studies.peers.compare import Row, compare
+from studies.peers.compare import PeerRow, compare
 from studies.peers.judging import NAIVE
 from studies.peers.networks import grid_equation, make_torch
 from studies.peers.recurrent import make_cell, make_sequence
@@ -37,7 +37,7 @@ from studies.peers.suite import LONG_DT, OPERATIONS, SUITES, Comparison, Peer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SHORT = Effort(block_s=1e-4, total_s=0.01, min_rounds=9, max_rounds=9)
+SHORT = Schedule(block_s=1e-4, total_s=0.01, min_rounds=9, max_rounds=9)
 COMPARISONS = {comparison.workload.name: comparison for comparison in OPERATIONS}
 
 
@@ -97,9 +97,9 @@ def named(make: str, **about: Any) -> Peer:  # noqa: ANN401
     return Peer(name=make, make=f"{__name__}:make_{make}", **about)
 
 
-def rows_of(*peers: Peer, ours: Peer | None = None) -> dict[str, Row]:
+def rows_of(*peers: Peer, ours: Peer | None = None) -> dict[str, PeerRow]:
     comparison = Comparison(workload=WORKLOAD, ours=ours or named("double"), peers=peers)
-    return {row.name: row for row in compare(comparison, "small", effort=SHORT)}
+    return {row.name: row for row in compare(comparison, "small", schedule=SHORT)}
 
 
 def test_a_correct_peer_has_times_an_error_and_a_ratio() -> None:
@@ -149,7 +149,7 @@ def test_without_a_reference_all_rows_are_unavailable() -> None:
     comparison = Comparison(
         workload=COMPARISONS["ops.gp_evolve"].workload, ours=named("double"), peers=()
     )
-    rows = compare(comparison, "no such size", effort=SHORT)
+    rows = compare(comparison, "no such size", schedule=SHORT)
     assert {row.status for row in rows} == {"unavailable"}
     assert "KeyError: 'no such size'" in rows[0].reason
 

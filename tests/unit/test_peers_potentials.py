@@ -12,10 +12,10 @@ pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
 from ivhl.compile import CompileFallbackWarning
-from ivhl.measure.timing import Effort
+from ivhl.measure.timing import Schedule
 from ivhl.workload import resolve
 from studies.peers import potentials
-from studies.peers.compare import Row, compare
+from studies.peers.compare import PeerRow, compare
 from studies.peers.potentials import (
     MOST_ERROR,
     N_GEOMETRIES,
@@ -32,7 +32,7 @@ from studies.peers.suite import MODELS, SUITES, Comparison, Peer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SHORT = Effort(block_s=1e-4, total_s=0.01, min_rounds=9, max_rounds=9)
+SHORT = Schedule(block_s=1e-4, total_s=0.01, min_rounds=9, max_rounds=9)
 (COMPARISON,) = MODELS
 WORKLOAD = COMPARISON.workload
 PEERS = {peer.name: peer for peer in (COMPARISON.ours, *COMPARISON.peers)}
@@ -117,11 +117,11 @@ def named(make: str, **about: Any) -> Peer:  # noqa: ANN401
     return Peer(name=make, make=f"{__name__}:make_{make}", **about)
 
 
-def row_of(peer: Peer, size: str = "H2O") -> Row:
+def row_of(peer: Peer, size: str = "H2O") -> PeerRow:
     comparison = Comparison(
         workload=WORKLOAD, ours=named("springs"), peers=(peer,), judged="itself"
     )
-    ours, row = compare(comparison, size, effort=SHORT)
+    ours, row = compare(comparison, size, schedule=SHORT)
     assert (ours.status, ours.n_weights) == ("ok", 7)
     return row
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.records import Arm, RunRecord
 from ivhl.roofline import (
-    Limits,
+    Ceilings,
     choose_cases,
     export,
     fraction_of_limit,
@@ -27,7 +27,7 @@ from tests.browser.synthetic import EMPTY_WORKLOAD, make_failure, make_record
 if TYPE_CHECKING:
     from pathlib import Path
 
-LIMITS = Limits(bytes_per_s=1e9, flops_per_s=1e10)
+LIMITS = Ceilings(bytes_per_s=1e9, flops_per_s=1e10)
 VARIANTS = (
     Variant(name="plain", call="m:f"),
     Variant(name="tuned", call="m:f", mode="max-autotune", devices=("cuda",)),

@@ -16,10 +16,10 @@ import torch
 from ivhl.mlff.batch import batch_energies_forces
 from ivhl.mlff.painn import make_parameters
 from studies.training.card import BEGIN, END, choose_samples, figures_of, write_card, write_samples
-from studies.training.dataset import Labelled, Plan
+from studies.training.dataset import Labelled, SamplingPlan
 from studies.training.evaluate import AT_ONCE, errors_of, evaluate, residuals
-from studies.training.fit import Recipe
-from studies.training.plans import Job
+from studies.training.fit import Hyperparameters
+from studies.training.plans import TrainingJob
 from studies.training.subjects import FAMILIES
 
 if TYPE_CHECKING:
@@ -128,9 +128,11 @@ def test_figures_come_from_the_held_back_frames(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("studies.training.card.version", lambda _: "9.9")
-    plan = Plan(families=FAMILIES[:N_FAMILIES], n_trajectories=3, n_frames=2, seed=1, versions={})
-    recipe = Recipe(seed=1, n_epochs=2, batch_size=4, learning_rate=1e-3, ema_decay=0.9)
-    job = Job(plan=plan, trained=("H2", "H2O"), unseen=("O2",), recipe=recipe)
+    plan = SamplingPlan(
+        families=FAMILIES[:N_FAMILIES], n_trajectories=3, n_frames=2, seed=1, versions={}
+    )
+    recipe = Hyperparameters(seed=1, n_epochs=2, batch_size=4, learning_rate=1e-3, ema_decay=0.9)
+    job = TrainingJob(plan=plan, trained=("H2", "H2O"), unseen=("O2",), recipe=recipe)
     right, wrong = make_frames("H2", [1, 1]), make_frames("H2O", [8, 1, 1], off=0.0036)
     # No table has errors of trained frames.
     wrong.energies[wrong.trajectories != 2] += 100.0

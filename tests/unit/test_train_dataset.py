@@ -14,7 +14,7 @@ import numpy as np
 from studies.training import dataset
 from studies.training.dataset import (
     Labelled,
-    Plan,
+    SamplingPlan,
     fit_reference_energies,
     generator_of,
     load_labelled,
@@ -29,7 +29,9 @@ from studies.training.subjects import FAMILIES, TRAINED, UNSEEN
 if TYPE_CHECKING:
     from pathlib import Path
 
-PLAN = Plan(families=FAMILIES[:2], n_trajectories=4, n_frames=3, seed=5, versions={"tblite": "0"})
+PLAN = SamplingPlan(
+    families=FAMILIES[:2], n_trajectories=4, n_frames=3, seed=5, versions={"tblite": "0"}
+)
 
 
 def make_frames(name: str, numbers: list[int], n_trajectories: int = 4) -> Labelled:
@@ -101,7 +103,7 @@ def test_existing_labels_are_read_and_each_plan_has_its_folder(
 ) -> None:
     made = []
 
-    def make(name: str, plan: Plan) -> Labelled:
+    def make(name: str, plan: SamplingPlan) -> Labelled:
         made.append((name, plan.seed))
         if len(made) == 2:
             raise KeyboardInterrupt

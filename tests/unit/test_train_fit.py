@@ -18,7 +18,7 @@ from studies.training.fit import (
     ENERGY_SCALE,
     FORCE_SCALE,
     Group,
-    Recipe,
+    Hyperparameters,
     leaves_of,
     loss,
     make_groups,
@@ -38,7 +38,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:FutureWarning"),
 ]
 
-RECIPE = Recipe(seed=3, n_epochs=3, batch_size=4, learning_rate=1e-3, ema_decay=0.9)
+RECIPE = Hyperparameters(seed=3, n_epochs=3, batch_size=4, learning_rate=1e-3, ema_decay=0.9)
 REFERENCE = np.array([0.0, -13.0, *[np.nan] * 4, -58.0, np.nan, -110.0])
 
 
@@ -192,7 +192,7 @@ def test_training_is_deterministic_and_can_be_resumed(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
     train(make_all(), RECIPE, checkpoint=tmp_path / "c.pt")
-    other = Recipe(seed=4, n_epochs=3, batch_size=4, learning_rate=1e-3, ema_decay=0.9)
+    other = Hyperparameters(seed=4, n_epochs=3, batch_size=4, learning_rate=1e-3, ema_decay=0.9)
     with pytest.raises(ValueError, match=r"c\.pt must have the recipe .*'seed': 4.* got .*3"):
         train(make_all(), other, checkpoint=tmp_path / "c.pt")
 
@@ -200,7 +200,7 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
 def test_training_reduces_errors_and_leaves_missing_elements_zero(
     tmp_path: Path,
 ) -> None:
-    recipe = Recipe(seed=3, n_epochs=30, batch_size=4, learning_rate=3e-3, ema_decay=0.9)
+    recipe = Hyperparameters(seed=3, n_epochs=30, batch_size=4, learning_rate=3e-3, ema_decay=0.9)
     groups = make_all()
     after: list[float] = []
 
