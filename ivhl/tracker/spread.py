@@ -45,7 +45,7 @@ _STANDARD = NormalDist()
 _DEFAULTS = "spread.json"
 
 
-class Kind(NamedTuple):
+class CaseKind(NamedTuple):
     """A kind of case: runs of its cases are expected to differ equally."""
 
     instrument: str
@@ -92,7 +92,7 @@ class Spreads:
     """
 
     def __init__(self, records: Iterable[RunRecord] = ()) -> None:
-        pairs: dict[tuple[str, Kind], list[_Pair]] = defaultdict(list)
+        pairs: dict[tuple[str, CaseKind], list[_Pair]] = defaultdict(list)
         for runs in repeats(records):
             for one, other in combinations(runs, 2):
                 pairs[one.machine.name, kind_of(one)].append(_pair(one, other, "speedup"))
@@ -131,13 +131,13 @@ class _Pair(NamedTuple):
     runs: frozenset[str]
 
 
-def kind_of(record: RunRecord) -> Kind:
+def kind_of(record: RunRecord) -> CaseKind:
     """Return the kind of a record's case; without measured seconds, its length is ``long``."""
     seconds = median(record.compiled.samples_s) if record.compiled else math.inf
     length: Literal["short", "medium", "long"] = "long"
     if seconds < LONG_S:
         length = "short" if seconds < SHORT_S else "medium"
-    return Kind(
+    return CaseKind(
         instrument=version_of(record.conditions.instrument),
         device=device_type(record),
         clock=record.conditions.clock,
@@ -223,7 +223,7 @@ def _defaults() -> dict[str, dict[str, object]]:
     return json.loads(text)  # type: ignore[no-any-return]
 
 
-def shipped(kind: Kind) -> Spread:
+def shipped(kind: CaseKind) -> Spread:
     """Return the spread of a kind of case from ``spread.json``, learnt from repeated runs.
 
     ``nox -s repeat`` makes the records, ``ivhl spread --write`` the file. A kind without an entry

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from ivhl.asv.publish import publish
-from tests.browser.project import make_project
+from tests.builders.project import make_project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

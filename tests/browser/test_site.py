@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.demo import GATE, IMAGE, SCRIPT
+from tests.builders.history import GATE, IMAGE, SCRIPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,7 @@ from ivhl.records import (
     append_record,
     to_json,
 )
-from tests.browser.synthetic import make_record
+from tests.builders.records import make_record
 
 READER = TypeAdapter(RunRecord)
 ROOT = Path(__file__).parents[2]

@@ -25,7 +25,7 @@ from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.locks import matrix_digest
 from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
-from tests.unit.fleet_project import make_fleet_project
+from tests.builders.fleet import make_fleet_project
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

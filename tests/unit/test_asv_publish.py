@@ -9,8 +9,8 @@ import pytest
 
 from ivhl.asv.publish import publish
 from ivhl.errors import ResultsError, SpecError
-from tests.browser.project import git, make_commits, make_project, write_asv_results
-from tests.browser.synthetic import make_record
+from tests.builders.project import git, make_commits, make_project, write_asv_results
+from tests.builders.records import make_record
 
 
 def configure(root: Path, **changes: object) -> None:

@@ -39,8 +39,8 @@ from ivhl.measure.settings import Settings, read_settings, write_settings
 from ivhl.measure.suite import value, values_in
 from ivhl.records import Cell, Machine, append_record
 from ivhl.workload import Case, Cost, Variant, select_cases
-from tests.browser.project import git
-from tests.browser.synthetic import EMPTY_WORKLOAD, make_failure, make_record
+from tests.builders.project import git
+from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from ivhl.bench.tools import observe_names, observe_tools
 from ivhl.cli import app
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import find_root
-from tests.unit.made_machine import HEALTHY, fake_smi, only, script
+from tests.builders.machine import HEALTHY, fake_smi, only, script
 
 
 def test_a_cache_on_another_file_system_is_a_warning(

@@ -19,9 +19,9 @@ from ivhl.instrument import INSTRUMENT
 from ivhl.records import Wheel
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge, noise
 from ivhl.tracker.spread import SHIPPED, Spreads
-from tests.browser.project import git
-from tests.browser.synthetic import COMMIT, Known, interval, make_failure, make_record
-from tests.unit.fleet_project import WORKLOADS, a_record, commit, make_fleet_project, write_records
+from tests.builders.fleet import WORKLOADS, a_record, commit, make_fleet_project, write_records
+from tests.builders.project import git
+from tests.builders.records import COMMIT, Known, interval, make_failure, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

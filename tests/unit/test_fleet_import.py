@@ -36,9 +36,7 @@ from ivhl.records import (
     write_whole,
 )
 from ivhl.tracker.store import load_records
-from tests.browser.project import git
-from tests.browser.synthetic import make_failure, make_record
-from tests.unit.fleet_project import (
+from tests.builders.fleet import (
     a_record,
     commit,
     lock_file,
@@ -48,6 +46,8 @@ from tests.unit.fleet_project import (
     tree,
     write_records,
 )
+from tests.builders.project import git
+from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

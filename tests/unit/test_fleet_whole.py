@@ -28,7 +28,7 @@ from ivhl.measure.settings import Settings
 from ivhl.records import Cell, to_json
 from ivhl.tracker.store import load_records
 from ivhl.workload import select_cases
-from tests.unit.fleet_project import (
+from tests.builders.fleet import (
     CELLS,
     WORKLOADS,
     a_record,

@@ -42,9 +42,7 @@ from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.measure.effort import Effort
 from ivhl.measure.settings import Settings
 from ivhl.workload import full_cases, select_cases
-from tests.browser.project import git
-from tests.browser.synthetic import make_failure, make_record
-from tests.unit.fleet_project import (
+from tests.builders.fleet import (
     CELLS,
     WORKLOADS,
     a_record,
@@ -53,6 +51,8 @@ from tests.unit.fleet_project import (
     make_fleet_project,
     write_records,
 )
+from tests.builders.project import git
+from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

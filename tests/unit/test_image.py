@@ -41,8 +41,8 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.measure.settings import Settings
 from ivhl.records import Interval, Machine, RunRecord, append_record
 from ivhl.tracker.gate import judge
-from tests.browser.project import git
-from tests.browser.synthetic import COMMIT, interval, make_failure, make_record
+from tests.builders.project import git
+from tests.builders.records import COMMIT, interval, make_failure, make_record
 
 if TYPE_CHECKING:
     from ivhl.measure.run import Run

@@ -11,7 +11,7 @@ import pytest
 from ivhl.instrument import DIGESTS, HISTORY, INSTRUMENT, describe_instrument, version_of
 from ivhl.measure.answers import newest_keys
 from ivhl.records import append_record
-from tests.browser.synthetic import make_record
+from tests.builders.records import make_record
 
 ROOT = Path(__file__).parents[2]
 

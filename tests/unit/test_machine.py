@@ -23,8 +23,7 @@ from ivhl.machine.observation import LEVELS
 from ivhl.machine.stability import observe_stability
 from ivhl.machine.system import System, numbers_of, ranges_of
 from ivhl.workload import Case, Cost, Variant
-from tests.browser.synthetic import EMPTY_WORKLOAD
-from tests.unit.made_machine import (
+from tests.builders.machine import (
     CPU,
     HEALTHY,
     NEW_FIELD,
@@ -35,6 +34,7 @@ from tests.unit.made_machine import (
     only,
     script,
 )
+from tests.builders.records import EMPTY_WORKLOAD
 
 if TYPE_CHECKING:
     from ivhl.machine.observation import Observation

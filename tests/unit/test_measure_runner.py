@@ -26,7 +26,7 @@ from ivhl.measure.runner import LARGEST_BATCH, batches, run_cases
 from ivhl.measure.sources import Sources
 from ivhl.records import CompileFacts, Failure, Machine, RecordedObservation, append_record
 from ivhl.workload import Case, Cost, Variant
-from tests.browser.synthetic import EMPTY_WORKLOAD, make_record
+from tests.builders.records import EMPTY_WORKLOAD, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from ivhl.ops.condensate.energy import compute_condensate_energy
 from ivhl.ops.condensate.euler import evolve_condensate_euler
 from ivhl.ops.condensate.potential import compute_condensate_potential
 from ivhl.ops.condensate.strang import evolve_condensate_gp
-from tests.unit.condensates import (
+from tests.builders.condensates import (
     LAM,
     M2,
     by_fourier,
@@ -32,7 +32,7 @@ from tests.unit.condensates import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.unit.condensates import Evolve
+    from tests.builders.condensates import Evolve
 
 # Torch's own, from one release or another.
 pytestmark = [

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
 from ivhl.ops.condensate.euler import make_condensate_euler_planes
-from tests.unit.condensates import (
+from tests.builders.condensates import (
     LAM,
     M2,
     as_is,
@@ -30,7 +30,7 @@ from tests.unit.condensates import (
 )
 
 if TYPE_CHECKING:
-    from tests.unit.condensates import Evolve
+    from tests.builders.condensates import Evolve
 
 pytestmark = pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning")
 

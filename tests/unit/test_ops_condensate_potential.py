@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
 from ivhl.ops.condensate.potential import condensate_potential, make_condensate_potential_planes
-from tests.unit.condensates import (
+from tests.builders.condensates import (
     LAM,
     M2,
     as_is,

@@ -15,7 +15,7 @@ import torch
 
 from ivhl.ops.condensate.hops import hop_amplitudes, make_condensate_hops, stencil_size
 from ivhl.ops.condensate.waves import disperse_planes, dispersion, gp_evolve, laplacian_symbol
-from tests.unit.condensates import (
+from tests.builders.condensates import (
     LAM,
     M2,
     as_is,
@@ -36,7 +36,7 @@ from tests.unit.condensates import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.unit.condensates import Evolve
+    from tests.builders.condensates import Evolve
 
 pytestmark = pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning")
 

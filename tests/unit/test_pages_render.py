@@ -14,8 +14,8 @@ from ivhl.pages.render import compatibility_html, compatibility_json, speedup_ht
 from ivhl.records import Counted, RecordedObservation, RunRecord
 from ivhl.tracker.project import State
 from ivhl.tracker.views import compatibility_view, page_view, rows_of, slug, speedup_view
-from tests.browser.demo import history
-from tests.browser.synthetic import make_failure, make_record
+from tests.builders.history import history
+from tests.builders.records import make_failure, make_record
 
 COMMITS = ("a" * 40, "b" * 40)
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror="alert(1)">', "</pre></dialog><b>"]

@@ -22,7 +22,7 @@ from ivhl.roofline import (
     print_table,
 )
 from ivhl.workload import Case, Cost, Variant, check_memory
-from tests.browser.synthetic import EMPTY_WORKLOAD, make_failure, make_record
+from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,8 +16,8 @@ from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.matrix.spec import newest_of
 from ivhl.tracker.project import load_state
 from ivhl.tracker.views import rows_of
-from tests.browser.project import make_project
-from tests.unit.fleet_project import CELLS, a_record, make_fleet_project, write_records
+from tests.builders.fleet import CELLS, a_record, make_fleet_project, write_records
+from tests.builders.project import make_project
 
 if TYPE_CHECKING:
     from typer.testing import Result

@@ -28,7 +28,7 @@ from ivhl.tracker.wording import (
     support_sentence,
 )
 from ivhl.workload import Case, Variant
-from tests.browser.synthetic import EMPTY_WORKLOAD, FakeCell, Known, make_failure, make_record
+from tests.builders.records import EMPTY_WORKLOAD, FakeCell, Known, make_failure, make_record
 
 if TYPE_CHECKING:
     from ivhl.records import RunRecord

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.tracker.pairs import Pairs, count_pairs
-from tests.browser.synthetic import make_record
+from tests.builders.records import make_record
 
 if TYPE_CHECKING:
     import pytest

@@ -16,7 +16,7 @@ from ivhl.tracker.spread import (
     ENOUGH_PAIRS,
     SHIPPED,
     VERDICT_CONFIDENCE,
-    Kind,
+    CaseKind,
     Spreads,
     coverage,
     kind_of,
@@ -25,7 +25,7 @@ from ivhl.tracker.spread import (
     spreads_by_length,
     within,
 )
-from tests.browser.synthetic import make_failure, make_record
+from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
     from ivhl.records import RunRecord
@@ -125,7 +125,7 @@ def test_a_record_without_the_ratio_has_no_interval() -> None:
 
 def test_an_instrument_without_repeats_uses_the_spread_of_all() -> None:
     known = kind_of(make_record())
-    unknown = Kind("1", known.device, known.clock, known.length)
+    unknown = CaseKind("1", known.device, known.clock, known.length)
     assert shipped(unknown).scores[CONFIDENCE] > 0
     assert shipped(unknown) == shipped(unknown._replace(length="short"))
 

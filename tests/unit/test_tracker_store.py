@@ -20,7 +20,7 @@ from ivhl.tracker.store import (
     latest_per_case,
     load_records,
 )
-from tests.browser.synthetic import COMMIT, make_failure, make_record
+from tests.builders.records import COMMIT, make_failure, make_record
 
 if TYPE_CHECKING:
     import random

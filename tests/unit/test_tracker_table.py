@@ -11,7 +11,7 @@ from ivhl.tracker.compat import compat_rows
 from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.table import ResultsTable, render_results
 from ivhl.tracker.wording import short_message
-from tests.browser.synthetic import FakeCell, Known, make_failure, make_record
+from tests.builders.records import FakeCell, Known, make_failure, make_record
 
 TORCHES = ("2.4.1", "2.5.1", "2.6.0", "2.9.1", "2.10.0")
 CELLS = [FakeCell("3.12", torch) for torch in TORCHES]

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from ivhl.tracker.timings import PHASES, recorded_since, render_timings
-from tests.browser.synthetic import make_failure, make_record
+from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
     from ivhl.records import RunRecord

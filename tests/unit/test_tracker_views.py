@@ -18,8 +18,8 @@ from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.views import compatibility_view, page_view, rows_of
 from ivhl.tracker.wording import memory, seconds, support_sentence
 from ivhl.workload import load_workloads
-from tests.browser.demo import COMPILER_ERROR, history
-from tests.browser.synthetic import make_failure, make_record
+from tests.builders.history import COMPILER_ERROR, history
+from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
     from ivhl.records import RunRecord

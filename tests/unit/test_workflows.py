@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from ivhl.matrix.project import find_root
-from tests.browser.project import git
+from tests.builders.project import git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ivhl.records import Arm, CompileFacts, Counted
-from tests.browser.synthetic import make_failure, make_record
+from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,8 +11,8 @@ from ivhl.matrix.locks import matrix_digest
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.records import Cell, Machine, append_record, record_file
 from ivhl.workload import Variant
-from tests.browser.project import git
-from tests.browser.synthetic import EMPTY_WORKLOAD, make_record
+from tests.builders.project import git
+from tests.builders.records import EMPTY_WORKLOAD, make_record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ _PYPROJECT = """\
 [project]
 name = "demo"
 [tool.ivhl]
-workloads = "tests.unit.fleet_project:WORKLOADS"
+workloads = "tests.builders.fleet:WORKLOADS"
 """
 _CONF = {
     "version": 1,

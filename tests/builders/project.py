@@ -12,7 +12,7 @@ from asv.runner import BenchmarkResult
 
 from ivhl.records import append_record, record_file
 from ivhl.workload import load_workloads
-from tests.browser.demo import SPEEDUPS, history
+from tests.builders.history import SPEEDUPS, history
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ PYPROJECT = """\
 [project]
 name = "demo"
 [tool.ivhl]
-workloads = "tests.browser.project:WORKLOADS"
+workloads = "tests.builders.project:WORKLOADS"
 """
 
 
