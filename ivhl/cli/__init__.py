@@ -33,7 +33,10 @@ COMMANDS = {
         "results",
         "Build the static site: asv's pages, Compatibility and Speedup.",
     ),
-    "gate": ("fleet", "Fail if a case newly fails or is clearly slower than at the base commit."),
+    "gate": (
+        "gate",
+        "Fail if a case newly fails, breaks more graphs, or is slower than at the base commit.",
+    ),
     "import": (
         "fleet",
         "Import records from other machines. Checks each one and skips duplicates.",

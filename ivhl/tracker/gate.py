@@ -4,34 +4,43 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from ivhl.instrument import describe_instrument
+from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.compat import format_speedup, python_key, release_key, retired
-from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
+from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.store import is_existing, newest_by
-from ivhl.tracker.wording import seconds, short_message
+from ivhl.tracker.wording import short_message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from ivhl.records import Arm, Conditions, RunRecord
+    from ivhl.records import Conditions, RunRecord
+    from ivhl.tracker.metrics import Metric
     from ivhl.workload import Workload
 
-Kind = Literal["fails", "slower", "missing", "incomparable", "undecided", "new", "mended", "held"]
+Kind = Literal[
+    "fails", "degraded", "slower", "missing", "incomparable", "undecided", "noisy", "new", "mended",
+    "faster", "held",
+]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MEANINGS: dict[Kind, str] = {
     "fails": "worked at the base and fails now",
-    "slower": "the speedup fell by more than 99 of 100 other runs of the same code would show",
+    "degraded": "breaks graphs, recompiles, falls back or errs more than at the base",
+    "slower": "compiled code takes longer, or gains less over eager code that did not get faster",
     "missing": "the base has a record and this commit has none",
     "incomparable": "measured under other conditions: the difference may not come from the code",
     "undecided": "failed for a reason outside the code: measure it again",
+    "noisy": "too noisy to say: even a change by 1.3x would not show",
     "new": "this commit has a record and the base has none",
     "mended": "failed at the base and works now",
-    "held": "neither newly failing nor clearly slower",
+    "faster": "compiled code takes less time, or gains more over eager code",
+    "held": "nothing changed that could be shown",
 }
-REGRESSIONS: frozenset[Kind] = frozenset({"fails", "slower"})
+# What a reason shows of the numbers; the others are in the JSON.
+SHOWN: tuple[Metric, ...] = ("speedup", "eager", "compiled")
+REGRESSIONS: frozenset[Kind] = frozenset({"fails", "degraded", "slower"})
 GAPS: frozenset[Kind] = frozenset({"missing", "incomparable", "undecided"})
 
 
@@ -61,11 +70,13 @@ class Finding:
 
     Attributes:
         reason: Why it has this kind, with the numbers.
+        change: What changed, where both commits were measured in the same way.
     """
 
     key: CaseKey
     kind: Kind
     reason: str
+    change: CaseChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,11 @@ class Verdict:
     def compared(self) -> int:
         """Number of cases that could be compared."""
         return sum(finding.kind not in GAPS | {"new"} for finding in self.findings)
+
+    @property
+    def judged(self) -> int:
+        """Number of cases that could be compared, and whose changes would show."""
+        return sum(finding.kind not in GAPS | {"new", "noisy"} for finding in self.findings)
 
 
 def judge(
@@ -118,10 +134,16 @@ def judge(
     elsewhere = Counter(
         (key.machine, key.device) for key in before if (key.machine, key.device) not in measured
     )
-    findings = [
-        Finding(key, *_judge(before.get(key), after.get(key), spreads))
+    known = {
+        key: _judge(before.get(key), after.get(key))
         for key in before.keys() | after.keys()
         if (key.machine, key.device) in measured
+    }
+    open_cases = {key: (before[key], after[key]) for key, found in known.items() if found is None}
+    changes = judge_changes(open_cases, spreads)
+    findings = [
+        Finding(key, *(_kind_of(changes[key]) if found is None else found), changes.get(key))
+        for key, found in known.items()
     ]
     findings.sort(key=_order)
     return Verdict(tuple(findings), dict(sorted(elsewhere.items())))
@@ -148,28 +170,52 @@ def _key(record: RunRecord) -> CaseKey:
     )
 
 
-def _judge(base: RunRecord | None, head: RunRecord | None, spreads: Spreads) -> tuple[Kind, str]:
+def _judge(  # noqa: PLR0911  (one for each reason)
+    base: RunRecord | None, head: RunRecord | None
+) -> tuple[Kind, str] | None:
+    """Return the kind and the reason; ``None`` if what was measured must decide."""
     if head is None:
         return "missing", "no record of this commit"
     if head.failure is not None and head.failure.failure_class == "absent":
         return "missing", "this commit lacks the code that the workload measures"
     if base is None or (base.failure is not None and base.failure.failure_class == "absent"):
         return "new", _result(head)
-    if head.failure is None and base.failure is None:
-        return _judge_speedups(base, head, spreads)
-    kind: Kind = "mended"
-    if head.failure is not None:
-        kind = "undecided" if _is_external(head) else "fails"
-        kind = kind if base.failure is None else "held"
-    return kind, f"{_result(base)} before; {_result(head)} now"
-
-
-def _judge_speedups(base: RunRecord, head: RunRecord, spreads: Spreads) -> tuple[Kind, str]:
+    if head.failure is not None or base.failure is not None:
+        kind: Kind = "mended"
+        if head.failure is not None:
+            kind = "undecided" if _is_external(head) else "fails"
+            kind = kind if base.failure is None else "held"
+        return kind, f"{_result(base)} before; {_result(head)} now"
     if differences := _differences(base, head):
         return "incomparable", "; ".join(differences)
     if base.sources is not None and base.sources == head.sources:
-        return "held", f"same sources; {_change(base, head, spreads)}"
-    return "slower" if _is_slower(base, head, spreads) else "held", _change(base, head, spreads)
+        return "held", "the case reaches the same sources at both commits"
+    return None
+
+
+def _kind_of(found: CaseChange) -> tuple[Kind, str]:
+    """Return the kind of a case that was measured at both commits, and why.
+
+    Facts come first: they need no test. Of the times, those of compiled code decide. A speedup
+    also falls when eager code gets faster, and that is no regression.
+    """
+    times = {metric: change.outcome for metric, change in found.changes.items()}
+    numbers = "; ".join(str(found.changes[m]) for m in SHOWN if m in found.changes)
+    facts = "; ".join(fact.text for fact in found.facts)
+    if found.worse_facts:
+        return "degraded", "; ".join(filter(None, (facts, found.side, numbers)))
+    regressed = times.get("compiled") == "regressed" or (
+        times.get("speedup") == "regressed" and times.get("eager") != "improved"
+    )
+    improved = times.get("compiled") == "improved" or (
+        times.get("speedup") == "improved" and times.get("eager") != "regressed"
+    )
+    reason = "; ".join(filter(None, (found.side, numbers, facts)))
+    if regressed:
+        return "slower", reason
+    if times.get("speedup") == "inconclusive":
+        return "noisy", reason
+    return ("faster" if improved else "held"), reason
 
 
 def _is_external(record: RunRecord) -> bool:
@@ -219,42 +265,11 @@ def _short(digest: str | None) -> str:
     return "none" if digest is None else digest[:12]
 
 
-def _is_slower(base: RunRecord, head: RunRecord, spreads: Spreads) -> bool:
-    """Return whether the speedup fell by more than 99 of 100 runs of the same code differ."""
-    old, new = base.speedup, head.speedup
-    if old is None or new is None:
-        return False
-    return old.value / new.value > _allowed(base, head, spreads)
-
-
-def _allowed(base: RunRecord, head: RunRecord, spreads: Spreads) -> float:
-    """Return the factor by which two runs of the same code may differ."""
-    return spreads.of(head).factor(base, head, confidence=VERDICT_CONFIDENCE)
-
-
 def noise(record: RunRecord) -> float:
     """Return the noise of a run as a factor: the A/A interval's limit farther from 1."""
     if record.aa is None or record.aa.low <= 0:
         return 1.0
     return max(record.aa.high, 1 / record.aa.low, 1.0)
-
-
-def _change(base: RunRecord, head: RunRecord, spreads: Spreads) -> str:
-    old, new = base.speedup, head.speedup
-    if old is None or new is None:  # for the type checker: both have a speedup
-        return ""
-    return (
-        f"{format_speedup(old)} before, {format_speedup(new)} now; two runs of the same code differ "
-        f"by up to {_allowed(base, head, spreads):.2f}; eager {_times(base.eager, head.eager)}, "
-        f"compiled {_times(base.compiled, head.compiled)}"
-    )
-
-
-def _times(old: Arm | None, new: Arm | None) -> str:
-    """Return the median seconds before and after; a speedup also falls when eager gets faster."""
-    if old is None or new is None:
-        return "not measured"
-    return f"{seconds(median(old.samples_s))} to {seconds(median(new.samples_s))}"
 
 
 def _result(record: RunRecord) -> str:

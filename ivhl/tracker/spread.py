@@ -18,20 +18,20 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from itertools import combinations, permutations
+from itertools import combinations, product
 from statistics import NormalDist, fmean, median
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ivhl.instrument import version_of
 from ivhl.records import Interval
+from ivhl.tracker.metrics import JUDGED, difference, is_calibrated, within
 from ivhl.tracker.store import device_type, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records import RunRecord
-
-Ratio = Literal["speedup", "aa"]
+    from ivhl.tracker.metrics import Metric
 
 CONFIDENCE = 0.95
 # For verdicts that people act on: at most 1 % false ones in each direction.
@@ -42,6 +42,7 @@ ENOUGH_RUNS = 4
 # Limits in seconds per compiled call between short, medium and long cases: shorter ones are noisier.
 SHORT_S, LONG_S = 1e-4, 1e-3
 _STANDARD = NormalDist()
+_NORMAL_95 = _STANDARD.inv_cdf(0.975)
 _DEFAULTS = "spread.json"
 
 
@@ -71,17 +72,20 @@ class Spread:
     pairs: int
     origin: str
 
-    def factor(self, *runs: RunRecord, confidence: float, ratio: Ratio = "speedup") -> float:
+    def factor(self, *runs: RunRecord, confidence: float, metric: Metric = "speedup") -> float:
         """Return the factor by which two runs differ at most, with this confidence.
 
         Args:
             runs: Both runs, or one: its own interval is then used for the other run as well.
             confidence: A key of ``scores``.
-            ratio: Which ratio of the records.
+            metric: Which quantity of the records.
         """
+        return math.exp(self.scores[confidence] * self.scale(*runs, metric=metric))
+
+    def scale(self, *runs: RunRecord, metric: Metric = "speedup") -> float:
+        """Return the scale of the difference of two runs; see ``factor``."""
         both = runs if len(runs) > 1 else runs * 2
-        scale = math.hypot(*(_scale(self.tau, within(run, ratio)) for run in both))
-        return math.exp(self.scores[confidence] * scale)
+        return math.hypot(*(_scale(self.tau, within(run, metric)) for run in both))
 
 
 class Spreads:
@@ -92,30 +96,45 @@ class Spreads:
     """
 
     def __init__(self, records: Iterable[RunRecord] = ()) -> None:
+        self._repeats = tuple(repeats(records))
+        self._learnt: dict[tuple[Metric, bool], dict[tuple[str, CaseKind], Spread]] = {}
+
+    def of(
+        self, record: RunRecord, metric: Metric = "speedup", *, calibrated: bool = False
+    ) -> Spread:
+        """Return the spread of the record's machine and kind, or the shipped one.
+
+        Args:
+            record: A run of the case.
+            metric: Which quantity.
+            calibrated: Whether runs are compared relative to the speed of the machine.
+        """
+        if (metric, calibrated) not in self._learnt:
+            self._learnt[metric, calibrated] = self._learn(metric, calibrated=calibrated)
+        kind = kind_of(record)
+        found = self._learnt[metric, calibrated].get((record.machine.name, kind))
+        return found or shipped(kind, metric, calibrated=calibrated)
+
+    def _learn(self, metric: Metric, *, calibrated: bool) -> dict[tuple[str, CaseKind], Spread]:
         pairs: dict[tuple[str, CaseKind], list[_Pair]] = defaultdict(list)
-        for runs in repeats(records):
+        for runs in self._repeats:
             for one, other in combinations(runs, 2):
-                pairs[one.machine.name, kind_of(one)].append(_pair(one, other, "speedup"))
-        self._learnt = {
+                pair = _pair(one, other, metric)
+                if pair is not None and is_calibrated(one, other, metric) == calibrated:
+                    pairs[one.machine.name, kind_of(one)].append(pair)
+        return {
             key: learn(found, f"{len(found)} pairs of runs on {key[0]}")
             for key, found in pairs.items()
             if len(found) >= ENOUGH_PAIRS
             and len({run for pair in found for run in pair.runs}) >= ENOUGH_RUNS
         }
 
-    def of(self, record: RunRecord) -> Spread:
-        """Return the spread of the record's machine and kind, or the shipped one."""
-        kind = kind_of(record)
-        return self._learnt.get((record.machine.name, kind)) or shipped(kind)
-
-    def another_run(
-        self, record: RunRecord, *, confidence: float = CONFIDENCE, ratio: Ratio = "speedup"
-    ) -> Interval | None:
-        """Return the interval expected for another run; ``None`` if the record lacks the ratio."""
-        found = getattr(record, ratio)
+    def another_run(self, record: RunRecord, *, confidence: float = CONFIDENCE) -> Interval | None:
+        """Return the speedup's interval for another run; ``None`` if the record has no speedup."""
+        found = record.speedup
         if found is None:
             return None
-        factor = self.of(record).factor(record, confidence=confidence, ratio=ratio)
+        factor = self.of(record).factor(record, confidence=confidence)
         return Interval(
             value=found.value,
             low=found.value / factor,
@@ -123,6 +142,12 @@ class Spreads:
             confidence=confidence,
             n=found.n,
         )
+
+
+# Where nobody has repeated runs of a metric, e.g. of cold compiling, which repeats do not do again.
+ASSUMED = Spread(
+    tau=0.1, scores={CONFIDENCE: 1.96, VERDICT_CONFIDENCE: 2.33}, pairs=0, origin="assumed: 10 %"
+)
 
 
 class _Pair(NamedTuple):
@@ -169,14 +194,6 @@ def repeats(records: Iterable[RunRecord]) -> Iterator[tuple[RunRecord, ...]]:
             yield tuple(runs[at] for at in sorted(runs))
 
 
-def within(record: RunRecord, ratio: Ratio = "speedup") -> float:
-    """Return the standard error of a ratio's logarithm, implied by the record's own interval."""
-    found: Interval | None = getattr(record, ratio)
-    if found is None or not 0 < found.low <= found.high:
-        return 0.0
-    return math.log(found.high / found.low) / (2 * _STANDARD.inv_cdf((1 + found.confidence) / 2))
-
-
 def learn(pairs: Sequence[_Pair], origin: str) -> Spread:
     """Return the spread of pairs of runs."""
     beyond = fmean(p.difference**2 - p.within[0] ** 2 - p.within[1] ** 2 for p in pairs) / 2
@@ -192,11 +209,13 @@ def learn(pairs: Sequence[_Pair], origin: str) -> Spread:
     )
 
 
-def _pair(one: RunRecord, other: RunRecord, ratio: Ratio) -> _Pair:
-    a, b = getattr(one, ratio), getattr(other, ratio)
+def _pair(one: RunRecord, other: RunRecord, metric: Metric) -> _Pair | None:
+    apart = difference(one, other, metric)
+    if apart is None:
+        return None
     return _Pair(
-        difference=math.log(a.value / b.value),
-        within=(within(one, ratio), within(other, ratio)),
+        difference=apart,
+        within=(within(one, metric), within(other, metric)),
         runs=frozenset({one.recorded_at, other.recorded_at}),
     )
 
@@ -223,15 +242,23 @@ def _defaults() -> dict[str, dict[str, object]]:
     return json.loads(text)  # type: ignore[no-any-return]
 
 
-def shipped(kind: CaseKind) -> Spread:
+def shipped(kind: CaseKind, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
     """Return the spread of a kind of case from ``spread.json``, learnt from repeated runs.
 
     ``nox -s repeat`` makes the records, ``ivhl spread --write`` the file. A kind without an entry
-    uses that of its instrument's long cases, else that of all cases.
+    uses that of its instrument's long cases, else that of all cases, else ``ASSUMED``.
     """
     entries = _defaults()
-    names = (f"{kind.instrument}/{kind.length}", f"{kind.instrument}/long", "any")
-    found = next(entries[name] for name in names if name in entries)
+    room = _room(metric, calibrated=calibrated)
+    names = (
+        f"{room}{kind.instrument}/{kind.length}",
+        f"{room}{kind.instrument}/long",
+        f"{room}any",
+    )
+    name = next((name for name in names if name in entries), None)
+    if name is None:
+        return ASSUMED
+    found = entries[name]
     scores = found["scores"]
     assert isinstance(scores, dict)  # noqa: S101  (for the type checker)
     return Spread(
@@ -240,6 +267,13 @@ def shipped(kind: CaseKind) -> Spread:
         pairs=int(str(found["pairs"])),
         origin=str(found["origin"]),
     )
+
+
+def _room(metric: Metric, *, calibrated: bool) -> str:
+    """Return the beginning of the names of a metric's entries in ``spread.json``."""
+    if metric in ("speedup", "aa"):  # the noise of both is that of a ratio of two arms
+        return ""
+    return f"{metric}, calibrated/" if calibrated else f"{metric}/"
 
 
 class Coverage(NamedTuple):
@@ -258,46 +292,48 @@ class Coverage(NamedTuple):
     slower: float
 
 
-def coverage(groups: Iterable[Sequence[RunRecord]], ratio: Ratio = "speedup") -> Coverage:
+def coverage(groups: Iterable[Sequence[RunRecord]], metric: Metric = "speedup") -> Coverage:
     """Return how well the intervals predict held-out runs, by leave-one-case-out validation.
 
     Args:
         groups: Runs of each case, from ``repeats``. The interval of a case is computed from the
             runs of all other cases.
-        ratio: Which ratio of the records.
+        metric: Which quantity. A ``slower`` run is one whose difference exceeds what the verdict
+            allows, in one direction.
     """
-    groups = [group for group in groups if all(getattr(run, ratio) for run in group)]
-    learnt_from = [
-        (kind_of(runs[0]), [_pair(one, other, ratio) for one, other in combinations(runs, 2)])
-        for runs in groups
-    ]
+    learnt_from = []
+    for runs in groups:
+        pairs = (_pair(one, other, metric) for one, other in combinations(runs, 2))
+        learnt_from.append((kind_of(runs[0]), [pair for pair in pairs if pair is not None]))
     held = own = slower = n = 0
-    for number, runs in enumerate(groups):
-        kind = kind_of(runs[0])
+    for number, (kind, mine) in enumerate(learnt_from):
         others = [
             pair
-            for k, (other_kind, pairs) in enumerate(learnt_from)
+            for k, (other_kind, found) in enumerate(learnt_from)
             if k != number and other_kind.length == kind.length
-            for pair in pairs
+            for pair in found
         ]
         if len(others) < ENOUGH_PAIRS:  # too few of this length: use all lengths
-            others = [p for k, (_, pairs) in enumerate(learnt_from) if k != number for p in pairs]
-        spread = learn(others, "") if len(others) >= ENOUGH_PAIRS else shipped(kind)
-        for a, b in permutations(runs, 2):
-            x, y = getattr(a, ratio), getattr(b, ratio)
-            factor = spread.factor(a, confidence=CONFIDENCE, ratio=ratio)
-            bound = spread.factor(a, b, confidence=VERDICT_CONFIDENCE, ratio=ratio)
-            n += 1
-            held += x.value / factor <= y.value <= x.value * factor
-            own += x.low <= y.value <= x.high
-            slower += y.value * bound < x.value
+            others = [p for k, (_, found) in enumerate(learnt_from) if k != number for p in found]
+        spread = learn(others, "") if len(others) >= ENOUGH_PAIRS else shipped(kind, metric)
+        for pair in mine:
+            for apart, (first, second) in (
+                (pair.difference, pair.within),
+                (-pair.difference, pair.within[::-1]),
+            ):
+                scale = math.hypot(_scale(spread.tau, first), _scale(spread.tau, first))
+                both = math.hypot(_scale(spread.tau, first), _scale(spread.tau, second))
+                n += 1
+                held += abs(apart) <= spread.scores[CONFIDENCE] * scale
+                own += abs(apart) <= _NORMAL_95 * first
+                slower += apart > spread.scores[VERDICT_CONFIDENCE] * both
     if not n:
         return Coverage(0, math.nan, math.nan, math.nan)
     return Coverage(n, held / n, own / n, slower / n)
 
 
 def spreads_by_length(groups: Iterable[Sequence[RunRecord]]) -> dict[str, Spread]:
-    """Return the contents of ``spread.json``: a spread per instrument and length, and ``any``.
+    """Return the contents of ``spread.json``: spreads per metric, instrument and length.
 
     Args:
         groups: Runs of each case, from ``repeats``.
@@ -305,13 +341,17 @@ def spreads_by_length(groups: Iterable[Sequence[RunRecord]]) -> dict[str, Spread
     pairs: dict[str, list[_Pair]] = defaultdict(list)
     for runs in groups:
         kind = kind_of(runs[0])
-        for one, other in combinations(runs, 2):
-            pair = _pair(one, other, "speedup")
-            pairs[f"{kind.instrument}/{kind.length}"].append(pair)
-            pairs["any"].append(pair)
+        for (one, other), metric in product(combinations(runs, 2), JUDGED):
+            pair = _pair(one, other, metric)
+            if pair is None:
+                continue
+            room = _room(metric, calibrated=is_calibrated(one, other, metric))
+            pairs[f"{room}{kind.instrument}/{kind.length}"].append(pair)
+            pairs[f"{room}any"].append(pair)
     return {
         name: learn(found, f"{len(found)} pairs of runs on other machines")
         for name, found in sorted(pairs.items())
+        if len(found) >= ENOUGH_PAIRS
     }
 
 

@@ -24,6 +24,7 @@ from ivhl.workload import Workload
 
 if TYPE_CHECKING:
     from ivhl.records import FailureClass, Phase
+    from ivhl.tracker.metrics import Metric
 
 _NOT_MEASURED: dict[str, Any] = {
     "speedup": None,
@@ -182,7 +183,9 @@ class Known(Spreads):
         super().__init__()
         self._spread = Spread(tau=tau, scores={0.95: 2.0, 0.98: 2.5}, pairs=100, origin="a test")
 
-    def of(self, record: RunRecord) -> Spread:
+    def of(
+        self, record: RunRecord, metric: Metric = "speedup", *, calibrated: bool = False
+    ) -> Spread:
         """Return the spread."""
-        del record
+        del record, metric, calibrated
         return self._spread

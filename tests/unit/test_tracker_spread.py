@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ivhl.tracker.metrics import within
 from ivhl.tracker.spread import (
     CONFIDENCE,
     ENOUGH_PAIRS,
@@ -23,7 +24,6 @@ from ivhl.tracker.spread import (
     repeats,
     shipped,
     spreads_by_length,
-    within,
 )
 from tests.builders.records import make_failure, make_record
 

@@ -1,0 +1,240 @@
+"""Judge how a case changed between two runs: facts, and each measured quantity.
+
+Three words are kept apart. A change is *significant* if runs of the same code seldom differ so much
+(after correction for all cases that are judged together), *relevant* if it is large enough to act
+on, and its *magnitude* says how large it is. Only what is both is a verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
+
+from ivhl.tracker.facts import FactChange, changed_facts
+from ivhl.tracker.metrics import JUDGED, WORDS, difference, is_calibrated, measured
+from ivhl.tracker.spread import CONFIDENCE, VERDICT_CONFIDENCE, Spread, Spreads
+from ivhl.tracker.wording import memory, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ivhl.records import RunRecord
+    from ivhl.tracker.metrics import Metric
+
+K = TypeVar("K")
+Outcome = Literal["improved", "regressed", "unchanged", "inconclusive"]
+Magnitude = Literal["none", "small", "medium", "large"]
+
+# The share of false ones among all significant changes of one comparison of many cases.
+FALSE_DISCOVERIES = 0.05
+# Smallest change that is relevant, as a factor.
+RELEVANT: Final[dict[Metric, float]] = {
+    "speedup": 1.03, "compiled": 1.03, "eager": 1.03, "cold": 1.1, "warm": 1.1, "memory": 1.05,
+}  # fmt: skip
+MEDIUM, LARGE = 1.1, 1.3
+# At most this share of comparisons of the same code is significant, however few are judged.
+FALSE_ALARMS = 1 - VERDICT_CONFIDENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The change of one quantity of a case.
+
+    Attributes:
+        before: Value of the earlier run: a ratio, seconds or bytes.
+        ratio: ``after`` over ``before``; seconds relative to the speed of the machine, if both runs
+            measured it (``calibrated``).
+        low: With ``high``, the 95 % interval of the ratio if both sides were run again.
+        p: How probable a change of this size is between two runs of the same code.
+        significant: Whether it is, after correction for everything judged beside it.
+        smallest: The smallest factor that would be significant by itself.
+    """
+
+    metric: Metric
+    outcome: Outcome
+    before: float
+    after: float
+    ratio: float
+    low: float
+    high: float
+    p: float
+    significant: bool
+    relevant: bool
+    magnitude: Magnitude
+    smallest: float
+    calibrated: bool
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the value moved in the bad direction, by however little."""
+        return (self.ratio < 1) == (self.metric == "speedup")
+
+    def __str__(self) -> str:
+        """Return e.g. ``compiled 1.2 ms to 2.4 ms: 2.00x [1.80, 2.22]``."""
+        form = _FORMS.get(self.metric, seconds)
+        text = f"{WORDS[self.metric]} {form(self.before)} to {form(self.after)}"
+        interval = f"{self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+        if self.outcome == "inconclusive":
+            return f"{text}: {interval}, too noisy to say (a change below {self.smallest:.2f}x)"
+        return f"{text}: {interval}"
+
+
+class CaseChange(NamedTuple):
+    """What changed in a case of which both runs were measured."""
+
+    facts: tuple[FactChange, ...]
+    changes: Mapping[Metric, Change]
+
+    @property
+    def worse_facts(self) -> tuple[FactChange, ...]:
+        """The facts that became worse."""
+        return tuple(fact for fact in self.facts if fact.worse)
+
+    def outcome(self, metric: Metric) -> Outcome | None:
+        """Return the outcome of a quantity; ``None`` if a run lacks it."""
+        found = self.changes.get(metric)
+        return None if found is None else found.outcome
+
+    @property
+    def side(self) -> str:
+        """Which side of the speedup moved, as a sentence without its full stop."""
+        eager, compiled = self.outcome("eager"), self.outcome("compiled")
+        moved = {"improved": "faster", "regressed": "slower"}
+        if eager in moved and compiled in moved:
+            return (
+                f"both became {moved[eager]}"
+                if eager == compiled
+                else f"eager became {moved[eager]}, compiled {moved[compiled]}"
+            )
+        if compiled in moved:
+            return f"compiled became {moved[compiled]}"
+        if eager in moved:
+            return f"eager became {moved[eager]}"
+        if "inconclusive" in (eager, compiled):
+            return "which side moved cannot be told from the seconds"
+        return "neither side's seconds moved"
+
+
+def judge_changes(
+    pairs: Mapping[K, tuple[RunRecord, RunRecord]], spreads: Spreads
+) -> dict[K, CaseChange]:
+    """Judge many cases together: false discoveries are controlled over all of them.
+
+    Args:
+        pairs: Key of a case to two comparable measured runs, the earlier first.
+        spreads: What runs of the same code differ by.
+
+    Source:
+        Y. Benjamini and Y. Hochberg, J. R. Stat. Soc. B 57 (1995) 289, theorem 1.
+    """
+    raw: dict[K, dict[Metric, Change]] = {}
+    for key, (before, after) in pairs.items():
+        found = ((metric, _change(before, after, metric, spreads)) for metric in JUDGED)
+        raw[key] = {metric: change for metric, change in found if change is not None}
+    limits = {
+        metric: _limit([c[metric].p for c in raw.values() if metric in c]) for metric in JUDGED
+    }
+    return {
+        key: CaseChange(
+            changed_facts(*pairs[key]),
+            {m: _decided(change, change.p <= limits[m]) for m, change in changes.items()},
+        )
+        for key, changes in raw.items()
+    }
+
+
+def judge_change(before: RunRecord, after: RunRecord, spreads: Spreads) -> CaseChange:
+    """Judge one case by itself; see ``judge_changes``."""
+    return judge_changes({0: (before, after)}, spreads)[0]
+
+
+def _change(
+    before: RunRecord, after: RunRecord, metric: Metric, spreads: Spreads
+) -> Change | None:
+    was, now = measured(before, metric), measured(after, metric)
+    apart = difference(before, after, metric)
+    if was is None or now is None or apart is None:
+        return None
+    calibrated = is_calibrated(before, after, metric)
+    spread = spreads.of(after, metric, calibrated=calibrated)
+    scale = spread.scale(before, after, metric=metric)
+    reach = spread.scores[CONFIDENCE] * scale
+    factor = _exp(abs(apart))
+    return Change(
+        metric=metric,
+        outcome="unchanged",
+        before=was.value,
+        after=now.value,
+        ratio=_exp(apart),
+        low=_exp(apart - reach),
+        high=_exp(apart + reach),
+        p=_probability(apart, scale, spread),
+        significant=False,
+        relevant=factor >= RELEVANT[metric],
+        magnitude=_magnitude(factor, RELEVANT[metric]),
+        smallest=_exp(spread.scores[VERDICT_CONFIDENCE] * scale),
+        calibrated=calibrated,
+    )
+
+
+def _exp(exponent: float) -> float:
+    """Return the exponential, finite also where records of other machines are absurd."""
+    return math.exp(max(-_LARGEST_EXPONENT, min(exponent, _LARGEST_EXPONENT)))
+
+
+def _decided(change: Change, significant: bool) -> Change:  # noqa: FBT001  (of the change)
+    outcome: Outcome = "unchanged"
+    if significant and change.relevant:
+        outcome = "regressed" if change.is_worse else "improved"
+    elif change.smallest > LARGE:
+        outcome = "inconclusive"
+    return replace(change, significant=significant, outcome=outcome)
+
+
+def _probability(apart: float, scale: float, spread: Spread) -> float:
+    """Return the two-sided probability of a difference between two runs of the same code.
+
+    The tail is that of Student's t with 4 degrees of freedom, heavier than the normal one, scaled
+    so that it agrees with the counted 98 % score. Counting alone could not show less than one in
+    the number of pairs that were repeated.
+    """
+    if scale <= 0:
+        return 0.0 if apart else 1.0
+    t = abs(apart) / scale / spread.scores[VERDICT_CONFIDENCE] * _T4_99
+    root = math.sqrt(1 + t * t / 4)
+    upper = 0.5 - 0.375 * (t / root) * (1 - t * t / 12 / (1 + t * t / 4))
+    return min(max(2 * upper, 0.0), 1.0)
+
+
+_LARGEST_EXPONENT = 700.0
+# 99 % quantile of Student's t with 4 degrees of freedom, whose distribution function is elementary.
+_T4_99 = 3.746947
+
+
+def _limit(probabilities: list[float]) -> float:
+    """Return the largest probability that is significant."""
+    n = len(probabilities)
+    passed = [
+        p for rank, p in enumerate(sorted(probabilities), 1) if p <= FALSE_DISCOVERIES * rank / n
+    ]
+    return min(max(passed, default=-1.0), FALSE_ALARMS)
+
+
+def _magnitude(factor: float, relevant: float) -> Magnitude:
+    if factor < relevant:
+        return "none"
+    if factor < MEDIUM:
+        return "small"
+    return "medium" if factor < LARGE else "large"
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}x"
+
+
+def _bytes(value: float) -> str:
+    return memory(round(value))
+
+
+_FORMS: Final[dict[Metric, Callable[[float], str]]] = {"speedup": _times, "memory": _bytes}

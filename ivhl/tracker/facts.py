@@ -1,0 +1,147 @@
+"""What a record says without noise, and what of it changed between two records.
+
+Times need a test; these do not. A graph break, a recompile or a larger error is a finding by
+itself, and the first candidate for the cause of a change in time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ivhl.records import CompileFacts, Counted, OutputError, RunRecord
+
+FactKind = Literal["fallback", "graph_breaks", "recompiles", "graphs", "error", "warnings", "size"]
+FACT_KINDS: tuple[FactKind, ...] = get_args(FactKind)
+
+# A larger error is worse from this factor on; below half a rounding of the largest value it counts
+# as that.
+WORSE_ERROR = 2.0
+_ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+# What differs between two runs or two edits of a file, and is not the reason itself.
+_VARYING = re.compile(r"0x[0-9a-f]+|(?<=[:\s])\d+(?=[,:)\s]|$)|line \d+", re.IGNORECASE)
+_SHOWN = 160
+
+
+@dataclass(frozen=True, slots=True)
+class FactChange:
+    """A change in what a record says without noise.
+
+    Attributes:
+        worse: ``True`` if it costs something, ``False`` if it saves something, ``None`` if neither
+            can be said.
+        text: What it was and is now, with the reasons that are new or gone.
+    """
+
+    kind: FactKind
+    worse: bool | None
+    text: str
+
+
+def changed_facts(before: RunRecord, after: RunRecord) -> tuple[FactChange, ...]:
+    """Return what changed, the worst first.
+
+    Args:
+        before: A measured record of the case.
+        after: Another one; it may be of another commit, release or Python.
+    """
+    found = [*_compiling(before.compile, after.compile), *_errors(before, after)]
+    was, now = ({_bare(w.text) for w in r.warnings} for r in (before, after))
+    if new := [w.text for w in after.warnings if _bare(w.text) not in was]:
+        found.append(FactChange("warnings", None, f"new warning: {_listed(new)}"))
+    elif was - now:
+        found.append(FactChange("warnings", None, f"{len(was - now)} warning(s) less"))
+    return tuple(sorted(found, key=_rank))
+
+
+def _rank(change: FactChange) -> tuple[int, int]:
+    return ((True, None, False).index(change.worse), FACT_KINDS.index(change.kind))
+
+
+def _compiling(before: CompileFacts | None, after: CompileFacts | None) -> Iterator[FactChange]:
+    if before is None or after is None:
+        return
+    yield from _reasons("graph_breaks", "graph break", before.graph_breaks, after.graph_breaks)
+    yield from _reasons("recompiles", "recompile", before.recompiles, after.recompiles)
+    if None not in (before.frames_total, before.frames_ok, after.frames_total, after.frames_ok):
+        was = (before.frames_total or 0) - (before.frames_ok or 0)
+        now = (after.frames_total or 0) - (after.frames_ok or 0)
+        if was != now:
+            text = f"{now} of {after.frames_total} frames run eagerly, {was} before"
+            yield FactChange("fallback", now > was, text)
+    if before.graphs is not None and after.graphs is not None and before.graphs != after.graphs:
+        text = f"{_plural(after.graphs, 'graph')}, {before.graphs} before"
+        yield FactChange("graphs", after.graphs > before.graphs, text)
+    was_captured, now_captured = before.calls_captured, after.calls_captured
+    if None not in (was_captured, now_captured) and was_captured != now_captured:
+        text = f"{now_captured} operations in the graphs, {was_captured} before"
+        yield FactChange("size", None, text)
+
+
+def _reasons(
+    kind: FactKind, word: str, before: Iterable[Counted], after: Iterable[Counted]
+) -> Iterator[FactChange]:
+    """Compare counted reasons; line numbers and addresses in them do not count."""
+    was, now = (Counter[str]() for _ in range(2))
+    shown: dict[str, str] = {}
+    for counts, reasons in ((was, before), (now, after)):
+        for one in reasons:
+            counts[_bare(one.text)] += one.count
+            shown[_bare(one.text)] = one.text
+    more, less = now - was, was - now
+    if not more and not less:
+        return
+    a, b = was.total(), now.total()
+    worse = b > a if a != b else None
+    which = more or less
+    sign = "new" if more else "gone"
+    reasons_shown = _listed([shown[text] for text in which])
+    yield FactChange(kind, worse, f"{_plural(b, word)}, {a} before; {sign}: {reasons_shown}")
+
+
+def _errors(before: RunRecord, after: RunRecord) -> Iterator[FactChange]:
+    """Compare the errors against float64, which are of the same first draw in every run."""
+    was = {one.output: one for one in before.accuracy}
+    for now in after.accuracy:
+        then = was.get(now.output)
+        if then is None or then.compiled_rmse is None or now.compiled_rmse is None:
+            continue
+        floor = _ROUNDING.get(after.dtype, 2.0**-24) / 2 * max(now.scale, then.scale)
+        a, b = max(then.compiled_rmse, floor), max(now.compiled_rmse, floor)
+        if not (a > 0 and b > 0) or max(a, b) < WORSE_ERROR * min(a, b):
+            continue
+        yield FactChange(
+            "error",
+            b > a,
+            f"error of {now.output}: RMSE {now.compiled_rmse:.2g} against float64, "
+            f"{then.compiled_rmse:.2g} before{_eager_error(then, now)}",
+        )
+
+
+def _eager_error(then: OutputError, now: OutputError) -> str:
+    if then.eager_rmse is None or now.eager_rmse is None or not then.eager_rmse:
+        return ""
+    moved = now.eager_rmse / then.eager_rmse
+    if 1 / WORSE_ERROR < moved < WORSE_ERROR:
+        return "; eager's is as before"
+    return f"; eager's went from {then.eager_rmse:.2g} to {now.eager_rmse:.2g}"
+
+
+def _bare(text: str) -> str:
+    """Return a reason without what an edit elsewhere in the file changes."""
+    return " ".join(_VARYING.sub("", text).split())
+
+
+def _listed(texts: Iterable[str]) -> str:
+    lines = [" ".join(text.split()) for text in texts]
+    first = lines[0] if len(lines[0]) <= _SHOWN else lines[0][: _SHOWN - 1] + "…"
+    return first if len(lines) == 1 else f"{first} (and {len(lines) - 1} more)"
+
+
+def _plural(n: int, word: str) -> str:
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"

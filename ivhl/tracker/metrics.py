@@ -1,0 +1,130 @@
+"""The measured quantities by which two runs of a case are compared, each with its own noise."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist, fmean, median, stdev
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.records import Arm, Interval, RunRecord
+
+Metric = Literal["speedup", "aa", "eager", "compiled", "cold", "warm", "memory"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
+# Those whose change is judged. A/A only shows the noise.
+JUDGED: Final[tuple[Metric, ...]] = ("compiled", "speedup", "eager", "cold", "warm", "memory")
+# Those that the speed of the machine moves, and the calibration corrects.
+SECONDS: Final[frozenset[Metric]] = frozenset({"eager", "compiled", "cold", "warm"})
+WORDS: Final[dict[Metric, str]] = {
+    "speedup": "speedup",
+    "aa": "A/A",
+    "eager": "eager",
+    "compiled": "compiled",
+    "cold": "cold compile",
+    "warm": "warm compile",
+    "memory": "memory",
+}
+_STANDARD = NormalDist()
+# Standard error of a median over that of a mean, for normal noise.
+_MEDIAN_ERROR = math.sqrt(math.pi / 2)
+
+
+class Measured(NamedTuple):
+    """A quantity of one run.
+
+    Attributes:
+        value: A ratio, seconds or bytes; above 0.
+        error: Standard error of its logarithm, from the rounds of the run; 0 if there are none.
+    """
+
+    value: float
+    error: float
+
+
+def measured(record: RunRecord, metric: Metric) -> Measured | None:
+    """Return a quantity of a run; ``None`` if the record lacks it.
+
+    Compile seconds are CPU seconds of the process and its descendants. ``cold`` is ``None`` if it
+    was measured in an earlier run, whose compiled code this one used.
+    """
+    if metric in ("speedup", "aa"):
+        found: Interval | None = record.speedup if metric == "speedup" else record.aa
+        return None if found is None else _positive(found.value, _interval_error(found))
+    if metric in ("eager", "compiled"):
+        arm = record.eager if metric == "eager" else record.compiled
+        if arm is None or record.failure is not None:
+            return None
+        return _positive(median(arm.samples_s), _samples_error(arm))
+    if metric == "memory":
+        peak = record.memory.compiled_peak if record.memory else None
+        return None if peak is None else _positive(float(peak), 0.0)
+    facts = record.compile
+    if facts is None or (metric == "cold" and facts.cold_at is not None):
+        return None
+    cpu, wall = (
+        (facts.cold_cpu_s, facts.cold_s) if metric == "cold" else (facts.warm_cpu_s, facts.warm_s)
+    )
+    return _positive(cpu if cpu is not None else wall or 0.0, 0.0)
+
+
+def speed_of_machine(record: RunRecord) -> float | None:
+    """Return the seconds of the calibration, as one number: the geometric mean of its kinds.
+
+    ``None`` if it was not measured.
+    """
+    calibration = record.calibration
+    if calibration is None:
+        return None
+    kinds = (calibration.c_s, calibration.compute_s, calibration.memory_s)
+    if not all(kind and min(kind) > 0 for kind in kinds):
+        return None
+    return math.exp(fmean(math.log(median(kind)) for kind in kinds))
+
+
+def difference(before: RunRecord, after: RunRecord, metric: Metric) -> float | None:
+    """Return the logarithm of ``after`` over ``before``; ``None`` if either lacks the quantity.
+
+    Seconds are divided by those of the calibration, if both records have it.
+    """
+    was, now = measured(before, metric), measured(after, metric)
+    if was is None or now is None:
+        return None
+    found = math.log(now.value / was.value)
+    if is_calibrated(before, after, metric):
+        found -= math.log((speed_of_machine(after) or 1.0) / (speed_of_machine(before) or 1.0))
+    return found
+
+
+def is_calibrated(before: RunRecord, after: RunRecord, metric: Metric) -> bool:
+    """Return whether ``difference`` takes the speed of the machine out."""
+    return metric in SECONDS and None not in map(speed_of_machine, (before, after))
+
+
+def within(record: RunRecord, metric: Metric = "speedup") -> float:
+    """Return the standard error of a quantity's logarithm, from the run itself; 0 if unknown."""
+    found = measured(record, metric)
+    return 0.0 if found is None else found.error
+
+
+def _positive(value: float, error: float) -> Measured | None:
+    return Measured(value, error) if 0 < value < math.inf else None
+
+
+def _interval_error(found: Interval) -> float:
+    if not 0 < found.low <= found.high:
+        return 0.0
+    return math.log(found.high / found.low) / (2 * _STANDARD.inv_cdf((1 + found.confidence) / 2))
+
+
+def _samples_error(arm: Arm) -> float:
+    logs = [math.log(seconds) for seconds in arm.samples_s if seconds > 0]
+    return _MEDIAN_ERROR * _spread(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Return the standard deviation, robust against single slow rounds if there are enough."""
+    middle = median(values)
+    robust = 1.4826 * median(abs(value - middle) for value in values)
+    return robust or stdev(values)

@@ -1,0 +1,234 @@
+"""A change is a verdict only if it is both significant and relevant; facts need no test."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ivhl.records import Arm, Calibration, Counted
+from ivhl.tracker.changes import judge_change, judge_changes
+from ivhl.tracker.facts import changed_facts
+from ivhl.tracker.metrics import JUDGED, difference, measured
+from ivhl.tracker.spread import SHIPPED
+from tests.builders.records import Known, make_record
+
+if TYPE_CHECKING:
+    from ivhl.records import RunRecord
+
+
+def timed(eager_s: float, compiled_s: float, **changes: Any) -> RunRecord:  # noqa: ANN401
+    """Return a record with these seconds per call."""
+    record = make_record(speedup=eager_s / compiled_s, width=0.001, **changes)
+    eager, compiled = (Arm(calls=1, samples_s=(s,) * 16) for s in (eager_s, compiled_s))
+    return replace(record, eager=eager, compiled=compiled)
+
+
+def at_speed(record: RunRecord, slowness: float) -> RunRecord:
+    """Return the record of a machine that is slower by a factor, at everything."""
+
+    def slower(arm: Arm | None) -> Arm:
+        assert arm is not None
+        return Arm(calls=1, samples_s=tuple(seconds * slowness for seconds in arm.samples_s))
+
+    fixed = Calibration(
+        c_s=(3e-4 * slowness,), compute_s=(5e-5 * slowness,), memory_s=(6e-4 * slowness,)
+    )
+    return replace(
+        record,
+        calibration=fixed,
+        eager=slower(record.eager),
+        compiled=slower(record.compiled),
+    )
+
+
+BASE = timed(2e-3, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("head", "side", "outcomes"),
+    [
+        (timed(2e-3, 2e-3), "compiled became slower", ("regressed", "unchanged", "regressed")),
+        (timed(1e-3, 1e-3), "eager became faster", ("regressed", "improved", "unchanged")),
+        (timed(4e-3, 2e-3), "both became slower", ("unchanged", "regressed", "regressed")),
+        (timed(2e-3, 5e-4), "compiled became faster", ("improved", "unchanged", "improved")),
+        (
+            timed(4e-3, 5e-4),
+            "eager became slower, compiled faster",
+            ("improved", "regressed", "improved"),
+        ),
+        (BASE, "neither side's seconds moved", ("unchanged",) * 3),
+    ],
+)
+def test_each_side_is_judged_by_its_own_seconds(
+    head: RunRecord, side: str, outcomes: tuple[str, str, str]
+) -> None:
+    found = judge_change(BASE, head, Known(0.02))
+    assert found.side == side
+    assert tuple(found.outcome(m) for m in ("speedup", "eager", "compiled")) == outcomes
+
+
+def test_the_speed_of_the_machine_is_taken_out() -> None:
+    slow = at_speed(BASE, 1.5)
+    uncalibrated = replace(slow, calibration=None)
+    assert judge_change(at_speed(BASE, 1.0), slow, Known(0.02)).outcome("compiled") == "unchanged"
+    assert judge_change(BASE, uncalibrated, Known(0.02)).outcome("compiled") == "regressed"
+    # A change of the code shows on a machine that became slower.
+    found = judge_change(at_speed(BASE, 1.0), at_speed(timed(2e-3, 2e-3), 1.5), Known(0.02))
+    assert found.changes["compiled"].calibrated
+    assert found.changes["compiled"].ratio == pytest.approx(2.0)
+
+
+def test_what_would_not_show_is_not_called_unchanged() -> None:
+    found = judge_change(BASE, timed(2e-3, 1.1e-3), Known(0.1))
+    assert found.outcome("compiled") == "inconclusive"
+    assert "too noisy to say" in str(found.changes["compiled"])
+    assert judge_change(BASE, timed(2e-3, 1.1e-3), Known(0.01)).outcome("compiled") == "regressed"
+
+
+def test_a_significant_change_that_nobody_acts_on_is_no_verdict() -> None:
+    change = judge_change(BASE, timed(2e-3, 1.01e-3), Known(1e-4)).changes["compiled"]
+    assert (change.significant, change.relevant, change.magnitude) == (True, False, "none")
+    assert change.outcome == "unchanged"
+
+
+@given(st.floats(1e-7, 10), st.floats(0.2, 5), st.floats(0.001, 0.3))
+def test_the_reverse_comparison_has_the_reverse_outcome(
+    compiled_s: float, factor: float, tau: float
+) -> None:
+    one, other = timed(2 * compiled_s, compiled_s), timed(2 * compiled_s, compiled_s * factor)
+    there, back = (judge_change(a, b, Known(tau)) for a, b in ((one, other), (other, one)))
+    reverse = {"regressed": "improved", "improved": "regressed"}
+    for metric, change in there.changes.items():
+        assert back.changes[metric].p == pytest.approx(change.p)
+        assert back.outcome(metric) == reverse.get(change.outcome, change.outcome)
+        assert change.low <= change.ratio <= change.high
+
+
+@given(st.floats(0.001, 0.3), st.floats(0, 2), st.floats(0, 2))
+def test_a_larger_change_is_less_probable(tau: float, a: float, b: float) -> None:
+    small, large = sorted((a, b))
+    p = [
+        judge_change(BASE, timed(2e-3, 1e-3 * math.exp(x)), Known(tau)).changes["compiled"].p
+        for x in (small, large)
+    ]
+    assert 0 <= p[1] <= p[0] <= 1
+
+
+def test_the_same_code_seldom_gets_a_verdict() -> None:
+    """2,000 comparisons of 50 commits of the same code; runs differ by 4 %, and that is known."""
+    draw = random.Random(5)  # noqa: S311  (noise)
+    tau, wrong, n = 0.04, 0, 0
+    for _ in range(50):
+        pairs = {}
+        for case in range(40):
+            runs = [timed(2e-3, 1e-3 * math.exp(draw.gauss(0, tau))) for _ in range(2)]
+            pairs[case] = (runs[0], runs[1])
+        # 2.33 standard deviations are exceeded by 2 % of normal differences: the known score.
+        for found in judge_changes(pairs, Known(tau * 2.33 / 2.5)).values():
+            wrong += found.outcome("compiled") in {"regressed", "improved"}
+            n += 1
+    assert n == 2000
+    assert wrong / n < 0.002
+
+
+def test_a_missing_quantity_has_no_outcome() -> None:
+    bare = replace(BASE, compile=None, memory=None)
+    assert set(judge_change(BASE, bare, SHIPPED).changes) == {"speedup", "eager", "compiled"}
+    assert measured(bare, "cold") is None
+    assert difference(BASE, bare, "memory") is None
+
+
+def test_a_cold_compile_of_an_earlier_run_is_not_judged_again() -> None:
+    facts = BASE.compile
+    assert facts is not None
+    kept = replace(BASE, compile=replace(facts, cold_at="2026-11-01T00:00:00+00:00"))
+    assert "cold" not in judge_change(BASE, kept, SHIPPED).changes
+
+
+@pytest.mark.parametrize("metric", JUDGED)
+def test_values_at_the_edge_are_judged_without_an_error(metric: Any) -> None:  # noqa: ANN401
+    for seconds in (1e-300, 1e300, 5e-324):
+        found = judge_change(BASE, timed(seconds, seconds), SHIPPED)
+        assert metric not in found.changes or math.isfinite(found.changes[metric].p)
+
+
+def with_facts(**changes: Any) -> RunRecord:  # noqa: ANN401
+    """Return the base with other facts about compiling."""
+    facts = BASE.compile
+    assert facts is not None
+    return replace(BASE, compile=replace(facts, **changes))
+
+
+@pytest.mark.parametrize(
+    ("head", "kind", "worse", "text"),
+    [
+        (
+            with_facts(
+                graph_breaks=(
+                    Counted(text="Tensor.item", count=2),
+                    Counted(text="call to print()", count=1),
+                )
+            ),
+            "graph_breaks",
+            True,
+            "3 graph breaks, 1 before; new: Tensor.item",
+        ),
+        (
+            with_facts(graph_breaks=()),
+            "graph_breaks",
+            False,
+            "0 graph breaks, 1 before; gone: call to print()",
+        ),
+        (
+            with_facts(recompiles=(Counted(text="x", count=9),)),
+            "recompiles",
+            True,
+            "9 recompiles, 2 before; new: x",
+        ),
+        (with_facts(frames_total=4), "fallback", True, "2 of 4 frames run eagerly, 0 before"),
+        (with_facts(graphs=1), "graphs", False, "1 graph, 2 before"),
+        (with_facts(calls_captured=30), "size", None, "30 operations in the graphs, 31 before"),
+        (
+            replace(BASE, warnings=(Counted(text="slow path", count=1),)),
+            "warnings",
+            None,
+            "new warning: slow path",
+        ),
+    ],
+)
+def test_a_fact_that_changed_is_a_finding(
+    head: RunRecord,
+    kind: str,
+    *,
+    worse: bool | None,
+    text: str,
+) -> None:
+    (found,) = changed_facts(BASE, head)
+    assert (found.kind, found.worse, found.text) == (kind, worse, text)
+    (back,) = changed_facts(head, BASE)
+    assert back.kind == kind
+    assert back.worse == (None if worse is None else not worse) or kind == "warnings"
+
+
+def test_a_moved_line_is_no_new_reason() -> None:
+    then = with_facts(graph_breaks=(Counted(text="print at model.py:41 <0x7f01>", count=1),))
+    now = with_facts(graph_breaks=(Counted(text="print at model.py:57 <0x8a22>", count=1),))
+    assert changed_facts(then, now) == ()
+
+
+@pytest.mark.parametrize(
+    ("rmse", "worse"), [(1.5e-7, None), (4e-7, True), (0.0, None), (4e-8, None), (3e-8, None)]
+)
+def test_an_error_counts_from_twice_on_and_above_a_rounding(
+    rmse: float, *, worse: bool | None
+) -> None:
+    error = BASE.accuracy[0]
+    head = replace(BASE, accuracy=(replace(error, compiled_rmse=rmse),))
+    found = changed_facts(BASE, head)
+    assert [fact.worse for fact in found if fact.worse] == ([True] if worse else [])
