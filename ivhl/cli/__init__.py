@@ -33,6 +33,10 @@ COMMANDS = {
         "results",
         "Build the static site: asv's pages, Compatibility and Speedup.",
     ),
+    "compare": (
+        "compare",
+        "Compare two commits, PyTorch releases, Pythons, machines or stored results.",
+    ),
     "gate": (
         "gate",
         "Fail if a case newly fails, breaks more graphs, or is slower than at the base commit.",

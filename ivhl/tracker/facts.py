@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 FactKind = Literal["fallback", "graph_breaks", "recompiles", "graphs", "error", "warnings", "size"]
 FACT_KINDS: tuple[FactKind, ...] = get_args(FactKind)
 
-# A larger error is worse from this factor on; below half a rounding of the largest value it counts
-# as that.
+# A larger error is worse from this factor on; below one rounding of the largest value it counts as
+# that.
 WORSE_ERROR = 2.0
 _ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 # What differs between two runs or two edits of a file, and is not the reason itself.
@@ -111,7 +111,7 @@ def _errors(before: RunRecord, after: RunRecord) -> Iterator[FactChange]:
         then = was.get(now.output)
         if then is None or then.compiled_rmse is None or now.compiled_rmse is None:
             continue
-        floor = _ROUNDING.get(after.dtype, 2.0**-24) / 2 * max(now.scale, then.scale)
+        floor = _ROUNDING.get(after.dtype, 2.0**-24) * max(now.scale, then.scale)
         a, b = max(then.compiled_rmse, floor), max(now.compiled_rmse, floor)
         if not (a > 0 and b > 0) or max(a, b) < WORSE_ERROR * min(a, b):
             continue

@@ -255,7 +255,7 @@ WRONG: list[tuple[str, Any, str, str]] = [
         "cell.lock_sha256",
         "ab" * 32,
         "must be that of a committed lock of py3.12-torch2.6.0",
-        "commit envs/locks/",
+        "envs/locks/py3.12-torch2.6.0.txt",
     ),
     ("cell.id", "../../up", "cell.id: must follow from", "ivhl"),
     ("cell.torch", "2/../..", "cell.torch: must be a version", "ivhl"),

@@ -73,7 +73,7 @@ def test_fill_changes_values_but_neither_addresses_nor_the_source() -> None:
     [
         ((torch.ones(3),), r"\(3,\)"),
         ((torch.ones(2).double(),), "float64"),
-        ((torch.ones(2), torch.ones(2)), "nests"),
+        ((torch.ones(2), torch.ones(2)), "pytree structure"),
         ((2.5,), r"2\.5"),
     ],
     ids=["shape", "dtype", "structure", "kind"],

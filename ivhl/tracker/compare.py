@@ -1,0 +1,321 @@
+"""Compare two commits, releases, Pythons, machines or stored results, case by case.
+
+Only what ran on both sides is averaged. What appeared, vanished, broke or was mended is listed:
+a mean over whatever passed gets better when a slow case breaks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, stdev
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from ivhl.instrument import describe_instrument
+from ivhl.tracker.changes import CaseChange, judge_changes
+from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.store import device_type, is_existing, newest_by
+from ivhl.tracker.wording import short_message
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from ivhl.records import RunRecord
+    from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.spread import Spreads
+
+Axis = Literal["commit", "torch", "python", "machine", "results"]
+AXES: tuple[Axis, ...] = get_args(Axis)
+Kind = Literal[
+    "broke", "degraded", "slower", "vanished", "incomparable", "appeared", "mended", "faster", "same"
+]  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SUMMARISED: tuple[Metric, ...] = ("speedup", "eager", "compiled", "cold")
+_NORMAL_95 = NormalDist().inv_cdf(0.975)
+
+
+class Case(NamedTuple):
+    """What both sides of a pair have in common; the compared field is empty."""
+
+    machine: str
+    device: str
+    python: str
+    torch: str
+    existing: bool
+    workload: str
+    workload_version: int
+    size: str
+    variant: str
+
+    @property
+    def name(self) -> str:
+        """Workload, size and variant."""
+        return f"{self.workload}/{self.size}/{self.variant}"
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Where it ran, without the compared field."""
+        existing = "existing environment" if self.existing else ""
+        parts = (
+            self.machine, self.device, self.python and f"Python {self.python}",
+            self.torch and f"PyTorch {self.torch}", existing,
+        )  # fmt: skip
+        return tuple(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The comparison of one case.
+
+    Attributes:
+        reason: Why it has this kind, with the numbers.
+        change: What changed, if both sides were measured in the same way.
+    """
+
+    case: Case
+    kind: Kind
+    reason: str
+    change: CaseChange | None = None
+
+    @property
+    def effect(self) -> float:
+        """Logarithm of the change of the speedup; 0 if there is none. Negative is worse."""
+        found = self.change.changes.get("speedup") if self.change else None
+        return 0.0 if found is None else math.log(found.ratio)
+
+
+class Mean(NamedTuple):
+    """Geometric mean of a ratio over the cases that ran on both sides, with a 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+    cases: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What was compared in one place, e.g. on one Python of one machine.
+
+    Attributes:
+        means: Metric to the mean of ``after`` over ``before``.
+        counts: Kind to the number of cases.
+    """
+
+    place: tuple[str, ...]
+    means: dict[Metric, Mean]
+    counts: dict[Kind, int]
+
+
+def axis_of(names: Sequence[str], records: Iterable[RunRecord]) -> Axis | None:
+    """Return what both names are, going by the records; ``None`` if they are no such thing.
+
+    ``commit`` is not found here: git knows commits.
+    """
+    known: dict[Axis, set[str]] = {"torch": set(), "python": set(), "machine": set()}
+    for record in records:
+        known["torch"].add(record.cell.torch)
+        known["python"].add(record.cell.python)
+        known["machine"].add(record.machine.name)
+    return next((axis for axis, values in known.items() if values.issuperset(names)), None)
+
+
+def choose(
+    records: Iterable[RunRecord], axis: Axis, wanted: Collection[str]
+) -> tuple[RunRecord, ...]:
+    """Return the records of one side.
+
+    Args:
+        records: All records.
+        axis: What is compared.
+        wanted: Values of that field; for commits, every hash of the same code.
+    """
+    return tuple(
+        record for record in records if axis == "results" or _value(record, axis) in wanted
+    )
+
+
+def compare(
+    before: Iterable[RunRecord], after: Iterable[RunRecord], axis: Axis, spreads: Spreads
+) -> tuple[Comparison, ...]:
+    """Compare two sets of records, the worst case first.
+
+    Where a case has records of several commits, the newest that both sides have is taken, so that
+    a release is not blamed for a commit.
+
+    Args:
+        before: Records of the first side.
+        after: Records of the second side.
+        axis: The field in which they differ.
+        spreads: What runs of the same code differ by.
+    """
+    was, now = _sides(before, after, axis)
+    decided: dict[Case, tuple[Kind, str]] = {}
+    pairs: dict[Case, tuple[RunRecord, RunRecord]] = {}
+    for case in was.keys() | now.keys():
+        one, other = was.get(case), now.get(case)
+        if one is None or other is None:
+            there = other or one
+            assert there is not None  # noqa: S101  (the case is of one of them)
+            decided[case] = ("appeared" if one is None else "vanished", _result(there))
+        elif one.failure or other.failure:
+            decided[case] = _failed(one, other)
+        elif differences := _differences(one, other, axis):
+            decided[case] = "incomparable", "; ".join(differences)
+        else:
+            pairs[case] = one, other
+    changes = judge_changes(pairs, spreads)
+    found = [Comparison(case, *result) for case, result in decided.items()]
+    found += [Comparison(case, *_kind_of(change), change) for case, change in changes.items()]
+    return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.effect, one.case)))
+
+
+def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
+    """Return a summary per place; means are over the cases that ran on both sides only."""
+    groups: dict[tuple[str, ...], list[Comparison]] = defaultdict(list)
+    for one in comparisons:
+        groups[one.case.place].append(one)
+    return tuple(
+        Summary(
+            place,
+            {m: mean for m in SUMMARISED if (mean := _mean(group, m)) is not None},
+            {kind: n for kind in KINDS if (n := sum(one.kind == kind for one in group))},
+        )
+        for place, group in sorted(groups.items(), key=lambda item: _order(item[0]))
+    )
+
+
+def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:
+    logs = [
+        math.log(one.change.changes[metric].ratio)
+        for one in group
+        if one.change is not None and metric in one.change.changes
+    ]
+    if not logs:
+        return None
+    middle = fmean(logs)
+    error = stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
+    reach = _NORMAL_95 * error
+    low, high = (
+        (math.exp(middle - reach), math.exp(middle + reach)) if error < math.inf else (0, math.inf)
+    )
+    return Mean(math.exp(middle), low, high, len(logs))
+
+
+def _sides(
+    before: Iterable[RunRecord], after: Iterable[RunRecord], axis: Axis
+) -> tuple[dict[Case, RunRecord], dict[Case, RunRecord]]:
+    """Return the record of each case on both sides: of one commit, if they share one."""
+    if axis in ("commit", "results"):
+        one, other = (newest_by(side, lambda r: _case(r, axis)) for side in (before, after))
+        return one, other
+    was, now = (_by_commit(side, axis) for side in (before, after))
+    sides: tuple[dict[Case, RunRecord], dict[Case, RunRecord]] = ({}, {})
+    for case in was.keys() | now.keys():
+        mine, theirs = was.get(case, {}), now.get(case, {})
+        if shared := mine.keys() & theirs.keys():
+            commit = max(shared, key=lambda commit: theirs[commit].recorded_at)
+            sides[0][case], sides[1][case] = mine[commit], theirs[commit]
+            continue
+        for side, records in zip(sides, (mine, theirs), strict=True):
+            if records:
+                side[case] = max(records.values(), key=lambda record: record.recorded_at)
+    return sides
+
+
+def _by_commit(records: Iterable[RunRecord], axis: Axis) -> dict[Case, dict[str, RunRecord]]:
+    found: dict[Case, dict[str, RunRecord]] = defaultdict(dict)
+    newest = newest_by(records, lambda record: (_case(record, axis), record.commit))
+    for (case, commit), record in newest.items():
+        found[case][commit] = record
+    return found
+
+
+def _case(record: RunRecord, axis: Axis) -> Case:
+    case = Case(
+        machine=record.machine.name,
+        device=device_type(record),
+        python=record.cell.python,
+        torch=record.cell.torch,
+        existing=is_existing(record),
+        workload=record.workload,
+        workload_version=record.workload_version,
+        size=record.size,
+        variant=record.variant,
+    )
+    return case._replace(
+        machine="" if axis == "machine" else case.machine,
+        python="" if axis == "python" else case.python,
+        torch="" if axis == "torch" else case.torch,
+    )
+
+
+def _value(record: RunRecord, axis: Axis) -> str:
+    values = {
+        "commit": record.commit,
+        "torch": record.cell.torch,
+        "python": record.cell.python,
+        "machine": record.machine.name,
+    }
+    return values[axis]
+
+
+def _failed(before: RunRecord, after: RunRecord) -> tuple[Kind, str]:
+    text = f"{_result(before)} before; {_result(after)} now"
+    if before.failure and after.failure:
+        same = before.failure.failure_class == after.failure.failure_class
+        return "same", _result(after) if same else text
+    return ("mended" if before.failure else "broke"), text
+
+
+def _differences(before: RunRecord, after: RunRecord, axis: Axis) -> list[str]:
+    """Return what else differs, beside the compared field and what follows from it."""
+    old, new = before.conditions, after.conditions
+    pairs = {
+        "instrument": (describe_instrument(old.instrument), describe_instrument(new.instrument)),
+        "threads": (old.threads, new.threads),
+        "clock": (old.clock, new.clock),
+        "container": tuple("no" if c.image is None else "yes" for c in (old, new)),
+    }
+    if axis in ("commit", "results"):
+        pairs["lock"] = tuple((r.cell.lock_sha256 or "none")[:12] for r in (before, after))
+    elif (before.sources or before.commit) != (after.sources or after.commit):
+        pairs["commit"] = (before.commit[:8], after.commit[:8])
+    if before.benchmark and after.benchmark:
+        pairs["benchmark"] = (before.benchmark[:12], after.benchmark[:12])
+    return [f"{name} {a} before, {b} now" for name, (a, b) in pairs.items() if a != b]
+
+
+def _kind_of(found: CaseChange) -> tuple[Kind, str]:
+    times = {metric: change.outcome for metric, change in found.changes.items()}
+    numbers = "; ".join(
+        str(found.changes[m]) for m in ("speedup", "eager", "compiled") if m in times
+    )
+    facts = "; ".join(fact.text for fact in found.facts)
+    if found.worse_facts:
+        return "degraded", f"{facts}; {numbers}"
+    reason = "; ".join(filter(None, (found.side, numbers, facts)))
+    for kind, outcome in (("slower", "regressed"), ("faster", "improved")):
+        if outcome in (times.get("compiled"), times.get("speedup")):
+            return kind, reason  # type: ignore[return-value]
+    return "same", reason
+
+
+def _result(record: RunRecord) -> str:
+    if record.failure is not None:
+        message = short_message(record.failure.message)
+        return f"{record.failure.failure_class}: {message}".removesuffix(": ")
+    return "" if record.speedup is None else f"{record.speedup.value:.2f}x"
+
+
+def _order(place: tuple[str, ...]) -> tuple[object, ...]:
+    """Sort Pythons and releases by number."""
+    return tuple(
+        (python_key(part[7:]), part)
+        if part.startswith("Python ")
+        else (release_key(part[8:]), part)
+        if part.startswith("PyTorch ")
+        else ((), part)
+        for part in place
+    )

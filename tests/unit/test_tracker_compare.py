@@ -1,0 +1,165 @@
+"""A comparison averages what ran on both sides only, and blames a release for no commit."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from ivhl.cli import app
+from ivhl.errors import IvhlError, ResultsError, SpecError
+from ivhl.records import Counted
+from ivhl.tracker.compare import axis_of, choose, compare, summarise
+from tests.builders.fleet import a_record, make_fleet_project, write_records
+from tests.builders.records import Known, make_failure, make_record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ivhl.records import RunRecord
+
+QUIET = Known(0.005)
+
+
+def pair(before: RunRecord, after: RunRecord) -> tuple[str, str]:
+    """Return kind and reason of a case that is on both sides."""
+    (found,) = compare([before], [after], "commit", QUIET)
+    return found.kind, found.reason
+
+
+BASE = make_record()
+BROKEN = make_failure("wrong", "off by 3")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        (BASE, BASE, "same"),
+        (BASE, make_record(speedup=1.0), "slower"),
+        (BASE, make_record(speedup=4.0), "faster"),
+        (BASE, BROKEN, "broke"),
+        (BROKEN, BASE, "mended"),
+        (BROKEN, make_failure("crash"), "same"),
+        (BASE, replace(BASE, conditions=replace(BASE.conditions, threads=4)), "incomparable"),
+    ],
+)
+def test_each_case_has_one_kind(before: RunRecord, after: RunRecord, kind: str) -> None:
+    found, reason = pair(before, after)
+    assert found == kind
+    assert reason
+
+
+def test_a_new_graph_break_degrades_a_case_that_got_faster() -> None:
+    facts = BASE.compile
+    assert facts is not None
+    breaks = (*facts.graph_breaks, Counted(text="Tensor.item", count=1))
+    after = replace(make_record(speedup=4.0), compile=replace(facts, graph_breaks=breaks))
+    kind, reason = pair(BASE, after)
+    assert kind == "degraded"
+    assert "new: Tensor.item" in reason
+
+
+def test_means_are_over_what_ran_on_both_sides() -> None:
+    """The mean of the passing cases rises when the slowest breaks. This one does not."""
+    before = [
+        make_record(workload="ops.a", speedup=4.0),
+        make_record(workload="ops.b", speedup=1.0),
+    ]
+    after = [
+        make_record(workload="ops.a", speedup=4.0),
+        make_failure("wrong", workload="ops.b"),
+        make_record(workload="ops.c", speedup=9.0),
+    ]
+    (summary,) = summarise(compare(before, after, "commit", QUIET))
+    assert summary.means["speedup"].ratio == pytest.approx(1.0)
+    assert summary.means["speedup"].cases == 1
+    assert summary.counts == {"broke": 1, "appeared": 1, "same": 1}
+
+
+@given(st.lists(st.floats(0.5, 2.0), min_size=2, max_size=6))
+def test_the_mean_is_geometric_and_turns_round(ratios: list[float]) -> None:
+    names = [f"ops.w{n}" for n in range(len(ratios))]
+    sides = [
+        [make_record(workload=w, speedup=2 * r**power) for w, r in zip(names, ratios, strict=True)]
+        for power in (0, 1)
+    ]
+    there, back = (
+        summarise(compare(a, b, "commit", QUIET))[0].means["speedup"]
+        for a, b in (sides, sides[::-1])
+    )
+    assert there.ratio == pytest.approx(math.prod(ratios) ** (1 / len(ratios)))
+    assert there.ratio * back.ratio == pytest.approx(1.0)
+    assert there.low * back.high == pytest.approx(1.0)
+
+
+def test_releases_are_compared_at_the_newest_commit_that_both_have() -> None:
+    old, new = "a" * 40, "b" * 40
+    late = "2026-12-01T00:00:00+00:00"
+    before = [make_record(torch="2.5.1", commit=old, speedup=2.0)]
+    after = [
+        make_record(torch="2.6.0", commit=old, speedup=2.0),
+        make_record(torch="2.6.0", commit=new, speedup=1.0, recorded_at=late),
+    ]
+    (found,) = compare(before, after, "torch", QUIET)
+    assert found.kind == "same"
+    # Without a common commit, what differs is named and nobody is blamed.
+    (found,) = compare(before, after[1:], "torch", QUIET)
+    assert (found.kind, found.reason) == (
+        "incomparable",
+        f"commit {old[:8]} before, {new[:8]} now",
+    )
+    same = [replace(record, sources="c" * 64) for record in (before[0], after[1])]
+    (found,) = compare(same[:1], same[1:], "torch", QUIET)
+    assert found.kind == "slower"
+
+
+def test_the_names_say_what_is_compared() -> None:
+    records = [make_record(torch="2.5.1"), make_record(torch="2.6.0", python="3.13")]
+    assert axis_of(("2.5.1", "2.6.0"), records) == "torch"
+    assert axis_of(("3.12", "3.13"), records) == "python"
+    assert axis_of(("bench", "bench"), records) == "machine"
+    assert axis_of(("2.5.1", "3.12"), records) is None
+    assert choose(records, "torch", {"2.5.1"}) == (records[0],)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    make_fleet_project(folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def run(*arguments: str) -> Any:  # noqa: ANN401  (click's result)
+    return CliRunner().invoke(app, ["compare", *arguments])
+
+
+def test_the_command_prints_a_sentence_and_what_changed(root: Path) -> None:
+    record = a_record(root)
+    other = replace(record, cell=replace(record.cell, torch="2.5.1", id="py3.12-torch2.5.1"))
+    write_records(root / "results", record, other)
+    told = run("2.5.1", "2.6.0").stdout
+    assert "2.5.1 -> 2.6.0 on box, cpu, Python 3.12: 1 case on both sides" in told
+    assert "1 case unchanged, of one side or incomparable: --all" in told
+    found = json.loads(run("2.5.1", "2.6.0", "--json").stdout)
+    assert (found["axis"], [case["kind"] for case in found["cases"]]) == ("torch", ["same"])
+
+
+def test_what_cannot_be_compared_is_refused_with_the_next_step(root: Path) -> None:
+    write_records(root / "results", a_record(root))
+    for names, error, text in (
+        (("2.5.1", "nowhere"), SpecError, "cannot compare '2.5.1' with 'nowhere'"),
+        (("HEAD~1", "HEAD~1"), (SpecError, ResultsError), ""),
+    ):
+        found = run(*names).exception
+        assert isinstance(found, error)
+        assert isinstance(found, IvhlError)
+        assert text in str(found)
+        assert found.hint
