@@ -1,0 +1,41 @@
+"""``python -m studies.detection SHARED_DIR``: score the detector on labelled and on generated series."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ivhl.tracker.changepoints import detect
+
+from . import generate
+from .report import score, table
+from .series import read_folder
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print one row for each metric."""
+    arguments = parser().parse_args(argv)
+    if arguments.fresh is None:
+        suites = read_folder(arguments.shared / "data" / "dev")
+    else:
+        seed = arguments.fresh
+        made = (generate.synth(seed), generate.mixed(seed), generate.delay(seed), generate.ratio(seed))
+        suites = {series[0].suite: series for series in made}
+    if arguments.suites:
+        suites = {name: suites[name] for name in arguments.suites.split(",")}
+    print(table(score(suites, detect, detail=arguments.detail)))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
+    made = argparse.ArgumentParser(prog="python -m studies.detection", description=__doc__)
+    made.add_argument("shared", type=Path, help="folder that holds data/dev/*.json")
+    made.add_argument("--fresh", type=int, metavar="SEED", help="series of our generators instead")
+    made.add_argument("--suites", metavar="NAME,...", help="only these")
+    made.add_argument("--detail", action="store_true", help="also by family and by size")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())
