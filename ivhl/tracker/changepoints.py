@@ -13,7 +13,7 @@ __all__ = ["detect"]
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-SHORT = 24
+SHORT = 16
 SHORT_WITH_INTERVALS = 32
 
 Z95 = 1.959964
@@ -91,6 +91,10 @@ def _long(x: Array, se: Array) -> list[int]:
     places = _fit(x, noise)
     noise = _noise(x, se, _large(x, noise, places))
     places = _fit(x, noise)
+    modes = _modes(x, se, noise, places)
+    if modes is not None:
+        x, places = modes
+        noise = _noise(x, se, places)
     places = _prune(x, noise, places)
     noise = _noise(x, se, places)
     places = _prune(x, noise, places)
@@ -141,12 +145,8 @@ def _noise(x: Array, se: Array, places: list[int]) -> _Noise:
 
 
 def _fit(x: Array, noise: _Noise) -> list[int]:
-    n, sd = len(x), noise.typical
-    step = sd * GRID
-    cells = np.round(x / step)
-    levels = np.unique((cells[:, None] + np.arange(-REACH, REACH + 1)).ravel()) * step
-    if len(levels) > MOST_LEVELS:
-        levels = np.unique(np.quantile(x, np.linspace(0, 1, MOST_LEVELS)))
+    n = len(x)
+    levels = _levels(x, noise.typical * GRID)
     penalty = (PENALTY[0] + PENALTY[1] * math.log(n)) * min(noise.inflation, 2.5)
     cost = np.zeros(len(levels))
     jumped = np.zeros((n, len(levels)), dtype=np.bool_)
@@ -171,6 +171,146 @@ def _fit(x: Array, noise: _Noise) -> list[int]:
     return places[::-1]
 
 
+MODE_FRACTION = 0.08
+MODE_PENALTY = 1.3
+MODE_COST = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Modes:
+    offset: float
+    sd: Array
+    enter: float
+    leave: float
+
+
+def _modes(x, se, noise, places):
+    """Return values without their mode, and places, where two modes explain the series better."""
+    start = _guess(x, se, _large(x, noise, places))
+    if start is None:
+        return None
+    n = len(x)
+    penalty = PENALTY[0] + PENALTY[1] * math.log(n)
+    plain = _level_cost(x, noise, places) + 2 * float(np.log(noise.sd).sum()) + penalty * len(places)
+    best = None
+    for _ in range(2):
+        bound = BOUND**2 + 2 * max(0.0, math.log(noise.typical / float(np.median(start.sd))))
+        cost, places, mode, level = _fit_modes(x, start, bound, penalty * MODE_PENALTY)
+        total = cost + 2 * float(np.log(start.sd).sum()) + 3 * math.log(n) + MODE_COST
+        if best is None or total < best[0]:
+            best = (total, x - start.offset * mode, places)
+        visits = int((mode[1:] > mode[:-1]).sum()) + int(mode[0])
+        if visits < 3 or visits > n - 3:
+            return None
+        start = _refine(x, se, start, mode, level)
+    assert best is not None
+    if best[0] >= plain:
+        return None
+    return best[1], best[2]
+
+
+def _guess(x, se, places):
+    n = len(x)
+    regime = np.zeros(n, dtype=np.int64)
+    regime[places] = 1
+    regime = np.cumsum(regime)
+    d = np.concatenate([np.abs(x[k:] - x[:-k])[regime[k:] == regime[:-k]] for k in (1, 2, 3)])
+    if len(d) < 30:
+        return None
+    sd = max(float(np.quantile(d, 0.25)) / 0.3186 / math.sqrt(2), FLOOR)
+    big = d[d > 2.5 * math.sqrt(2) * sd]
+    if len(big) < MODE_FRACTION * len(d):
+        return None
+    offset = float(np.median(big))
+    tight = 1.4826 * float(np.median(np.abs(big - offset)))
+    if offset < 3 * sd or tight > 2.2 * sd:
+        return None
+    between = max(0.0, sd**2 - float(np.median(se)) ** 2)
+    return _Modes(offset, np.maximum(np.sqrt(between + se**2), FLOOR), 0.25, 0.25)
+
+
+def _refine(x, se, old, mode, level):
+    r = x - level - old.offset * mode
+    sd = max(1.4826 * float(np.median(np.abs(r))), FLOOR)
+    on = mode == 1
+    near = np.abs(r) < 4 * sd
+    shift = float(np.median(r[on & near])) if (on & near).any() else 0.0
+    shift -= float(np.median(r[~on & near])) if (~on & near).any() else 0.0
+    up = int((~on[:-1] & on[1:]).sum())
+    down = int((on[:-1] & ~on[1:]).sum())
+    enter = (up + 1) / (int((~on[:-1]).sum()) + 4)
+    leave = (down + 1) / (int(on[:-1].sum()) + 4)
+    between = max(0.0, sd**2 - float(np.median(se)) ** 2)
+    return _Modes(
+        old.offset + shift,
+        np.maximum(np.sqrt(between + se**2), FLOOR),
+        float(np.clip(enter, 0.05, 0.95)),
+        float(np.clip(leave, 0.05, 0.95)),
+    )
+
+
+def _level_cost(x: Array, noise: _Noise, places: list[int]) -> float:
+    ends = [0, *places, len(x)]
+    total = 0.0
+    for a, b in pairwise(ends):
+        sd = noise.sd[a:b]
+        m = _location(x[a:b], 1 / sd**2, noise.typical)
+        total += float(np.minimum(((x[a:b] - m) / sd) ** 2, BOUND**2).sum())
+    return total
+
+
+def _levels(x: Array, step: float) -> Array:
+    cells = np.round(x / step)
+    levels = np.unique((cells[:, None] + np.arange(-REACH, REACH + 1)).ravel()) * step
+    if len(levels) > MOST_LEVELS:
+        levels = np.unique(np.quantile(x, np.linspace(0, 1, MOST_LEVELS)))
+    return levels
+
+
+def _fit_modes(x, model, bound, penalty):
+    n = len(x)
+    levels = _levels(x, float(np.median(model.sd)) * GRID)
+    count = len(levels)
+    both = np.concatenate([levels, levels + model.offset])
+    stay0, go1 = -2 * math.log(1 - model.enter), -2 * math.log(model.enter)
+    stay1, go0 = -2 * math.log(1 - model.leave), -2 * math.log(model.leave)
+    stay = np.repeat([stay0, stay1], count)
+    go = np.repeat([go0, go1], count)
+    cost = np.zeros(2 * count)
+    other = np.empty(2 * count)
+    switched = np.zeros((n, 2 * count), dtype=np.bool_)
+    jumped = np.zeros((n, 2 * count), dtype=np.bool_)
+    best = np.zeros(n, dtype=np.int64)
+    for start in range(0, n, CHUNK):
+        end = min(n, start + CHUNK)
+        loss = (x[start:end, None] - both) / model.sd[start:end, None]
+        np.square(loss, out=loss)
+        np.minimum(loss, bound, out=loss)
+        for t in range(start, end):
+            if t:
+                best[t] = cost.argmin()
+                limit = cost[best[t]] + penalty
+                np.add(cost[count:], go[:count], out=other[:count])
+                np.add(cost[:count], go[count:], out=other[count:])
+                cost += stay
+                np.less(other, cost, out=switched[t])
+                np.minimum(cost, other, out=cost)
+                np.greater(cost, limit, out=jumped[t])
+                np.minimum(cost, limit, out=cost)
+            cost += loss[t - start]
+    state = int(cost.argmin())
+    total = float(cost[state])
+    mode, level, places = np.zeros(n), np.zeros(n), []
+    for t in range(n - 1, -1, -1):
+        mode[t], level[t] = state >= count, levels[state % count]
+        if t and jumped[t, state]:
+            places.append(t)
+            state = int(best[t])
+        elif t and switched[t, state]:
+            state = (state + count) % (2 * count)
+    return total, places[::-1], mode, level
+
+
 def _location(x: Array, weight: Array, scale: float) -> float:
     m = float(np.median(x))
     if len(x) < 3:
@@ -191,9 +331,8 @@ def _student(z: float, df: float) -> float:
     return z + g1 / df + g2 / df**2
 
 
-def _novelty(history: Array, new: Array, middle: float) -> float:
+def _novelty(history: Array, new: Array, middle: float, up: bool) -> float:
     """Log likelihood ratio of a lasting change against an excursion such as history has had."""
-    up = new.mean() > history.mean()
     old, now = (history > middle, new > middle) if up else (history < middle, new < middle)
     k, m = int(old.sum()), len(old)
     q = (k + 0.5) / (m + 1)
@@ -233,7 +372,7 @@ def _evidence(x: Array, noise: _Noise, a: int, m: int, b: int) -> float:
     order = np.searchsorted(np.sort(xl), xr, side="left") + np.searchsorted(np.sort(xl), xr, side="right")
     cliff = abs(float(order.mean()) / nl - 1)
     middle = (ml + mr) / 2
-    novel = max(_novelty(xl, xr, middle), _novelty(xr[::-1], xl[::-1], middle))
+    novel = max(_novelty(xl, xr, middle, d > 0), _novelty(xr[::-1], xl[::-1], middle, d < 0))
     score = min(abs(d) / SMALLEST, t, cliff / OVERLAP, novel / NOVELTY)
     if score >= 1 and nl >= 5 and nr >= 5:
         score = min(score, _ramp(np.concatenate([xl, xr]), np.concatenate([wl, wr]), nl, ml, mr))
