@@ -217,7 +217,7 @@ def _guess(x, se, places):
     d = np.concatenate([np.abs(x[k:] - x[:-k])[regime[k:] == regime[:-k]] for k in (1, 2, 3)])
     if len(d) < 30:
         return None
-    sd = max(float(np.quantile(d, 0.25)) / 0.3186 / math.sqrt(2), FLOOR)
+    sd = max(float(np.quantile(d, 0.25)) / 0.3186 / math.sqrt(2), FLOOR, _resolution(x) / 2)
     big = d[d > 2.5 * math.sqrt(2) * sd]
     if len(big) < MODE_FRACTION * len(d):
         return None
@@ -229,9 +229,17 @@ def _guess(x, se, places):
     return _Modes(offset, np.maximum(np.sqrt(between + se**2), FLOOR), 0.25, 0.25)
 
 
+def _resolution(x: Array) -> float:
+    """Return the step of rounded values; 0 where most values differ from all others."""
+    different = np.unique(x)
+    if len(different) < 2 or len(different) > len(x) / 2:
+        return 0.0
+    return float(np.median(np.diff(different)))
+
+
 def _refine(x, se, old, mode, level):
     r = x - level - old.offset * mode
-    sd = max(1.4826 * float(np.median(np.abs(r))), FLOOR)
+    sd = max(1.4826 * float(np.median(np.abs(r))), FLOOR, _resolution(x) / 2)
     on = mode == 1
     near = np.abs(r) < 4 * sd
     shift = float(np.median(r[on & near])) if (on & near).any() else 0.0
