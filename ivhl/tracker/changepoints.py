@@ -87,18 +87,42 @@ class _Noise:
 
 
 def _long(x: Array, se: Array) -> list[int]:
-    noise = _noise(x, se, [])
-    places = _fit(x, noise)
-    noise = _noise(x, se, _large(x, noise, places))
-    places = _fit(x, noise)
-    modes = _modes(x, se, noise, places)
-    if modes is not None:
+    white = _white(x, se)
+    many = _fit(x, white)
+    noise = _noise(x, se, _large(x, white, many))
+    few = _fit(x, noise)
+    places = min((few, many), key=lambda found: _description(x, found))
+    noise = _noise(x, se, places)
+    for _ in range(3):
+        modes = _modes(x, se, noise, places)
+        if modes is None:
+            break
         x, places = modes
         noise = _noise(x, se, places)
     places = _prune(x, noise, places)
     noise = _noise(x, se, places)
     places = _prune(x, noise, places)
     return _relocate(x, noise, places)
+
+
+def _white(x: Array, se: Array) -> _Noise:
+    between = max(0.0, _spread(np.diff(x)) ** 2 - float(np.median(se)) ** 2)
+    return _Noise(np.maximum(np.sqrt(between + se**2), FLOOR), 1.0)
+
+
+def _description(x: Array, places: list[int]) -> float:
+    """Length of the series as levels plus first-order autoregressive noise, twice nats."""
+    n = len(x)
+    r = np.empty(n)
+    for a, b in pairwise([0, *places, n]):
+        r[a:b] = x[a:b] - np.median(x[a:b])
+    sd = max(1.4826 * float(np.median(np.abs(r))), 0.8 * float(np.sort(np.abs(r))[: int(0.9 * n)].mean()), FLOOR)
+    r = np.clip(r, -BOUND * sd, BOUND * sd)
+    power = float(r[:-1] @ r[:-1])
+    rho = max(0.0, min(0.95, float(r[1:] @ r[:-1]) / power)) if power > 0 else 0.0
+    e = r[1:] - rho * r[:-1]
+    variance = max(float(e @ e) / n, FLOOR**2)
+    return n * math.log(variance) + (PENALTY[0] + PENALTY[1] * math.log(n)) * len(places)
 
 
 def _spread(d: Array) -> float:
