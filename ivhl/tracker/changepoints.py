@@ -1,10 +1,11 @@
 """Where a history of measurements changes its level.
 
-`detect` looks at a series as it is today: append a point and call it again. A step is reported once its evidence
-suffices, which takes two points of the new regime at least; a spike is no step.
+`detect` looks at a series as it is today: append a point and call it again. A step is reported
+once its evidence suffices, which takes two points of the new regime at least; a spike is no step.
 
-All is done on logarithms, so that a step is a ratio: a series in seconds and the same in milliseconds give the same
-steps, and so does the reciprocal. docs/detection.md has the figures, docs/adr/0023 the reasons.
+All is done on logarithms, so that a step is a ratio: a series in seconds and the same in
+milliseconds give the same steps, and so does the reciprocal. docs/detection.md has the figures,
+docs/adr/0023 the reasons.
 """
 
 import math
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ivhl.tracker.levels import BOUND, Array, Noise, location, segments
+from ivhl.tracker.levels import BOUND, Array, Noise, location
 from ivhl.tracker.noise import best_levels, noise_within, without_modes
 from ivhl.tracker.short_series import steps_of_few
 
@@ -46,14 +47,16 @@ def detect(
 ) -> list[int]:
     """Return the indices of the first point of each new regime, ascending.
 
-    The same input gives the same output. NaN and infinite values are left out, and the others keep their index. Where
-    all values are positive, steps are ratios; otherwise (zero, negative) steps are differences relative to the median
-    size of the values. A step below 1.2 % is not reported, nor one with a single point on either side.
+    The same input gives the same output. NaN and infinite values are left out, and the others keep
+    their index. Where all values are positive, steps are ratios; otherwise (zero, negative) steps
+    are differences relative to the median size of the values. A step below 1.2 % is not reported,
+    nor one with a single point on either side.
 
     Args:
         values: Measurements in any unit, oldest first.
-        intervals: The 95 % interval ``(low, high)`` of each value, which covers the noise within its run. One that is not
-            finite, or whose ends are in the wrong order, counts as a typical one.
+        intervals: The 95 % interval ``(low, high)`` of each value, which covers the noise within
+            its run. One that is not finite, or whose ends are in the wrong order, counts as a
+            typical one.
 
     Raises:
         ValueError: If there are not as many intervals as values.
@@ -82,7 +85,10 @@ def _prepare(
             x, limits = np.log(v), np.log(limits)
         else:
             scale = float(np.median(np.abs(v))) or float(np.abs(v).max())
-            x, limits = (np.clip(np.nan_to_num(part / (scale or 1.0)), -LARGEST, LARGEST) for part in (v, limits))
+            x, limits = (
+                np.clip(np.nan_to_num(part / (scale or 1.0)), -LARGEST, LARGEST)
+                for part in (v, limits)
+            )
         se = (limits[:, 1] - limits[:, 0]) / (2 * Z95)
     known = np.isfinite(se) & (se >= 0)
     se = np.where(known, se, np.median(se[known]) if known.any() else 0.0)
@@ -91,7 +97,7 @@ def _prepare(
 
 
 def _steps_of_many(x: Array, se: Array) -> list[int]:
-    """Fit levels, take out a second mode, drop the steps with too little evidence, place the others."""
+    """Fit levels, take out a second mode, drop steps with too little evidence, place the others."""
     x, places = without_modes(x, se, best_levels(x, se))
     for _ in range(2):
         noise = noise_within(x, se, places)
@@ -125,8 +131,8 @@ class _Side:
 def _evidence(x: Array, noise: Noise, start: int, middle: int, end: int) -> float:
     """Return the evidence for a step at `middle` between two regimes; 1 suffices.
 
-    It is the least of several criteria, each divided by what it must reach: a chain of arguments holds as much as its
-    weakest link.
+    It is the least of several criteria, each divided by what it must reach: a chain of arguments
+    holds as much as its weakest link.
     """
     if min(middle - start, end - middle) < 2:  # noqa: PLR2004 - a spike
         return 0.0
@@ -152,10 +158,12 @@ def _evidence(x: Array, noise: Noise, start: int, middle: int, end: int) -> floa
 def _significance(left: _Side, right: _Side, noise: Noise, scale: float, early: float) -> float:
     """Return a robust t for the difference of two sides, over what it must reach.
 
-    The shorter the regime, the more places it could have been at: the critical value grows with ``sqrt(2 log(n/m))``.
+    The shorter the regime, the more places it could have been at: the critical value grows with
+    ``sqrt(2 log(n/m))``.
 
     Source:
-        Frick, Munk and Sieling, Multiscale change point inference, J. R. Stat. Soc. B 76 (2014), equation (5).
+        Frick, Munk and Sieling, Multiscale change point inference, J. R. Stat. Soc. B 76 (2014),
+        equation (5).
     """
     counts = len(left.x), len(right.x)
     squares = sum(
@@ -165,7 +173,9 @@ def _significance(left: _Side, right: _Side, noise: Noise, scale: float, early: 
     freedom = PRIOR_POINTS + sum(counts) - 2
     variance = max((PRIOR_POINTS + squares) / freedom, 0.6)
     error = math.sqrt(
-        1.05 * variance * sum(noise.inflation(len(side.x)) / float(side.weight.sum()) for side in (left, right))
+        1.05
+        * variance
+        * sum(noise.inflation(len(side.x)) / float(side.weight.sum()) for side in (left, right))
     )
     places = math.sqrt(2 * math.log(math.e * sum(counts) / min(counts)))
     critical = _student(SIGNIFICANT + places + early, freedom)
@@ -184,21 +194,25 @@ def _student(z: float, freedom: float) -> float:
 
 
 def _apart(left: Array, right: Array) -> float:
-    """Return the size of Cliff's delta, in ``[0, 1]``: 1 where no value of one side is within the other."""
+    """Return the size of Cliff's delta, in ``[0, 1]``: 1 where the two sides do not overlap."""
     ordered = np.sort(left)
-    below = np.searchsorted(ordered, right, side="left") + np.searchsorted(ordered, right, side="right")
+    below = np.searchsorted(ordered, right, side="left") + np.searchsorted(
+        ordered, right, side="right"
+    )
     return abs(float(below.mean()) / len(left) - 1)
 
 
 def _novelty(left: _Side, right: _Side) -> float:
-    """Return how much more likely a lasting step is than an excursion as there were on the other side, in nats."""
+    """Return how much likelier a lasting step is than an excursion of the other side, in nats."""
     middle, up = (left.centre + right.centre) / 2, right.centre > left.centre
     beyond = (left.x > middle, right.x > middle) if up else (left.x < middle, right.x < middle)
     return max(_excess(beyond[0], beyond[1]), _excess(~beyond[1][::-1], ~beyond[0][::-1]))
 
 
 def _excess(history: npt.NDArray[np.bool_], new: npt.NDArray[np.bool_]) -> float:
-    """Compare two Markov chains for whether points are beyond the middle: a new regime, and the history going on.
+    """Return the log likelihood ratio of a new regime against the history going on, in nats.
+
+    Both are Markov chains of whether a point is beyond the middle.
 
     Args:
         history: For each point of the long-standing regime.
@@ -214,16 +228,14 @@ def _excess(history: npt.NDArray[np.bool_], new: npt.NDArray[np.bool_]) -> float
     from_on, on = int(a.sum()), int((a & b).sum())
     off = int((~a & b).sum())
     from_off = len(a) - from_on
-    return (
-        _nats(int(new[0]), 1, share)
-        + _nats(on, from_on, stay)
-        + _nats(off, from_off, enter)
-    )
+    return _nats(int(new[0]), 1, share) + _nats(on, from_on, stay) + _nats(off, from_off, enter)
 
 
 def _nats(beyond: int, of: int, usual: float) -> float:
-    """Return the log likelihood ratio of so many points beyond the middle: `LASTING` against the usual share."""
-    return beyond * math.log(LASTING / usual) + (of - beyond) * math.log((1 - LASTING) / (1 - usual))
+    """Return the log likelihood ratio of `LASTING` against the usual share of points beyond."""
+    return beyond * math.log(LASTING / usual) + (of - beyond) * math.log(
+        (1 - LASTING) / (1 - usual)
+    )
 
 
 def _is_ramp(left: _Side, right: _Side) -> bool:
@@ -245,7 +257,7 @@ def _is_ramp(left: _Side, right: _Side) -> bool:
 
 
 def _placed(x: Array, noise: Noise, places: list[int]) -> list[int]:
-    """Move each step by a few points to where the two levels around it fit best; the first of equals."""
+    """Move each step by a few points to where the two levels around it fit best."""
     moved = []
     ends = [0, *places, len(x)]
     for i, middle in enumerate(places):

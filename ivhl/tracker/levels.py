@@ -1,12 +1,12 @@
 """Fit levels to a noisy series: the best steps for a penalty, with or without a second mode.
 
-A point that is far from its level costs no more than one that is `BOUND` deviations away, so that a spike is never
-cheaper to explain by a level of its own.
+A point that is far from its level costs no more than one that is `BOUND` deviations away, so that
+a spike is never cheaper to explain by a level of its own.
 
 Source:
-    Fearnhead and Rigaill, Changepoint detection in the presence of outliers, arXiv:1609.07363 (bounded loss).
-    Friedrich, Kempe, Liebscher and Winkler, Complexity penalized M-estimation, J. Comput. Graph. Stat. 17 (2008)
-    (exact minimum by dynamic programming).
+    Fearnhead and Rigaill, Changepoint detection in the presence of outliers, arXiv:1609.07363
+    (bounded loss). Friedrich, Kempe, Liebscher and Winkler, Complexity penalized M-estimation, J.
+    Comput. Graph. Stat. 17 (2008) (exact minimum by dynamic programming).
 """
 
 import math
@@ -16,7 +16,19 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BOUND", "FLOOR", "Array", "Fit", "Modes", "Noise", "fit", "location", "penalty", "segments", "spread"]
+__all__ = [
+    "BOUND",
+    "FLOOR",
+    "Array",
+    "Fit",
+    "Modes",
+    "Noise",
+    "fit",
+    "location",
+    "penalty",
+    "segments",
+    "spread",
+]
 
 Array = npt.NDArray[np.float64]
 
@@ -46,10 +58,11 @@ class Noise:
         return float(np.median(self.sd))
 
     def inflation(self, count: int) -> float:
-        """Return how many times the variance of a mean of `count` points exceeds that of independent ones.
+        """Return the variance of a mean of `count` points, over that of independent ones.
 
         Source:
-            Exact for a first-order autoregressive process: Anderson, The Statistical Analysis of Time Series (1971), 8.2.
+            Exact for a first-order autoregressive process: Anderson, The Statistical Analysis of
+            Time Series (1971), 8.2.
         """
         rho = self.correlation
         rest = 2 * rho * (1 - rho**count) / (count * (1 - rho) ** 2)
@@ -104,7 +117,8 @@ def location(x: Array, weight: Array, scale: float) -> float:
     """Return a weighted biweight location of some values, shape ``[n]``, of deviation `scale`.
 
     Source:
-        Mosteller and Tukey, Data Analysis and Regression (1977), chapter 10; the tuning constant is 4.
+        Mosteller and Tukey, Data Analysis and Regression (1977), chapter 10; the tuning constant
+        is 4.
     """
     centre = float(np.median(x))
     if len(x) < 3:  # noqa: PLR2004 - the median of two is their mean

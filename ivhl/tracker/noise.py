@@ -1,14 +1,25 @@
 """What the noise of a series is like: its width, its correlation, and whether it has two modes.
 
-Benchmarks are correlated in time and often run at one of two speeds (memory layout, a neighbour on the machine). Taken
-for independent noise, both look like steps.
+Benchmarks are correlated in time and often run at one of two speeds (memory layout, a neighbour on
+the machine). Taken for independent noise, both look like steps.
 """
 
 import math
 
 import numpy as np
 
-from ivhl.tracker.levels import BOUND, FLOOR, Array, Fit, Modes, Noise, fit, penalty, segments, spread
+from ivhl.tracker.levels import (
+    BOUND,
+    FLOOR,
+    Array,
+    Fit,
+    Modes,
+    Noise,
+    fit,
+    penalty,
+    segments,
+    spread,
+)
 
 __all__ = ["best_levels", "noise_within", "without_modes"]
 
@@ -28,15 +39,18 @@ MODE_ROUNDS = 2
 
 
 def best_levels(x: Array, se: Array) -> list[int]:
-    """Return the steps of the better of two explanations: independent noise, or correlated noise with fewer steps.
+    """Return the steps of the better explanation: independent noise, or correlated noise.
+
+    The latter explains a series with fewer steps.
 
     Args:
         x: Values, shape ``[n]``.
         se: Standard error of each within its run, same unit, shape ``[n]``; 0 where it is not known.
 
     Source:
-        Romano, Rigaill, Runge and Fearnhead, Detecting abrupt changes in the presence of local fluctuations and
-        autocorrelated noise, arXiv:2005.01379; the choice is made by description length.
+        Romano, Rigaill, Runge and Fearnhead, Detecting abrupt changes in the presence of local
+        fluctuations and autocorrelated noise, arXiv:2005.01379; the choice is made by description
+        length.
     """
     white = Noise(_with_errors(spread(np.diff(x)), se))
     many = fit(x, white.sd, penalty(len(x))).places
@@ -52,7 +66,9 @@ def noise_within(x: Array, se: Array, places: list[int]) -> Noise:
 
 
 def without_modes(x: Array, se: Array, places: list[int]) -> tuple[Array, list[int]]:
-    """Return the values with all in their lower mode, and the steps that remain, where modes explain the series better.
+    """Return the values without what modes explain, and the steps that remain.
+
+    Every value is moved to the lower mode; without modes it stays as it is.
 
     Args:
         x: Values, shape ``[n]``.
@@ -88,7 +104,7 @@ def _large(x: Array, noise: Noise, places: list[int]) -> list[int]:
 
 
 def _from_differences(x: Array, se: Array, places: list[int]) -> Noise:
-    """Estimate noise from differences of points up to eight apart within a regime: a step touches few of them."""
+    """Estimate noise from differences of points of a regime that are up to eight apart."""
     regime = _regimes(len(x), places)
     variogram = []
     for lag in range(1, min(2 * LAGS, len(x) - 1) + 1):
@@ -124,8 +140,8 @@ def _second_mode(x: Array, se: Array, places: list[int]) -> tuple[Array, list[in
     """Return values without a second mode and the steps that remain, or nothing where there is none.
 
     Source:
-        Both explanations are compared by description length, as in Rissanen, Automatica 14 (1978); the modes are a hidden
-        Markov chain, fitted by the most probable path.
+        Both explanations are compared by description length, as in Rissanen, Automatica 14 (1978);
+        the modes are a hidden Markov chain, fitted by the most probable path.
     """
     noise = _from_differences(x, se, places)
     guess = _guess_modes(x, se)
@@ -150,9 +166,10 @@ def _second_mode(x: Array, se: Array, places: list[int]) -> tuple[Array, list[in
 
 
 def _guess_modes(x: Array, se: Array) -> tuple[Modes, Array] | None:
-    """Guess from differences of near points: with two modes many are 0, many one distance, few between.
+    """Guess a second mode from differences of near points.
 
-    A step touches six of them, too few to count.
+    With two modes many are about 0, many about one distance, and few between. A step touches six
+    of them, too few to count.
     """
     d = np.concatenate([np.abs(x[k:] - x[:-k]) for k in (1, 2, 3)])
     if len(d) < 30:  # noqa: PLR2004 - ten points: fewer show no second mode
@@ -174,7 +191,9 @@ def _refine(x: Array, se: Array, modes: Modes, fitted: Fit) -> tuple[Modes, Arra
     r = x - fitted.level - modes.offset * fitted.mode
     sd = max(1.4826 * float(np.median(np.abs(r))), FLOOR, _resolution(x) / 2)
     near = np.abs(r) < 4 * sd
-    shift = [float(np.median(r[some & near])) if (some & near).any() else 0.0 for some in (on, ~on)]
+    shift = [
+        float(np.median(r[some & near])) if (some & near).any() else 0.0 for some in (on, ~on)
+    ]
     enter = (int((~on[:-1] & on[1:]).sum()) + 1) / (int((~on[:-1]).sum()) + 4)
     leave = (int((on[:-1] & ~on[1:]).sum()) + 1) / (int(on[:-1].sum()) + 4)
     refined = Modes(

@@ -1,7 +1,8 @@
 """Steps in a series of few points, each with an interval: a Bayesian model of levels.
 
-An interval covers what varies within a run, not what varies between runs: point-to-point scatter is 1.6 to 4.3 times as
-wide in 13,000 asv series. So the spread between runs is unknown, and summed over.
+An interval covers what varies within a run, not what varies between runs: point-to-point scatter
+is 1.6 to 4.3 times as wide in 13,000 asv series. So the spread between runs is unknown, and summed
+over.
 """
 
 import math
@@ -29,7 +30,8 @@ MOST_CELLS = 240
 def steps_of_few(x: Array, se: Array) -> list[int]:
     """Return the first point of each new level.
 
-    A step is reported where the probability of a relevant one, at this point or a neighbour, is at least `REPORT`.
+    A step is reported where the probability of a relevant one, at this point or a neighbour, is at
+    least `REPORT`.
 
     Args:
         x: Logarithms, shape ``[n]``.
@@ -58,8 +60,8 @@ def posterior(x: Array, se: Array) -> Array:
         se: Standard error of each within its run, shape ``[n]``.
 
     Source:
-        Chib, Estimation and comparison of multiple change-point models, J. Econometrics 86 (1998); forward-backward on
-        a grid of levels, for each spread between runs.
+        Chib, Estimation and comparison of multiple change-point models, J. Econometrics 86 (1998);
+        forward-backward on a grid of levels, for each spread between runs.
     """
     n = len(x)
     low, high = float(x.min()) - 0.01, float(x.max()) + 0.01
@@ -93,7 +95,7 @@ def _likelihood(x: Array, se: Array, levels: Array) -> Array:
 
 
 def _forward(likelihood: Array, jump: Array) -> tuple[Array, Array]:
-    """Return filtered probabilities ``[n, spreads, levels]`` and evidence of each point ``[n, spreads]``."""
+    """Return filtered probabilities ``[n, spreads, levels]`` and evidence ``[n, spreads]``."""
     n, spreads, count = likelihood.shape
     forward, scale = np.zeros_like(likelihood), np.zeros((n, spreads))
     before = np.full((spreads, count), 1 / count)

@@ -1,4 +1,4 @@
-"""``python -m studies.detection SHARED_DIR``: score the detector on labelled and on generated series."""
+"""``python -m studies.detection SHARED_DIR``: score the detector of steps."""
 
 import argparse
 import sys
@@ -19,7 +19,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         suites = read_folder(arguments.shared / "data" / "dev")
     else:
         seed = arguments.fresh
-        made = (generate.synth(seed), generate.mixed(seed), generate.delay(seed), generate.ratio(seed))
+        made = (
+            generate.synth(seed),
+            generate.mixed(seed),
+            generate.delay(seed),
+            generate.ratio(seed),
+        )
         suites = {series[0].suite: series for series in made}
     if arguments.suites:
         suites = {name: suites[name] for name in arguments.suites.split(",")}

@@ -1,10 +1,12 @@
 """Series with planted changes: our own generators, seeded.
 
-All noise is added to the logarithm of the level, so ``sd`` is relative. Sizes and lengths follow what asv histories of
-NumPy and SciPy show: 30 to 200 points, steps of 2 to 30 %, noise of 0.5 to 3 %, half of all series without a change.
+All noise is added to the logarithm of the level, so ``sd`` is relative. Sizes and lengths are those
+of the series in ``detection/data/dev``: 30 to 200 points, steps of 2 to 30 %, noise of 0.5 to 3 %,
+half of all series without a change.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,9 @@ Noise = Callable[[np.random.Generator, int, float], Array]
 
 STEPS = (0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3)
 DEVIATIONS = (0.005, 0.01, 0.02, 0.03)
+HALF = 0.5
+UNCHANGED = 0.54  # share of series without a change
+WILD = 0.04  # share of ratios that deviate five times as much
 EDGE = 7  # shortest regime at the start of a series, in points
 
 
@@ -50,14 +55,16 @@ def _spikes(rng: np.random.Generator, n: int, sd: float) -> Array:
 
 def _bimodal(rng: np.random.Generator, n: int, sd: float) -> Array:
     """Each point draws its mode."""
-    return rng.normal(0, sd / 3, n) + (rng.random(n) < rng.uniform(0.08, 0.5)) * rng.uniform(0.02, 0.08)
+    return rng.normal(0, sd / 3, n) + (rng.random(n) < rng.uniform(0.08, 0.5)) * rng.uniform(
+        0.02, 0.08
+    )
 
 
 def _sticky(rng: np.random.Generator, n: int, sd: float) -> Array:
     """A mode lasts two to eight points."""
     on, off = rng.uniform(0.12, 0.5, 2)
     mode = np.zeros(n)
-    state = rng.random() < 0.5
+    state = rng.random() < HALF
     for i in range(n):
         state = state ^ (rng.random() < (off if state else on))
         mode[i] = state
@@ -79,9 +86,13 @@ def _drift(rng: np.random.Generator, n: int, sd: float) -> Array:
 
 def _wander(rng: np.random.Generator, n: int, sd: float) -> Array:
     """A slow wave or a small random walk below white noise."""
-    if rng.random() < 0.5:
+    if rng.random() < HALF:
         phase = rng.uniform(0, 2 * np.pi)
-        slow = np.sin(np.linspace(phase, phase + rng.uniform(1, 4) * np.pi, n)) * sd * rng.uniform(0.2, 1)
+        slow = (
+            np.sin(np.linspace(phase, phase + rng.uniform(1, 4) * np.pi, n))
+            * sd
+            * rng.uniform(0.2, 1)
+        )
     else:
         slow = np.cumsum(rng.normal(0, sd * rng.uniform(0.02, 0.12), n))
     return np.asarray(rng.normal(0, sd, n) + slow)
@@ -124,7 +135,7 @@ def _places(rng: np.random.Generator, n: int, count: int) -> list[int]:
     """Draw places of changes, at least `EDGE` points apart and from both ends."""
     while True:
         places = sorted(int(i) for i in rng.integers(EDGE, n - EDGE + 1, count))
-        if all(b - a >= EDGE for a, b in zip(places, places[1:], strict=False)):
+        if all(b - a >= EDGE for a, b in pairwise(places)):
             return places
 
 
@@ -140,7 +151,7 @@ def _levels(rng: np.random.Generator, n: int, count: int) -> tuple[Array, list[i
 
 def _count(rng: np.random.Generator) -> int:
     """Draw how many changes a series has: none in 54 of 100."""
-    return 0 if rng.random() < 0.54 else int(rng.integers(1, 4))
+    return 0 if rng.random() < UNCHANGED else int(rng.integers(1, 4))
 
 
 def _quantise(rng: np.random.Generator, x: Array, sd: float) -> Array:
@@ -167,7 +178,8 @@ def synth(seed: int, each: int = 24) -> list[Series]:
 def mixed(seed: int, count: int = 240, n_max: int = 700) -> list[Series]:
     """Make longer series, each with two or three kinds of noise at once.
 
-    They stand for semi-synthetic histories, whose noise is real: heavy tails, modes and correlation together.
+    They stand for semi-synthetic histories, whose noise is real: heavy tails, modes and
+    correlation together.
     """
     rng = np.random.default_rng([seed, 2])
     kinds = [name for name in FAMILIES if name not in {"quantised", "deterministic"}]
@@ -205,32 +217,34 @@ def delay(seed: int, each: int = 5) -> list[Series]:
 
 def _two_modes(rng: np.random.Generator, n: int, sd: float) -> Array:
     """A quarter of the points is 4 % slower."""
-    return rng.normal(0, sd, n) + (rng.random(n) < 0.25) * 0.04
+    return rng.normal(0, sd, n) + rng.choice((0, 0.04), n, p=(0.75, 0.25))
 
 
 def ratio(seed: int, count: int = 400) -> list[Series]:
-    """Make speedups of 5 to 30 commits with an interval each that leaves out the spread between runs."""
+    """Make speedups of 5 to 30 commits; their intervals leave out the spread between runs."""
     rng = np.random.default_rng([seed, 4])
     made = []
     for k in range(count):
         n = int(rng.choice((5, 8, 12, 20, 30)))
         tau, within = float(rng.choice((0.003, 0.01, 0.02))), float(rng.uniform(0.004, 0.012))
         se = within * np.exp(rng.normal(0, 0.4, n))
-        wild = np.where(rng.random(n) < 0.04, 5.0, 1.0)
+        wild = np.where(rng.random(n) < WILD, 5.0, 1.0)
         x = np.log(rng.uniform(0.8, 4)) + rng.normal(0, tau, n) * wild + rng.normal(0, 1, n) * se
         places, steps = [], []
-        if rng.random() < 0.5:
-            places = [3 if n == 5 else int(rng.integers(3, n - 1))]
+        if rng.random() < HALF:
+            places = [int(rng.integers(3, max(4, n - 1)))]
             steps = [float(rng.choice((0.03, 0.05, 0.1, 0.2)) * rng.choice((-1, 1)))]
             x[places[0] :] += np.log1p(steps[0])
         low, high = np.exp(x - 1.96 * se), np.exp(x + 1.96 * se)
         made.append(
-            _planted(f"ratio-{k}", "ratio", f"n{n}", x, places, steps, list(zip(low, high, strict=True)))
+            _planted(
+                f"ratio-{k}", "ratio", f"n{n}", x, places, steps, list(zip(low, high, strict=True))
+            )
         )
     return made
 
 
-def _planted(
+def _planted(  # noqa: PLR0917 - the fields of a series, in their order
     name: str,
     suite: str,
     family: str,

@@ -1,7 +1,7 @@
 """How close reported changes are to the true ones.
 
-Definitions follow ``detection/score.py`` of the shared folder, so that figures can be compared; the covering of several
-annotators is that of van den Burg and Williams, arXiv:2003.06222.
+Definitions follow ``detection/score.py`` of the shared folder, so that figures can be compared;
+the covering of several annotators is that of van den Burg and Williams, arXiv:2003.06222.
 """
 
 import statistics
@@ -63,9 +63,7 @@ def matched(true: Iterable[int], reported: Iterable[int], margin: int) -> set[in
     return found
 
 
-def planted(
-    results: Iterable[tuple[Series, Collection[int]]], margin: int = NEAR
-) -> Counts:
+def planted(results: Iterable[tuple[Series, Collection[int]]], margin: int = NEAR) -> Counts:
     """Count over all series what was planted and found."""
     total = Counts()
     for series, found in results:
@@ -75,7 +73,7 @@ def planted(
 
 
 def annotated(results: Collection[tuple[Series, Collection[int]]]) -> tuple[float, float]:
-    """Return F1 as TCPD defines it, mean over series, and F1 pooled over all points without index 0."""
+    """Return F1 as TCPD defines it, mean over series, and F1 pooled without index 0."""
     each, right, reported, hit, true = [], 0, 0, 0, 0
     for series, found in results:
         people = [set(one) | {0} for one in series.annotations.values()]
@@ -107,8 +105,8 @@ def online(series: Series, detect: Detector) -> tuple[int, int, int]:
     """Append the points of a series with one step one by one.
 
     Returns:
-        Points of the new regime that were there when the step was reported for good (`LATE` if it never was),
-        distinct wrong reports, and prefixes given to the detector.
+        Points of the new regime that were there when the step was reported for good (`LATE` if it
+        never was), distinct wrong reports, and prefixes given to the detector.
     """
     step, n = series.truth[0], len(series.values)
     seen: dict[int, bool] = {}
@@ -129,7 +127,9 @@ def online(series: Series, detect: Detector) -> tuple[int, int, int]:
     return delay, len(wrong), len(seen)
 
 
-def cpu_seconds(detect: Detector, lengths: Iterable[int] = (100, 1000, 10_000)) -> Mapping[int, float]:
+def cpu_seconds(
+    detect: Detector, lengths: Iterable[int] = (100, 1000, 10_000)
+) -> Mapping[int, float]:
     """Return length to CPU seconds of one call, on 1 % noise with steps of 5 and 10 %."""
     taken = {}
     for n in lengths:

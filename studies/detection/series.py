@@ -60,7 +60,9 @@ def _series(entry: dict[str, object], suite: str) -> Series:
     ci = entry.get("ci")
     values, annotations, steps = entry["values"], entry["annotations"], entry.get("steps") or ()
     if not (
-        isinstance(values, list) and isinstance(annotations, dict) and isinstance(steps, list | tuple)
+        isinstance(values, list)
+        and isinstance(annotations, dict)
+        and isinstance(steps, list | tuple)
     ):
         raise TypeError(f"{suite}: {entry.get('name')}: values, annotations or steps: wrong type")
     return Series(
