@@ -36,6 +36,7 @@ MODE_VISITS = 3  # of each mode, at least
 MODE_COST = 10.0  # what two modes cost beside their three parameters, in twice nats
 MODE_STEP = 1.3  # factor on the penalty of a step, since modes and steps compete
 MODE_ROUNDS = 2
+MODE_SWITCHING = (0.1, 0.95)  # probability per point; what lasts longer is a regime
 
 
 def best_levels(x: Array, se: Array) -> list[int]:
@@ -198,8 +199,8 @@ def _refine(x: Array, se: Array, modes: Modes, fitted: Fit) -> tuple[Modes, Arra
     leave = (int((on[:-1] & ~on[1:]).sum()) + 1) / (int(on[:-1].sum()) + 4)
     refined = Modes(
         modes.offset + shift[0] - shift[1],
-        float(np.clip(enter, 0.05, 0.95)),
-        float(np.clip(leave, 0.05, 0.95)),
+        float(np.clip(enter, *MODE_SWITCHING)),
+        float(np.clip(leave, *MODE_SWITCHING)),
     )
     return refined, _with_errors(sd, se)
 
