@@ -1,0 +1,119 @@
+"""Histories of one case: over our commits in one cell, or over releases or Pythons at one commit.
+
+The identity of a series is complete: machine, device, Python, PyTorch, workload, version, size,
+variant and precision, less the field along which it runs. What else changes along it is a mark, and
+two neighbours that cannot be compared are a break, never a step.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from ivhl.tracker.compare import Case, case_of, differences
+from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.store import newest_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ivhl.records import RunRecord
+
+Along = Literal["commit", "torch", "python"]
+ALONG: tuple[Along, ...] = get_args(Along)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One record of a series.
+
+    Attributes:
+        name: Commit, release or Python.
+        marks: What differs from the point before, beside the field along which the series runs.
+            With any mark, the two cannot be compared.
+    """
+
+    name: str
+    record: RunRecord
+    marks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The points of one case, oldest or lowest first."""
+
+    along: Along
+    case: Case
+    dtype: str
+    points: tuple[Point, ...]
+
+    def segments(self) -> tuple[tuple[Point, ...], ...]:
+        """Return the runs of neighbours that can be compared."""
+        found: list[list[Point]] = []
+        for point in self.points:
+            if point.marks or not found:
+                found.append([])
+            found[-1].append(point)
+        return tuple(tuple(part) for part in found)
+
+
+def series_of(
+    records: Iterable[RunRecord], along: Along, commit_order: Sequence[str] = ()
+) -> tuple[Series, ...]:
+    """Return all series along a field, sorted by case.
+
+    Along releases and Pythons, a series is of one subject: the same sources and benchmark, or the
+    same commit. Of several subjects, that with the most points is taken, then the newest.
+
+    Args:
+        records: Any records.
+        along: The field.
+        commit_order: Commits, oldest first. Others are left out of series along commits, since
+            their place is unknown; without any order, time decides.
+    """
+    groups: dict[tuple[Case, str], list[RunRecord]] = defaultdict(list)
+    for record in records:
+        groups[case_of(record, along), record.dtype].append(record)
+    position = {commit: i for i, commit in enumerate(commit_order)}
+    found = []
+    for (case, dtype), group in sorted(groups.items(), key=lambda item: item[0]):
+        if along == "commit":
+            chosen = _along_commits(group, position)
+        else:
+            chosen = _of_one_subject(group, along)
+        found.append(Series(along, case, dtype, _points(chosen, along)))
+    return tuple(found)
+
+
+def _along_commits(
+    group: Iterable[RunRecord], position: Mapping[str, int]
+) -> list[tuple[str, RunRecord]]:
+    newest = newest_by(
+        (record for record in group if not position or record.commit in position),
+        lambda record: record.commit,
+    )
+    return sorted(newest.items(), key=lambda item: (position.get(item[0], 0), item[1].recorded_at))
+
+
+def _of_one_subject(group: Iterable[RunRecord], along: Along) -> list[tuple[str, RunRecord]]:
+    def name(record: RunRecord) -> str:
+        return record.cell.torch if along == "torch" else record.cell.python
+
+    subjects: dict[object, dict[str, RunRecord]] = defaultdict(dict)
+    newest = newest_by(group, lambda r: ((r.sources or r.commit, r.benchmark), name(r)))
+    for (subject, where), record in newest.items():
+        subjects[subject][where] = record
+    chosen = max(
+        subjects.values(), key=lambda s: (len(s), max(record.recorded_at for record in s.values()))
+    )
+    order = release_key if along == "torch" else python_key
+    return sorted(chosen.items(), key=lambda item: order(item[0]))
+
+
+def _points(chosen: Sequence[tuple[str, RunRecord]], along: Along) -> tuple[Point, ...]:
+    points: list[Point] = []
+    for name, record in chosen:
+        marks = differences(points[-1].record, record, along) if points else []
+        points.append(Point(name, record, tuple(marks)))
+    return tuple(points)

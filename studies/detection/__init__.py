@@ -1,0 +1,1 @@
+"""How well `ivhl.tracker.changepoints` finds changes: `python -m studies.detection`."""
