@@ -37,6 +37,10 @@ COMMANDS = {
         "compare",
         "Compare two commits, PyTorch releases, Pythons, machines or stored results.",
     ),
+    "regressions": (
+        "regressions",
+        "List what newly failed, broke more graphs or got slower in the stored history.",
+    ),
     "gate": (
         "gate",
         "Fail if a case newly fails, breaks more graphs, or is slower than at the base commit.",

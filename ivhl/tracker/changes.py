@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 Outcome = Literal["improved", "regressed", "unchanged", "inconclusive"]
 Magnitude = Literal["none", "small", "medium", "large"]
+ChangeKind = Literal["degraded", "slower", "faster", "noisy", "same"]
 
 # The share of false ones among all significant changes of one comparison of many cases.
 FALSE_DISCOVERIES = 0.05
@@ -33,6 +34,8 @@ RELEVANT: Final[dict[Metric, float]] = {
     "speedup": 1.03, "compiled": 1.03, "eager": 1.03, "cold": 1.1, "warm": 1.1, "memory": 1.05,
 }  # fmt: skip
 MEDIUM, LARGE = 1.1, 1.3
+# What a reason shows of the numbers; the others are in the JSON.
+SHOWN: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled")
 # At most this share of comparisons of the same code is significant, however few are judged.
 FALSE_ALARMS = 1 - VERDICT_CONFIDENCE
 
@@ -95,6 +98,31 @@ class CaseChange(NamedTuple):
         """Return the outcome of a quantity; ``None`` if a run lacks it."""
         found = self.changes.get(metric)
         return None if found is None else found.outcome
+
+    @property
+    def kind(self) -> ChangeKind:
+        """What this amounts to. Facts come first: they need no test.
+
+        Of the times, those of compiled code decide. A speedup also falls when eager code gets
+        faster, and that is no regression.
+        """
+        eager, compiled = self.outcome("eager"), self.outcome("compiled")
+        speedup = self.outcome("speedup")
+        if self.worse_facts:
+            return "degraded"
+        if compiled == "regressed" or (speedup == "regressed" and eager != "improved"):
+            return "slower"
+        if compiled == "improved" or (speedup == "improved" and eager != "regressed"):
+            return "faster"
+        return "noisy" if speedup == "inconclusive" else "same"
+
+    @property
+    def reason(self) -> str:
+        """Why it is of this kind, with the numbers."""
+        numbers = "; ".join(str(self.changes[m]) for m in SHOWN if m in self.changes)
+        facts = "; ".join(fact.text for fact in self.facts)
+        parts = (facts, self.side, numbers) if self.worse_facts else (self.side, numbers, facts)
+        return "; ".join(filter(None, parts))
 
     @property
     def side(self) -> str:

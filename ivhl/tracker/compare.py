@@ -161,8 +161,8 @@ def compare(
             decided[case] = ("appeared" if one is None else "vanished", _result(there))
         elif one.failure or other.failure:
             decided[case] = _failed(one, other)
-        elif differences := _differences(one, other, axis):
-            decided[case] = "incomparable", "; ".join(differences)
+        elif apart := differences(one, other, axis):
+            decided[case] = "incomparable", "; ".join(apart)
         else:
             pairs[case] = one, other
     changes = judge_changes(pairs, spreads)
@@ -184,6 +184,44 @@ def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
         )
         for place, group in sorted(groups.items(), key=lambda item: _order(item[0]))
     )
+
+
+def case_of(record: RunRecord, axis: Axis) -> Case:
+    """Return what a record is of, without the field in which it is compared."""
+    case = Case(
+        machine=record.machine.name,
+        device=device_type(record),
+        python=record.cell.python,
+        torch=record.cell.torch,
+        existing=is_existing(record),
+        workload=record.workload,
+        workload_version=record.workload_version,
+        size=record.size,
+        variant=record.variant,
+    )
+    return case._replace(
+        machine="" if axis == "machine" else case.machine,
+        python="" if axis == "python" else case.python,
+        torch="" if axis == "torch" else case.torch,
+    )
+
+
+def differences(before: RunRecord, after: RunRecord, axis: Axis) -> list[str]:
+    """Return what else differs, beside the compared field and what follows from it."""
+    old, new = before.conditions, after.conditions
+    pairs = {
+        "instrument": (describe_instrument(old.instrument), describe_instrument(new.instrument)),
+        "threads": (old.threads, new.threads),
+        "clock": (old.clock, new.clock),
+        "container": tuple("no" if c.image is None else "yes" for c in (old, new)),
+    }
+    if axis in ("commit", "results"):
+        pairs["lock"] = tuple((r.cell.lock_sha256 or "none")[:12] for r in (before, after))
+    elif (before.sources or before.commit) != (after.sources or after.commit):
+        pairs["commit"] = (before.commit[:8], after.commit[:8])
+    if before.benchmark and after.benchmark:
+        pairs["benchmark"] = (before.benchmark[:12], after.benchmark[:12])
+    return [f"{name} {a} before, {b} now" for name, (a, b) in pairs.items() if a != b]
 
 
 def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:
@@ -208,7 +246,7 @@ def _sides(
 ) -> tuple[dict[Case, RunRecord], dict[Case, RunRecord]]:
     """Return the record of each case on both sides: of one commit, if they share one."""
     if axis in ("commit", "results"):
-        one, other = (newest_by(side, lambda r: _case(r, axis)) for side in (before, after))
+        one, other = (newest_by(side, lambda r: case_of(r, axis)) for side in (before, after))
         return one, other
     was, now = (_by_commit(side, axis) for side in (before, after))
     sides: tuple[dict[Case, RunRecord], dict[Case, RunRecord]] = ({}, {})
@@ -226,29 +264,10 @@ def _sides(
 
 def _by_commit(records: Iterable[RunRecord], axis: Axis) -> dict[Case, dict[str, RunRecord]]:
     found: dict[Case, dict[str, RunRecord]] = defaultdict(dict)
-    newest = newest_by(records, lambda record: (_case(record, axis), record.commit))
+    newest = newest_by(records, lambda record: (case_of(record, axis), record.commit))
     for (case, commit), record in newest.items():
         found[case][commit] = record
     return found
-
-
-def _case(record: RunRecord, axis: Axis) -> Case:
-    case = Case(
-        machine=record.machine.name,
-        device=device_type(record),
-        python=record.cell.python,
-        torch=record.cell.torch,
-        existing=is_existing(record),
-        workload=record.workload,
-        workload_version=record.workload_version,
-        size=record.size,
-        variant=record.variant,
-    )
-    return case._replace(
-        machine="" if axis == "machine" else case.machine,
-        python="" if axis == "python" else case.python,
-        torch="" if axis == "torch" else case.torch,
-    )
 
 
 def _value(record: RunRecord, axis: Axis) -> str:
@@ -269,37 +288,8 @@ def _failed(before: RunRecord, after: RunRecord) -> tuple[Kind, str]:
     return ("mended" if before.failure else "broke"), text
 
 
-def _differences(before: RunRecord, after: RunRecord, axis: Axis) -> list[str]:
-    """Return what else differs, beside the compared field and what follows from it."""
-    old, new = before.conditions, after.conditions
-    pairs = {
-        "instrument": (describe_instrument(old.instrument), describe_instrument(new.instrument)),
-        "threads": (old.threads, new.threads),
-        "clock": (old.clock, new.clock),
-        "container": tuple("no" if c.image is None else "yes" for c in (old, new)),
-    }
-    if axis in ("commit", "results"):
-        pairs["lock"] = tuple((r.cell.lock_sha256 or "none")[:12] for r in (before, after))
-    elif (before.sources or before.commit) != (after.sources or after.commit):
-        pairs["commit"] = (before.commit[:8], after.commit[:8])
-    if before.benchmark and after.benchmark:
-        pairs["benchmark"] = (before.benchmark[:12], after.benchmark[:12])
-    return [f"{name} {a} before, {b} now" for name, (a, b) in pairs.items() if a != b]
-
-
 def _kind_of(found: CaseChange) -> tuple[Kind, str]:
-    times = {metric: change.outcome for metric, change in found.changes.items()}
-    numbers = "; ".join(
-        str(found.changes[m]) for m in ("speedup", "eager", "compiled") if m in times
-    )
-    facts = "; ".join(fact.text for fact in found.facts)
-    if found.worse_facts:
-        return "degraded", f"{facts}; {numbers}"
-    reason = "; ".join(filter(None, (found.side, numbers, facts)))
-    for kind, outcome in (("slower", "regressed"), ("faster", "improved")):
-        if outcome in (times.get("compiled"), times.get("speedup")):
-            return kind, reason  # type: ignore[return-value]
-    return "same", reason
+    return ("same" if found.kind == "noisy" else found.kind), found.reason
 
 
 def _result(record: RunRecord) -> str:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ivhl.records import Conditions, RunRecord
-    from ivhl.tracker.metrics import Metric
     from ivhl.workload import Workload
 
 Kind = Literal[
@@ -38,8 +37,6 @@ MEANINGS: dict[Kind, str] = {
     "faster": "compiled code takes less time, or gains more over eager code",
     "held": "nothing changed that could be shown",
 }
-# What a reason shows of the numbers; the others are in the JSON.
-SHOWN: tuple[Metric, ...] = ("speedup", "eager", "compiled")
 REGRESSIONS: frozenset[Kind] = frozenset({"fails", "degraded", "slower"})
 GAPS: frozenset[Kind] = frozenset({"missing", "incomparable", "undecided"})
 
@@ -194,28 +191,7 @@ def _judge(  # noqa: PLR0911  (one for each reason)
 
 
 def _kind_of(found: CaseChange) -> tuple[Kind, str]:
-    """Return the kind of a case that was measured at both commits, and why.
-
-    Facts come first: they need no test. Of the times, those of compiled code decide. A speedup
-    also falls when eager code gets faster, and that is no regression.
-    """
-    times = {metric: change.outcome for metric, change in found.changes.items()}
-    numbers = "; ".join(str(found.changes[m]) for m in SHOWN if m in found.changes)
-    facts = "; ".join(fact.text for fact in found.facts)
-    if found.worse_facts:
-        return "degraded", "; ".join(filter(None, (facts, found.side, numbers)))
-    regressed = times.get("compiled") == "regressed" or (
-        times.get("speedup") == "regressed" and times.get("eager") != "improved"
-    )
-    improved = times.get("compiled") == "improved" or (
-        times.get("speedup") == "improved" and times.get("eager") != "regressed"
-    )
-    reason = "; ".join(filter(None, (found.side, numbers, facts)))
-    if regressed:
-        return "slower", reason
-    if times.get("speedup") == "inconclusive":
-        return "noisy", reason
-    return ("faster" if improved else "held"), reason
+    return ("held" if found.kind == "same" else found.kind), found.reason
 
 
 def _is_external(record: RunRecord) -> bool:

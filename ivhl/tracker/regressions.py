@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from ivhl.tracker.changepoints import detect
 from ivhl.tracker.changes import RELEVANT, judge_changes
-from ivhl.tracker.compare import kind_of_change
 from ivhl.tracker.metrics import measured
 from ivhl.tracker.series import ALONG, series_of
 from ivhl.tracker.wording import short_message
@@ -23,7 +22,7 @@ from ivhl.tracker.wording import short_message
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ivhl.records import RunRecord
+    from ivhl.records import Failure, RunRecord
     from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.compare import Case
     from ivhl.tracker.series import Along, Point, Series
@@ -124,11 +123,15 @@ def find_changes(
 
 def incidents_of(changes: Iterable[Change]) -> tuple[Incident, ...]:
     """Return the incidents, newest first: changes of one direction at one place."""
-    groups: dict[tuple[Along, str, str, bool], list[Change]] = defaultdict(list)
+    groups: dict[tuple[Along, str, str, str, bool], list[Change]] = defaultdict(list)
     for change in changes:
-        groups[change.along, change.before, change.place, change.kind in WORSE].append(change)
+        # What a Python changes, it changes with each release for reasons of its own.
+        torch = change.case.torch if change.along == "python" else ""
+        worse = change.kind in WORSE
+        groups[change.along, change.before, change.place, torch, worse].append(change)
     incidents = [
-        Incident(*place, tuple(sorted(group, key=_size))) for place, group in groups.items()
+        Incident(along, before, place, worse, tuple(sorted(group, key=_size)))
+        for (along, before, place, _, worse), group in groups.items()
     ]
     return tuple(sorted(incidents, key=lambda one: (one.at, one.place, one.worse), reverse=True))
 
@@ -173,7 +176,9 @@ def _steps(segment: Sequence[Point], along: Along) -> dict[int, _Step]:
                 ran[place + shift]
                 for shift in (0, -1, 1)
                 if 0 < place + shift < len(ran)
-                and _may_differ(segment[ran[place + shift] - 1], segment[ran[place + shift]], along)
+                and _may_differ(
+                    segment[ran[place + shift] - 1], segment[ran[place + shift]], along
+                )
             ),
             None,
         )
@@ -189,7 +194,7 @@ def _side(segment: Sequence[Point], before: Iterable[int], after: Iterable[int])
     texts = []
     for metric in ("eager", "compiled"):
         was, now = (
-            [found.value for i in part if (found := measured(segment[i].record, metric))]  # type: ignore[arg-type]
+            [found.value for i in part if (found := measured(segment[i].record, metric))]
             for part in (before, after)
         )
         if was and now:
@@ -201,25 +206,32 @@ def _kind_of(
     one: Point, other: Point, change: CaseChange | None, step: _Step | None
 ) -> tuple[Kind, str, float | None] | None:
     """Return kind, reason and effect of what happened between two neighbours, if anything."""
-    before, after = one.record, other.record
-    if before.failure or after.failure:
-        if before.failure and after.failure:
-            return None
-        failure = before.failure or after.failure
-        if failure is None or failure.failure_class in _OUTSIDE or failure.exception == "SIGKILL":
-            return None
-        text = f"{failure.failure_class}: {short_message(failure.message)}"
-        return ("fails" if after.failure else "mended"), text.removesuffix(": "), None
+    if one.record.failure or other.record.failure:
+        return _of_failures(one.record.failure, other.record.failure)
     if step is not None:
         return ("slower" if step.ratio < 1 else "faster"), step.text, step.ratio
     if change is None:
         return None
-    kind, reason = kind_of_change(change)
     speedup = change.changes.get("speedup")
     effect = speedup.ratio if speedup else None
-    if kind in ("degraded", "slower", "faster"):
-        return kind, reason, effect
-    return None
+    match change.kind:
+        case "same" | "noisy":
+            return None
+        case kind:
+            return kind, change.reason, effect
+
+
+def _of_failures(
+    before: Failure | None, after: Failure | None
+) -> tuple[Kind, str, float | None] | None:
+    failure = before or after
+    both = before is not None and after is not None
+    if failure is None or both or failure.failure_class in _OUTSIDE:
+        return None
+    if failure.exception == "SIGKILL":  # somebody, or Linux for lack of memory
+        return None
+    text = f"{failure.failure_class}: {short_message(failure.message)}".removesuffix(": ")
+    return ("fails" if after else "mended"), text, None
 
 
 def _change(

@@ -192,7 +192,7 @@ def with_facts(**changes: Any) -> RunRecord:  # noqa: ANN401
             "9 recompiles, 2 before; new: x",
         ),
         (with_facts(frames_total=4), "fallback", True, "2 of 4 frames run eagerly, 0 before"),
-        (with_facts(graphs=1), "graphs", False, "1 graph, 2 before"),
+        (with_facts(graphs=1), "graphs", None, "1 graph, 2 before"),
         (with_facts(calls_captured=30), "size", None, "30 operations in the graphs, 31 before"),
         (
             replace(BASE, warnings=(Counted(text="slow path", count=1),)),

@@ -1,0 +1,147 @@
+"""``ivhl regressions``: what changed in the stored history, newest first."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from ivhl.cli import app
+from ivhl.errors import UnknownNameError
+from ivhl.fleet.sources import printable
+from ivhl.git import commit_order
+from ivhl.matrix.project import find_root
+from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
+from ivhl.tracker.series import ALONG
+from ivhl.tracker.spread import Spreads
+from ivhl.tracker.store import load_records
+from ivhl.tracker.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from ivhl.tracker.regressions import Change, Incident
+
+_WORDS = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
+_VERBS = {"fails": "fail"}
+_HASH = 8
+
+
+@app.command("regressions")
+def regressions_command(
+    along: Annotated[
+        list[str] | None,
+        typer.Option("--along", help=f"Only along this: {', '.join(ALONG)}; repeatable."),
+    ] = None,
+    workload: Annotated[
+        list[str] | None, typer.Option("--workload", help="Only this workload; repeatable.")
+    ] = None,
+    machine: Annotated[
+        list[str] | None, typer.Option("--machine", help="Only this machine; repeatable.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option("--results", help="Folder of the results (default: results).")
+    ] = None,
+    cases: Annotated[
+        int, typer.Option("--cases", min=1, help="Cases listed of one incident.")
+    ] = 5,
+    *,
+    better: Annotated[bool, typer.Option("--better", help="Improvements, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """List what newly failed, broke more graphs or got slower in the stored history.
+
+    Looks along commits, PyTorch releases and Pythons. Changes at one place are one incident.
+    """
+    root = find_root()
+    loaded = load_records(results or root / "results")
+    for problem in loaded.problems:
+        Console(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
+    _check("--along", along, ALONG)
+    _check("workload", workload, {record.workload for record in loaded.records})
+    _check("machine", machine, {record.machine.name for record in loaded.records})
+    records = [
+        record
+        for record in loaded.records
+        if record.workload in (workload or (record.workload,))
+        and record.machine.name in (machine or (record.machine.name,))
+    ]
+    found = find_changes(
+        records,
+        Spreads((*loaded.records, *loaded.replaced)),
+        commit_order(root),
+        [field for field in ALONG if field in (along or ALONG)],
+    )
+    incidents = incidents_of(change for change in found if better or change.kind in WORSE)
+    if as_json:
+        typer.echo(json.dumps([_as_dict(one) for one in incidents], indent=1))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    for incident in incidents:
+        _print(console, incident, cases)
+    if not incidents:
+        console.print(f"nothing got worse in {counted(len(records), 'record')}")
+
+
+def _check(kind: str, wanted: Iterable[str] | None, known: Collection[str]) -> None:
+    """Raise for a name that is not known.
+
+    Raises:
+        UnknownNameError: Lists the nearest names.
+    """
+    for name in wanted or ():
+        if name not in known:
+            raise UnknownNameError(kind, name, known)
+
+
+def _print(console: Console, incident: Incident, shown: int) -> None:
+    console.print(Text(_sentence(incident), "bold"))
+    for change in incident.changes[:shown]:
+        console.print(Text(f"  {_line(change)}", "red" if incident.worse else "green"))
+        console.print(Text(f"    {printable(change.reason)}", "bright_black"))
+    if len(incident.changes) > shown:
+        more = counted(len(incident.changes) - shown, "more case")
+        console.print(f"  and {more}: --cases {len(incident.changes)}")
+
+
+def _sentence(incident: Incident) -> str:
+    """Return e.g. ``PyTorch 2.5.1 -> 2.6.0: 3 cases fail, 1 slower (2026-11-22)``."""
+    kinds = Counter(change.kind for change in incident.changes)
+    counts = ", ".join(f"{n} {_VERBS.get(kind, kind)}" for kind, n in kinds.items())
+    over = sum(change.state == "over" for change in incident.changes)
+    later = f"; {over} no longer" if over else ""
+    ends = (_short(incident, incident.before), _short(incident, incident.place))
+    what = f"{_WORDS[incident.along]} {' -> '.join(ends)}"
+    if incident.along == "python":
+        what += f" on PyTorch {incident.changes[0].case.torch}"
+    return f"{what}: {counts}{later} ({incident.at[:10]})"
+
+
+def _short(incident: Incident, name: str) -> str:
+    return name[:_HASH] if incident.along == "commit" else name
+
+
+def _line(change: Change) -> str:
+    effect = "" if change.effect is None else f" {change.effect:.2f}x"
+    place = ", ".join(change.case.place)
+    return f"{change.kind}{effect}  {change.case.name}  {place}  [{change.state}]"
+
+
+def _as_dict(incident: Incident) -> dict[str, object]:
+    return {
+        "along": incident.along,
+        "before": incident.before,
+        "place": incident.place,
+        "worse": incident.worse,
+        "at": incident.at,
+        "changes": [
+            {**change.case._asdict(), **{k: v for k, v in asdict(change).items() if k != "case"}}
+            for change in incident.changes
+        ],
+    }

@@ -1,0 +1,198 @@
+"""What got worse is placed where it happened, and nothing is said of what did not change."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ivhl.cli import app
+from ivhl.errors import UnknownNameError
+from ivhl.records import Arm, Calibration, Counted
+from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
+from ivhl.tracker.series import series_of
+from tests.builders.fleet import a_record, make_fleet_project, write_records
+from tests.builders.records import Known, make_failure, make_record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ivhl.records import RunRecord
+    from ivhl.tracker.regressions import Change
+
+QUIET = Known(0.01)
+
+
+def hash_of(n: int) -> str:
+    return f"{n:040x}"
+
+
+def at(n: int, record: RunRecord, **changes: Any) -> RunRecord:  # noqa: ANN401
+    """Return the record at the n-th commit, which has sources of its own."""
+    about = {"commit": hash_of(n), "recorded_at": f"2026-11-{n + 1:02}T00:00:00+00:00"}
+    return replace(record, **{"sources": f"{n:064x}", **about, **changes})
+
+
+def timed(eager_s: float, compiled_s: float) -> RunRecord:
+    """Return a record of a machine whose speed is known."""
+    eager, compiled = (Arm(calls=1, samples_s=(s,) * 16) for s in (eager_s, compiled_s))
+    fixed = Calibration(c_s=(3e-4,), compute_s=(5e-5,), memory_s=(6e-4,))
+    record = make_record(speedup=eager_s / compiled_s, width=0.001, calibration=fixed)
+    return replace(record, eager=eager, compiled=compiled)
+
+
+def broken(record: RunRecord) -> RunRecord:
+    facts = record.compile
+    assert facts is not None
+    breaks = (*facts.graph_breaks, Counted(text="Tensor.item", count=2))
+    return replace(record, compile=replace(facts, graph_breaks=breaks))
+
+
+def along_commits(*records: RunRecord) -> list[Change]:
+    """Return what is found in this history of one case."""
+    history = [at(n, record) for n, record in enumerate(records)]
+    order = [hash_of(n) for n in range(len(records))]
+    return list(find_changes(history, QUIET, order, ["commit"]))
+
+
+BASE = timed(2e-3, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("after", "kind"),
+    [
+        (broken(BASE), "degraded"),
+        (timed(4e-3, 2e-3), "slower"),  # both sides: the ratio hides it
+        (timed(2e-3, 1.3e-3), "slower"),
+        (timed(2e-3, 1.05e-3), "slower"),
+        (timed(1e-3, 1e-3), None),  # eager got faster: pytorch/pytorch#195483
+        (timed(2e-3, 1.001e-3), None),
+        (make_failure("graph_break"), "fails"),
+        (make_failure("unavailable"), None),
+        (make_failure("timeout"), None),
+        (timed(2e-3, 5e-4), "faster"),
+    ],
+)
+def test_a_change_is_found_at_its_commit(after: RunRecord, kind: str | None) -> None:
+    found = along_commits(BASE, BASE, after)
+    assert [(c.kind, c.before, c.place) for c in found] == (
+        [(kind, hash_of(1), hash_of(2))] if kind else []
+    )
+
+
+def test_a_mended_failure_is_over_and_an_open_one_persists() -> None:
+    failure = make_failure("wrong")
+    found = along_commits(BASE, failure, failure, BASE)
+    assert [(c.kind, c.state) for c in found] == [("fails", "over"), ("mended", "suspected")]
+    assert [c.state for c in along_commits(BASE, failure, failure)] == ["persists"]
+
+
+def test_a_commit_that_changes_nothing_of_the_case_is_never_blamed() -> None:
+    same = "a" * 64
+    history = [at(0, BASE, sources=same), at(1, timed(2e-3, 2e-3), sources=same)]
+    assert find_changes(history, QUIET, [hash_of(0), hash_of(1)], ["commit"]) == ()
+
+
+def test_another_instrument_or_lock_is_a_break_and_no_step() -> None:
+    slow = timed(2e-3, 2e-3)
+    for changes in (
+        {"conditions": replace(slow.conditions, instrument="4")},
+        {"conditions": replace(slow.conditions, threads=2)},
+        {"cell": replace(slow.cell, lock_sha256="f" * 64)},
+        {"benchmark": "b" * 64},
+    ):
+        first = at(0, replace(BASE, benchmark="c" * 64))
+        history = [first, at(1, replace(slow, benchmark="c" * 64), **changes)]
+        assert find_changes(history, QUIET, [hash_of(0), hash_of(1)], ["commit"]) == ()
+        (series,) = series_of(history, "commit", [hash_of(0), hash_of(1)])
+        assert series.points[1].marks
+        assert len(series.segments()) == 2
+
+
+def test_what_is_bad_since_a_release_is_placed_there_and_persists() -> None:
+    speeds = {"2.5.1": 2.0, "2.6.0": 2.0, "2.7.1": 1.0, "2.8.0": 1.0, "2.15.0": 1.0}
+    history = [make_record(torch=torch, speedup=speed) for torch, speed in speeds.items()]
+    (found,) = find_changes(history, QUIET, along=["torch"])
+    assert (found.before, found.place, found.kind, found.state) == (
+        "2.6.0", "2.7.1", "slower", "persists",
+    )  # fmt: skip
+
+
+def test_releases_of_two_subjects_are_never_mixed() -> None:
+    """A release that was only measured at another commit is a gap, not a step."""
+    history = [
+        at(0, make_record(torch="2.5.1", speedup=2.0)),
+        at(0, make_record(torch="2.6.0", speedup=2.0)),
+        at(1, make_record(torch="2.7.1", speedup=1.0)),
+    ]
+    assert find_changes(history, QUIET, along=["torch"]) == ()
+
+
+@pytest.mark.parametrize("place", [12, 25])
+def test_a_step_in_a_long_noisy_history_is_placed(place: int) -> None:
+    draw = random.Random(place)  # noqa: S311  (noise)
+    history = [
+        timed(2e-3, (1e-3 if n < place else 1.2e-3) * math.exp(draw.gauss(0, 0.02)))
+        for n in range(31)
+    ]
+    records = [
+        replace(
+            at(0, record),
+            commit=hash_of(n),
+            sources=f"{n:064x}",
+            recorded_at=f"2026-{1 + n // 28:02}-{1 + n % 28:02}T00:00:00+00:00",
+        )
+        for n, record in enumerate(history)
+    ]
+    found = find_changes(records, Known(0.02), [hash_of(n) for n in range(31)], ["commit"])
+    assert [(c.kind, c.state) for c in found] == [("slower", "persists")]
+    assert abs(int(found[0].place, 16) - place) <= 1
+    assert found[0].effect == pytest.approx(1 / 1.2, rel=0.05)
+
+
+def test_cases_that_moved_together_are_one_incident() -> None:
+    history: list[RunRecord] = []
+    for workload, speed in (("ops.a", 1e-3), ("ops.b", 1.5e-3), ("ops.c", 5e-4)):
+        for n, compiled_s in enumerate((1e-3, 1e-3 * speed * 1e3)):
+            history.append(at(n, replace(timed(2e-3, compiled_s), workload=workload)))
+    order = [hash_of(0), hash_of(1)]
+    found = find_changes(history, QUIET, order, ["commit"])
+    incidents = incidents_of(found)
+    assert [(one.worse, len(one.changes)) for one in incidents] == [(True, 1), (False, 1)]
+    assert {c.kind in WORSE for one in incidents if one.worse for c in one.changes} == {True}
+
+
+@pytest.mark.parametrize("history", [[], [BASE], [make_failure()]])
+def test_a_history_without_neighbours_has_no_change(history: Sequence[RunRecord]) -> None:
+    assert find_changes(history, QUIET) == ()
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    make_fleet_project(folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_the_command_lists_incidents_and_says_when_there_are_none(root: Path) -> None:
+    record = a_record(root)
+    write_records(root / "results", record)
+    assert "nothing got worse in 1 record" in CliRunner().invoke(app, ["regressions"]).stdout
+    cell = replace(record.cell, torch="2.7.1", id="py3.12-torch2.7.1")
+    failure = make_failure("wrong").failure
+    write_records(root / "results", replace(record, cell=cell, failure=failure, speedup=None))
+    text = CliRunner().invoke(app, ["regressions"]).stdout
+    assert "PyTorch 2.6.0 -> 2.7.1: 1 fail" in text
+    told = json.loads(CliRunner().invoke(app, ["regressions", "--json"]).stdout)
+    assert [(one["place"], one["changes"][0]["state"]) for one in told] == [("2.7.1", "suspected")]
+    for option in ("--workload", "--machine", "--along"):
+        done = CliRunner().invoke(app, ["regressions", option, "nowhere"])
+        assert isinstance(done.exception, UnknownNameError)
