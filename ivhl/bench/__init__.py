@@ -119,7 +119,7 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
         effort=request.effort,
     )
     device = request.effort.device
-    cases = request.selection.cases(load_workloads(project.workloads), device)
+    cases = request.selection.choose(load_workloads(project.workloads), device)
     for broken in broken_benchmarks(project.workloads):
         console.print(f"warning: left out: {broken}", markup=False, soft_wrap=True)
     commit = resolve_commit(root, request.commit, console)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from ivhl.errors import SpecError
-from ivhl.workload import core_cases, full_cases, select_cases
+from ivhl.errors import SpecError, UnknownNameError
+from ivhl.workload import core_cases, every_case, full_cases, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,7 @@ class Selection:
         workloads: Names of workloads; empty means all.
         size: Name of a size; ``None`` means each workload's default, and with ``full`` every size.
         variants: Names of variants; empty means all.
+        cases: Names of cases (``Case.name``), in place of everything else.
         suite: ``core`` or ``full``, restricted to the names given. ``None`` means ``core`` if
             nothing is named, otherwise exactly what is named.
     """
@@ -31,19 +32,20 @@ class Selection:
     workloads: tuple[str, ...] = ()
     size: str | None = None
     variants: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
     suite: Suite | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """Everything that is named."""
-        return (*self.workloads, *filter(None, [self.size]), *self.variants)
+        return (*self.workloads, *filter(None, [self.size]), *self.variants, *self.cases)
 
     @property
     def chosen_suite(self) -> Suite | None:
         """The suite to measure; ``None`` if exactly what is named is measured."""
         return self.suite or (None if self.names else "core")
 
-    def cases(self, workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case, ...]:
+    def choose(self, workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case, ...]:
         """Return the selected cases.
 
         Args:
@@ -54,6 +56,12 @@ class Selection:
             UnknownNameError: If no workload has a name; lists the nearest.
             SpecError: If the suite has no case with the names given.
         """
+        if self.cases:
+            known = {case.name: case for case in every_case(workloads, device)}
+            for name in self.cases:
+                if name not in known:
+                    raise UnknownNameError("case", name, known)
+            return tuple(known[name] for name in self.cases)
         every = select_cases(workloads, names=self.workloads, size=self.size, device=device)
         for variant in self.variants:  # raises for unknown names
             select_cases(

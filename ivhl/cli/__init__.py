@@ -41,6 +41,10 @@ COMMANDS = {
         "regressions",
         "List what newly failed, broke more graphs or got slower in the stored history.",
     ),
+    "confirm": (
+        "confirm",
+        "Measure cases again, base and head in turns, and say which changes are real.",
+    ),
     "gate": (
         "gate",
         "Fail if a case newly fails, breaks more graphs, or is slower than at the base commit.",

@@ -119,7 +119,7 @@ def list_cells(
         workloads=tuple(workload or ()), size=size, variants=tuple(variant or ()), suite=suite
     )
     if shard is not None or stale or form == "github":
-        every = selection.cases(load_workloads(load_project(root).workloads), device)
+        every = selection.choose(load_workloads(load_project(root).workloads), device)
         work = _work(
             root,
             cells,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from ivhl.tracker.facts import FactChange, changed_facts
-from ivhl.tracker.metrics import JUDGED, WORDS, difference, is_calibrated, measured
+from ivhl.tracker.metrics import JUDGED, RELEVANT, WORDS, difference, is_calibrated, measured
 from ivhl.tracker.spread import CONFIDENCE, VERDICT_CONFIDENCE, Spread, Spreads
 from ivhl.tracker.wording import memory, seconds
 
@@ -29,10 +29,6 @@ ChangeKind = Literal["degraded", "slower", "faster", "noisy", "same"]
 
 # The share of false ones among all significant changes of one comparison of many cases.
 FALSE_DISCOVERIES = 0.05
-# Smallest change that is relevant, as a factor.
-RELEVANT: Final[dict[Metric, float]] = {
-    "speedup": 1.03, "compiled": 1.03, "eager": 1.03, "cold": 1.1, "warm": 1.1, "memory": 1.05,
-}  # fmt: skip
 MEDIUM, LARGE = 1.1, 1.3
 # What a reason shows of the numbers; the others are in the JSON.
 SHOWN: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled")

@@ -26,6 +26,10 @@ WORDS: Final[dict[Metric, str]] = {
     "warm": "warm compile",
     "memory": "memory",
 }
+# Smallest change that is relevant, as a factor.
+RELEVANT: Final[dict[Metric, float]] = {
+    "speedup": 1.03, "compiled": 1.03, "eager": 1.03, "cold": 1.1, "warm": 1.1, "memory": 1.05,
+}  # fmt: skip
 _STANDARD = NormalDist()
 # Standard error of a median over that of a mean, for normal noise.
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)

@@ -14,8 +14,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from ivhl.tracker.changepoints import detect
-from ivhl.tracker.changes import RELEVANT, judge_changes
-from ivhl.tracker.metrics import measured
+from ivhl.tracker.changes import judge_changes
+from ivhl.tracker.metrics import RELEVANT, measured
 from ivhl.tracker.series import ALONG, series_of
 from ivhl.tracker.wording import short_message
 

@@ -157,7 +157,7 @@ def select(
     device: str = "cpu",
 ) -> tuple[Case, ...]:
     wanted = Selection(workloads=tuple(names), size=size, variants=tuple(variants), suite=suite)
-    return wanted.cases(EVERY, device)
+    return wanted.choose(EVERY, device)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_suite_that_has_nothing_of_what_is_named_is_refused() -> None:
         select(names=["ops.three"], suite="core")
     assert "leave out --suite" in caught.value.hint
     with pytest.raises(SpecError, match="--suite core has no case of any workload on cpu"):
-        Selection().cases([STOOD_FOR])
+        Selection().choose([STOOD_FOR])
 
 
 @pytest.mark.parametrize(

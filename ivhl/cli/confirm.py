@@ -1,0 +1,151 @@
+"""``ivhl confirm``: measure suspects again, base and head in turns."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from ivhl.bench.confirm import ROUNDS, confirm
+from ivhl.bench.request import Request
+from ivhl.bench.selection import Selection
+from ivhl.cli import app
+from ivhl.cli.gate import WorseError
+from ivhl.errors import ResultsError, SpecError
+from ivhl.git import commits_of_same_code, find_commit
+from ivhl.machine.identity import this_machine
+from ivhl.matrix.project import find_root, load_project
+from ivhl.measure.effort import Effort
+from ivhl.tracker.gate import REGRESSIONS, judge
+from ivhl.tracker.spread import Spreads
+from ivhl.tracker.store import load_records
+from ivhl.tracker.wording import counted
+from ivhl.workload import load_workloads
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.bench.confirm import Confirmed
+
+_WORDS = {
+    "worse": "confirmed worse",
+    "better": "confirmed better",
+    "refuted": "not confirmed",
+    "undecided": "undecided",
+    "failed": "fails at both commits, or not always",
+}
+_STYLES = {"worse": "red", "better": "green"}
+
+
+@app.command("confirm")
+def confirm_command(
+    base: Annotated[str, typer.Option(help="Commit to compare with.")],
+    head: Annotated[str, typer.Option(help="Commit to judge.")] = "HEAD",
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--case", help="WORKLOAD/SIZE/VARIANT; repeatable (default: suspects of the gate)."
+        ),
+    ] = None,
+    python: Annotated[
+        list[str] | None, typer.Option("--python", help="Only this Python; repeatable.")
+    ] = None,
+    torch: Annotated[
+        list[str] | None, typer.Option("--torch", help="Only this PyTorch release; repeatable.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=ROUNDS, help="Most rounds.")] = ROUNDS,
+    machine: Annotated[
+        str | None, typer.Option(help="Name of this machine (default: the host name).")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: results).")
+    ] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Measure cases again, base and head in turns, and say which changes are real.
+
+    Exit code 7 if one is confirmed to be worse.
+    """
+    root = find_root()
+    folder = (results or root / "results").resolve()
+    commits = find_commit(root, base), find_commit(root, head)
+    if commits[0] == commits[1]:
+        raise SpecError(
+            f"--base {base} and --head {head} are the same commit",
+            hint="name two commits, e.g. --base main",
+        )
+    name = this_machine(machine or os.uname().nodename).name
+    loaded = load_records(folder)
+    spreads = Spreads((*loaded.records, *loaded.replaced))
+    if case:
+        if not python or not torch:
+            raise SpecError(
+                "--case: needs --python and --torch", hint="name the cell to measure in"
+            )
+        cells = {(p, t): tuple(case) for p in python for t in torch}
+    else:
+        cells = _suspects(root, folder, commits, name)
+        cells = {
+            (p, t): cases
+            for (p, t), cases in cells.items()
+            if p in (python or (p,)) and t in (torch or (t,))
+        }
+    console = Console(stderr=as_json, highlight=False, soft_wrap=True)
+    found: list[Confirmed] = []
+    for (one, release), cases in sorted(cells.items()):
+        request = Request(
+            root=root, python=one, releases=(release,), machine=machine, results=results,
+            selection=Selection(cases=cases), effort=Effort(force=True),
+        )  # fmt: skip
+        found += confirm(
+            request, *commits, cases, results=folder, spreads=spreads, console=console,
+            rounds=rounds,
+        )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps([one._asdict() for one in found], indent=1))
+    else:
+        _print(console, found)
+    if worse := sum(one.verdict == "worse" for one in found):
+        raise WorseError(
+            f"{counted(worse, 'case')} confirmed to be worse than {commits[0][:8]}",
+            hint="ivhl compare shows which side moved",
+        )
+
+
+def _suspects(
+    root: Path, results: Path, commits: tuple[str, str], machine: str
+) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the suspects of the gate on this machine, by Python and release.
+
+    Raises:
+        ResultsError: If this machine has no record of one of the commits.
+    """
+    records = [r for r in load_records(results).records if r.machine.name == machine]
+    hashes = {record.commit for record in records}
+    before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)
+    if not before & hashes or not after & hashes:
+        raise ResultsError(
+            f"no records of both commits on {machine}, so there are no suspects",
+            hint="measure both (ivhl bench --commit REV), or name cases with --case, --python and "
+            "--torch",
+        )
+    verdict = judge(records, before, after, load_workloads(load_project(root).workloads))
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in verdict.of(REGRESSIONS):
+        found.setdefault((one.key.python, one.key.torch), []).append(one.key.case)
+    return {cell: tuple(cases) for cell, cases in found.items()}
+
+
+def _print(console: Console, found: Sequence[Confirmed]) -> None:
+    if not found:
+        console.print("no suspects: nothing to confirm")
+    for one in found:
+        line = f"{_WORDS[one.verdict]}: {one.case} in {one.cell}, {counted(one.rounds, 'round')}"
+        console.print(Text(line, _STYLES.get(one.verdict, "")))
+        console.print(Text(f"  {one.text}", "bright_black"))

@@ -1,0 +1,192 @@
+"""Only new runs, in turns, decide whether a suspect is real; and they stop when they suffice."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field, replace
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ivhl.bench.confirm import LIMIT, ROUNDS, confirm, judge_rounds, weigh
+from ivhl.bench.request import Request
+from ivhl.cli import app
+from ivhl.errors import ResultsError, SpecError
+from ivhl.records import Arm, Calibration, Counted, append_record, record_file
+from ivhl.tracker.spread import SHIPPED
+from tests.builders.fleet import make_fleet_project
+from tests.builders.project import git
+from tests.builders.records import Known, make_failure, make_record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ivhl.records import RunRecord
+
+BASE, HEAD = "a" * 40, "b" * 40
+CASE = "ops.gp_evolve/small/naive-compiled"
+FIXED = Calibration(c_s=(3e-4,), compute_s=(5e-5,), memory_s=(6e-4,))
+
+
+def timed(eager_s: float, compiled_s: float) -> RunRecord:
+    eager, compiled = (Arm(calls=1, samples_s=(s,) * 16) for s in (eager_s, compiled_s))
+    record = make_record(speedup=eager_s / compiled_s, width=0.001, calibration=FIXED)
+    return replace(record, eager=eager, compiled=compiled)
+
+
+@dataclass
+class Bench:
+    """Stands in for ``ivhl.bench.bench``: writes records whose times are drawn.
+
+    Attributes:
+        slower: Factor of the head's compiled seconds, by case name.
+        sigma: Standard deviation of a run's logarithm.
+    """
+
+    results: Path
+    slower: dict[str, float]
+    sigma: float = 0.03
+    seed: int = 0
+    measured: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin the clock and the draws."""
+        self._draw = random.Random(self.seed)  # noqa: S311  (noise)
+        self._clock = 0
+
+    def __call__(self, request: Request, _: Console) -> None:
+        """Write one record per case."""
+        self.measured.append((request.commit, request.selection.cases))
+        assert request.effort.force
+        for case in request.selection.cases:
+            workload, size, variant = case.split("/")
+            factor = self.slower[case] if request.commit == HEAD else 1.0
+            record = timed(2e-3, 1e-3 * factor * math.exp(self._draw.gauss(0, self.sigma)))
+            self._clock += 1
+            minutes, seconds = divmod(self._clock, 60)
+            append_record(
+                record_file(self.results, "bench", request.commit, record.cell.id),
+                replace(
+                    record,
+                    commit=request.commit,
+                    recorded_at=f"2026-12-01T{minutes // 60:02}:{minutes % 60:02}:{seconds:02}+00:00",
+                    workload=workload,
+                    size=size,
+                    variant=variant,
+                ),
+            )
+
+
+def run(bench: Bench, tau: float = 0.03) -> dict[str, Any]:
+    found = confirm(
+        Request(root=bench.results, python="3.12"), BASE, HEAD, bench.slower,
+        results=bench.results, spreads=Known(tau), console=Console(file=StringIO()), measure=bench,
+    )  # fmt: skip
+    return {one.case: one for one in found}
+
+
+def test_both_commits_are_measured_in_turns_and_only_cases_in_doubt_again(tmp_path: Path) -> None:
+    other = "ops.other/small/a"
+    bench = Bench(tmp_path, {CASE: 2.0, other: 1.0}, sigma=0.04)
+    found = run(bench, tau=0.02)
+    assert found[CASE].verdict == "worse"
+    assert [commit for commit, _ in bench.measured[:4]] == [BASE, HEAD, HEAD, BASE]
+    assert bench.measured[0][1] == (CASE, other)
+    assert bench.measured[-1][1] == (other,)
+    assert found[CASE].rounds < found[other].rounds <= ROUNDS
+
+
+def test_a_true_change_is_confirmed_and_no_change_is_not(tmp_path: Path) -> None:
+    verdicts = []
+    for factor in (1.1, 1.0):
+        found = [
+            run(Bench(tmp_path / f"{factor}-{n}", {CASE: factor}, sigma=0.015, seed=n), 0.015)[
+                CASE
+            ]
+            for n in range(40)
+        ]
+        verdicts.append([one.verdict for one in found].count("worse"))
+    assert verdicts[0] >= 38
+    assert verdicts[1] <= 1
+
+
+def test_earlier_runs_do_not_count(tmp_path: Path) -> None:
+    before = Bench(tmp_path, {CASE: 3.0})
+    run(before)
+    bench = Bench(tmp_path, {CASE: 1.0}, sigma=0.001)
+    bench._clock = 5000
+    assert run(bench)[CASE].verdict in {"refuted", "undecided"}
+
+
+def test_five_looks_together_keep_the_level() -> None:
+    draw = random.Random(1)  # noqa: S311
+    n, wrong = 40_000, 0
+    for _ in range(n):
+        total = 0.0
+        for look in range(1, ROUNDS + 1):
+            total += draw.gauss(0, 1)
+            if total / math.sqrt(look) > LIMIT:
+                wrong += 1
+                break
+    assert wrong / n == pytest.approx(0.01, abs=0.002)
+
+
+def test_a_faster_eager_is_not_confirmed_as_a_regression() -> None:
+    pairs = [(timed(2e-3, 1e-3), timed(1e-3, 1e-3))] * 5
+    found = judge_rounds(("cell", CASE), pairs, Known(0.01))
+    assert found.verdict == "refuted"
+    assert "speedup 0.50x" in found.text
+    both = [(timed(2e-3, 1e-3), timed(4e-3, 2e-3))] * 5
+    assert judge_rounds(("cell", CASE), both, Known(0.01)).verdict == "worse"
+
+
+def test_facts_and_failures_decide_at_once() -> None:
+    base = timed(2e-3, 1e-3)
+    facts = base.compile
+    assert facts is not None
+    breaks = (*facts.graph_breaks, Counted(text="Tensor.item", count=1))
+    head = replace(base, compile=replace(facts, graph_breaks=breaks))
+    found = judge_rounds(("cell", CASE), [(base, head)], SHIPPED)
+    assert (found.verdict, found.rounds) == ("worse", 1)
+    assert "Tensor.item" in found.text
+    failed = make_failure("wrong", "off")
+    for pairs, verdict in (
+        ([(base, failed)], "worse"),
+        ([(failed, base)], "better"),
+        ([(failed, failed)], "failed"),
+        ([(base, failed), (base, base)], "failed"),  # not always
+    ):
+        assert judge_rounds(("cell", CASE), pairs, SHIPPED).verdict == verdict
+
+
+def test_more_rounds_narrow_the_evidence() -> None:
+    pair = (timed(2e-3, 1e-3), timed(2e-3, 1e-3))
+    widths = []
+    for n in (1, 3, 5):
+        found = weigh([pair] * n, "compiled", Known(0.05))
+        assert found is not None
+        widths.append(math.log(found.high / found.low))
+    assert widths == sorted(widths, reverse=True)
+    assert weigh([(pair[0], make_failure())], "compiled", SHIPPED) is None
+
+
+def test_the_command_refuses_what_it_cannot_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    make_fleet_project(root)
+    monkeypatch.chdir(root)
+    git(root, "commit", "--allow-empty", "-q", "-m", "next")
+    for arguments, error, text in (
+        (["--base", "HEAD"], SpecError, "are the same commit"),
+        (["--base", "HEAD~1", "--case", CASE], SpecError, "--case: needs --python and --torch"),
+        (["--base", "HEAD~1"], ResultsError, "no records of both commits"),
+    ):
+        done = CliRunner().invoke(app, ["confirm", *arguments])
+        assert isinstance(done.exception, error)
+        assert text in str(done.exception)
