@@ -68,12 +68,13 @@ class Bench:
             record = timed(2e-3, 1e-3 * factor * math.exp(self._draw.gauss(0, self.sigma)))
             self._clock += 1
             minutes, seconds = divmod(self._clock, 60)
+            when = f"2026-12-01T{minutes // 60:02}:{minutes % 60:02}:{seconds:02}+00:00"
             append_record(
                 record_file(self.results, "bench", request.commit, record.cell.id),
                 replace(
                     record,
                     commit=request.commit,
-                    recorded_at=f"2026-12-01T{minutes // 60:02}:{minutes % 60:02}:{seconds:02}+00:00",
+                    recorded_at=when,
                     workload=workload,
                     size=size,
                     variant=variant,
