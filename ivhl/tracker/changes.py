@@ -73,10 +73,11 @@ class Change:
         """Return e.g. ``compiled 1.2 ms to 2.4 ms: 2.00x [1.80, 2.22]``."""
         form = _FORMS.get(self.metric, seconds)
         text = f"{WORDS[self.metric]} {form(self.before)} to {form(self.after)}"
-        interval = f"{self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+        speed = " at equal speed of the machine" if self.calibrated else ""
+        text += f": {self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]{speed}"
         if self.outcome == "inconclusive":
-            return f"{text}: {interval}, too noisy to say (a change below {self.smallest:.2f}x)"
-        return f"{text}: {interval}"
+            text += f", too noisy to say: below {self.smallest:.2f}x nothing would show"
+        return text
 
 
 class CaseChange(NamedTuple):
