@@ -15,17 +15,17 @@ from ivhl.bench.confirm import ROUNDS, confirm
 from ivhl.bench.request import Request
 from ivhl.bench.selection import Selection
 from ivhl.cli import app
+from ivhl.cli.declared import declared
 from ivhl.cli.gate import WorseError
 from ivhl.errors import ResultsError, SpecError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
-from ivhl.matrix.project import find_root, load_project
+from ivhl.matrix.project import find_root
 from ivhl.measure.effort import Effort
 from ivhl.tracker.gate import REGRESSIONS, judge
 from ivhl.tracker.spread import Spreads
 from ivhl.tracker.store import load_records
 from ivhl.tracker.wording import counted
-from ivhl.workload import load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,7 +135,7 @@ def _suspects(
             hint="measure both (ivhl bench --commit REV), or name cases with --case, --python and "
             "--torch",
         )
-    verdict = judge(records, before, after, load_workloads(load_project(root).workloads))
+    verdict = judge(records, before, after, declared(root))
     found: dict[tuple[str, str], list[str]] = {}
     for one in verdict.of(REGRESSIONS):
         found.setdefault((one.key.python, one.key.torch), []).append(one.key.case)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ivhl.bench.tools import observe_names, observe_tools
 from ivhl.cli import app
+from ivhl.cli.declared import declared
 from ivhl.machine.cpu import observe_cpu
 from ivhl.machine.disk import observe_disk
 from ivhl.machine.gpu import observe_gpus
@@ -22,8 +23,8 @@ from ivhl.machine.identity import this_machine
 from ivhl.machine.memory import observe_memory
 from ivhl.machine.observation import LEVELS, Observation
 from ivhl.machine.system import System
-from ivhl.matrix.project import load, load_project
-from ivhl.workload import load_workloads, select_cases
+from ivhl.matrix.project import load
+from ivhl.workload import select_cases
 
 SCHEMA = "ivhl.doctor/1"
 _COLOURS = {"ok": "green", "warning": "yellow", "wrong": "red"}
@@ -49,7 +50,7 @@ def doctor_command(
     root, matrix = load()
     here = this_machine(machine or os.uname().nodename)
     system = System()
-    cases = select_cases(load_workloads(load_project(root).workloads), device=device)
+    cases = select_cases(declared(root), device=device)
     observations = (
         *observe_cpu(system),
         *observe_memory(system, cases if device == "cpu" else ()),

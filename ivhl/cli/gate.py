@@ -12,16 +12,16 @@ import typer
 from rich.console import Console
 
 from ivhl.cli import app
+from ivhl.cli.declared import declared
 from ivhl.cli.markdown import code
 from ivhl.errors import IvhlError, UnknownNameError
 from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
-from ivhl.matrix.project import find_root, load_project
+from ivhl.matrix.project import find_root
 from ivhl.tracker.gate import GAPS, KINDS, MEANINGS, REGRESSIONS, judge
 from ivhl.tracker.spread import Spreads
 from ivhl.tracker.store import load_records
 from ivhl.tracker.wording import counted
-from ivhl.workload import load_workloads
 
 if TYPE_CHECKING:
     from ivhl.tracker.changes import CaseChange
@@ -82,7 +82,7 @@ def gate_command(
     hashes = {record.commit for record in records}
     commits = [find_commit(root, name) for name in (base, head)]
     before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)
-    workloads = load_workloads(load_project(root).workloads)
+    workloads = declared(root)
     spreads = Spreads((*loaded.records, *loaded.replaced))
     verdict = judge(records, before, after, workloads, spreads)
     writers = {

@@ -23,6 +23,7 @@ from ivhl.bench.work import (
     take_shard,
 )
 from ivhl.cli import app
+from ivhl.cli.declared import declared
 from ivhl.cli.markdown import code
 from ivhl.errors import InterpreterError, IvhlError, LockError, SpecError
 from ivhl.git import commits_of_same_code, find_commit
@@ -30,10 +31,10 @@ from ivhl.matrix.check import check_locks
 from ivhl.matrix.diff import diff_cells
 from ivhl.matrix.interpreter import Interpreter, find_interpreter
 from ivhl.matrix.locks import lock_release, lock_state
-from ivhl.matrix.project import load, load_project
+from ivhl.matrix.project import load
 from ivhl.matrix.releases import find_new_releases, support_of
 from ivhl.tracker.store import load_records
-from ivhl.workload import Case, load_workloads
+from ivhl.workload import Case
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,7 +120,7 @@ def list_cells(
         workloads=tuple(workload or ()), size=size, variants=tuple(variant or ()), suite=suite
     )
     if shard is not None or stale or form == "github":
-        every = selection.choose(load_workloads(load_project(root).workloads), device)
+        every = selection.choose(declared(root), device)
         work = _work(
             root,
             cells,

@@ -83,7 +83,7 @@ def make(command: str, root: Path) -> list[str]:
         lines = ["```console", f"$ {command}", *_console(words[1:], root), "```"]
     else:
         raise ValueError(
-            "the command must be ivhl compat ..., ivhl compare ..., ivhl spread ... without --write, or "
+            "the command must be ivhl compat, compare or spread without --write, or "
             f"{shlex.join(OWN)} with one of {', '.join(TABLES)} (got {command!r})"
         )
     return ["", *lines, ""]

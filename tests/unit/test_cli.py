@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import ivhl.cli
 from ivhl.cli import COMMANDS, app
+from tests.builders.fleet import make_fleet_project
 
 HEAVY = ("asv", "docker", "pydantic", "jinja2", "nox", "torch", "numpy")
 
@@ -57,5 +58,23 @@ def test_an_unknown_command_is_refused_and_the_nearest_is_named() -> None:
 
 def test_every_module_of_commands_is_in_the_list() -> None:
     folder = Path(ivhl.cli.__file__).parent
-    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "markdown"}
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "declared", "markdown"}
     assert modules == {module for module, _ in COMMANDS.values()}
+
+
+@pytest.mark.parametrize("command", [["matrix", "list", "--stale"], ["gate", "--base", "HEAD"]])
+def test_a_module_of_benchmarks_that_does_not_import_is_named(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    folder = tmp_path / "broken_bench"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "good.py").write_text("from tests.builders.fleet import WORKLOADS\n")
+    (folder / "bad.py").write_text("import no_such_module\nWORKLOADS = ()\n")
+    path = tmp_path / "pyproject.toml"
+    path.write_text('[project]\nname = "demo"\n[tool.ivhl]\nbenchmarks = "broken_bench"\n')
+    monkeypatch.chdir(tmp_path)
+    told = CliRunner().invoke(app, command)
+    assert "warning: left out: broken_bench.bad" in told.stderr
+    assert "no_such_module" in told.stderr
