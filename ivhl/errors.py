@@ -72,3 +72,9 @@ def likeness(given: str, known: str) -> float:
     """Return the similarity of two names, from 0 to 1, also against the start of a long name."""
     beginning = known[: len(given) + 1]
     return max(SequenceMatcher(a=given, b=text).ratio() for text in (known, beginning))
+
+
+class WorseError(IvhlError):
+    """A case got worse from one commit to another."""
+
+    exit_code: ClassVar[int] = 7

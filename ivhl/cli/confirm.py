@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,21 +17,21 @@ from ivhl.bench.request import Request
 from ivhl.bench.selection import Selection
 from ivhl.cli import app
 from ivhl.cli.declared import declared
-from ivhl.cli.gate import WorseError
-from ivhl.errors import ResultsError, SpecError
+from ivhl.errors import ResultsError, SpecError, WorseError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import find_root
 from ivhl.measure.effort import Effort
-from ivhl.tracker.gate import REGRESSIONS, judge
+from ivhl.tracker.gate import KINDS, REGRESSIONS, judge
 from ivhl.tracker.spread import Spreads
 from ivhl.tracker.store import load_records
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.bench.confirm import Confirmed
+    from ivhl.tracker.gate import Verdict
 
 _WORDS = {
     "worse": "confirmed worse",
@@ -80,9 +81,7 @@ def confirm_command(
             f"--base {base} and --head {head} are the same commit",
             hint="name two commits, e.g. --base main",
         )
-    name = this_machine(machine or os.uname().nodename).name
-    loaded = load_records(folder)
-    spreads = Spreads((*loaded.records, *loaded.replaced))
+    here = this_machine(machine or os.uname().nodename).name
     if case:
         if not python or not torch:
             raise SpecError(
@@ -90,23 +89,14 @@ def confirm_command(
             )
         cells = {(p, t): tuple(case) for p in python for t in torch}
     else:
-        cells = _suspects(root, folder, commits, name)
+        suspects = suspects_on(here, _verdict(root, folder, commits, here))
         cells = {
             (p, t): cases
-            for (p, t), cases in cells.items()
+            for (p, t), cases in suspects.items()
             if p in (python or (p,)) and t in (torch or (t,))
         }
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
-    found: list[Confirmed] = []
-    for (one, release), cases in sorted(cells.items()):
-        request = Request(
-            root=root, python=one, releases=(release,), machine=machine, results=results,
-            selection=Selection(cases=cases), effort=Effort(force=True),
-        )  # fmt: skip
-        found += confirm(
-            request, *commits, cases, results=folder, spreads=spreads, console=console,
-            rounds=rounds,
-        )  # fmt: skip
+    found = confirm_cells(root, folder, commits, cells, here, console, rounds)
     if as_json:
         typer.echo(json.dumps([one._asdict() for one in found], indent=1))
     else:
@@ -118,13 +108,73 @@ def confirm_command(
         )
 
 
-def _suspects(
-    root: Path, results: Path, commits: tuple[str, str], machine: str
-) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the suspects of the gate on this machine, by Python and release.
+def confirm_cells(
+    root: Path,
+    results: Path,
+    commits: tuple[str, str],
+    cells: Mapping[tuple[str, str], tuple[str, ...]],
+    machine: str,
+    console: Console,
+    rounds: int = ROUNDS,
+) -> list[Confirmed]:
+    """Measure cases again, cell by cell.
+
+    Args:
+        root: Root of the project.
+        results: Folder of the results.
+        commits: Full hashes of base and head.
+        cells: Python and release to names of cases.
+        machine: Name of this machine.
+        console: Where progress is printed.
+        rounds: Most rounds per cell.
+    """
+    loaded = load_records(results)
+    spreads = Spreads((*loaded.records, *loaded.replaced))
+    found: list[Confirmed] = []
+    for (python, torch), cases in sorted(cells.items()):
+        request = Request(
+            root=root, python=python, releases=(torch,), machine=machine, results=results,
+            selection=Selection(cases=cases), effort=Effort(force=True),
+        )  # fmt: skip
+        found += confirm(
+            request, *commits, cases, results=results, spreads=spreads, console=console,
+            rounds=rounds,
+        )  # fmt: skip
+    return found
+
+
+def suspects_on(machine: str, verdict: Verdict) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the cases that got worse on a machine, by Python and release."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in verdict.of(REGRESSIONS):
+        if one.key.machine == machine:
+            found.setdefault((one.key.python, one.key.torch), []).append(one.key.case)
+    return {cell: tuple(cases) for cell, cases in found.items()}
+
+
+def confirmed_only(verdict: Verdict, machine: str, found: Iterable[Confirmed]) -> Verdict:
+    """Return a verdict without what new runs on the machine did not confirm."""
+    outcomes = {(one.cell, one.case): one for one in found}
+    findings = []
+    for finding in verdict.findings:
+        outcome = outcomes.get((finding.key.cell, finding.key.case))
+        if finding.key.machine != machine or finding.kind not in REGRESSIONS or outcome is None:
+            findings.append(finding)
+            continue
+        text = f"{_WORDS[outcome.verdict]} in {counted(outcome.rounds, 'round')}: {outcome.text}"
+        kind = finding.kind
+        if outcome.verdict != "worse":
+            kind = "noisy" if outcome.verdict == "undecided" else "held"
+        findings.append(replace(finding, kind=kind, reason=f"{text}; before: {finding.reason}"))
+    findings.sort(key=lambda one: KINDS.index(one.kind))
+    return replace(verdict, findings=tuple(findings))
+
+
+def _verdict(root: Path, results: Path, commits: tuple[str, str], machine: str) -> Verdict:
+    """Return the gate's verdict from the records of this machine.
 
     Raises:
-        ResultsError: If this machine has no record of one of the commits.
+        ResultsError: If it has no record of one of the commits.
     """
     records = [r for r in load_records(results).records if r.machine.name == machine]
     hashes = {record.commit for record in records}
@@ -135,11 +185,7 @@ def _suspects(
             hint="measure both (ivhl bench --commit REV), or name cases with --case, --python and "
             "--torch",
         )
-    verdict = judge(records, before, after, declared(root))
-    found: dict[tuple[str, str], list[str]] = {}
-    for one in verdict.of(REGRESSIONS):
-        found.setdefault((one.key.python, one.key.torch), []).append(one.key.case)
-    return {cell: tuple(cases) for cell, cases in found.items()}
+    return judge(records, before, after, declared(root))
 
 
 def _print(console: Console, found: Sequence[Confirmed]) -> None:

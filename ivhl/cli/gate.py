@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -14,7 +15,7 @@ from rich.console import Console
 from ivhl.cli import app
 from ivhl.cli.declared import declared
 from ivhl.cli.markdown import code
-from ivhl.errors import IvhlError, UnknownNameError
+from ivhl.errors import IvhlError, UnknownNameError, WorseError
 from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
 
 # GitHub accepts comments of at most 65,536 characters.
 _ROWS_SHOWN = 50
-
-
-class WorseError(IvhlError):
-    """A case newly fails or is clearly slower."""
-
-    exit_code: ClassVar[int] = 7
 
 
 class GapsError(IvhlError):
@@ -62,6 +57,10 @@ def gate_command(
         ),
     ] = "text",
     *,
+    confirm: Annotated[
+        bool,
+        typer.Option("--confirm", help="Measure suspects of this machine again."),
+    ] = False,
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Do not fail when records are missing.")
     ] = False,
@@ -80,11 +79,13 @@ def gate_command(
         if not any(record.machine.name == name for record in records):
             raise UnknownNameError("machine", name, {r.machine.name for r in loaded.records})
     hashes = {record.commit for record in records}
-    commits = [find_commit(root, name) for name in (base, head)]
+    commits = find_commit(root, base), find_commit(root, head)
     before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)
     workloads = declared(root)
     spreads = Spreads((*loaded.records, *loaded.replaced))
     verdict = judge(records, before, after, workloads, spreads)
+    if confirm:
+        verdict = _confirmed(root, (results or root / "results").resolve(), commits, verdict)
     writers = {
         "text": _verdict_text,
         "json": _verdict_json,
@@ -97,8 +98,7 @@ def gate_command(
     if worse:
         raise WorseError(
             f"{_headline(verdict)}, compared with {commits[0][:8]}",
-            hint="ivhl results --workload NAME shows the records; measure again with --force to "
-            "see whether it repeats",
+            hint="ivhl confirm measures them again; ivhl results --workload NAME shows the records",
         )
     if (gaps or not verdict.compared) and not allow_missing:
         what = f"{counted(len(gaps), 'case')} cannot be judged" if gaps else "nothing to compare"
@@ -107,6 +107,17 @@ def gate_command(
             hint=f"measure {commits[0][:8]} and {commits[1][:8]} in the same way, or pass "
             "--allow-missing",
         )
+
+
+def _confirmed(root: Path, results: Path, commits: tuple[str, str], verdict: Verdict) -> Verdict:
+    # Imported here: it needs all that measures.
+    from ivhl.cli.confirm import confirm_cells, confirmed_only, suspects_on  # noqa: PLC0415
+
+    here = os.uname().nodename
+    suspects = suspects_on(here, verdict)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    found = confirm_cells(root, results, commits, suspects, here, console)
+    return confirmed_only(verdict, here, found)
 
 
 def _verdict_text(verdict: Verdict, base: str, head: str) -> str:

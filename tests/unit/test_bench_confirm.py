@@ -12,11 +12,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ivhl.bench.confirm import LIMIT, ROUNDS, confirm, judge_rounds, weigh
+from ivhl.bench.confirm import LIMIT, ROUNDS, Confirmed, confirm, judge_rounds, weigh
 from ivhl.bench.request import Request
 from ivhl.cli import app
+from ivhl.cli.confirm import confirmed_only, suspects_on
 from ivhl.errors import ResultsError, SpecError
 from ivhl.records import Arm, Calibration, Counted, append_record, record_file
+from ivhl.tracker.gate import judge
 from ivhl.tracker.spread import SHIPPED
 from tests.builders.fleet import make_fleet_project
 from tests.builders.project import git
@@ -173,6 +175,28 @@ def test_more_rounds_narrow_the_evidence() -> None:
         widths.append(math.log(found.high / found.low))
     assert widths == sorted(widths, reverse=True)
     assert weigh([(pair[0], make_failure())], "compiled", SHIPPED) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"), [("worse", "slower"), ("refuted", "held"), ("undecided", "noisy")]
+)
+def test_the_gate_drops_what_is_not_confirmed(said: Any, kind: str) -> None:  # noqa: ANN401
+    records = [
+        replace(make_record(speedup=speed, workload=name), commit=commit)
+        for name in ("ops.a", "ops.b")
+        for commit, speed in ((BASE, 2.0), (HEAD, 1.0))
+    ]
+    verdict = judge(records, {BASE}, {HEAD}, spreads=Known(0.01))
+    assert suspects_on("bench", verdict) == {
+        ("3.12", "2.6.0"): ("ops.a/small/naive-compiled", "ops.b/small/naive-compiled")
+    }
+    cell = records[0].cell.id
+    outcome = Confirmed(cell, "ops.a/small/naive-compiled", said, 5, "compiled 1.0x")
+    kinds = {
+        one.key.workload: one.kind for one in confirmed_only(verdict, "bench", [outcome]).findings
+    }
+    assert kinds == {"ops.a": kind, "ops.b": "slower"}
+    assert suspects_on("elsewhere", verdict) == {}
 
 
 def test_the_command_refuses_what_it_cannot_do(

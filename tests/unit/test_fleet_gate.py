@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.cli.gate import GapsError, WorseError
-from ivhl.errors import IvhlError, SpecError, UnknownNameError
+from ivhl.cli.gate import GapsError
+from ivhl.errors import IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.instrument import INSTRUMENT
 from ivhl.records import Arm, Calibration, Counted, Wheel
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge, noise
