@@ -33,10 +33,10 @@ SIGNIFICANT = 1.45  # deviations, beside what the number of possible places adds
 EARLY = 0.5  # deviations more for a step within the first EARLY_POINTS points
 EARLY_POINTS = 8
 PRIOR_POINTS = 10.0  # points that the estimate of the noise is worth in a test
-APART = 0.5  # Cliff's delta: how far the values before and after must be apart
-NOVEL = 4.5  # nats: a lasting step against an excursion as there were before
+APART = 0.6  # Cliff's delta: how far the values before and after must be apart
+NOVEL = 5.5  # nats: a lasting step against an excursion as there were before
 LASTING = 0.85  # probability that a point of the new regime is on its side of the middle
-RAMP = 1.0  # squared deviations by which a straight line may be worse than the step
+RAMP = 6.0  # squared deviations by which a straight line may be worse than the step
 SIDE = 5  # points on each side to tell a step from a straight line
 NUDGE = 4  # points by which a step may be moved at last
 NEAR = 40  # points on each side that decide where it is
@@ -203,10 +203,12 @@ def _apart(left: Array, right: Array) -> float:
 
 
 def _novelty(left: _Side, right: _Side) -> float:
-    """Return how much likelier a lasting step is than an excursion of the other side, in nats."""
+    """Return how much likelier a step is than an excursion of the longer side, in nats."""
     middle, up = (left.centre + right.centre) / 2, right.centre > left.centre
     beyond = (left.x > middle, right.x > middle) if up else (left.x < middle, right.x < middle)
-    return max(_excess(beyond[0], beyond[1]), _excess(~beyond[1][::-1], ~beyond[0][::-1]))
+    if len(left.x) < len(right.x):
+        return _excess(~beyond[1][::-1], ~beyond[0][::-1])
+    return _excess(beyond[0], beyond[1])
 
 
 def _excess(history: npt.NDArray[np.bool_], new: npt.NDArray[np.bool_]) -> float:
