@@ -278,7 +278,11 @@ def _is_ramp(left: _Side, right: _Side) -> bool:
 
 
 def _placed(x: Array, noise: Noise, places: list[int]) -> list[int]:
-    """Move each step by a few points to where the two levels around it fit best."""
+    """Move each step by a few points to where the two levels around it fit best.
+
+    The loss is that of Student's t with three degrees of freedom: a wild point still belongs to the
+    nearer level.
+    """
     moved = []
     ends = [0, *places, len(x)]
     for i, middle in enumerate(places):
@@ -288,7 +292,7 @@ def _placed(x: Array, noise: Noise, places: list[int]) -> list[int]:
             location(x[start:middle], weight[: middle - start], noise.typical),
             location(x[middle:end], weight[middle - start :], noise.typical),
         )
-        loss = [np.minimum((x[start:end] - centre) ** 2 * weight, BOUND**2) for centre in centres]
+        loss = [np.log1p((x[start:end] - centre) ** 2 * weight / 3) for centre in centres]
         gain = np.cumsum(loss[1] - loss[0])  # of having the points up to here on the left
         low, high = max(ends[i] + 1, middle - NUDGE), min(ends[i + 2] - 1, middle + NUDGE)
         near = np.round(gain[low - 1 - start : high - start], 9)
