@@ -11,6 +11,7 @@ docs/adr/0023 the reasons.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -33,10 +34,13 @@ SIGNIFICANT = 1.45  # deviations, beside what the number of possible places adds
 EARLY = 0.5  # deviations more for a step within the first EARLY_POINTS points
 EARLY_POINTS = 8
 PRIOR_POINTS = 10.0  # points that the estimate of the noise is worth in a test
-APART = 0.5  # Cliff's delta: how far the values before and after must be apart
-NOVEL = 4.5  # nats: a lasting step against an excursion as there were before
+APART = 0.6  # Cliff's delta: how far the values before and after must be apart
+NOVEL = 5.5  # nats: a lasting step against an excursion as there were before
 LASTING = 0.85  # probability that a point of the new regime is on its side of the middle
-RAMP = 1.0  # squared deviations by which a straight line may be worse than the step
+RETURN = 0.4  # share of a step: closer than this to the level before, it is back
+BRIEF = 10  # points: shorter regimes are taken for excursions if the level comes back
+STRONG = 1.6  # evidence for a brief regime
+RAMP = 4.0  # squared deviations by which a straight line may be worse than the step
 SIDE = 5  # points on each side to tell a step from a straight line
 NUDGE = 4  # points by which a step may be moved at last
 NEAR = 40  # points on each side that decide where it is
@@ -99,9 +103,10 @@ def _prepare(
 def _steps_of_many(x: Array, se: Array) -> list[int]:
     """Fit levels, take out a second mode, drop steps with too little evidence, place the others."""
     x, places = without_modes(x, se, best_levels(x, se))
+    noise = noise_within(x, se, places)
     for _ in range(2):
+        places = _without_returns(x, noise, _prune(x, noise, places))
         noise = noise_within(x, se, places)
-        places = _prune(x, noise, places)
     return _placed(x, noise, places)
 
 
@@ -117,6 +122,20 @@ def _prune(x: Array, noise: Noise, places: list[int]) -> list[int]:
         for i in range(max(0, worst - 1), min(len(scores), worst + 1)):
             scores[i] = _evidence(x, noise, *ends[i : i + 3])
     return ends[1:-1]
+
+
+def _without_returns(x: Array, noise: Noise, places: list[int]) -> list[int]:
+    """Drop short regimes after which the level is as before, unless their evidence is strong."""
+    ends = [0, *places, len(x)]
+    scores = [_evidence(x, noise, *ends[i : i + 3]) for i in range(len(places))]
+    medians = [float(np.median(x[max(a, b - WINDOW) : b])) for a, b in pairwise(ends)]
+    dropped: set[int] = set()
+    for i in range(1, len(places)):
+        before, here, after = medians[i - 1 : i + 2]
+        back = abs(after - before) < RETURN * abs(here - before)
+        if back and places[i] - places[i - 1] < BRIEF and min(scores[i - 1 : i + 1]) < STRONG:
+            dropped |= {i - 1, i}
+    return [place for i, place in enumerate(places) if i not in dropped]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +222,12 @@ def _apart(left: Array, right: Array) -> float:
 
 
 def _novelty(left: _Side, right: _Side) -> float:
-    """Return how much likelier a lasting step is than an excursion of the other side, in nats."""
+    """Return how much likelier a step is than an excursion of the longer side, in nats."""
     middle, up = (left.centre + right.centre) / 2, right.centre > left.centre
     beyond = (left.x > middle, right.x > middle) if up else (left.x < middle, right.x < middle)
-    return max(_excess(beyond[0], beyond[1]), _excess(~beyond[1][::-1], ~beyond[0][::-1]))
+    if len(left.x) < len(right.x):
+        return _excess(~beyond[1][::-1], ~beyond[0][::-1])
+    return _excess(beyond[0], beyond[1])
 
 
 def _excess(history: npt.NDArray[np.bool_], new: npt.NDArray[np.bool_]) -> float:
@@ -257,7 +278,11 @@ def _is_ramp(left: _Side, right: _Side) -> bool:
 
 
 def _placed(x: Array, noise: Noise, places: list[int]) -> list[int]:
-    """Move each step by a few points to where the two levels around it fit best."""
+    """Move each step by a few points to where the two levels around it fit best.
+
+    The loss is that of Student's t with three degrees of freedom: a wild point still belongs to the
+    nearer level.
+    """
     moved = []
     ends = [0, *places, len(x)]
     for i, middle in enumerate(places):
@@ -267,9 +292,9 @@ def _placed(x: Array, noise: Noise, places: list[int]) -> list[int]:
             location(x[start:middle], weight[: middle - start], noise.typical),
             location(x[middle:end], weight[middle - start :], noise.typical),
         )
-        loss = [np.minimum((x[start:end] - centre) ** 2 * weight, BOUND**2) for centre in centres]
+        loss = [np.log1p((x[start:end] - centre) ** 2 * weight / 3) for centre in centres]
         gain = np.cumsum(loss[1] - loss[0])  # of having the points up to here on the left
         low, high = max(ends[i] + 1, middle - NUDGE), min(ends[i + 2] - 1, middle + NUDGE)
         near = np.round(gain[low - 1 - start : high - start], 9)
-        moved.append(low + int(near.argmax()))
+        moved.append(low + int(np.argmax(near)))
     return sorted(set(moved))

@@ -165,7 +165,7 @@ def fit(
         np.minimum(loss, bound, out=loss)
         for t in range(start, end):
             if t:
-                best[t] = cost.argmin()
+                best[t] = np.argmin(cost)
                 limit = cost[best[t]] + step
                 if modes is not None:
                     np.add(cost[count:], go[:count], out=other[:count])
@@ -188,7 +188,7 @@ def _trace_back(
 ) -> Fit:
     """Follow the choices from the last point to the first."""
     n, count = len(best), len(levels)
-    state = int(cost.argmin())
+    state = int(np.argmin(cost))
     total = float(cost[state])
     mode, level, places = np.zeros(n), np.zeros(n), []
     for t in range(n - 1, -1, -1):

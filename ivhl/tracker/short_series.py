@@ -15,10 +15,11 @@ __all__ = ["posterior", "steps_of_few"]
 
 JUMP_RATE = 1 / 30  # steps per point
 JUMP_SIZE = 0.12  # mean size of a step, in log units; Laplace
+FAR = 1e-9  # relative weight of steps of any size
 WILD = 0.06  # share of points that deviate `WILD_WIDTH` times as much
 WILD_WIDTH = 5.0
 RELEVANT = 0.02  # log units: smaller steps do not count
-REPORT = 0.7  # probability
+REPORT = 0.65  # probability
 # Standard deviation between runs, in log units: log-normal around 1 %, by a factor of 2.2
 BETWEEN = np.exp(np.linspace(math.log(0.0015), math.log(0.12), 14))
 BETWEEN_MEDIAN = 0.010
@@ -42,12 +43,13 @@ def steps_of_few(x: Array, se: Array) -> list[int]:
     places: list[int] = []
     while n > 3:  # noqa: PLR2004 - two points on each side
         near = np.convolve(p, np.ones(3), mode="same")
-        middle = int(near.argmax())
+        middle = int(np.argmax(near))
         if near[middle] < REPORT:
             break
-        low, high = max(2, middle - 1), min(n - 2, middle + 1)
-        if low <= high:
-            places.append(low + int(p[low : high + 1].argmax()))
+        low = max(0, middle - 1)
+        place = low + int(np.argmax(p[low : middle + 2]))
+        if 1 < place < n - 1:
+            places.append(place)
         p[max(0, middle - 1) : middle + 2] = 0
     return sorted(places)
 
@@ -64,16 +66,17 @@ def posterior(x: Array, se: Array) -> Array:
         forward-backward on a grid of levels, for each spread between runs.
     """
     n = len(x)
-    low, high = float(x.min()) - 0.01, float(x.max()) + 0.01
+    low, high = float(np.min(x)) - 0.01, float(np.max(x)) + 0.01
     levels = np.linspace(low, high, int(np.clip((high - low) / CELL, 60, MOST_CELLS)))
     distance = np.abs(levels[:, None] - levels)
-    jump = np.exp(-distance / JUMP_SIZE)
+    jump = np.exp(-distance / JUMP_SIZE) + FAR
     jump /= jump.sum(axis=1, keepdims=True)
-    likelihood = _likelihood(x, se, levels)
+    # Between two levels no point may be out of reach.
+    likelihood = _likelihood(x, np.hypot(se, (levels[1] - levels[0]) / 4), levels)
     forward, scale = _forward(likelihood, jump)
     prior = -((np.log(BETWEEN / BETWEEN_MEDIAN) / BETWEEN_WIDTH) ** 2) / 2
     weight = np.log(scale).sum(axis=0) + prior
-    weight = np.exp(weight - weight.max())
+    weight = np.exp(weight - np.max(weight))
     weight /= weight.sum()
     relevant = np.where(distance > RELEVANT, jump, 0)
     backward = np.ones(likelihood.shape[1:])

@@ -76,7 +76,7 @@ def _hetero(rng: np.random.Generator, n: int, sd: float) -> Array:
     a, b = sorted(rng.integers(0, n, 2))
     width = np.full(n, sd)
     width[a:b] *= rng.uniform(2, 4)
-    return rng.normal(0, 1, n) * width
+    return np.asarray(rng.normal(0, 1, n) * width)
 
 
 def _drift(rng: np.random.Generator, n: int, sd: float) -> Array:
@@ -217,7 +217,7 @@ def delay(seed: int, each: int = 5) -> list[Series]:
 
 def _two_modes(rng: np.random.Generator, n: int, sd: float) -> Array:
     """A quarter of the points is 4 % slower."""
-    return rng.normal(0, sd, n) + rng.choice((0, 0.04), n, p=(0.75, 0.25))
+    return np.asarray(rng.normal(0, sd, n) + rng.choice((0, 0.04), n, p=(0.75, 0.25)))
 
 
 def ratio(seed: int, count: int = 400) -> list[Series]:

@@ -95,11 +95,11 @@ def _by(name: str, results: Results, margin: int, key: Callable[[Series], str]) 
     for one, found in results:
         groups.setdefault(key(one), []).append((one, found))
     rows = []
-    for group, some in sorted(groups.items()):
-        counts: Counts = planted(some, margin)
-        _, _, bad, all_ = unchanged(some)
-        found = f"right {counts.right}, reported {counts.reported}, true {counts.true}"
-        rows.append((f"- {name}, {group}", f"{counts.f1:.3f} ({found}; alarm in {bad} of {all_})"))
+    for group, part in sorted(groups.items()):
+        counts: Counts = planted(part, margin)
+        _, _, bad, all_ = unchanged(part)
+        text = f"right {counts.right}, reported {counts.reported}, true {counts.true}"
+        rows.append((f"- {name}, {group}", f"{counts.f1:.3f} ({text}; alarm in {bad} of {all_})"))
     return rows if len(rows) <= MOST_GROUPS else []
 
 

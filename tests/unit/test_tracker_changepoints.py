@@ -229,6 +229,6 @@ def test_probabilities_of_a_step_are_probabilities(n: int) -> None:
     p = posterior(x, np.full(n, 0.005))
     assert p.shape == (n,)
     assert p[0] == 0
-    assert p.min() >= 0
-    assert p.max() <= 1
-    assert p.argmax() == n // 2
+    assert np.min(p) >= 0
+    assert np.max(p) <= 1
+    assert np.argmax(p) == n // 2
