@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.bench import bench
 from ivhl.bench.selection import Selection
+from ivhl.measure.effort import PROCESSES
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.metrics import RELEVANT, difference, is_calibrated
 from ivhl.tracker.store import load_records
@@ -38,8 +39,11 @@ ROUNDS = 5
 # Source: S. J. Pocock, Biometrika 64 (1977) 191: constant boundaries; computed for this level by
 # `tests/unit/test_bench_confirm.py::test_five_looks_together_keep_the_level`.
 LIMIT = 2.75
+# Runs differ mostly by their processes, so each run of a round has many: they cost a second each,
+# and the run itself twenty.
+PROCESSES_PER_RUN = 8
 # Weight of what runs differ by in general, in rounds, beside what these rounds show.
-PRIOR_ROUNDS = 4
+PRIOR_ROUNDS = 2
 # The quantities that are weighed, with the sign of "worse" in the logarithm of head over base.
 WEIGHED: Final[dict[Metric, int]] = {"compiled": 1, "speedup": -1, "eager": 1}
 
@@ -129,7 +133,7 @@ def confirm(
                 request,
                 commit=commit,
                 selection=Selection(cases=open_cases),
-                effort=replace(request.effort, force=True),
+                effort=replace(request.effort, force=True, processes=PROCESSES_PER_RUN),
             )
             measure(one, console)
         new = [r for r in _runs(results, (base, head)) if _time(r) not in known]
@@ -180,7 +184,8 @@ def weigh(
     """Return the evidence of a quantity; ``None`` if a run lacks it.
 
     The variance of a round is that of the rounds, with what runs of such cases differ by in general
-    as ``PRIOR_ROUNDS`` further ones. Student's t is turned into a normal deviate.
+    as ``PRIOR_ROUNDS`` further ones: less where a run has more processes. Student's t is turned
+    into a normal deviate.
 
     Source:
         D. L. Wallace, Ann. Math. Stat. 30 (1959) 1124, equation 3.
@@ -191,7 +196,8 @@ def weigh(
         return None
     last = pairs[-1]
     spread = spreads.of(last[1], metric, calibrated=is_calibrated(*last, metric))
-    prior = spread.scale(*last, metric=metric)
+    fewer = max(1, min(len(record.rounds) for record in last) / PROCESSES)
+    prior = spread.scale(*last, metric=metric) / math.sqrt(fewer)
     n, middle = len(moves), fmean(moves)
     freedom = PRIOR_ROUNDS + n - 1
     squares = sum((move - middle) ** 2 for move in moves)

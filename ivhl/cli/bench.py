@@ -20,7 +20,7 @@ from ivhl.errors import ResultsError, SpecError
 from ivhl.image.executor import DockerExecutor
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import Tier
-from ivhl.measure.effort import DEADLINE_S, Effort
+from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.tracker.spread import Spreads
 from ivhl.tracker.store import load_records
 from ivhl.tracker.table import render_results
@@ -63,6 +63,9 @@ def bench_command(
         float | None,
         typer.Option(min=0.1, help="Memory limit in GiB (default: 90 % of the machine's)."),
     ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, max=32, help="Processes that time each case, one by one.")
+    ] = PROCESSES,
     shard: Annotated[
         str | None, typer.Option(help="I/N: measure only the I-th of N shares, for a fleet.")
     ] = None,
@@ -136,6 +139,7 @@ def bench_command(
                 cold=cold,
                 deadline_s=deadline,
                 memory_limit=None if memory_limit is None else int(memory_limit * 2**30),
+                processes=processes,
             ),
             shard=None if shard is None else parse_shard(shard),
         ),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ivhl.errors import IvhlError, ResultsError
 from ivhl.machine.identity import this_machine
 from ivhl.machine.memory import memory_limit
-from ivhl.measure.effort import DEADLINE_S, Effort
+from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.measure.run import Run, this_cell
 from ivhl.measure.runner import Step, run_cases
 from ivhl.workload import (
@@ -90,6 +90,7 @@ def measure(arguments: argparse.Namespace) -> int:
             force=arguments.force,
             deadline_s=arguments.deadline,
             memory_limit=limit,
+            processes=arguments.processes,
         ),
     )
     try:
@@ -115,6 +116,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--project", default="ivhl")
     p.add_argument("--commit", default="", help="40 hex digits (default: git's HEAD)")
+    p.add_argument("--processes", type=positive(int), default=PROCESSES, metavar="N")
     p.add_argument("--deadline", type=positive(float), default=DEADLINE_S, metavar="SECONDS")
     p.add_argument("--memory-limit", type=positive(float), metavar="GIB")
     p.add_argument("--list", action="store_true", help="print the cases and stop")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 DEADLINE_S = 600.0
+# Processes that time a case.
+PROCESSES = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,6 +20,7 @@ class Effort:
         cold: Ignore the compile cache of earlier runs.
         deadline_s: Time limit in wall seconds for each process of a case.
         memory_limit: Bytes; ``None`` means 90 % of the machine's.
+        processes: Processes that time a case, one after the other.
     """
 
     device: str = "cpu"
@@ -26,6 +29,7 @@ class Effort:
     cold: bool = False
     deadline_s: float = DEADLINE_S
     memory_limit: int | None = None
+    processes: int = PROCESSES
 
     def options(self) -> tuple[str, ...]:
         """Return the options of ``ivhl bench`` that repeat what is not the default."""
@@ -38,4 +42,6 @@ class Effort:
             words.append(f"--deadline {self.deadline_s:g}")
         if self.memory_limit is not None:
             words.append(f"--memory-limit {self.memory_limit / 2**30:g}")
+        if self.processes != PROCESSES:
+            words.append(f"--processes {self.processes}")
         return tuple(words)

@@ -21,7 +21,8 @@ from ivhl.instrument import INSTRUMENT
 from ivhl.machine.memory import memory_limit, oom_kills
 from ivhl.measure import cache
 from ivhl.measure.answers import sources_of
-from ivhl.measure.launcher import PROCESSES, Launcher, Seed, run_stage
+from ivhl.measure.effort import PROCESSES
+from ivhl.measure.launcher import Launcher, Seed, run_stage
 from ivhl.measure.outcome import installed_packages
 from ivhl.workload import fits
 
@@ -118,12 +119,13 @@ class Lanes:
             )  # fmt: skip
 
         before = oom_kills()
+        processes = self._run.effort.processes
         if self.n > 1 and self._leaves_room(case):
-            stages = list(self._pool.map(one, range(PROCESSES), repeat(turns)))
+            stages = list(self._pool.map(one, range(processes), repeat(turns)))
             if not any(is_starved(failure, before) for _, failure, _ in stages):
                 return stages
         stages = []
-        for number in range(PROCESSES):
+        for number in range(processes):
             stages.append(one(number, None))
             if stages[-1][1] is not None:
                 break

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ivhl.machine.memory import memory_limit
+from ivhl.measure.effort import PROCESSES
 from ivhl.measure.job import Job
 from ivhl.measure.process import Ending, Nursery, NurseryError, run_group, tail
 from ivhl.records import Failure
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 # A child's findings, its failure if it failed, and its duration in seconds.
 Stage = tuple[dict[str, Any], "Failure | None", float]
-# Processes that time a case.
-PROCESSES = 2
 # glibc returns large blocks to the kernel above a threshold that it raises when a process frees
 # memory; the same eager code then takes 0.5 or 2 ms. These are the values that it would reach.
 ALLOCATOR = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=67108864"

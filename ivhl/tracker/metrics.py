@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate, pairwise
 from statistics import NormalDist, fmean, median, stdev
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
@@ -31,6 +32,8 @@ RELEVANT: Final[dict[Metric, float]] = {
     "speedup": 1.03, "compiled": 1.03, "eager": 1.03, "cold": 1.1, "warm": 1.1, "memory": 1.05,
 }  # fmt: skip
 _STANDARD = NormalDist()
+# With more processes, their medians show the error better than the rounds.
+MANY_PROCESSES = 3
 # Standard error of a median over that of a mean, for normal noise.
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 
@@ -60,7 +63,7 @@ def measured(record: RunRecord, metric: Metric) -> Measured | None:
         arm = record.eager if metric == "eager" else record.compiled
         if arm is None or record.failure is not None:
             return None
-        return _positive(median(arm.samples_s), _samples_error(arm))
+        return _seconds(arm, record.rounds)
     if metric == "memory":
         peak = record.memory.compiled_peak if record.memory else None
         return None if peak is None else _positive(float(peak), 0.0)
@@ -120,6 +123,19 @@ def _interval_error(found: Interval) -> float:
     if not 0 < found.low <= found.high:
         return 0.0
     return math.log(found.high / found.low) / (2 * _STANDARD.inv_cdf((1 + found.confidence) / 2))
+
+
+def _seconds(arm: Arm, rounds: Sequence[int]) -> Measured | None:
+    """Return the geometric mean of the medians of the processes."""
+    if min(arm.samples_s) <= 0:
+        return _positive(median(arm.samples_s), 0.0)
+    ends = [*accumulate(rounds)] if sum(rounds) == len(arm.samples_s) else [len(arm.samples_s)]
+    parts = [arm.samples_s[a:b] for a, b in pairwise([0, *ends]) if b > a]
+    medians = [math.log(median(part)) for part in parts]
+    error = _samples_error(arm)
+    if len(medians) > MANY_PROCESSES:
+        error = stdev(medians) / math.sqrt(len(medians))
+    return _positive(math.exp(fmean(medians)), error)
 
 
 def _samples_error(arm: Arm) -> float:
