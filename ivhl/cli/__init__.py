@@ -41,6 +41,10 @@ COMMANDS = {
         "regressions",
         "List what newly failed, broke more graphs or got slower in the stored history.",
     ),
+    "annotate": (
+        "annotate",
+        "Say what is known about a change; `ivhl regressions` shows it. Commit the file.",
+    ),
     "confirm": (
         "confirm",
         "Measure cases again, base and head in turns, and say which changes are real.",

@@ -17,6 +17,7 @@ from ivhl.errors import UnknownNameError
 from ivhl.fleet.sources import printable
 from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
+from ivhl.tracker.annotations import load_annotations, note_of
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
 from ivhl.tracker.series import ALONG
 from ivhl.tracker.spread import Spreads
@@ -24,8 +25,9 @@ from ivhl.tracker.store import load_records
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
+    from ivhl.tracker.annotations import Annotation
     from ivhl.tracker.regressions import Change, Incident
 
 _WORDS = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
@@ -79,12 +81,13 @@ def regressions_command(
         [field for field in ALONG if field in (along or ALONG)],
     )
     incidents = incidents_of(change for change in found if better or change.kind in WORSE)
+    notes = load_annotations(results or root / "results")
     if as_json:
-        typer.echo(json.dumps([_as_dict(one) for one in incidents], indent=1))
+        typer.echo(json.dumps([_as_dict(one, notes) for one in incidents], indent=1))
         return
     console = Console(highlight=False, soft_wrap=True)
     for incident in incidents:
-        _print(console, incident, cases)
+        _print(console, incident, cases, notes)
     if not incidents:
         console.print(f"nothing got worse in {counted(len(records), 'record')}")
 
@@ -100,11 +103,13 @@ def _check(kind: str, wanted: Iterable[str] | None, known: Collection[str]) -> N
             raise UnknownNameError(kind, name, known)
 
 
-def _print(console: Console, incident: Incident, shown: int) -> None:
+def _print(console: Console, incident: Incident, shown: int, notes: Sequence[Annotation]) -> None:
     console.print(Text(_sentence(incident), "bold"))
     for change in incident.changes[:shown]:
         console.print(Text(f"  {_line(change)}", "red" if incident.worse else "green"))
         console.print(Text(f"    {printable(change.reason)}", "bright_black"))
+        if note := note_of(change, notes):
+            console.print(Text(f"    known: {printable(note)}", "cyan"))
     if len(incident.changes) > shown:
         more = counted(len(incident.changes) - shown, "more case")
         console.print(f"  and {more}: --cases {len(incident.changes)}")
@@ -133,7 +138,7 @@ def _line(change: Change) -> str:
     return f"{change.kind}{effect}  {change.case.name}  {place}  [{change.state}]"
 
 
-def _as_dict(incident: Incident) -> dict[str, object]:
+def _as_dict(incident: Incident, notes: Sequence[Annotation]) -> dict[str, object]:
     return {
         "along": incident.along,
         "before": incident.before,
@@ -141,7 +146,11 @@ def _as_dict(incident: Incident) -> dict[str, object]:
         "worse": incident.worse,
         "at": incident.at,
         "changes": [
-            {**change.case._asdict(), **{k: v for k, v in asdict(change).items() if k != "case"}}
+            {
+                **change.case._asdict(),
+                **{k: v for k, v in asdict(change).items() if k != "case"},
+                "note": note_of(change, notes),
+            }
             for change in incident.changes
         ],
     }

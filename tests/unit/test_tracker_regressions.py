@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.errors import UnknownNameError
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records import Arm, Calibration, Counted
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
 from ivhl.tracker.series import series_of
@@ -196,3 +196,25 @@ def test_the_command_lists_incidents_and_says_when_there_are_none(root: Path) ->
     for option in ("--workload", "--machine", "--along"):
         done = CliRunner().invoke(app, ["regressions", option, "nowhere"])
         assert isinstance(done.exception, UnknownNameError)
+
+
+def test_a_word_on_a_change_is_kept_and_shown(root: Path) -> None:
+    record = a_record(root)
+    cell = replace(record.cell, torch="2.7.1", id="py3.12-torch2.7.1")
+    failed = replace(record, cell=cell, failure=make_failure("wrong").failure, speedup=None)
+    write_records(root / "results", record, failed)
+    run = CliRunner().invoke
+    assert (
+        run(app, ["annotate", "2.7.1", "reported upstream", "--cases", "ops.one/*"]).exit_code == 0
+    )
+    assert "known: reported upstream" in run(app, ["regressions"]).stdout
+    assert run(app, ["annotate", "2.7.1", "not this", "--cases", "ops.two/*"]).exit_code == 0
+    told = json.loads(run(app, ["regressions", "--json"]).stdout)
+    assert told[0]["changes"][0]["note"] == "reported upstream"
+    assert isinstance(run(app, ["annotate", "nowhere", "x"]).exception, SpecError)
+    assert isinstance(run(app, ["annotate", "2.7.1", " "]).exception, SpecError)
+    path = root / "results" / "annotations.jsonl"
+    path.write_text(path.read_text() + '{"place": 1}\n')
+    error = run(app, ["regressions"]).exception
+    assert isinstance(error, ResultsError)
+    assert "annotations.jsonl:3" in str(error)

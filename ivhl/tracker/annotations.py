@@ -1,0 +1,92 @@
+"""A person's word on known changes, kept in ``results/annotations.jsonl`` under version control."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from ivhl.errors import ResultsError
+from ivhl.records import append_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ivhl.tracker.regressions import Change
+
+NAME = "annotations.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """What somebody says about the changes at a place.
+
+    Attributes:
+        place: Commit (or the beginning of its hash), PyTorch release or Python.
+        cases: Pattern of cases, ``WORKLOAD/SIZE/VARIANT`` with ``*`` and ``?``.
+        text: The word.
+        at: When it was said, UTC.
+    """
+
+    place: str
+    cases: str
+    text: str
+    at: str
+
+    def is_of(self, change: Change) -> bool:
+        """Return whether this is about a change."""
+        there = change.place.startswith(self.place) if change.along == "commit" else None
+        there = change.place == self.place if there is None else there
+        return there and fnmatchcase(change.case.name, self.cases)
+
+
+def load_annotations(results: Path) -> tuple[Annotation, ...]:
+    """Return the annotations, oldest first.
+
+    Raises:
+        ResultsError: If a line is no annotation; names the line.
+    """
+    path = results / NAME
+    if not path.is_file():
+        return ()
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.strip():
+            try:
+                found.append(_annotation(json.loads(line)))
+            except (ValueError, TypeError) as error:
+                raise ResultsError(
+                    f"{path}:{number}: no annotation: {error}",
+                    hint="correct or remove the line; ivhl annotate writes them",
+                ) from error
+    return tuple(found)
+
+
+def annotate(results: Path, annotation: Annotation) -> None:
+    """Append an annotation.
+
+    Raises:
+        ResultsError: If the file cannot be written.
+    """
+    path = results / NAME
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        append_line(path, json.dumps(asdict(annotation), ensure_ascii=False))
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be written: {error}", hint="free space") from error
+
+
+def note_of(change: Change, annotations: Iterable[Annotation]) -> str:
+    """Return the last word on a change; empty if there is none."""
+    words = [one.text for one in annotations if one.is_of(change)]
+    return words[-1] if words else ""
+
+
+def _annotation(data: Any) -> Annotation:  # noqa: ANN401  (JSON)
+    found = Annotation(**data)
+    for name, value in asdict(found).items():
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"{name} must be a text (got {value!r})")
+    return found
