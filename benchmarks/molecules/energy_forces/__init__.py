@@ -95,8 +95,7 @@ WORKLOAD = Workload(
     eager=EAGER,
     reference="benchmarks.molecules.energy_forces.reference:reference",
     outputs=("energy", "forces"),
-    # Compiles in half the time of the others on PyTorch 2.5 and 2.6, and is the fastest.
-    core="aotinductor",
+    core="packed-compiled",
     variants=configurations(CALLS, eager=EAGER),
     fixed=(0,),  # weights
     cost=f"{__name__}:cost",
