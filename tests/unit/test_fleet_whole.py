@@ -215,7 +215,7 @@ def points(site: Path) -> int:
     """Return the number of values in asv's graphs of the speedup on the fleet's machines."""
     graphs = [
         path
-        for path in site.glob("graphs/**/compiled.CompiledCase.track_speedup.json")
+        for path in site.glob("graphs/**/compiled.Compiled.track_speedup.json")
         if any(part.startswith("machine-machine") for part in path.parts)
     ]
     return sum(
