@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.records import RunRecord
-    from ivhl.tracker.compare import Axis, Comparison, Summary
+    from ivhl.tracker.comparable import Axis
+    from ivhl.tracker.compare import Comparison, Summary
 
 _STYLES = {
     "broke": "red",

@@ -85,7 +85,10 @@ def gate_command(
     spreads = Spreads((*loaded.records, *loaded.replaced))
     verdict = judge(records, before, after, workloads, spreads)
     if confirm:
-        verdict = _confirmed(root, (results or root / "results").resolve(), commits, verdict)
+        # The name under which this machine measures may be another one than its host name.
+        here = machine[0] if machine and len(machine) == 1 else os.uname().nodename
+        folder = (results or root / "results").resolve()
+        verdict = _confirmed(root, folder, commits, verdict, here)
     writers = {
         "text": _verdict_text,
         "json": _verdict_json,
@@ -109,13 +112,16 @@ def gate_command(
         )
 
 
-def _confirmed(root: Path, results: Path, commits: tuple[str, str], verdict: Verdict) -> Verdict:
+def _confirmed(
+    root: Path, results: Path, commits: tuple[str, str], verdict: Verdict, here: str
+) -> Verdict:
     # Imported here: it needs all that measures.
     from ivhl.cli.confirm import confirm_cells, confirmed_only, suspects_on  # noqa: PLC0415
 
-    here = os.uname().nodename
     suspects = suspects_on(here, verdict)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if not suspects:
+        console.print(f"no suspects on {here}: nothing to confirm here (--machine NAME)")
     found = confirm_cells(root, results, commits, suspects, here, console)
     return confirmed_only(verdict, here, found)
 

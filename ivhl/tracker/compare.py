@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from ivhl.instrument import describe_instrument
 from ivhl.tracker.changes import CaseChange, judge_changes
+from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.store import device_type, is_existing, newest_by
 from ivhl.tracker.wording import short_message
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
 
-Axis = Literal["commit", "torch", "python", "machine", "results"]
-AXES: tuple[Axis, ...] = get_args(Axis)
 Kind = Literal[
     "broke", "degraded", "slower", "vanished", "incomparable", "appeared", "mended", "faster", "same"
 ]  # fmt: skip
@@ -204,24 +202,6 @@ def case_of(record: RunRecord, axis: Axis) -> Case:
         python="" if axis == "python" else case.python,
         torch="" if axis == "torch" else case.torch,
     )
-
-
-def differences(before: RunRecord, after: RunRecord, axis: Axis) -> list[str]:
-    """Return what else differs, beside the compared field and what follows from it."""
-    old, new = before.conditions, after.conditions
-    pairs = {
-        "instrument": (describe_instrument(old.instrument), describe_instrument(new.instrument)),
-        "threads": (old.threads, new.threads),
-        "clock": (old.clock, new.clock),
-        "container": tuple("no" if c.image is None else "yes" for c in (old, new)),
-    }
-    if axis in ("commit", "results"):
-        pairs["lock"] = tuple((r.cell.lock_sha256 or "none")[:12] for r in (before, after))
-    elif (before.sources or before.commit) != (after.sources or after.commit):
-        pairs["commit"] = (before.commit[:8], after.commit[:8])
-    if before.benchmark and after.benchmark:
-        pairs["benchmark"] = (before.benchmark[:12], after.benchmark[:12])
-    return [f"{name} {a} before, {b} now" for name, (a, b) in pairs.items() if a != b]
 
 
 def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from ivhl.instrument import describe_instrument
 from ivhl.tracker.changes import CaseChange, judge_changes
+from ivhl.tracker.comparable import differences
 from ivhl.tracker.compat import format_speedup, python_key, release_key, retired
 from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.store import is_existing, newest_by
@@ -16,7 +16,7 @@ from ivhl.tracker.wording import short_message
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from ivhl.records import Conditions, RunRecord
+    from ivhl.records import RunRecord
     from ivhl.workload import Workload
 
 Kind = Literal[
@@ -183,8 +183,8 @@ def _judge(  # noqa: PLR0911  (one for each reason)
             kind = "undecided" if _is_external(head) else "fails"
             kind = kind if base.failure is None else "held"
         return kind, f"{_result(base)} before; {_result(head)} now"
-    if differences := _differences(base, head):
-        return "incomparable", "; ".join(differences)
+    if apart := differences(base, head, "commit"):
+        return "incomparable", "; ".join(apart)
     if base.sources is not None and base.sources == head.sources:
         return "held", "the case reaches the same sources at both commits"
     return None
@@ -200,45 +200,6 @@ def _is_external(record: RunRecord) -> bool:
     return failure is not None and (
         failure.failure_class in ("environment", "unavailable") or failure.exception == "SIGKILL"
     )
-
-
-def _differences(base: RunRecord, head: RunRecord) -> list[str]:
-    """Return the conditions that differ, which make the speedups incomparable."""
-    old, new = base.conditions, head.conditions
-    pairs = {
-        "lock": (_short(base.cell.lock_sha256), _short(head.cell.lock_sha256)),
-        "instrument": (describe_instrument(old.instrument), describe_instrument(new.instrument)),
-        "threads": (old.threads, new.threads),
-        "clock": (old.clock, new.clock),
-        "container": tuple("no" if c.image is None else "yes" for c in (old, new)),
-    }
-    if base.benchmark and head.benchmark:  # older records count the benchmark in ``sources``
-        pairs["benchmark"] = (_short(base.benchmark), _short(head.benchmark))
-    found = [f"{name} {a} before, {b} now" for name, (a, b) in pairs.items() if a != b]
-    if is_existing(base) and old.packages != new.packages:
-        changed = sorted(set(old.packages) ^ set(new.packages))
-        found.append(f"packages of the existing environment: {', '.join(changed[:4])}")
-    return found + _other_wheels(old, new)
-
-
-def _other_wheels(old: Conditions, new: Conditions) -> list[str]:
-    """Return the packages with the same version but other wheel files.
-
-    Other versions already show as a difference of lock or packages. A wheel that one of the two
-    records does not list is no difference.
-    """
-    was = {(wheel.name, wheel.version): wheel for wheel in old.wheels or ()}
-    pairs = ((was.get((wheel.name, wheel.version)), wheel) for wheel in new.wheels or ())
-    return [
-        f"{now.name} {now.version} wheel: same version, other files"
-        for before, now in pairs
-        if before is not None and None not in (hashes := (before.record_sha256, now.record_sha256))
-        if len(set(hashes)) > 1
-    ]
-
-
-def _short(digest: str | None) -> str:
-    return "none" if digest is None else digest[:12]
 
 
 def noise(record: RunRecord) -> float:

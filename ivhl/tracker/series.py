@@ -11,7 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from ivhl.tracker.compare import Case, case_of, differences
+from ivhl.tracker.comparable import differences
+from ivhl.tracker.compare import Case, case_of
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.store import newest_by
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import IvhlError, ResultsError, SpecError
-from ivhl.records import Counted
+from ivhl.records import Counted, Wheel
 from ivhl.tracker.compare import axis_of, choose, compare, summarise
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.records import Known, make_failure, make_record
@@ -117,6 +117,22 @@ def test_releases_are_compared_at_the_newest_commit_that_both_have() -> None:
     same = [replace(record, sources="c" * 64) for record in (before[0], after[1])]
     (found,) = compare(same[:1], same[1:], "torch", QUIET)
     assert found.kind == "slower"
+
+
+def test_other_builds_of_torch_are_not_compared_along_commits() -> None:
+    """As in the gate: the same version from another index is another file."""
+    wheel = Wheel(name="torch", version="2.6.0", build=None, tags=(), record_sha256="a" * 64)
+    one, other = (
+        replace(
+            BASE, conditions=replace(BASE.conditions, wheels=(replace(wheel, record_sha256=h),))
+        )
+        for h in ("a" * 64, "b" * 64)
+    )
+    kind, reason = pair(one, other)
+    assert (kind, reason) == ("incomparable", "torch 2.6.0 wheel: same version, other files")
+    elsewhere = replace(other, machine=replace(other.machine, name="m"), commit=one.commit)
+    (found,) = compare([one], [elsewhere], "machine", QUIET)
+    assert found.kind == "incomparable"
 
 
 def test_the_names_say_what_is_compared() -> None:
