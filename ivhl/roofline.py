@@ -34,7 +34,7 @@ from ivhl.workload import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ivhl.records import Arm, RunRecord
+    from ivhl.records.record import Arm, RunRecord
     from ivhl.workload import Case, Workload
 
 SCHEMA = "ivhl.benchmarks/1"

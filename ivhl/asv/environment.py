@@ -33,12 +33,13 @@ from ivhl.measure.settings import (
     read_settings,
     write_settings,
 )
-from ivhl.records import Cell, append_record
+from ivhl.records.files import append_record
+from ivhl.records.record import Cell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.records import FailureClass, Phase
+    from ivhl.records.record import FailureClass, Phase
 
 CROSS = "\N{MULTIPLICATION SIGN}"
 # Read by cells/suite/__init__.py. Not PYTHONPATH: asv takes that away, and its ASV_PYTHONPATH too,

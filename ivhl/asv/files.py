@@ -21,14 +21,14 @@ from ivhl.asv.export import AsvBenchmarks, read_suite
 from ivhl.asv.machine import known_machine
 from ivhl.git import commit_time_ms
 from ivhl.measure.suite import is_absent, values_of
-from ivhl.records import write_whole
-from ivhl.tracker.store import device_type, is_existing
+from ivhl.records.files import write_whole
+from ivhl.records.store import device_type, is_existing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.measure.settings import Settings
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 
 class Place(NamedTuple):

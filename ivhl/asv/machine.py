@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ivhl.records import Machine
+    from ivhl.records.record import Machine
 
 # Fields that identify a machine. Memory can change in a virtual machine, so it is not one of them.
 _IDENTITY = ("cpu", "num_cpu", "arch", "os")

@@ -22,7 +22,7 @@ from asv.util import load_json
 from ivhl.asv.configuration import load_configuration
 from ivhl.errors import ResultsError
 from ivhl.git import published_branches
-from ivhl.tracker.store import Problem, load_records
+from ivhl.records.store import Problem, load_records
 
 _OURS = ("index.html", "compatibility.html", "speedup.html")
 _SHOWN_LINES = 12  # last lines of asv's output, which explain a failure

@@ -32,7 +32,8 @@ from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure.outcome import failed_everywhere
 from ivhl.measure.settings import Settings
-from ivhl.records import Cell, append_record
+from ivhl.records.files import append_record
+from ivhl.records.record import Cell
 from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ivhl.bench.request import Executor, Request
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
-    from ivhl.records import Machine
+    from ivhl.records.record import Machine
     from ivhl.workload import Case
 
 # Cells with more than WORTH_A_LOOK cases first run FIRST_LOOK of them; see ``parts_in_order``.

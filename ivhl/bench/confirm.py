@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from ivhl.bench import bench
 from ivhl.bench.selection import Selection
 from ivhl.measure.effort import PROCESSES
+from ivhl.records.store import load_records
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.metrics import RELEVANT, difference, is_calibrated
-from ivhl.tracker.store import load_records
 from ivhl.tracker.wording import short_message
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ivhl.bench.request import Request
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Tier
     from ivhl.measure.settings import Settings
-    from ivhl.records import Machine
+    from ivhl.records.record import Machine
     from ivhl.workload import Case
 
 

@@ -19,7 +19,7 @@ from ivhl.matrix.uv import run_uv
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ivhl.records import Machine
+    from ivhl.records.record import Machine
 
 _HEADER = "import os, sysconfig; print(os.path.join(sysconfig.get_paths()['include'], 'Python.h'))"
 _PATIENCE_S = 60

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from ivhl.errors import SpecError
 from ivhl.git import files_at
-from ivhl.measure.answers import is_final
-from ivhl.tracker.store import device_type, key_of, newest_by, parse_record
+from ivhl.records.answers import is_final
+from ivhl.records.store import device_type, key_of, newest_by, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ivhl.matrix.spec import CellSpec
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.workload import Case
 
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")

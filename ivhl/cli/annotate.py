@@ -12,8 +12,8 @@ from ivhl.cli import app
 from ivhl.errors import SpecError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
+from ivhl.records.store import load_records
 from ivhl.tracker.annotations import Annotation, annotate
-from ivhl.tracker.store import load_records
 
 
 @app.command("annotate")

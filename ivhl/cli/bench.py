@@ -21,8 +21,8 @@ from ivhl.image.executor import DockerExecutor
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import Tier
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
+from ivhl.records.store import load_records
 from ivhl.tracker.spread import Spreads
-from ivhl.tracker.store import load_records
 from ivhl.tracker.table import render_results
 from ivhl.tracker.timings import recorded_since, render_timings
 from ivhl.tracker.wording import counted

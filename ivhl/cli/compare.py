@@ -16,16 +16,16 @@ from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
+from ivhl.records.store import load_records
 from ivhl.tracker.compare import KINDS, axis_of, choose, compare, summarise
 from ivhl.tracker.metrics import WORDS
 from ivhl.tracker.spread import Spreads
-from ivhl.tracker.store import load_records
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.tracker.comparable import Axis
     from ivhl.tracker.compare import Comparison, Summary
 

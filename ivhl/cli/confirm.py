@@ -22,9 +22,9 @@ from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import find_root
 from ivhl.measure.effort import Effort
+from ivhl.records.store import load_records
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge
 from ivhl.tracker.spread import Spreads
-from ivhl.tracker.store import load_records
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:

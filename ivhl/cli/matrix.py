@@ -33,7 +33,7 @@ from ivhl.matrix.interpreter import Interpreter, find_interpreter
 from ivhl.matrix.locks import lock_release, lock_state
 from ivhl.matrix.project import load
 from ivhl.matrix.releases import find_new_releases, support_of
-from ivhl.tracker.store import load_records
+from ivhl.records.store import load_records
 from ivhl.workload import Case
 
 if TYPE_CHECKING:

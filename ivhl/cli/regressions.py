@@ -17,11 +17,11 @@ from ivhl.errors import UnknownNameError
 from ivhl.fleet.sources import printable
 from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
+from ivhl.records.store import load_records
 from ivhl.tracker.annotations import load_annotations, note_of
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
 from ivhl.tracker.series import ALONG
 from ivhl.tracker.spread import Spreads
-from ivhl.tracker.store import load_records
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:

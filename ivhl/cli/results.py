@@ -19,10 +19,10 @@ from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import commit_order
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix, newest_of
+from ivhl.records.store import is_existing, load_records
 from ivhl.tracker.compat import STATUSES, format_speedup, status_of, support
 from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state
-from ivhl.tracker.store import is_existing, load_records
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.views import retired_cases, rows_of
 from ivhl.tracker.wording import STATUS_WORDS, headline, support_sentence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.tracker.compat import Row, Support
     from ivhl.tracker.pairs import Pairs
 

@@ -15,14 +15,14 @@ from rich.table import Table
 from ivhl.cli import app
 from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
+from ivhl.records.store import load_records
 from ivhl.tracker.spread import Spread, coverage, repeats, spreads_by_length
-from ivhl.tracker.store import load_records
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 
 @app.command("spread")

@@ -15,8 +15,8 @@ from ivhl.fleet.sources import Refused, read_sources
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import load_project
 from ivhl.measure.settings import Settings
-from ivhl.records import record_file
-from ivhl.tracker.store import load_records
+from ivhl.records.files import record_file
+from ivhl.records.store import load_records
 from ivhl.workload import load_workloads
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.fleet.sources import ImportLimits
-    from ivhl.tracker.store import Problem
+    from ivhl.records.store import Problem
 
 
 class Batch(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ivhl.asv.machine import asv_machine, known_machine, machine_differences
 from ivhl.fleet.sources import Refused, printable
 from ivhl.git import commits_there, lock_digests
-from ivhl.tracker.store import NewerSchemaError, parse_record
+from ivhl.records.store import NewerSchemaError, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ivhl.fleet.sources import SourceLine
-    from ivhl.records import Arm, RunRecord
+    from ivhl.records.record import Arm, RunRecord
     from ivhl.workload import Workload
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")

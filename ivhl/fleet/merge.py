@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ivhl.errors import ResultsError
-from ivhl.records import UNFINISHED, to_json, write_whole
-from ivhl.tracker.store import parse_record
+from ivhl.records.files import UNFINISHED, write_whole
+from ivhl.records.record import to_json
+from ivhl.records.store import parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 
 @dataclass(frozen=True, slots=True)

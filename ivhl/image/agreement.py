@@ -7,14 +7,14 @@ from math import exp, log
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ivhl.records.store import parse_record
 from ivhl.tracker.gate import noise
-from ivhl.tracker.store import parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from ivhl.records import Arm, RunRecord
+    from ivhl.records.record import Arm, RunRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

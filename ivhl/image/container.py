@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.measure.settings import Settings
-    from ivhl.records import Cell, Machine
+    from ivhl.records.record import Cell, Machine
 
 RUN_LABEL = "org.ivhl.run"
 HOME = "/ivhl"

@@ -13,7 +13,7 @@ from urllib3.exceptions import HTTPError
 
 from ivhl.errors import IvhlError
 from ivhl.machine.identity import checked_name, cpu_model
-from ivhl.records import Machine
+from ivhl.records.record import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -32,8 +32,9 @@ from ivhl.image.container import (
 from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
 from ivhl.measure.outcome import failed_everywhere
-from ivhl.records import Cell, append_record, record_file
-from ivhl.tracker.store import Key, key_of, load_records, parse_record
+from ivhl.records.files import append_record, record_file
+from ivhl.records.record import Cell
+from ivhl.records.store import Key, key_of, load_records, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from ivhl.image.build import Image
     from ivhl.matrix.locks import LockState
     from ivhl.measure.settings import Settings
-    from ivhl.records import Machine, RunRecord
+    from ivhl.records.record import Machine, RunRecord
     from ivhl.workload import Case
 
 _LOOK_S = 0.2

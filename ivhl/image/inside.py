@@ -74,7 +74,7 @@ def measure(order: dict[str, Any], say: Any) -> None:  # noqa: ANN401  (a functi
     from ivhl.errors import IvhlError  # noqa: PLC0415
     from ivhl.measure.runner import Step, run_cases  # noqa: PLC0415
     from ivhl.measure.settings import read_settings  # noqa: PLC0415
-    from ivhl.records import Cell, RunRecord, to_json  # noqa: PLC0415
+    from ivhl.records.record import Cell, RunRecord, to_json  # noqa: PLC0415
 
     settings = read_settings(HERE / "settings.json")
     run = settings.run_in(Cell(**order["cell"]), order["commit"], image=order["image"])

@@ -13,7 +13,7 @@ from ivhl.machine.system import System
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ivhl.records import Level
+    from ivhl.records.record import Level
 
 SMI = "nvidia-smi"
 _FIELDS: Final = (

@@ -7,7 +7,7 @@ import re
 
 from ivhl.errors import SpecError
 from ivhl.machine.system import System
-from ivhl.records import Machine
+from ivhl.records.record import Machine
 
 
 def this_machine(name: str) -> Machine:

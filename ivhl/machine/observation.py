@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, get_args
 
-from ivhl.records import Level
+from ivhl.records.record import Level
 
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 

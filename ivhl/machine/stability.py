@@ -10,7 +10,7 @@ from ivhl.machine.gpu import observe_gpu_processes, observe_gpu_speed, query_gpu
 from ivhl.machine.observation import Observation
 from ivhl.machine.program import ProgramError
 from ivhl.machine.system import System
-from ivhl.records import RecordedObservation
+from ivhl.records.record import RecordedObservation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

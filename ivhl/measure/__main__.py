@@ -29,7 +29,7 @@ from ivhl.workload import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.workload import Case
 
 

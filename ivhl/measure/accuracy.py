@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-from ivhl.records import OutputError
+from ivhl.records.record import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from ivhl.measure.dynamo import Watch
     from ivhl.measure.timing import Times
-    from ivhl.records import FailureClass, OutputError, Phase
+    from ivhl.records.record import FailureClass, OutputError, Phase
 
 # Seed of the timed draws. The draws of ``_call_on_fresh_data`` have another seed in each run.
 SEED = 1337

@@ -10,7 +10,7 @@ import logging
 import re
 from collections import Counter
 
-from ivhl.records import Counted
+from ivhl.records.record import Counted
 
 # "at 0x7f..." and paths would make two equal reasons differ between runs and machines.
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")

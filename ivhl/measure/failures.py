@@ -17,7 +17,7 @@ from ivhl import workload
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ivhl.records import FailureClass, Phase
+    from ivhl.records.record import FailureClass, Phase
 
 # Every wording of the gate from PyTorch 2.0 to 2.15; two can occur in one release.
 SUPPORT_GATE = re.compile(

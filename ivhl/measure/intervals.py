@@ -7,12 +7,12 @@ from itertools import accumulate
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from ivhl.records import Interval
+from ivhl.records.record import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.records import Arm
+    from ivhl.records.record import Arm
 
 CONFIDENCE = 0.95
 # Above this ratio of (wall / CPU time) between two arms, CPU time is not used.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ivhl.instrument import INSTRUMENT
 from ivhl.machine.memory import memory_limit, oom_kills
 from ivhl.measure import cache
-from ivhl.measure.answers import sources_of
+from ivhl.measure.earlier import sources_of
 from ivhl.measure.effort import PROCESSES
 from ivhl.measure.launcher import Launcher, Seed, run_stage
 from ivhl.measure.outcome import installed_packages
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ivhl.measure.launcher import Stage
     from ivhl.measure.run import Run
-    from ivhl.records import Failure
+    from ivhl.records.record import Failure
     from ivhl.workload import Case
 
 # Files and folders of a case that the compile cache keeps.

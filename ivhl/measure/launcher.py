@@ -17,11 +17,11 @@ from ivhl.machine.memory import memory_limit
 from ivhl.measure.effort import PROCESSES
 from ivhl.measure.job import Job
 from ivhl.measure.process import Ending, Nursery, NurseryError, run_group, tail
-from ivhl.records import Failure
+from ivhl.records.record import Failure
 
 if TYPE_CHECKING:
     from ivhl.measure.run import Run
-    from ivhl.records import FailureClass, Phase
+    from ivhl.records.record import FailureClass, Phase
     from ivhl.workload import Case
 
 # A child's findings, its failure if it failed, and its duration in seconds.

@@ -11,12 +11,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, get_args
 
 from ivhl.instrument import INSTRUMENT
-from ivhl.measure.answers import benchmark_of
+from ivhl.measure.earlier import benchmark_of
 from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import choose_clock
 from ivhl.measure.run import repeat_command
 from ivhl.measure.wheels import installed_wheels
-from ivhl.records import (
+from ivhl.records.record import (
     Arm,
     Calibration,
     CompileFacts,

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from ivhl.errors import SpecError
 from ivhl.measure.effort import Effort
-from ivhl.records import Cell, record_file
+from ivhl.records.files import record_file
+from ivhl.records.record import Cell
 
 if TYPE_CHECKING:
-    from ivhl.records import Machine
+    from ivhl.records.record import Machine
     from ivhl.workload import Case
 
 # The code that measures in a cell; it must be the same for every commit under test.
@@ -22,7 +23,7 @@ MEASURING_CODE = (
     "__init__.py",
     "errors.py",
     "instrument.py",
-    "records.py",
+    "records",
     "workload.py",
     "machine",
     "measure",

@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ivhl.machine.stability import observe_stability
 from ivhl.measure import cache
-from ivhl.measure.answers import (
+from ivhl.measure.earlier import (
     case_key,
     expected_compile_s,
     is_answered,
-    newest_keys,
     records_of_other_commits,
     same_subject,
 )
 from ivhl.measure.lanes import CompiledCase, Lanes, compile_case, make_seed
 from ivhl.measure.outcome import disturbance, make_record, merge
-from ivhl.records import Phase, RecordedObservation, RunRecord, append_line, append_record
+from ivhl.records.answers import newest_keys
+from ivhl.records.files import append_line, append_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ivhl.measure.launcher import Seed
     from ivhl.measure.run import Run
+    from ivhl.records.record import Phase, RecordedObservation, RunRecord
     from ivhl.workload import Case
 
 Step = Literal["kept", "unchanged", "started", "finished"]

@@ -13,7 +13,7 @@ import ivhl
 from ivhl.errors import UnknownNameError
 from ivhl.measure.effort import Effort
 from ivhl.measure.run import MEASURING_CODE, Run
-from ivhl.records import Cell, Machine
+from ivhl.records.record import Cell, Machine
 from ivhl.workload import Case, every_case, load_workloads, select_cases
 
 VARIABLE = "IVHL_SETTINGS"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.runner import Step, run_cases
 from ivhl.measure.settings import CELL_VARIABLE, COMMIT_VARIABLE, read_settings
-from ivhl.records import SCHEMAS, Cell, RunRecord
+from ivhl.records.record import SCHEMAS, Cell, RunRecord
 from ivhl.workload import Case, every_case, load_workloads
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ivhl.measure.clocks import Stretch, begin, since
-from ivhl.records import Arm
+from ivhl.records.record import Arm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

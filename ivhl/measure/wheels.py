@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Final
 
-from ivhl.records import Wheel
+from ivhl.records.record import Wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

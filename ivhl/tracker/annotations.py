@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from ivhl.errors import ResultsError
-from ivhl.records import append_line
+from ivhl.records.files import append_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

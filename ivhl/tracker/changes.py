@@ -19,7 +19,7 @@ from ivhl.tracker.wording import memory, seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.tracker.metrics import Metric
 
 K = TypeVar("K")

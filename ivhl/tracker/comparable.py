@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from ivhl.instrument import describe_instrument
-from ivhl.tracker.store import is_existing
+from ivhl.records.store import is_existing
 
 if TYPE_CHECKING:
-    from ivhl.records import Conditions, RunRecord
+    from ivhl.records.record import Conditions, RunRecord
 
 Axis = Literal["commit", "torch", "python", "machine", "results"]
 

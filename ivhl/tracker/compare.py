@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+from ivhl.records.store import device_type, is_existing, newest_by
 from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.store import device_type, is_existing, newest_by
 from ivhl.tracker.wording import short_message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
 

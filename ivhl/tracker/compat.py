@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 from packaging.version import InvalidVersion, Version
 
+from ivhl.records.store import device_type, is_existing, latest_per_case
 from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
-from ivhl.tracker.store import device_type, is_existing, latest_per_case
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ivhl.records import FailureClass, Interval, RunRecord
+    from ivhl.records.record import FailureClass, Interval, RunRecord
     from ivhl.workload import Case, Workload
 
 Status = Literal["works", "slow", "wrong", "unsupported", "unavailable", "failed", "not_run"]

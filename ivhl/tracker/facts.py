@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ivhl.records import CompileFacts, Counted, OutputError, RunRecord
+    from ivhl.records.record import CompileFacts, Counted, OutputError, RunRecord
 
 FactKind = Literal["fallback", "graph_breaks", "recompiles", "graphs", "error", "warnings", "size"]
 FACT_KINDS: tuple[FactKind, ...] = get_args(FactKind)

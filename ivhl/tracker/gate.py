@@ -6,17 +6,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+from ivhl.records.store import is_existing, newest_by
 from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compat import format_speedup, python_key, release_key, retired
 from ivhl.tracker.spread import SHIPPED, Spreads
-from ivhl.tracker.store import is_existing, newest_by
 from ivhl.tracker.wording import short_message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.workload import Workload
 
 Kind = Literal[

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.records import Arm, Interval, RunRecord
+    from ivhl.records.record import Arm, Interval, RunRecord
 
 Metric = Literal["speedup", "aa", "eager", "compiled", "cold", "warm", "memory"]
 METRICS: tuple[Metric, ...] = get_args(Metric)

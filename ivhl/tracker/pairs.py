@@ -7,12 +7,12 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from ivhl.instrument import version_of
-from ivhl.tracker.store import key_of
+from ivhl.records.store import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

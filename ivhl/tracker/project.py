@@ -10,8 +10,8 @@ from ivhl.git import commit_order
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
+from ivhl.records.store import device_type, load_records
 from ivhl.tracker.spread import SHIPPED, Spreads
-from ivhl.tracker.store import device_type, load_records
 from ivhl.workload import broken_benchmarks, core_cases, load_workloads
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.matrix.spec import CellSpec, Matrix
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.workload import Case, Workload
 
 _NO_CELLS: tuple[CellSpec, ...] = ()

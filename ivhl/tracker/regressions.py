@@ -22,7 +22,7 @@ from ivhl.tracker.wording import short_message
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ivhl.records import Failure, RunRecord
+    from ivhl.records.record import Failure, RunRecord
     from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.compare import Case
     from ivhl.tracker.series import Along, Point, Series

@@ -11,15 +11,15 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from ivhl.records.store import newest_by
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compare import Case, case_of
 from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.store import newest_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 Along = Literal["commit", "torch", "python"]
 ALONG: tuple[Along, ...] = get_args(Along)

@@ -23,14 +23,14 @@ from statistics import NormalDist, fmean, median
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ivhl.instrument import version_of
-from ivhl.records import Interval
+from ivhl.records.record import Interval
+from ivhl.records.store import device_type, key_of
 from ivhl.tracker.metrics import JUDGED, difference, is_calibrated, within
-from ivhl.tracker.store import device_type, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.tracker.metrics import Metric
 
 CONFIDENCE = 0.95

@@ -14,7 +14,7 @@ from ivhl.tracker.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 # In the order of execution. ``start`` is the time outside the other phases; ``waiting`` is the time
 # until the other process of the case has been timed.

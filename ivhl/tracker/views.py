@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.instrument import describe_instrument
+from ivhl.records.store import device_type, is_existing
 from ivhl.tracker.charts import make_chart
 from ivhl.tracker.compat import (
     STATUSES,
@@ -21,7 +22,6 @@ from ivhl.tracker.compat import (
     status_of,
     support,
 )
-from ivhl.tracker.store import device_type, is_existing
 from ivhl.tracker.wording import (
     CLASS_MEANINGS,
     ENGINE_WORDS,
@@ -38,7 +38,7 @@ from ivhl.workload import INDUCTOR_ENGINES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ivhl.records import Arm, Counted, Failure, RunRecord, Wheel
+    from ivhl.records.record import Arm, Counted, Failure, RunRecord, Wheel
     from ivhl.tracker.charts import Chart
     from ivhl.tracker.compat import Status
     from ivhl.tracker.project import State

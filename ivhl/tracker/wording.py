@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.records import FailureClass
+    from ivhl.records.record import FailureClass
     from ivhl.tracker.compat import Row, Status, Support
 
 STATUS_WORDS: dict[Status, str] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ivhl.records import Arm, Interval
+    from ivhl.records.record import Arm, Interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

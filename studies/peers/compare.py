@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ivhl.measure.timing import Schedule
-    from ivhl.records import Arm, Interval
+    from ivhl.records.record import Arm, Interval
     from ivhl.workload import Workload
     from studies.peers.judging import Judge, Started
     from studies.peers.suite import Comparison

@@ -19,7 +19,7 @@ from ivhl.workload import resolve
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ivhl.records import OutputError
+    from ivhl.records.record import OutputError
     from ivhl.workload import Workload
     from studies.peers.suite import Peer
 

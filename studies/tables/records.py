@@ -12,13 +12,13 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ivhl.tracker.store import is_existing, latest_per_case, load_records
+from ivhl.records.store import is_existing, latest_per_case, load_records
 from ivhl.workload import load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 
 class TablePlace(NamedTuple):

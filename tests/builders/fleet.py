@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ivhl.matrix.locks import matrix_digest
 from ivhl.matrix.spec import CellSpec, load_matrix
-from ivhl.records import Cell, Machine, append_record, record_file
+from ivhl.records.files import append_record, record_file
+from ivhl.records.record import Cell, Machine
 from ivhl.workload import Variant
 from tests.builders.project import git
 from tests.builders.records import EMPTY_WORKLOAD, make_record
@@ -17,7 +18,7 @@ from tests.builders.records import EMPTY_WORKLOAD, make_record
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 PYTHONS = ("3.12", "3.13")
 RELEASES = ("2.5.1", "2.6.0")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ivhl.records import Arm, CompileFacts, Counted
+from ivhl.records.record import Arm, CompileFacts, Counted
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 PYTHONS = ("3.12", "3.13", "3.14")
 TORCHES = ("2.4.1", "2.5.1", "2.6.0", "2.8.0", "2.9.1")

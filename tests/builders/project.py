@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from asv.results import Results
 from asv.runner import BenchmarkResult
 
-from ivhl.records import append_record, record_file
+from ivhl.records.files import append_record, record_file
 from ivhl.workload import load_workloads
 from tests.builders.history import SPEEDUPS, history
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 N_COMMITS = 4
 MACHINE = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ivhl.instrument import INSTRUMENT
-from ivhl.records import (
+from ivhl.records.record import (
     Arm,
     Cell,
     CompileFacts,
@@ -23,7 +23,7 @@ from ivhl.tracker.spread import Spread, Spreads
 from ivhl.workload import Workload
 
 if TYPE_CHECKING:
-    from ivhl.records import FailureClass, Phase
+    from ivhl.records.record import FailureClass, Phase
     from ivhl.tracker.metrics import Metric
 
 _NOT_MEASURED: dict[str, Any] = {

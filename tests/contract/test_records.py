@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from ivhl.records import (
+from ivhl.records.files import append_record
+from ivhl.records.record import (
     Counted,
     Failure,
     Interval,
     RecordedObservation,
     RunRecord,
     Wheel,
-    append_record,
     to_json,
 )
 from tests.builders.records import make_record
@@ -177,7 +177,7 @@ def test_text_of_any_language_stays_on_one_line(tmp_path: Path) -> None:
         ("ivhl.measure.case", "torch"),
         ("ivhl.measure.suite", "pydantic"),
         ("ivhl.measure.accuracy", "pydantic"),
-        ("ivhl.tracker.store", "torch"),
+        ("ivhl.records.store", "torch"),
         ("ivhl.bench", "torch"),
         ("ivhl.cli", "torch"),
         ("ivhl.matrix", "torch"),

@@ -40,7 +40,7 @@ from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
 from ivhl.measure.settings import Settings
-from ivhl.tracker.store import load_records
+from ivhl.records.store import load_records
 from ivhl.workload import Case, load_workloads, select_cases
 from tests.docker.conftest import PYTHON, ROOT, Daemon
 from tests.docker.engine import docker
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ivhl.image.build import Image
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 REAL = CellSpec(PYTHON, "2.5.1")
 WORKLOAD = "ops.normalize_field"

@@ -16,7 +16,7 @@ from ivhl.machine.identity import this_machine
 from ivhl.measure.effort import Effort
 from ivhl.measure.run import Run
 from ivhl.measure.runner import run_cases
-from ivhl.records import Cell, FailureClass, RunRecord
+from ivhl.records.record import Cell, FailureClass, RunRecord
 from ivhl.workload import load_workloads, select_cases
 from tests.e2e.cheats import STATES
 

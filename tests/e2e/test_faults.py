@@ -19,7 +19,7 @@ from ivhl.machine.identity import this_machine
 from ivhl.measure.effort import Effort
 from ivhl.measure.run import Run
 from ivhl.measure.runner import run_cases
-from ivhl.records import Cell, RunRecord
+from ivhl.records.record import Cell, RunRecord
 from ivhl.workload import Case, load_workloads, select_cases
 
 ROOT = Path(__file__).parents[2]

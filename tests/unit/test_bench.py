@@ -31,13 +31,14 @@ from ivhl.bench.state import RunState
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import load_matrix
-from ivhl.measure.answers import is_final, newest_keys
 from ivhl.measure.effort import Effort
 from ivhl.measure.launcher import case_environment
 from ivhl.measure.run import repeat_command
 from ivhl.measure.settings import Settings, read_settings, write_settings
 from ivhl.measure.suite import value, values_in
-from ivhl.records import Cell, Machine, append_record
+from ivhl.records.answers import is_final, newest_keys
+from ivhl.records.files import append_record
+from ivhl.records.record import Cell, Machine
 from ivhl.workload import Case, Cost, Variant, select_cases
 from tests.builders.project import git
 from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record

@@ -17,7 +17,8 @@ from ivhl.bench.request import Request
 from ivhl.cli import app
 from ivhl.cli.confirm import confirmed_only, suspects_on
 from ivhl.errors import ResultsError, SpecError
-from ivhl.records import Arm, Calibration, Counted, append_record, record_file
+from ivhl.records.files import append_record, record_file
+from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.gate import judge
 from ivhl.tracker.spread import SHIPPED
 from tests.builders.fleet import make_fleet_project
@@ -27,7 +28,7 @@ from tests.builders.records import Known, make_failure, make_record
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 BASE, HEAD = "a" * 40, "b" * 40
 CASE = "ops.gp_evolve/small/naive-compiled"

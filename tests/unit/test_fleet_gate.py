@@ -17,7 +17,7 @@ from ivhl.cli import app
 from ivhl.cli.gate import GapsError
 from ivhl.errors import IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.instrument import INSTRUMENT
-from ivhl.records import Arm, Calibration, Counted, Wheel
+from ivhl.records.record import Arm, Calibration, Counted, Wheel
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge, noise
 from ivhl.tracker.spread import SHIPPED, Spreads
 from tests.builders.fleet import WORKLOADS, a_record, commit, make_fleet_project, write_records
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 BASE, HEAD = COMMIT, "f" * 40
 

@@ -27,15 +27,9 @@ from ivhl.cli.fleet import RefusedError
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import Imported, import_records
 from ivhl.fleet.merge import merge_records
-from ivhl.records import (
-    RecordedObservation,
-    Wheel,
-    append_record,
-    record_file,
-    to_json,
-    write_whole,
-)
-from ivhl.tracker.store import load_records
+from ivhl.records.files import append_record, record_file, write_whole
+from ivhl.records.record import RecordedObservation, Wheel, to_json
+from ivhl.records.store import load_records
 from tests.builders.fleet import (
     a_record,
     commit,
@@ -52,7 +46,7 @@ from tests.builders.records import make_failure, make_record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 HERE = Path(__file__).parents[2]
 

@@ -25,8 +25,8 @@ from ivhl.measure import runner
 from ivhl.measure.lanes import CompiledCase
 from ivhl.measure.launcher import Launcher
 from ivhl.measure.settings import Settings
-from ivhl.records import Cell, to_json
-from ivhl.tracker.store import load_records
+from ivhl.records.record import Cell, to_json
+from ivhl.records.store import load_records
 from ivhl.workload import select_cases
 from tests.builders.fleet import (
     CELLS,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.measure.run import Run
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.workload import Case
 
 COUNT = 3

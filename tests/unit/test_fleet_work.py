@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.matrix.locks import LockState
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.workload import Case
 
 CASES = select_cases(WORKLOADS)

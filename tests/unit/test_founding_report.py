@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="the harness, whose intervals are shown, imp
 
 from ivhl.errors import ResultsError
 from ivhl.measure.intervals import paired_ratio
-from ivhl.records import Arm
+from ivhl.records.record import Arm
 from studies.founding.__main__ import main
 from studies.founding.report import SCHEMA, load_exports, table, write_export
 from studies.founding.rows import CorrectedRun, FoundingRow, SeedRun

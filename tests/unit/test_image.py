@@ -39,7 +39,8 @@ from ivhl.image.recipe import (
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.settings import Settings
-from ivhl.records import Interval, Machine, RunRecord, append_record
+from ivhl.records.files import append_record
+from ivhl.records.record import Interval, Machine, RunRecord
 from ivhl.tracker.gate import judge
 from tests.builders.project import git
 from tests.builders.records import COMMIT, interval, make_failure, make_record

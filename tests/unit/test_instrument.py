@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ivhl.instrument import DIGESTS, HISTORY, INSTRUMENT, describe_instrument, version_of
-from ivhl.measure.answers import newest_keys
-from ivhl.records import append_record
+from ivhl.records.answers import newest_keys
+from ivhl.records.files import append_record
 from tests.builders.records import make_record
 
 ROOT = Path(__file__).parents[2]

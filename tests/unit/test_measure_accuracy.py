@@ -21,7 +21,7 @@ from ivhl.measure.accuracy import (
 )
 
 if TYPE_CHECKING:
-    from ivhl.records import OutputError
+    from ivhl.records.record import OutputError
 
 X = torch.linspace(0.5, 5.0, 2048, dtype=torch.float32)
 REFERENCE = torch.sin(X.double()) / X.double()

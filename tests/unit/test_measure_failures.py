@@ -13,7 +13,7 @@ from ivhl.workload import resolve
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ivhl.records import FailureClass, Phase
+    from ivhl.records.record import FailureClass, Phase
 
 # Collected from PyTorch 2.0.1 to 2.15; the sources are named in docs/measuring.md.
 GATES = [

@@ -17,7 +17,7 @@ from ivhl.measure.intervals import (
     paired_ratio,
     split,
 )
-from ivhl.records import Arm
+from ivhl.records.record import Arm
 
 seconds = st.floats(min_value=1e-9, max_value=1e3)
 pairs = st.lists(st.tuples(seconds, seconds), min_size=1, max_size=60)

@@ -24,7 +24,8 @@ from ivhl.measure.process import Ending
 from ivhl.measure.run import Run
 from ivhl.measure.runner import LARGEST_BATCH, batches, run_cases
 from ivhl.measure.sources import Sources
-from ivhl.records import CompileFacts, Failure, Machine, RecordedObservation, append_record
+from ivhl.records.files import append_record
+from ivhl.records.record import CompileFacts, Failure, Machine, RecordedObservation
 from ivhl.workload import Case, Cost, Variant
 from tests.builders.records import EMPTY_WORKLOAD, make_record
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.measure.job import Job
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 RECORD = make_record()
 SEEN = (RecordedObservation(check="turbo", level="warning", seen="on"),)
@@ -387,7 +388,7 @@ def test_a_changed_folder_of_benchmarks_is_measured_again_at_the_same_commit(
 ) -> None:
     hashes = [None if now is None else "a" * 64]
     monkeypatch.setattr(
-        "ivhl.measure.answers.sources_of", lambda *_: Sources("p" * 64, hashes[-1])
+        "ivhl.measure.earlier.sources_of", lambda *_: Sources("p" * 64, hashes[-1])
     )
     run = make_run(tmp_path, workloads=workloads)
     (record,) = records_of(run, CASES[:1])

@@ -19,7 +19,7 @@ from ivhl.measure.wheels import wheel_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ivhl.records import Wheel
+    from ivhl.records.record import Wheel
 
 ABOUT = (
     "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nBuild: 7\nTag: py3-none-any\nTag: py2-none-any\n"

@@ -11,7 +11,7 @@ import pytest
 
 from ivhl.matrix.spec import CellSpec
 from ivhl.pages.render import compatibility_html, compatibility_json, speedup_html
-from ivhl.records import Counted, RecordedObservation, RunRecord
+from ivhl.records.record import Counted, RecordedObservation, RunRecord
 from ivhl.tracker.project import State
 from ivhl.tracker.views import compatibility_view, page_view, rows_of, slug, speedup_view
 from tests.builders.history import history

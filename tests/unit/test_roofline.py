@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from ivhl.errors import SpecError, UnknownNameError
-from ivhl.records import Arm, RunRecord
+from ivhl.records.record import Arm, RunRecord
 from ivhl.roofline import (
     Ceilings,
     choose_cases,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivhl.records import Arm, Calibration, Counted
+from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.changes import judge_change, judge_changes
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.metrics import JUDGED, difference, measured
@@ -19,7 +19,7 @@ from ivhl.tracker.spread import SHIPPED
 from tests.builders.records import Known, make_record
 
 if TYPE_CHECKING:
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 
 def timed(eager_s: float, compiled_s: float, **changes: Any) -> RunRecord:  # noqa: ANN401

@@ -22,7 +22,7 @@ from tests.builders.project import make_project
 if TYPE_CHECKING:
     from typer.testing import Result
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.tracker.compat import Row
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import IvhlError, ResultsError, SpecError
-from ivhl.records import Counted, Wheel
+from ivhl.records.record import Counted, Wheel
 from ivhl.tracker.compare import axis_of, choose, compare, summarise
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.records import Known, make_failure, make_record
@@ -22,7 +22,7 @@ from tests.builders.records import Known, make_failure, make_record
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 QUIET = Known(0.005)
 

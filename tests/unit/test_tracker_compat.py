@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivhl.records import FAILURE_CLASSES, FailureClass
+from ivhl.records.record import FAILURE_CLASSES, FailureClass
 from ivhl.tracker.compat import (
     STATUSES,
     compat_rows,
@@ -31,7 +31,7 @@ from ivhl.workload import Case, Variant
 from tests.builders.records import EMPTY_WORKLOAD, FakeCell, Known, make_failure, make_record
 
 if TYPE_CHECKING:
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.tracker.compat import Status, Support
 
 

@@ -15,7 +15,7 @@ from tests.builders.records import make_record
 if TYPE_CHECKING:
     import pytest
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 COMMITS = tuple(digit * 40 for digit in "abcd")
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
-from ivhl.records import Arm, Calibration, Counted
+from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
 from ivhl.tracker.series import series_of
 from tests.builders.fleet import a_record, make_fleet_project, write_records
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
     from ivhl.tracker.regressions import Change
 
 QUIET = Known(0.01)

@@ -28,7 +28,7 @@ from ivhl.tracker.spread import (
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 
 def runs_of(

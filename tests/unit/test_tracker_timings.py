@@ -13,7 +13,7 @@ from ivhl.tracker.timings import PHASES, recorded_since, render_timings
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 BEGAN = datetime(2026, 11, 1, 12, 0, 0, 700_000, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivhl.records import Arm, Wheel
+from ivhl.records.record import Arm, Wheel
 from ivhl.tracker.charts import Chart, make_chart
 from ivhl.tracker.compat import Support, compat_rows, format_speedup
 from ivhl.tracker.project import State
@@ -22,7 +22,7 @@ from tests.builders.history import COMPILER_ERROR, history
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
-    from ivhl.records import RunRecord
+    from ivhl.records.record import RunRecord
 
 WORKLOADS = load_workloads("benchmarks")
 COMMITS = ("a" * 40, "b" * 40)

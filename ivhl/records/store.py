@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from ivhl.records import SCHEMA, RunRecord
+from ivhl.records.record import SCHEMA, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

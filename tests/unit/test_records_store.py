@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.git import commit_order
-from ivhl.records import RunRecord, append_record, record_file, to_json
-from ivhl.tracker.store import (
+from ivhl.records.files import append_record, record_file
+from ivhl.records.record import RunRecord, to_json
+from ivhl.records.store import (
     Loaded,
     device_type,
     is_existing,

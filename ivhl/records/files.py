@@ -1,0 +1,84 @@
+"""Write records: where each one goes, one line at a time, and files that are replaced whole."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ivhl.errors import ResultsError
+from ivhl.records.record import to_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ivhl.records.record import RunRecord
+
+# Prefix of a file that is still being written; a killed process may leave one.
+UNFINISHED: Final = ".ivhl-import-"
+
+
+def append_record(path: Path, record: RunRecord) -> None:
+    """Append the record to the file as one line; an interrupted write damages only its own line.
+
+    Writes the line in one call and forces it to disk. If the last line of the file was cut off (a
+    full disk, a power failure), a line break comes first.
+
+    Raises:
+        OSError: If the disk is full or the folder cannot be written.
+    """
+    append_line(path, to_json(record))
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one record in its JSON form; see ``append_record``.
+
+    Raises:
+        OSError: If the disk is full or the folder cannot be written.
+    """
+    data = (line + "\n").encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size:
+            file.seek(size - 1)
+            if file.read(1) != b"\n":
+                data = b"\n" + data
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def record_file(results: Path, machine: str, commit: str, cell_id: str) -> Path:
+    """Return the file for the records of one machine, commit and cell.
+
+    Its suffix is not ``.json``, because asv reads all such files under its results folder.
+    """
+    return results / machine / "records" / f"{commit[:8]}-{cell_id}.jsonl"
+
+
+def write_whole(path: Path, data: bytes) -> bool:
+    """Replace a file atomically; return whether its content changed.
+
+    Raises:
+        ResultsError: If it cannot be written; the old file stays.
+    """
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}.part")
+    try:
+        if path.is_file() and path.read_bytes() == data:
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise ResultsError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="make room and run the same command again: what was taken stays, and the rest "
+            "is taken then",
+        ) from error
+    return True
