@@ -25,7 +25,7 @@ from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.views import retired_cases, rows_of
-from ivhl.tracker.wording import STATUS_WORDS, headline, support_sentence
+from ivhl.tracker.wording import STATUS_WORDS, headline, marked, support_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -304,6 +304,7 @@ def _by_case(records: Iterable[RunRecord]) -> Iterator[RenderableType]:
                 result += " existing environment"
             if record.conditions.image is not None:
                 result += " in a container"
+            result = marked(result, record)
             table.add_row(
                 record.recorded_at[:10],
                 record.commit[:8],

@@ -84,6 +84,7 @@ def measure(arguments: argparse.Namespace) -> int:
         results=str(out),
         scratch=str(out / ".scratch"),
         repeat=f"python -m ivhl.measure --out DIR --workloads {arguments.workloads}",
+        uncommitted=None if arguments.commit else is_uncommitted(out),
         effort=Effort(
             device=arguments.device,
             threads=arguments.threads,
@@ -137,16 +138,33 @@ def positive(kind: type[_Number]) -> Callable[[str], _Number]:
 
 def current_commit() -> str:
     """Return the commit that is checked out here, or 40 zeros without a git repository."""
-    with suppress(OSError):  # no git
-        done = subprocess.run(
-            ["git", "rev-parse", "--verify", "--quiet", "HEAD"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    return _git("rev-parse", "--verify", "--quiet", "HEAD") or "0" * 40
+
+
+def _git(*words: str) -> str | None:
+    """Return what git prints, or ``None`` without git or outside of a repository."""
+    with suppress(OSError):
+        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
         if done.returncode == 0:
-            return done.stdout.strip()
-    return "0" * 40
+            return done.stdout.strip("\n")
+    return None
+
+
+def is_uncommitted(out: Path) -> bool | None:
+    """Return whether the working tree here differs from its commit; ``None`` without git.
+
+    Args:
+        out: Folder of the records, which does not count.
+    """
+    top = _git("rev-parse", "--show-toplevel")
+    if top is None:
+        return None
+    beside = [f":(exclude){out}"] if out.is_relative_to(top) and out != Path(top) else []
+    changed = _git("status", "--porcelain", "--untracked-files=all", "--", ":(top)", *beside)
+    if changed is None:
+        return None
+    # An untracked file counts if it is code.
+    return any(not line.startswith("??") or line.endswith(".py") for line in changed.splitlines())
 
 
 def show(step: Step, case: Case, record: RunRecord | None) -> None:

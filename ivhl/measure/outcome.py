@@ -122,6 +122,7 @@ def make_record(
         )
         if "calibration" in findings
         else None,
+        uncommitted=run.uncommitted,
     )
 
 

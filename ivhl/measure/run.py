@@ -42,6 +42,7 @@ class Run:
         repeat: Beginning of the command that repeats a case, without ``--workload`` etc.
         cache: Folder of the compile cache; ``None`` keeps nothing.
         image: Digest of the image if this runs in a container, else ``None``.
+        uncommitted: Whether the tree under test differs from the commit; ``None`` if unknown.
     """
 
     project: str
@@ -55,6 +56,7 @@ class Run:
     effort: Effort = field(default_factory=Effort)
     cache: str | None = None
     image: str | None = None
+    uncommitted: bool | None = None
 
     @property
     def record_file(self) -> Path:

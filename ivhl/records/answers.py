@@ -71,7 +71,7 @@ def cold_seconds(results: Path, cell_id: str) -> dict[CaseId, float]:
 def read_final(path: Path) -> Iterator[tuple[CaseId, RunKey | None, dict[str, Any]]]:
     """Yield, for each record of a file, its case key, its run key and the record.
 
-    The run key is ``None`` if the record is not final.
+    The run key is ``None`` if the record is not final, or is of a tree that was not committed.
     """
     if not path.is_file():
         return
@@ -97,7 +97,8 @@ def read_final(path: Path) -> Iterator[tuple[CaseId, RunKey | None, dict[str, An
                 conditions.get("image"),  # not there outside of containers
                 data.get("benchmark"),
             )
-            yield case, made if is_final(data["failure"]) else None, data
+            answers = is_final(data["failure"]) and not data.get("uncommitted")
+            yield case, made if answers else None, data
 
 
 def is_final(failure: dict[str, Any] | None) -> bool:

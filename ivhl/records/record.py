@@ -11,9 +11,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-SCHEMA = "ivhl.run/3"
+SCHEMA = "ivhl.run/4"
 # Those that are read, oldest first. What a newer one added is optional: one reader does for all.
-SCHEMAS = ("ivhl.run/1", "ivhl.run/2", SCHEMA)
+SCHEMAS = ("ivhl.run/1", "ivhl.run/2", "ivhl.run/3", SCHEMA)
 
 FailureClass = Literal[
     "support_gate",  # Dynamo or torch.compile refuses to run on this Python
@@ -55,6 +55,16 @@ Phase = Literal[
 ]
 
 Level = Literal["ok", "warning", "wrong"]
+
+# What outputs were judged by, strongest first.
+Reference = Literal[
+    "independent",  # another formula of the same quantity, in float64
+    "float64",  # the same code, run in float64: shows what compiling adds, not what the code lacks
+    "tolerance",  # eager itself, by an absolute and relative tolerance for each element
+    "cosine",  # eager itself, by the angle between the outputs: PyTorch's rule for whole models
+]
+# What a call does with a model.
+Passes = Literal["forward", "backward", "step"]
 
 
 class _Strict:
@@ -150,14 +160,17 @@ class CompileFacts(_Strict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputError(_Strict):
-    """Absolute error of one output against the float64 reference.
+    """Absolute error of one output against its reference.
 
     Attributes:
+        output: Its name in the declaration, or the path that leads to it, e.g. ``output.logits``,
+            ``grad.fc.weight`` or ``optimizer.exp_avg.fc.weight``.
         scale: Largest absolute value of the reference.
         limit_rmse: Largest RMSE of the compiled output that passes the fp64-anchored rule.
         limit_max: Largest error of an element that passes; ``None`` in ``ivhl.run/1``.
         anchor_rmse: RMSE of the variant's own source run eagerly in the variant's dtype; ``None``
             if that is the workload's dtype, so that eager is the anchor.
+        cosine: Cosine of the angle between compiled and eager, where that is the rule.
     """
 
     output: str
@@ -170,6 +183,7 @@ class OutputError(_Strict):
     passed: bool | None
     anchor_rmse: float | None = None
     limit_max: float | None = None
+    cosine: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -318,9 +332,15 @@ class RunRecord(_Strict):
         calibration: How fast the machine was; ``None`` in records from before it was measured.
         same_as: Commit at which it was measured, if this commit only has the same sources; the
             time of recording is then that of the measurement.
+        reference: What the outputs were judged by; always ``independent`` before ``ivhl.run/4``.
+        passes: What a call does with the model of the workload; ``None`` if it has none, or a call
+            of its own.
+        leaves: Number of outputs that were judged, if ``accuracy`` has the worst of them only.
+        uncommitted: Whether the working tree differed from ``commit``; then the record answers for
+            no later run. ``None`` where nobody looked, as before ``ivhl.run/4``.
     """
 
-    schema: Literal["ivhl.run/1", "ivhl.run/2", "ivhl.run/3"] = "ivhl.run/3"
+    schema: Literal["ivhl.run/1", "ivhl.run/2", "ivhl.run/3", "ivhl.run/4"] = "ivhl.run/4"
     recorded_at: str
     duration_s: float
     project: str
@@ -357,6 +377,10 @@ class RunRecord(_Strict):
     phase_s: dict[str, float] | None = None
     same_as: str | None = None
     calibration: Calibration | None = None
+    reference: Reference = "independent"
+    passes: Passes | None = None
+    leaves: int | None = None
+    uncommitted: bool | None = None
 
     def __post_init__(self) -> None:
         """Check that exactly one of ``speedup`` and ``failure`` is set.
@@ -379,7 +403,8 @@ def to_json(record: RunRecord) -> str:
     optional = (
         (data["conditions"], ("image", "stability", "wheels", "gil")),
         (data, ("sources", "benchmark", "rounds", "draws", "prepare_s", "finish_s", "phase_s")),
-        (data, ("same_as", "calibration")),
+        (data, ("same_as", "calibration", "passes", "leaves", "uncommitted")),
+        *((error, ("cosine",)) for error in data["accuracy"]),
     )
     for part, names in optional:
         for name in names:

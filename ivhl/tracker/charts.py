@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ivhl.instrument import version_of
 from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.wording import STATUS_WORDS
+from ivhl.tracker.wording import STATUS_WORDS, marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -303,6 +303,7 @@ def _text(row: Row) -> str:
     word = STATUS_WORDS[row.status]
     if row.speedup is not None:
         value = f"{row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
+        value = " · ".join((value, *marks(row.reference, uncommitted=row.uncommitted)))
         return value if row.status == "works" else f"{value}, {word}"
     if row.status == "failed":
         return f"{word}: {row.failure_class}"

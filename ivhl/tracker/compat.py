@@ -13,7 +13,7 @@ from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ivhl.records.record import FailureClass, Interval, RunRecord
+    from ivhl.records.record import FailureClass, Interval, Reference, RunRecord
     from ivhl.workload import Case, Workload
 
 Status = Literal["works", "slow", "wrong", "unsupported", "unavailable", "failed", "not_run"]
@@ -65,6 +65,8 @@ class Row:
             (``ivhl.tracker.spread``).
         within_low: With ``within_high``, the 95 % interval from the rounds of this run.
         existing: Whether it was measured in an existing environment, which no lock describes.
+        reference: What the outputs were judged by.
+        uncommitted: Whether the working tree differed from the commit.
         record: The record that the row shows; ``None`` if the case was not run.
     """
 
@@ -88,6 +90,8 @@ class Row:
     aa_high: float | None = None
     quick: bool | None = None
     existing: bool | None = None
+    reference: Reference | None = None
+    uncommitted: bool | None = None
     commit: str | None = None
     recorded_at: str | None = None
     command: str | None = None
@@ -299,6 +303,8 @@ def _row(record: RunRecord, spreads: Spreads) -> Row:
         aa_high=None if aa is None else aa.high,
         quick=record.conditions.quick,
         existing=is_existing(record),
+        reference=record.reference,
+        uncommitted=record.uncommitted,
         commit=record.commit,
         recorded_at=record.recorded_at,
         command=record.command,

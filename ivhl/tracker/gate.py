@@ -11,7 +11,7 @@ from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compat import format_speedup, python_key, release_key, retired
 from ivhl.tracker.spread import SHIPPED, Spreads
-from ivhl.tracker.wording import short_message
+from ivhl.tracker.wording import marked, short_message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -212,5 +212,5 @@ def noise(record: RunRecord) -> float:
 def _result(record: RunRecord) -> str:
     if record.failure is not None:
         message = short_message(record.failure.message)
-        return f"{record.failure.failure_class}: {message}".removesuffix(": ")
-    return format_speedup(record.speedup) if record.speedup else ""
+        return marked(f"{record.failure.failure_class}: {message}".removesuffix(": "), record)
+    return marked(format_speedup(record.speedup), record) if record.speedup else ""

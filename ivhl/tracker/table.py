@@ -11,7 +11,14 @@ from rich.text import Text
 
 from ivhl.tracker.compat import compat_rows, python_key, release_key
 from ivhl.tracker.spread import SHIPPED, Spreads
-from ivhl.tracker.wording import short_message
+from ivhl.tracker.wording import (
+    REFERENCE_MARKS,
+    REFERENCE_MEANINGS,
+    UNCOMMITTED_MARK,
+    UNCOMMITTED_MEANING,
+    marks,
+    short_message,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,6 +58,11 @@ class ResultsTable:
             yield _blocks(rows, reasons, options.max_width)
         if any(row.quick for row in self._rows):
             yield Text("quick runs: few samples, wide intervals", style="bright_black")
+        for reference in dict.fromkeys(row.reference for row in self._rows):
+            if reference is not None and (mark := REFERENCE_MARKS[reference]):
+                yield Text(f"{mark}: {REFERENCE_MEANINGS[reference]}", style="bright_black")
+        if any(row.uncommitted for row in self._rows):
+            yield Text(f"{UNCOMMITTED_MARK}: {UNCOMMITTED_MEANING}", style="bright_black")
         unlocked = dict.fromkeys(
             f"{row.cell} on {row.machine}" for row in self._rows if row.existing
         )
@@ -122,11 +134,15 @@ def _entry(row: Row, reasons: dict[str, int]) -> Text:
     if row.speedup is not None:
         slow = " slow" if row.status == "slow" else ""
         interval = f"[{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
-        return Text(f"{row.speedup:.2f}x {interval}{slow}", style)
+        return Text(f"{row.speedup:.2f}x {interval}{slow}{_mark(row)}", style)
     exception = row.record.failure.exception if row.record and row.record.failure else ""
     reason = f"{row.failure_class}: {exception}{': ' if exception else ''}"
     number = reasons.setdefault(reason + short_message(row.message), len(reasons) + 1)
-    return Text(f"{row.failure_class} ({number})", style)
+    return Text(f"{row.failure_class} ({number}){_mark(row)}", style)
+
+
+def _mark(row: Row) -> str:
+    return "".join(f" · {mark}" for mark in marks(row.reference, uncommitted=row.uncommitted))
 
 
 def _legend(reasons: dict[str, int]) -> RenderableType:

@@ -26,8 +26,13 @@ from ivhl.tracker.wording import (
     CLASS_MEANINGS,
     ENGINE_WORDS,
     FIRST_CALL_WORDS,
+    PASSES_WORDS,
+    REFERENCE_MEANINGS,
     STATUS_MEANINGS,
     STATUS_WORDS,
+    UNCOMMITTED_MARK,
+    UNCOMMITTED_MEANING,
+    marked,
     memory,
     seconds,
     short_message,
@@ -410,6 +415,8 @@ def _cell(python: str, torch: str, row: Row | None) -> CellView:
         detail = f"{row.speedup_low:.2f}–{row.speedup_high:.2f}"  # noqa: RUF001  (a range)
     elif row is not None and (status == "failed" or row.failure_class == "absent"):
         detail = (row.failure_class or "").replace("_", " ")
+    if row is not None and row.record is not None:
+        word = marked(word, row.record)
     label = f"Python {python}, PyTorch {torch}: {' '.join(t for t in (word, value, detail) if t)}"
     href = "" if row is None or status == "not_run" else _reason_id(row)
     return CellView(status, word, value, detail, href, label)
@@ -497,7 +504,8 @@ def _past_point(record: RunRecord) -> Past:
     text = format_speedup(record.speedup) if record.speedup else ""
     if failure is not None:
         text = failure.failure_class
-    return Past(record.commit[:8], record.recorded_at, status, STATUS_WORDS[status], text)
+    word = marked(STATUS_WORDS[status], record)
+    return Past(record.commit[:8], record.recorded_at, status, word, text)
 
 
 def _reason(
@@ -519,7 +527,7 @@ def _reason(
         title=f"{row.workload} / {row.size} / {row.variant}",
         place=" · ".join(part for part in places if part),
         status=row.status,
-        word=STATUS_WORDS[row.status],
+        word=marked(STATUS_WORDS[row.status], record) if record else STATUS_WORDS[row.status],
         text=format_speedup(record.speedup) if record and record.speedup else "",
         meaning=meaning,
         message=row.message,
@@ -541,6 +549,7 @@ def _fact_groups(record: RunRecord, spreads: Spreads) -> tuple[FactGroup, ...]:
         FactGroup("Speed", tuple(_speed(record, spreads))),
         FactGroup("Compiling", tuple(_compiling(record))),
         FactGroup("Peak memory of a call", tuple(_memory(record))),
+        FactGroup("Verdict", tuple(_verdict(record))),
         FactGroup("Run", tuple(_run(record))),
     )
     return tuple(group for group in groups if group.facts)
@@ -608,6 +617,16 @@ def _memory(record: RunRecord) -> Iterable[Fact]:
         yield Fact("eager", memory(held.eager_peak))
     if held.compiled_peak is not None:
         yield Fact(_arm_word(record), memory(held.compiled_peak))
+
+
+def _verdict(record: RunRecord) -> Iterable[Fact]:
+    yield Fact("outputs", REFERENCE_MEANINGS[record.reference])
+    if record.leaves is not None:
+        yield Fact("outputs judged", f"{record.leaves}, of which the worst are listed")
+    if record.passes is not None:
+        yield Fact("what a call does", PASSES_WORDS[record.passes])
+    if record.uncommitted:
+        yield Fact(UNCOMMITTED_MARK, UNCOMMITTED_MEANING)
 
 
 def _run(record: RunRecord) -> Iterable[Fact]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.records.record import FailureClass
+    from ivhl.records.record import FailureClass, Passes, Reference, RunRecord
     from ivhl.tracker.compat import Row, Status, Support
 
 STATUS_WORDS: dict[Status, str] = {
@@ -23,7 +23,7 @@ STATUS_WORDS: dict[Status, str] = {
 }
 
 STATUS_MEANINGS: dict[Status, str] = {
-    "works": "runs, agrees with the float64 reference, and is not slower than eager",
+    "works": "runs, agrees with its reference, and is not slower than eager",
     "slow": "slower than eager; 99 of 100 other runs would show this, too",
     "wrong": "the output exceeds the error budget",
     "unsupported": "this PyTorch release does not support this variant on this Python or device",
@@ -58,6 +58,28 @@ CLASS_MEANINGS: dict[FailureClass, str] = {
     "out_of_memory": "memory ran out",
 }
 
+# A mark beside each verdict that does not rest on an independent reference, and what it means.
+REFERENCE_MARKS: dict[Reference, str] = {
+    "independent": "",
+    "float64": "same code",
+    "tolerance": "tolerance",
+    "cosine": "cosine",
+}
+REFERENCE_MEANINGS: dict[Reference, str] = {
+    "independent": "judged by an independent formula in float64",
+    "float64": "judged by the same code in float64: an error of that code itself is not seen",
+    "tolerance": "judged by eager's own outputs, within a tolerance: no float64 reference",
+    "cosine": "judged by the angle to eager's own outputs, PyTorch's rule for whole models: errors "
+    "of a tenth pass",
+}
+UNCOMMITTED_MARK: Final = "uncommitted"
+UNCOMMITTED_MEANING: Final = "the working tree differed from the commit"
+PASSES_WORDS: dict[Passes, str] = {
+    "forward": "forward pass without gradients",
+    "backward": "forward and backward pass",
+    "step": "forward and backward pass, step of the optimizer",
+}
+
 # Engine to its text, by ``RunRecord.engine``; an unknown, newer engine is shown by its own name.
 ENGINE_WORDS: dict[str, str] = {
     "compile": "torch.compile",
@@ -88,6 +110,17 @@ _LONGEST_MESSAGE = 600
 
 _KILO = 1024
 _MILLI = 1e-3
+
+
+def marks(reference: Reference | None, *, uncommitted: bool | None) -> tuple[str, ...]:
+    """Return what a verdict rests on, if not on an independent reference and a commit."""
+    weaker = REFERENCE_MARKS[reference or "independent"]
+    return tuple(mark for mark in (weaker, UNCOMMITTED_MARK if uncommitted else "") if mark)
+
+
+def marked(text: str, record: RunRecord) -> str:
+    """Return a text about a record with the marks of its verdict."""
+    return " · ".join((text, *marks(record.reference, uncommitted=record.uncommitted)))
 
 
 def seconds(value: float) -> str:

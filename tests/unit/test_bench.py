@@ -375,11 +375,18 @@ def test_a_lock_made_for_this_run_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     assert f"{there.id} had no lock; wrote envs/locks/new.txt: commit it" in sink.getvalue()
 
 
+def test_a_record_of_an_uncommitted_tree_answers_nothing(tmp_path: Path) -> None:
+    for uncommitted, answered in ((None, 1), (False, 1), (True, 0)):
+        path = tmp_path / f"{uncommitted}.jsonl"
+        append_record(path, make_record(uncommitted=uncommitted))
+        assert len(newest_keys(path)) == answered
+
+
 def test_a_record_of_another_schema_answers_nothing(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     record = make_record()
     append_record(path, record)
-    newer = path.read_text(encoding="utf-8").replace("ivhl.run/3", "ivhl.run/4")
+    newer = path.read_text(encoding="utf-8").replace("ivhl.run/4", "ivhl.run/99")
     path.write_text(newer, encoding="utf-8")
     assert newest_keys(path) == {}
     assert values_in(path, record.cell, "cpu") == {}

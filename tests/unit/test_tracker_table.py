@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from typing import get_args
 
+import pytest
 from rich.console import Console
 
+from ivhl.records.record import Reference
 from ivhl.tracker.compat import compat_rows
+from ivhl.tracker.project import State
 from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.table import ResultsTable, render_results
-from ivhl.tracker.wording import short_message
+from ivhl.tracker.views import compatibility_view, page_view
+from ivhl.tracker.wording import REFERENCE_MARKS, REFERENCE_MEANINGS, short_message
 from tests.builders.records import FakeCell, Known, make_failure, make_record
 
 TORCHES = ("2.4.1", "2.5.1", "2.6.0", "2.9.1", "2.10.0")
@@ -118,3 +123,42 @@ def test_existing_environments_are_noted() -> None:
     text = console.file.getvalue()
     assert "existing environments, without a lock: py3.12-torch2.6.0 on bench" in text
     assert "without a lock" not in printed()
+
+
+@pytest.mark.parametrize("reference", get_args(Reference))
+def test_a_weaker_reference_is_marked_wherever_a_verdict_is_shown(reference: Reference) -> None:
+    record = make_record(reference=reference)
+    mark, meaning = REFERENCE_MARKS[reference], REFERENCE_MEANINGS[reference]
+    console = Console(file=io.StringIO(), width=200)
+    console.print(render_results([record], [FakeCell("3.12", "2.6.0")]))
+    assert isinstance(console.file, io.StringIO)
+    (row,) = compat_rows([record])
+    assert row.to_dict()["reference"] == reference
+    state = State(
+        name="demo", records=(record,), problems=(), cells=(), releases=None, unavailable={},
+        workloads=(), cases=(), commit_order=(),
+    )  # fmt: skip
+    view = compatibility_view(state, [row], page_view(state, "now"))
+    (reason,) = view.reasons
+    (cell,) = (
+        cell
+        for workload in view.workloads
+        for matrix in workload.matrices
+        for line in matrix.lines
+        for cell in line.cells
+    )
+    assert meaning in {fact.value for group in reason.groups for fact in group.facts}
+    shown = (console.file.getvalue(), cell.word, cell.label, reason.word, reason.past[0].word)
+    if reference == "independent":
+        assert not any("·" in text for text in shown)
+    else:
+        assert all(f" · {mark}" in text for text in shown)
+        assert meaning in shown[0]
+
+
+def test_a_record_of_an_uncommitted_tree_says_so() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(render_results([make_record(uncommitted=True)], [FakeCell("3.12", "2.6.0")]))
+    assert isinstance(console.file, io.StringIO)
+    assert " · uncommitted" in console.file.getvalue()
+    assert "the working tree differed from the commit" in console.file.getvalue()
