@@ -109,14 +109,14 @@ def files_at(root: Path, commit: str, folder: str, ending: str) -> dict[str, byt
     return {path: contents[blob] for path, blob in sorted(blobs.items())}
 
 
-def lock_digests(root: Path, cells: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """Return the sha256 of every version in git of the locks of some cells.
+def lock_texts(root: Path, cells: Iterable[str]) -> Mapping[str, Mapping[str, bytes]]:
+    """Return every version in git of the locks of some cells, by its sha256.
 
     A statement that a cell is unavailable counts as its lock, since records of such a cell name it.
 
     Args:
         root: Root of the project.
-        cells: Ids of cells; a cell that never had a lock has no digests.
+        cells: Ids of cells; a cell that never had a lock has no texts.
 
     Raises:
         SpecError: If git is missing, or this is no repository.
@@ -130,10 +130,10 @@ def lock_digests(root: Path, cells: Iterable[str]) -> Mapping[str, frozenset[str
         blob, _, path = line.partition(" ")
         if cell := names.get(PurePosixPath(path).name):
             blobs[blob] = cell
-    found: dict[str, set[str]] = {cell: set() for cell in names.values()}
+    found: dict[str, dict[str, bytes]] = {cell: {} for cell in names.values()}
     for blob, text in _contents(root, blobs).items():
-        found[blobs[blob]].add(hashlib.sha256(text).hexdigest())
-    return {cell: frozenset(digests) for cell, digests in found.items()}
+        found[blobs[blob]][hashlib.sha256(text).hexdigest()] = text
+    return found
 
 
 def commit_order(root: Path) -> tuple[str, ...]:

@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from asv.console import log
 from asv.publishing import OutputPublisher
 
 from ivhl.asv.site import join_asv_site
 from ivhl.pages.build import write_pages
 from ivhl.tracker.project import load_state
+from ivhl.tracker.views import without_broken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,5 +47,13 @@ class Pages(OutputPublisher):  # type: ignore[misc]  # asv has no types
         html_dir = Path(conf.html_dir)
         state = load_state(root, Path(conf.results_dir))
         problems = (*getattr(conf, "ivhl_problems", ()), *state.problems)
-        write_pages(replace(state, problems=problems), html_dir)
+        state = replace(state, problems=problems)
+        try:
+            write_pages(state, html_dir)
+        except Exception as error:
+            without = without_broken(state)
+            if without.records == state.records:  # no single record is the reason
+                raise
+            log.warning(f"{type(error).__name__}: {error}: leaving out what cannot be shown")
+            write_pages(without, html_dir)
         join_asv_site(html_dir)

@@ -1,7 +1,11 @@
-"""Change asv's page: add links to our pages, and load no file from another host.
+"""Change asv's page: link it to ours, load no file from another host, run no script from a record.
 
-asv has no hook for this, so the text of its ``index.html`` is replaced at several places. Each place
-must occur exactly once: another version of asv raises an error instead of making a broken site.
+asv has no hook for this, so the text of its files is replaced at several places. Each place must
+occur as often as listed: another version of asv raises an error instead of making a broken site.
+
+Names and machines come from other people's records, and asv inserts some of them as HTML. Two
+things keep a script in them from running: each such place inserts text (``_INSERTED``), and the
+content security policy allows only the scripts of the site itself.
 """
 
 from __future__ import annotations
@@ -34,6 +38,52 @@ VENDORED: dict[str, str] = {
     "bootstrap-3.1.1.min.js": "bootstrap.min.js",
     "bootstrap-3.1.1.min.css": "bootstrap.min.css",
 }
+# What asv's scripts need: their own files, the JSON that they load, and the styles that they set.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'"
+)
+_CHARSET = '<meta http-equiv="Content-Type" content="text/html; charset=utf-8">'
+_META = f'{_CHARSET}\n    <meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+# It sends the reader to an error page if a file from another host does not load: there are none.
+_INLINE = re.compile(
+    r'<script type="text/javascript">\s*function js_load_failure\(\).*?</script>\s*', re.DOTALL
+)
+
+
+def _text(expression: str) -> str:
+    return f"$('<span>').text({expression}).html()"
+
+
+_MACHINE = (
+    "details.push(key + ': ' + val);",
+    "details.push(" + _text("key + ': ' + val") + ");",
+)
+# Places where asv's scripts insert as HTML what records, machine files, declarations and tags name,
+# and the same places inserting text. With ``html: true`` a tooltip shows its title as HTML. Names of
+# benchmarks need none: ``ivhl.asv.publish`` leaves out a list with any that is no dotted name.
+_INSERTED: dict[str, tuple[tuple[str, str], ...]] = {
+    "asv_ui.js": (("' + heading + '", f"' + {_text('heading')} + '"),),
+    "summarylist.js": (_MACHINE,),
+    "summarygrid.js": (
+        ("' + display_name + '", f"' + {_text('display_name')} + '"),
+        ("title: bm.code,\n            html: true", "title: bm.code,\n            html: false"),
+    ),
+    "graphdisplay.js": (
+        _MACHINE,
+        ("' + name + '</li>'", f"' + {_text('name')} + '</li>'"),
+        (
+            "title: bm.code,\n                html: true",
+            "title: bm.code,\n                html: false",
+        ),
+        (
+            "title: contents,\n                    html: true",
+            "title: contents,\n                    html: false",
+        ),
+        ('\'>" + tag + "</div>"', f'\'>" + {_text("tag")} + "</div>"'),
+    ),
+}
 _ELSEWHERE = re.compile(r"<(?:script|link|img)\b[^>]*\b(?:src|href)=\"https?://[^>]*>")
 
 
@@ -43,6 +93,8 @@ def patch_index(html: str) -> str:
     Raises:
         ResultsError: If the page differs from that of the supported asv.
     """
+    html = _replace_once(html, re.compile(re.escape(_CHARSET)), _META)
+    html = _replace_once(html, _INLINE, "")
     html = _replace_once(html, re.compile(re.escape(_NAV_BEFORE)), _NAV + _NAV_BEFORE)
     for name, ending in VENDORED.items():
         address = rf'"https://[^"]*/{re.escape(ending)}"'
@@ -51,24 +103,41 @@ def patch_index(html: str) -> str:
             local = f'<link rel="stylesheet" href="vendor/{name}">'
         else:
             tag = re.compile(rf"<script src={address}[^>]*></script>")
-            local = f'<script src="vendor/{name}" onerror="js_load_failure()"></script>'
+            local = f'<script src="vendor/{name}"></script>'
         html = _replace_once(html, tag, local)
     left = _ELSEWHERE.search(html)
     if left:
-        raise _changed(f"still loads {left[0]!r} from another host")
+        raise _changed("index.html", f"still loads {left[0]!r} from another host")
     return html
+
+
+def patch_script(name: str, text: str) -> str:
+    """Return one of asv's scripts, inserting text where asv inserts HTML.
+
+    Args:
+        name: Its file name, e.g. ``summarylist.js``.
+        text: Its text.
+
+    Raises:
+        ResultsError: If the script differs from that of the supported asv.
+    """
+    for old, new in _INSERTED.get(name, ()):
+        if text.count(old) != 1:
+            raise _changed(name, f"must contain {old!r} once (found {text.count(old)} times)")
+        text = text.replace(old, new)
+    return text
 
 
 def _replace_once(html: str, place: re.Pattern[str], text: str) -> str:
     changed, count = place.subn(lambda _: text, html)
     if count != 1:
-        raise _changed(f"must contain {place.pattern!r} once (found {count} times)")
+        raise _changed("index.html", f"must contain {place.pattern!r} once (found {count} times)")
     return changed
 
 
-def _changed(what: str) -> ResultsError:
+def _changed(name: str, what: str) -> ResultsError:
     return ResultsError(
-        f"asv's index.html {what}",
+        f"asv's {name} {what}",
         hint="install asv 0.6.6, for which ivhl.asv.site is written",
     )
 
@@ -82,11 +151,16 @@ def write_vendored(html_dir: Path) -> None:
 
 
 def join_asv_site(html_dir: Path) -> None:
-    """Link asv's page to ours, and make it work without a network.
+    """Link asv's page to ours, make it work without a network, and let no name become HTML.
 
     Raises:
         ResultsError: If asv's page differs from that of the supported asv.
     """
     index = html_dir / "index.html"
     index.write_text(patch_index(index.read_text(encoding="utf-8")), encoding="utf-8")
+    for name in _INSERTED:
+        script = html_dir / name
+        script.write_text(patch_script(name, script.read_text(encoding="utf-8")), encoding="utf-8")
+    # Nothing leads there any more: it explains that a file from another host did not load.
+    (html_dir / "error.html").unlink(missing_ok=True)
     write_vendored(html_dir)

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from ivhl.records.store import Problem
 
 
+# Of unreadable lines. A source can consist of them, and each takes memory and a line of output.
+_MOST_REFUSED = 1000
+
+
 class Batch(NamedTuple):
     """The records of one machine, device, commit and cell."""
 
@@ -76,12 +80,23 @@ def import_records(
     workloads = load_workloads(project.workloads)
     offered: list[Offered] = []
     refused: list[Refused] = []
+    unnamed = 0
     for found in read_sources(list(sources), limits):
         one = found if isinstance(found, Refused) else read_line(found)
-        if isinstance(one, Refused):
+        if not isinstance(one, Refused):
+            offered.append(one)
+        elif len(refused) < _MOST_REFUSED:
             refused.append(one)
         else:
-            offered.append(one)
+            unnamed += 1
+    if unnamed:
+        refused.append(
+            Refused(
+                f"{unnamed} more lines",
+                f"refused, and only the first {_MOST_REFUSED} are named",
+                "check whether these are files of records",
+            )
+        )
     check_room(results)
     with only_run_here(root):
         remove_unfinished(results)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ivhl.errors import ResultsError
 from ivhl.records.files import UNFINISHED, write_whole
 from ivhl.records.record import to_json
-from ivhl.records.store import parse_record
+from ivhl.records.store import parse_record, recorded_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,18 +36,18 @@ def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
     Raises:
         ResultsError: If the file cannot be written; it is then unchanged.
     """
-    lines: list[tuple[str, str, bytes]] = []
+    lines: list[tuple[tuple[bool, str], str, bytes]] = []
     here: set[str] = set()
     old = _lines(path)
     for line in old:
         try:
             record = parse_record(line)
         except ValueError:
-            lines.append(("", "", line))
+            lines.append(((False, ""), "", line))
         else:
             text = to_json(record)
             here.add(text)
-            lines.append((record.recorded_at, text, line))
+            lines.append((recorded_rank(record), text, line))
     new = had = 0
     for record in records:
         text = to_json(record)
@@ -56,7 +56,7 @@ def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
             continue
         here.add(text)
         new += 1
-        lines.append((record.recorded_at, text, text.encode()))
+        lines.append((recorded_rank(record), text, text.encode()))
     if new:
         lines.sort(key=lambda line: line[:2])
         write_whole(path, b"".join(line + b"\n" for *_, line in lines))
@@ -65,6 +65,8 @@ def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
 
 def _lines(path: Path) -> list[bytes]:
     try:
+        if path.exists() and not path.is_file():  # a pipe would block forever
+            raise ResultsError(f"{path} must be a plain file", hint="move it elsewhere")
         data = path.read_bytes()
     except FileNotFoundError:
         return []

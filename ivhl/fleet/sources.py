@@ -23,6 +23,8 @@ EXPORT = "ivhl.benchmarks/1"
 _HEAD = 200  # the schema is within the first bytes of an export
 _AGAIN = "download it again, and check that it is complete: unzip -t"
 _MIB = 2**20
+# A line with anything but blanks. Its blanks at the beginning are not in it.
+_LINE = re.compile(rb"[^\s][^\n]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class ImportLimits:
         ratio: Unpacked over packed bytes of an archive member. Records pack to a fifth, blanks to a
             thousandth.
         line_bytes: Size of one record.
+        lines: Lines of one file that are not blank. A record has more than 1 KiB, so a file of
+            records reaches its size first.
     """
 
     files: int = 20_000
@@ -43,6 +47,7 @@ class ImportLimits:
     total_bytes: int = 512 * _MIB
     ratio: int = 200
     line_bytes: int = 4 * _MIB
+    lines: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,27 +278,42 @@ def _member(
 
 
 def _lines(place: str, data: bytes, limits: ImportLimits) -> Iterator[SourceLine | Refused]:
-    for where, line in _exported(place, data) or _numbered(place, data):
+    found = _exported(place, data, limits) or _numbered(place, data)
+    for number, (where, line) in enumerate(found):
+        if number >= limits.lines:
+            yield Refused(
+                where,
+                f"a file may have {limits.lines} records, and this one has more lines; the others "
+                "are not read",
+                "check whether this is a file of records; if it is, split it",
+            )
+            return
         if len(line) > limits.line_bytes:
             yield Refused(
                 where,
                 f"a record may have {limits.line_bytes // _MIB} MiB (got {len(line)} bytes)",
                 "check whether this is a file of records",
             )
-        elif line.strip():
+        else:
             yield SourceLine(where, line)
 
 
-def _numbered(place: str, data: bytes) -> list[tuple[str, bytes]]:
-    return [(f"{place}:{n}", line) for n, line in enumerate(data.split(b"\n"), start=1)]
+def _numbered(place: str, data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the lines that are not blank, one at a time: a file can consist of line breaks."""
+    number, end = 1, 0
+    for line in _LINE.finditer(data):
+        number += data.count(b"\n", end, line.start())
+        end = line.start()
+        yield f"{place}:{number}", line[0]
 
 
-def _exported(place: str, data: bytes) -> list[tuple[str, bytes]]:
+def _exported(place: str, data: bytes, limits: ImportLimits) -> list[tuple[str, bytes]]:
     """Return the records of an export of ``python -m ivhl.roofline``; empty for other files."""
     if EXPORT.encode() not in data[:_HEAD]:
         return []
     try:
-        records = json.loads(data)["records"]
+        # One more than may be: ``_lines`` then says so.
+        records = json.loads(data)["records"][: limits.lines + 1]
         return [(f"{place}: record {n}", json.dumps(r).encode()) for n, r in enumerate(records, 1)]
     except (ValueError, TypeError, KeyError, RecursionError):
         return []  # truncated, or another format: its lines are refused one by one

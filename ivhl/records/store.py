@@ -6,11 +6,13 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from operator import attrgetter, itemgetter
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from ivhl.records.bounds import impossible
 from ivhl.records.record import SCHEMA, RunRecord
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 _ADAPTER = TypeAdapter(RunRecord)
 _SHOWN_MISTAKES = 3
 _SHOWN_VALUE = 60
+# A machine without a working clock battery is years off; one with another time zone, hours.
+_AHEAD = timedelta(days=31)
 
 K = TypeVar("K")
 
@@ -134,7 +138,7 @@ def load_records(results: Path) -> Loaded:
         results: Folder with ``<machine>/records/*.jsonl``; a missing folder has no records.
     """
     problems: list[Problem] = []
-    latest: dict[Key, tuple[tuple[str, str], RunRecord]] = {}
+    latest: dict[Key, tuple[tuple[tuple[bool, str], str], RunRecord]] = {}
     replaced: list[RunRecord] = []
     for path in sorted(results.glob("*/records/*.jsonl")):
         in_file: dict[Key, RunRecord] = {}
@@ -147,7 +151,7 @@ def load_records(results: Path) -> Loaded:
                     replaced.append(in_file[key])
                 in_file[key] = found
         for key, record in in_file.items():
-            rank = (record.recorded_at, path.as_posix())
+            rank = (recorded_rank(record), path.as_posix())
             if key in latest:
                 replaced.append(min((rank, record), latest[key], key=itemgetter(0))[1])
             if key not in latest or rank > latest[key][0]:
@@ -161,6 +165,10 @@ def load_records(results: Path) -> Loaded:
 
 def _read(path: Path) -> Iterable[RunRecord | Problem]:
     try:
+        # A pipe would block forever, and a device may never end.
+        if not path.is_file():
+            yield Problem(path, None, "must be a plain file")
+            return
         data = path.read_bytes()
     except OSError as error:
         yield Problem(path, None, f"cannot be read: {error.strerror}")
@@ -172,8 +180,9 @@ def _read(path: Path) -> Iterable[RunRecord | Problem]:
             record = parse_record(line)
         except ValueError as error:
             yield Problem(path, number, str(error))
-        else:
-            yield record
+            continue
+        mistake = next(impossible(record), "")
+        yield Problem(path, number, mistake) if mistake else record
 
 
 def parse_record(line: bytes) -> RunRecord:
@@ -225,16 +234,33 @@ def _short(text: str) -> str:
 def newest_by(
     records: Iterable[RunRecord],
     key: Callable[[RunRecord], K],
-    rank: Callable[[RunRecord], Any] = attrgetter("recorded_at"),
+    rank: Callable[[RunRecord], Any] | None = None,
 ) -> dict[K, RunRecord]:
     """Return the newest record of each key: the answer of everything that shows or judges one.
 
     Args:
         records: As from ``load_records``, which has decided between records with the same ``Key``.
         key: What the records of one answer have in common.
-        rank: What makes a record newer than another; the last of equals wins.
+        rank: What makes a record newer than another, by default ``recorded_rank``; the last of
+            equals wins.
     """
-    return {key(record): record for record in sorted(records, key=rank)}
+    return {key(record): record for record in sorted(records, key=rank or recorded_rank)}
+
+
+def recorded_rank(record: RunRecord) -> tuple[bool, str]:
+    """Return the rank of a record by time: whatever asks which of two is newer compares these.
+
+    A record from the future is older than all others. Its machine had a wrong clock, or its sender
+    wants it to stay: by its date alone, one of 2099 would hide every later record of its case until
+    then.
+    """
+    return not is_in_future(record.recorded_at), record.recorded_at
+
+
+def is_in_future(recorded_at: str) -> bool:
+    """Return whether a time of recording lies further ahead than clocks of machines differ."""
+    # In one form and one zone, so the order of the texts is that of the times.
+    return recorded_at > (datetime.now(UTC) + _AHEAD).isoformat(timespec="seconds")
 
 
 def latest_per_case(
@@ -259,6 +285,6 @@ def latest_per_case(
     newest = newest_by(
         (r for r in records if r.workload_version == version[r.workload]),
         lambda r: key_of(r)._replace(commit=""),
-        rank=lambda r: (position.get(r.commit, -1), r.recorded_at, r.commit),
+        rank=lambda r: (position.get(r.commit, -1), recorded_rank(r), r.commit),
     )
     return tuple(newest[key] for key in sorted(newest))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from ivhl.records.store import device_type, is_existing, newest_by
+from ivhl.records.store import device_type, is_existing, newest_by, recorded_rank
 from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
@@ -233,12 +233,12 @@ def _sides(
     for case in was.keys() | now.keys():
         mine, theirs = was.get(case, {}), now.get(case, {})
         if shared := mine.keys() & theirs.keys():
-            commit = max(shared, key=lambda commit: theirs[commit].recorded_at)
+            commit = max(shared, key=lambda commit: recorded_rank(theirs[commit]))
             sides[0][case], sides[1][case] = mine[commit], theirs[commit]
             continue
         for side, records in zip(sides, (mine, theirs), strict=True):
             if records:
-                side[case] = max(records.values(), key=lambda record: record.recorded_at)
+                side[case] = max(records.values(), key=recorded_rank)
     return sides
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from ivhl.records.store import newest_by
+from ivhl.records.store import newest_by, recorded_rank
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compare import Case, case_of
 from ivhl.tracker.compat import python_key, release_key
@@ -94,7 +94,9 @@ def _along_commits(
         (record for record in group if not position or record.commit in position),
         lambda record: record.commit,
     )
-    return sorted(newest.items(), key=lambda item: (position.get(item[0], 0), item[1].recorded_at))
+    return sorted(
+        newest.items(), key=lambda item: (position.get(item[0], 0), recorded_rank(item[1]))
+    )
 
 
 def _of_one_subject(group: Iterable[RunRecord], along: Along) -> list[tuple[str, RunRecord]]:
@@ -105,9 +107,7 @@ def _of_one_subject(group: Iterable[RunRecord], along: Along) -> list[tuple[str,
     newest = newest_by(group, lambda r: ((r.sources or r.commit, r.benchmark), name(r)))
     for (subject, where), record in newest.items():
         subjects[subject][where] = record
-    chosen = max(
-        subjects.values(), key=lambda s: (len(s), max(record.recorded_at for record in s.values()))
-    )
+    chosen = max(subjects.values(), key=lambda s: (len(s), max(map(recorded_rank, s.values()))))
     order = release_key if along == "torch" else python_key
     return sorted(chosen.items(), key=lambda item: order(item[0]))
 

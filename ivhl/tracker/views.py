@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.instrument import describe_instrument
-from ivhl.records.store import device_type, is_existing
+from ivhl.records.store import device_type, is_existing, key_of, recorded_rank
 from ivhl.tracker.charts import make_chart
 from ivhl.tracker.compat import (
     STATUSES,
@@ -264,6 +264,29 @@ def rows_of(state: State) -> tuple[Row, ...]:
     )
 
 
+def without_broken(state: State) -> State:
+    """Return the state without the records of which no page can be made; each becomes a problem.
+
+    Records come from other machines. What the bounds of ``ivhl.records.bounds`` do not foresee in
+    one of them must not keep the pages from all others.
+    """
+    good, problems = [], list(state.problems)
+    for record in state.records:
+        alone = replace(
+            state, records=(record,), problems=(), cells=(), cases=(), releases=None, workloads=()
+        )
+        try:
+            rows = rows_of(alone)
+            compatibility_view(alone, rows, page_view(alone, ""))
+            speedup_view(alone, rows, page_view(alone, ""))
+        except Exception as error:  # noqa: BLE001  (whatever it is, the others are shown)
+            name = "/".join(map(str, key_of(record)))
+            problems.append(f"{name}: cannot be shown: {type(error).__name__}: {error}"[:500])
+        else:
+            good.append(record)
+    return replace(state, records=tuple(good), problems=tuple(problems))
+
+
 def retired_cases(state: State) -> tuple[str, ...]:
     """Return the cases with records that the project no longer has."""
     gone = retired(state.records, state.workloads)
@@ -279,7 +302,7 @@ def page_view(state: State, built_at: str) -> PageView:
         state: The project.
         built_at: When the pages were built, as text.
     """
-    newest = max(state.records, key=lambda r: r.recorded_at, default=None)
+    newest = max(state.records, key=recorded_rank, default=None)
     return PageView(
         project=state.name,
         built_at=built_at,
@@ -491,7 +514,7 @@ def _past(
         key: tuple(
             _past_point(record)
             for record in sorted(
-                group, key=lambda r: (position.get(r.commit, -1), r.recorded_at), reverse=True
+                group, key=lambda r: (position.get(r.commit, -1), recorded_rank(r)), reverse=True
             )[:_PAST_SHOWN]
         )
         for key, group in groups.items()

@@ -88,14 +88,11 @@ def test_a_site_that_cannot_be_replaced_is_kept(
 ) -> None:
     publish(root, root / "site")
     (root / "site" / "mark").touch()
-    rename = Path.rename
 
-    def refuse_the_new(self: Path, target: Path) -> Path:
-        if "-new-" in self.name:
-            raise PermissionError(1, "Operation not permitted")
-        return rename(self, target)
+    def refuse(*_: object) -> bool:
+        raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(Path, "rename", refuse_the_new)
+    monkeypatch.setattr("ivhl.asv.publish._exchanged", refuse)
     with pytest.raises(ResultsError, match="Operation not permitted"):
         publish(root, root / "site")
     assert (root / "site" / "mark").exists()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ivhl.asv.site import VENDORED, patch_index, write_vendored
+from ivhl.asv.site import VENDORED, patch_index, patch_script, write_vendored
 from ivhl.errors import ResultsError
 
 if TYPE_CHECKING:
@@ -78,3 +78,44 @@ def test_a_page_of_another_asv_is_an_error(old: str, new: str, told: str) -> Non
     assert old in INDEX
     with pytest.raises(ResultsError, match=told):
         patch_index(INDEX.replace(old, new))
+
+
+def test_only_scripts_of_the_site_run_on_asvs_page() -> None:
+    patched = patch_index(INDEX)
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', patched)
+    assert policy
+    rules = dict(rule.split(maxsplit=1) for rule in policy[1].split("; "))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == "'self'"
+    assert patched.index(policy[0]) < patched.index("<script")
+    assert not re.search(r"<script(?![^>]*src=)|\son\w+=|javascript:", patched)
+
+
+def test_every_script_of_the_installed_asv_inserts_names_as_text() -> None:
+    """Each place of asv's scripts that builds HTML from a variable is known, and escapes it."""
+    built = re.compile(r"""['"][^'"\n]*>[^'"\n]*['"]\s*\+\s*(?!\$\('<span>'\))[\w.\[\]]+""")
+    shown = re.compile(r"html: true")
+    left: dict[str, list[str]] = {}
+    for file in files("asv").joinpath("www").iterdir():
+        if file.name.endswith(".js") and not file.name.startswith("jquery"):
+            text = patch_script(file.name, file.read_text(encoding="utf-8"))
+            left[file.name] = built.findall(text) + shown.findall(text)
+    assert {name: found for name, found in left.items() if found} == {
+        # Of graphs, which hold no text.
+        "asv_ui.js": ["html: true", "html: true"],
+        # Dotted names, which ``ivhl.asv.publish`` checks.
+        "summarygrid.js": ["'<h1>' + group", "html: true"],
+        # A part of one; a machine, line by line as text.
+        "graphdisplay.js": ["\"/> ' + parts[j]", "html: true"],
+        "summarylist.js": ["html: true"],
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["asv_ui.js", "summarylist.js", "summarygrid.js", "graphdisplay.js"]
+)
+def test_a_script_of_another_asv_is_an_error(name: str) -> None:
+    text = files("asv").joinpath("www", name).read_text(encoding="utf-8")
+    patched = patch_script(name, text)
+    with pytest.raises(ResultsError, match=f"asv's {name} must contain"):
+        patch_script(name, patched)

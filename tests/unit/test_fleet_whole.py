@@ -78,6 +78,7 @@ class Meter:
             workload=case.workload.name,
             variant=case.variant.name,
             speedup=1.0 + len(self.measured),
+            torch=run.cell.torch,
         )
         # With the current instrument, so that the case is not measured again after a restart.
         conditions = replace(record.conditions, instrument=str(INSTRUMENT))

@@ -1,0 +1,130 @@
+"""Numbers and times that no measurement gives. A record with one counts as unreadable.
+
+JSON and Python know numbers that arithmetic does not: ``10**400`` is no float, ``5e-324`` has no
+reciprocal, the logarithm of zero does not exist. One such number would stop the page or the table of
+all other records, so the bounds hold wherever a record is read: in the results and at import.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ivhl.records import record as parts
+from ivhl.records.record import Arm, Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ivhl.records.record import RunRecord
+
+# Far outside of what can be measured, far inside of what a float can hold: squares, sums over all
+# records and ratios of ratios stay finite.
+_MOST = 2**60
+_LONGEST_S = 1e9
+_SHORTEST_S = 1e-12  # of a call; less than a cycle of any processor
+_MOST_TIMES = 1e9
+_LARGEST = 1e75
+_LEAST_CONFIDENCE = 0.5
+_SHOWN = 100
+
+
+def impossible(record: RunRecord) -> Iterator[str]:
+    """Yield each number and time of a record that no measurement gives: place, rule and value."""
+    yield from _mistakes(record, "")
+    if not _is_utc(record.recorded_at):
+        yield (
+            "recorded_at: must be UTC to the second, as 2026-11-20T15:03:52+00:00 "
+            f"(got {_got(record.recorded_at)})"
+        )
+
+
+def _mistakes(part: Any, place: str) -> Iterator[str]:  # noqa: ANN401  (any part of a record)
+    if isinstance(part, Interval):
+        yield from _interval_mistakes(part, place)
+    kind: type = type(part)
+    for name in _with_numbers(kind):
+        value = getattr(part, name)
+        if value is None:
+            continue
+        here = f"{place}.{name}" if place else name
+        if isinstance(value, tuple):
+            yield from _tuple_mistakes(value, here, name)
+        elif isinstance(value, dict):
+            yield from _tuple_mistakes(tuple(value.values()), here, name)
+        elif is_dataclass(value):
+            yield from _mistakes(value, here)
+        else:
+            yield from _out_of_bounds(value, here, name)
+    if isinstance(part, Arm) and not part.samples_s:
+        yield f"{place}.samples_s: must hold positive seconds (got none)"
+
+
+def _tuple_mistakes(values: tuple[Any, ...], place: str, name: str) -> Iterator[str]:
+    if not values:
+        return
+    if is_dataclass(values[0]):
+        for number, value in enumerate(values):
+            yield from _mistakes(value, f"{place}.{number}")
+    else:  # the extremes are within the bounds if all are
+        for value in (min(values), max(values)):
+            yield from _out_of_bounds(value, place, name)
+
+
+def _out_of_bounds(value: float, place: str, name: str) -> Iterator[str]:
+    if name == "samples_s":
+        if not _SHORTEST_S <= value <= _LONGEST_S:
+            yield (
+                f"{place}: must hold positive seconds, from {_SHORTEST_S:.0e} to {_LONGEST_S:.0e} "
+                f"(got {_got(value)})"
+            )
+        return
+    most: float = _MOST if isinstance(value, int) else _LARGEST
+    if name.endswith("_s"):
+        most = _LONGEST_S
+    if not 0 <= value <= most:
+        yield f"{place}: must be from 0 to {most:.0e} (got {_got(value)})"
+    elif 0 < value < 1 / _LARGEST:
+        yield f"{place}: must be 0, or from {1 / _LARGEST:.0e} (got {_got(value)})"
+
+
+def _interval_mistakes(part: Interval, place: str) -> Iterator[str]:
+    if not 1 / _MOST_TIMES < part.low <= part.value <= part.high < _MOST_TIMES:
+        interval = f"{part.value} in [{part.low}, {part.high}]"
+        yield f"{place}: must be positive and inside its interval (got {interval})"
+    if not _LEAST_CONFIDENCE <= part.confidence <= 1 - 1e-9:
+        yield (
+            f"{place}.confidence: must be from {_LEAST_CONFIDENCE} to less than 1 "
+            f"(got {_got(part.confidence)})"
+        )
+
+
+@cache
+def _with_numbers(kind: type) -> tuple[str, ...]:
+    """Return the fields of a part of a record that hold a number, or parts that may."""
+    kinds = "|".join(name for name, one in vars(parts).items() if is_dataclass(one))
+    holds = re.compile(rf"\b(int|float|{kinds})\b")
+    return tuple(field.name for field in fields(kind) if holds.search(str(field.type)))
+
+
+def _is_utc(text: str) -> bool:
+    # Overflow: the first hours of the year 1 are in the year 0 elsewhere, and Python has none.
+    with suppress(ValueError, OverflowError):
+        moment = datetime.fromisoformat(text)
+        return (
+            moment.tzinfo is not None
+            and moment.astimezone(UTC).isoformat(timespec="seconds") == text
+        )
+    return False
+
+
+def _got(value: object) -> str:
+    try:
+        text = ascii(value)
+    except ValueError:  # Python prints no integer of more than 4,300 digits
+        return "an integer of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -1,0 +1,158 @@
+"""A payload in every text of records, machine files and benchmarks runs on no page of the site."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ivhl.asv.publish import publish
+from tests.builders.project import BENCHMARK, make_project
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # of the HTTP server's sockets
+
+# Without "/", so that it can be the name of a folder, too.
+PAYLOAD = "\"'><img src=x onerror=window.broken=1>"
+# What places a record, and words from a fixed list: no text that a sender can choose.
+_FIXED = {"schema", "recorded_at", "commit", "id", "python", "torch", "workload", "workload_version",
+          "clock", "phase", "failure_class", "project", "size", "variant", "engine", "lock_sha256",
+          "device", "level"}  # fmt: skip
+
+
+def planted(value: Any, key: str = "") -> Any:  # noqa: ANN401  (JSON)
+    """Return JSON with the payload in each text."""
+    if isinstance(value, dict):
+        return {name: planted(inner, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [planted(inner, key) for inner in value]
+    if isinstance(value, str) and key not in _FIXED:
+        return f"{value} {PAYLOAD}" if key != "name" else PAYLOAD
+    return value
+
+
+def plant(root: Path) -> None:
+    """Put the payload into everything in the results."""
+    results = root / "results"
+    folder = (results / "bench").rename(results / PAYLOAD)
+    for path in folder.glob("records/*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(planted(line)) + "\n" for line in lines))
+    about = json.loads((folder / "machine.json").read_text())
+    about = planted(about) | {"machine": PAYLOAD, f"a {PAYLOAD}": PAYLOAD}
+    (folder / "machine.json").write_text(json.dumps(about))
+    for path in folder.glob("*-locked-*.json"):
+        data = json.loads(path.read_text())
+        data["params"] |= {key: about[key] for key in about if key != "version"}
+        path.write_text(json.dumps(data))
+    # A second machine, or asv shows no panel for what all share.
+    other = shutil.copytree(folder, results / "bench")
+    for path in other.glob("*.json"):
+        path.write_text(path.read_text().replace(json.dumps(PAYLOAD), '"bench"'))
+    listed = json.loads((results / "benchmarks.json").read_text())
+    listed[BENCHMARK] |= {"code": PAYLOAD, "pretty_name": f"track {PAYLOAD}", "unit": PAYLOAD}
+    (results / "benchmarks.json").write_text(json.dumps(listed))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("hostile")
+    make_project(root)
+    plant(root)
+    published = publish(root, root / "site")
+    assert published.problems == ()
+    return published.output
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (its own name)
+        pass
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    handler = functools.partial(_Quiet, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+# Everything that reacts: what a hand would hover over, focus and click, without leaving the page.
+_TOUCH = """
+() => {
+  const leaves = e => e.tagName === 'A' && !(e.getAttribute('href') || '#').startsWith('#');
+  const all = [...document.querySelectorAll(
+    'a, button, .btn, summary, [title], td, .panel *, svg *')];
+  for (const e of all.slice(0, 3000)) {
+    for (const kind of ['mouseover', 'mouseenter', 'mousemove', 'focus']) {
+      e.dispatchEvent(new MouseEvent(kind, {bubbles: true}));
+    }
+    if (!leaves(e) && e.click && e.matches('button, .btn, summary')) { e.click(); }
+  }
+  return all.length;
+}
+"""
+
+
+def touch(page: Page) -> None:
+    """Hover and click everything; then assert that no payload became HTML or ran."""
+    assert page.evaluate(_TOUCH) > 0
+    page.wait_for_timeout(100)
+    assert page.locator('img[src="x"]').count() == 0
+    assert page.evaluate("window.broken") is None
+
+
+def test_a_payload_in_every_text_runs_on_no_page(
+    browser: Browser, site: Path, address: str
+) -> None:
+    page = browser.new_page()
+    places = [f"{path.relative_to(site)}" for path in sorted(site.rglob("*.html"))]
+    assert {"index.html", "compatibility.html", "speedup.html"} <= set(places)
+    for place in places:
+        page.goto(f"{address}/{place}", wait_until="networkidle")
+        touch(page)
+    for place in ("#/summarylist", "#/regressions", f"#{BENCHMARK}"):
+        page.goto(f"{address}/index.html{place}", wait_until="networkidle")
+        page.reload(wait_until="networkidle")
+        # A real pointer, too: the machine's tooltip has what its file says.
+        for button in page.locator(".btn:visible").all()[:8]:
+            button.hover(force=True)
+        touch(page)
+    page.close()
+
+
+def test_the_tooltip_of_a_machine_shows_its_file_as_text(browser: Browser, address: str) -> None:
+    page = browser.new_page()
+    page.goto(f"{address}/index.html#/summarylist", wait_until="networkidle")
+    page.locator("#summarylist-navigation .btn").first.hover()
+    assert PAYLOAD in page.locator(".tooltip-inner").inner_text()
+    page.close()
+
+
+def test_no_page_runs_a_script_that_was_inserted(
+    browser: Browser, site: Path, address: str
+) -> None:
+    page = browser.new_page()
+    for path in sorted(site.rglob("*.html")):
+        page.goto(f"{address}/{path.relative_to(site)}", wait_until="networkidle")
+        page.evaluate(
+            "document.body.insertAdjacentHTML('beforeend',"
+            " '<img src=x onerror=window.broken=1><a id=away href=\"javascript:window.broken=1\">')"
+        )
+        page.evaluate("document.getElementById('away').click()")
+        page.wait_for_timeout(100)
+        assert page.evaluate("window.broken") is None, path.name
+    page.close()

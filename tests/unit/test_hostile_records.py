@@ -1,0 +1,298 @@
+"""Records from an attacker, or of a bad day, keep nothing from the others: import, tables, site."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ivhl.asv.publish import MARKER, exchange, publish
+from ivhl.errors import ResultsError
+from ivhl.fleet.bring import Imported, import_records
+from ivhl.records.bounds import impossible
+from ivhl.records.files import append_record, record_file
+from ivhl.records.record import to_json
+from ivhl.records.store import latest_per_case, load_records, newest_by
+from ivhl.tracker.project import load_state
+from ivhl.tracker.views import without_broken
+from tests.builders.fleet import a_record, make_fleet_project, write_records
+from tests.builders.project import git, make_project
+
+HERE = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("once")
+    make_fleet_project(folder)
+    return folder
+
+
+@pytest.fixture
+def root(made_once: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made_once, tmp_path / "project")
+
+
+def with_values(record: Any, **values: object) -> str:  # noqa: ANN401
+    """Return the line of a record with other values; ``__`` goes into a field."""
+    data = json.loads(to_json(record))
+    for place, value in values.items():
+        *path, last = place.split("__")
+        inner = data
+        for name in path:
+            inner = inner[int(name) if name.isdigit() else name]
+        inner[int(last) if last.isdigit() else last] = value
+    return json.dumps(data)
+
+
+def take(root: Path, *lines: str) -> Imported:
+    path = root.parent / "offered.jsonl"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return import_records(root, [path], root / "results")
+
+
+# A field, a value that arithmetic or a file system cannot bear, and a part of the rule.
+BEYOND: list[tuple[dict[str, object], str]] = [
+    ({"memory__eager_peak": 10**400}, "memory.eager_peak: must be from 0 to 1e+18"),
+    ({"memory__eager_peak": -1}, "memory.eager_peak: must be from 0"),
+    ({"aa__low": 1e-300, "aa__high": 1e308}, "aa: must be positive and inside its interval"),
+    ({"aa__confidence": 1e-300}, "aa.confidence: must be from 0.5"),
+    ({"speedup__n": 10**400}, "speedup.n: must be from 0"),
+    ({"eager__samples_s__0": 5e-324}, "eager.samples_s: must hold positive seconds"),
+    ({"eager_again__samples_s": []}, "eager_again.samples_s: must hold positive seconds"),
+    ({"compile__warm_s": 1e300}, "compile.warm_s: must be from 0 to 1e+09"),
+    ({"compile__graph_breaks__0__count": 10**30}, "compile.graph_breaks.0.count: must be from 0"),
+    ({"accuracy__0__eager_rmse": 1e-320}, "accuracy.0.eager_rmse: must be 0, or from"),
+    ({"accuracy__0__scale": 1e308}, "accuracy.0.scale: must be from 0 to 1e+75"),
+    ({"phase_s": {"compile": 1e308}}, "phase_s: must be from 0 to 1e+09"),
+    ({"conditions__threads": 10**20}, "conditions.threads: must be from 0"),
+    ({"conditions__load_average": 1e300}, "conditions.load_average: must be from 0"),
+    ({"machine__cpu": "\N{LATIN SMALL LETTER SHARP S}" * 101}, "machine.cpu: must be a short"),
+    ({"machine__system": "\N{GRINNING FACE}" * 60}, "machine.system: must be a short text"),
+    ({"machine__name": "\N{LATIN SMALL LETTER A WITH ACUTE}" * 51}, "machine.name: must have at"),
+    ({"variant": "\N{GRINNING FACE}" * 26}, "variant: must be a name"),
+    ({"command": "x" * 70_000}, "command: must have at most 65536 bytes"),
+    ({"recorded_at": "0001-01-01T00:00:00+14:00"}, "recorded_at: must be UTC"),
+    ({"recorded_at": "9999-12-31T23:59:59-14:00"}, "recorded_at: must be UTC"),
+    ({"recorded_at": "2099-01-01T00:00:00+00:00"}, "recorded_at: must not be in the future"),
+]
+
+
+def test_a_good_line_gets_in_between_bad_ones(root: Path) -> None:
+    bad = [with_values(a_record(root), **values) for values, _ in BEYOND]
+    deep = '{"a":' * 5000 + "1" + "}" * 5000
+    digits = with_values(a_record(root)).replace('"n_cpus": 8', f'"n_cpus": {"9" * 5000}')
+    done = take(root, deep, digits, "null", "5", '"x"', "[]", *bad, with_values(a_record(root)))
+    assert done.new.total() == 1
+    assert len(load_records(root / "results").records) == 1
+    for (_, rule), refused in zip(BEYOND, done.refused[-len(BEYOND) :], strict=True):
+        assert rule in refused.rule
+    assert publish(root, root / "site").problems == ()
+
+
+def test_every_record_of_this_repository_is_possible() -> None:
+    loaded = load_records(HERE / "results")
+    assert loaded.records
+    assert not [m for record in loaded.records for m in impossible(record)]
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "benchmarks.json"])
+def test_a_machine_with_the_name_of_a_file_is_refused(root: Path, name: str) -> None:
+    done = take(root, with_values(a_record(root), machine__name=name), with_values(a_record(root)))
+    assert done.new.total() == 1
+    assert "not end in .json" in done.refused[0].rule
+
+
+def test_a_folder_with_the_name_of_a_file_of_asv_is_no_file_of_asv(root: Path) -> None:
+    folder = root / "results" / "x.json"
+    folder.mkdir(parents=True)
+    done = take(root, with_values(a_record(root)))
+    assert done.set_aside == ()
+    assert folder.is_dir()
+
+
+def test_packages_that_contradict_the_lock_are_refused(root: Path) -> None:
+    lock = root / "envs" / "locks" / "py3.12-torch2.6.0.txt"
+    lock.write_text(lock.read_text() + "numpy==2.1.0\n")
+    git(root, "commit", "-q", "-a", "-m", "numpy")
+    packages = (
+        ["torch==2.6.0", "numpy==2.1.0", "demo==1"],
+        ["torch==2.6.0", "numpy==1.0"],
+        ["torch==2.6.0"],
+    )
+    done = take(root, *(with_values(a_record(root), conditions__packages=p) for p in packages))
+    assert done.new.total() == 1
+    rules = [refused.rule for refused in done.refused]
+    assert "has numpy==2.1.0 (got 'numpy==1.0')" in rules[0]
+    assert "has numpy==2.1.0 (got none)" in rules[1]
+
+
+def test_a_record_of_2099_hides_no_later_one(root: Path) -> None:
+    early, late = a_record(root, minute=1, speedup=1.5), a_record(root, minute=2, speedup=3.0)
+    future = replace(early, recorded_at="2099-01-01T00:00:00+00:00", speedup=late.aa)
+    assert newest_by([future, early, late], lambda r: r.workload) == {late.workload: late}
+    (shown,) = latest_per_case([late, future])
+    assert shown == late
+    # In another file of the same machine, written by hand or by an ivhl that did not check it.
+    write_records(root / "results", late)
+    path = record_file(root / "results", "other", future.commit, future.cell.id)
+    append_record(path, future)
+    assert load_records(root / "results").records == (late,)
+
+
+def test_an_import_sorts_a_record_of_2099_before_all_others(root: Path) -> None:
+    early = a_record(root, minute=1)
+    write_records(root / "results", replace(early, recorded_at="2099-01-01T00:00:00+00:00"))
+    take(root, with_values(a_record(root, minute=2, speedup=3.0)))
+    (shown,) = load_records(root / "results").records
+    assert shown.speedup
+    assert shown.speedup.value == 3.0
+
+
+def test_lines_in_the_results_that_no_measurement_gives_are_named(root: Path) -> None:
+    good = a_record(root)
+    path = record_file(root / "results", "box", good.commit, good.cell.id)
+    append_record(path, good)
+    with path.open("a") as file:
+        file.writelines(with_values(good, **values) + "\n" for values, _ in BEYOND[:12])
+    loaded = load_records(root / "results")
+    assert loaded.records == (good,)
+    assert [problem.line for problem in loaded.problems] == list(range(2, 14))
+
+
+def test_a_pipe_among_the_records_is_named_and_not_read(root: Path) -> None:
+    write_records(root / "results", a_record(root))
+    os.mkfifo(root / "results" / "box" / "records" / "00000000-x.jsonl")
+    os.mkfifo(root / "results" / "box" / "machine.json")
+    loaded = load_records(root / "results")
+    assert len(loaded.records) == 1
+    assert [problem.rule for problem in loaded.problems] == ["must be a plain file"]
+    assert len(publish(root, root / "site").problems) == 2
+
+
+def test_blank_lines_take_no_memory(tmp_path: Path) -> None:
+    source = tmp_path / "blank.jsonl"
+    source.write_bytes(b"\n" * (8 << 20))
+    script = (
+        "import resource, sys; from pathlib import Path;"
+        "from ivhl.fleet.sources import read_sources;"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
+        "assert list(read_sources([Path(sys.argv[1])])) == [];"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(source)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=HERE,
+    )
+    assert int(done.stdout) < 64 << 10  # KiB
+
+
+def test_a_file_of_garbage_is_refused_with_a_bounded_list(root: Path) -> None:
+    done = take(root, *["x"] * 3000, with_values(a_record(root)))
+    assert done.new.total() == 1
+    assert len(done.refused) == 1001
+    assert done.refused[-1].place == "2000 more lines"
+
+
+def test_a_record_of_which_no_page_can_be_made_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_project(tmp_path)
+    state = load_state(tmp_path, tmp_path / "results")
+    bad = state.records[3]
+    from ivhl.tracker import views  # noqa: PLC0415  (the module, to replace a function in it)
+
+    facts = views._fact_groups
+
+    def fails(record: Any, *more: Any) -> Any:  # noqa: ANN401
+        if record == bad:
+            raise OverflowError("int too large to convert to float")
+        return facts(record, *more)
+
+    monkeypatch.setattr(views, "_fact_groups", fails)
+    left = without_broken(state)
+    assert left.records == tuple(record for record in state.records if record != bad)
+    assert "cannot be shown: OverflowError" in left.problems[-1]
+
+
+def test_a_folder_without_our_mark_is_never_deleted(root: Path) -> None:
+    write_records(root / "results", a_record(root))
+    site = root / "site"
+    site.mkdir()
+    (site / "index.json").write_text("{}")
+    (site / "thesis.tex").touch()
+    with pytest.raises(ResultsError, match="not a site made by asv"):
+        publish(root, site)
+    assert (site / "thesis.tex").exists()
+    (site / MARKER).symlink_to("index.json")
+    with pytest.raises(ResultsError, match="not a site made by asv"):
+        publish(root, site)
+    shutil.rmtree(site)
+    site.mkdir()
+    publish(root, site)
+    publish(root, site)
+    assert (site / MARKER).is_file()
+
+
+def test_a_site_is_replaced_without_a_moment_without_one(tmp_path: Path) -> None:
+    new, old = tmp_path / "new", tmp_path / "site"
+    new.mkdir()
+    (new / "page").write_text("new")
+    old.mkdir()
+    (old / "page").write_text("old")
+    seen = []
+    rename = Path.rename
+
+    def watched(self: Path, target: Path) -> Path:
+        seen.append((old / "page").read_text() if old.exists() else "nothing")
+        return rename(self, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "rename", watched)
+        exchange(new, old)
+    assert (old / "page").read_text() == "new"
+    assert (new / "page").read_text() == "old"
+    assert "nothing" not in seen
+
+
+def test_a_site_is_replaced_where_the_system_cannot_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ivhl.asv.publish._exchanged", lambda *_: False)
+    new, old = tmp_path / "private" / "new", tmp_path / "site"
+    for folder in (new, old):
+        folder.mkdir(parents=True)
+        (folder / "page").write_text(folder.name)
+    exchange(new, old)
+    assert (old / "page").read_text() == "new"
+
+
+def test_what_a_killed_publish_left_is_removed_and_a_running_one_kept(root: Path) -> None:
+    import fcntl  # noqa: PLC0415  (only here)
+
+    write_records(root / "results", a_record(root))
+    left, running = root / ".site-new-left", root / ".site-new-runs"
+    for folder in (left, running):
+        (folder / "site").mkdir(parents=True)
+    lock = os.open(running, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    publish(root, root / "site")
+    os.close(lock)
+    assert not left.exists()
+    assert running.exists()
+
+
+def test_a_loop_of_links_as_site_is_an_error_with_a_sentence(root: Path) -> None:
+    (root / "site").symlink_to("site")
+    with pytest.raises(ResultsError, match="cannot be the folder of the site"):
+        publish(root, root / "site")
