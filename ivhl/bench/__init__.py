@@ -257,7 +257,7 @@ def resolve_commit(root: Path, name: str, console: Console) -> str:
 def record_unavailable(
     settings: Settings, lock: LockState, cases: Sequence[Case], commit: str
 ) -> None:
-    """Record for each case that this cell's PyTorch has no distribution for its Python."""
+    """Record for each case that nothing can be installed in this cell, and whose fault that is."""
     spec = lock.cell
     cell = Cell(id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=lock.sha256)
     run = settings.run_in(cell, commit)
@@ -266,7 +266,8 @@ def record_unavailable(
             run,
             case,
             phase="environment",
-            failure_class="unavailable",
+            # What a dependency of the project lacks says nothing about this PyTorch.
+            failure_class="environment" if lock.because else "unavailable",
             message=lock.message,
             output="",
         )

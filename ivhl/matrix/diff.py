@@ -56,8 +56,9 @@ def diff_cells(root: Path, matrix: Matrix, first: CellSpec, second: CellSpec) ->
     """Compare the locks of two cells.
 
     Between two Pythons every version must be equal, and a package may be in only one lock where the
-    matrix has a [[forced]] row for it. Between two releases only packages in torch's closure may
-    differ: its direct and indirect requirements. Two cells that differ in both are not matched.
+    matrix has a [[forced]] row for it. Between two releases only what torch and
+    packages that require torch ask for, directly or indirectly, may differ. Two cells that differ in
+    both are not matched.
 
     Raises:
         LockError: If a lock was edited or damaged.
@@ -81,8 +82,8 @@ def diff_locks(matrix: Matrix, first: LockState, second: LockState) -> CellDiff:
         presence = {**added, **removed}
         forced = {name: r for name in presence if (r := _forced(matrix, first, second, name))}
     elif axis == "torch":
-        closure = first.closure("torch") | second.closure("torch")
-        inside = sorted({*added, *removed, *changed} & closure)
+        tied = first.tied_to("torch") | second.tied_to("torch")
+        inside = sorted({*added, *removed, *changed} & tied)
         forced = {name: _asked_by(name, first, second) for name in inside}
     reasons = [*_not_locked(matrix, first), *_not_locked(matrix, second)]
     if not reasons and axis == "both":

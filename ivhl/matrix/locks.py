@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import CellSpec, Matrix
 
-COMMAND = "nox -s lock"
+COMMAND = "ivhl matrix lock"
 # Name in a lock for requirements that come from the matrix, not from a package.
 ASKED = "matrix.toml"
 _ASKED_FILE = "requirements.in"
@@ -38,6 +39,7 @@ _PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[^\s;\\]+)(?: \\)?
 _HASH = re.compile(r" {4}--hash=(?P<hash>[a-z0-9]+:[0-9a-f]{64,})(?: \\)?")
 _VIA = re.compile(r" {4}# (?:via(?: (?P<one>\S+))?| {2}(?P<several>\S+))")
 _DIGEST = re.compile(r"# Matrix digest: (?P<digest>[0-9a-f]+)")
+_BECAUSE = re.compile(r"^# Because of: (?P<requirement>.+)$", re.MULTILINE)
 _ADDRESS = re.compile(r"[a-z][a-z+]*://\S*", re.IGNORECASE)
 _PATH = re.compile(r"(?:(?<=\s)|^)(?:/|~/|\.\.?/|[A-Za-z]:\\)\S+")
 
@@ -72,6 +74,7 @@ class LockState:
         path: Path of the lock, existing or not.
         sha256: Digest of the file; ``None`` if it is missing.
         message: The resolver's reason if unavailable; else empty.
+        because: Requirement of the project that makes it unavailable; empty if PyTorch itself does.
         digest: Digest of the matrix's entries for this cell when the lock was made.
         pins: The packages, by name.
     """
@@ -81,6 +84,7 @@ class LockState:
     path: Path
     sha256: str | None = None
     message: str = ""
+    because: str = ""
     digest: str = ""
     pins: tuple[Pin, ...] = ()
 
@@ -100,6 +104,16 @@ class LockState:
             found |= more
         return frozenset(found)
 
+    def tied_to(self, package: str) -> frozenset[str]:
+        """Return what another version of a package may change: its closure and its users' closures.
+
+        A package that asks for torch, such as torchvision, may exist for one release of it only.
+        """
+        asking = {package}
+        while more := {via for p in self.pins if p.name in asking for via in p.via} - asking:
+            asking |= more
+        return frozenset().union(*(self.closure(name) for name in asking - {ASKED}))
+
 
 def matrix_digest(matrix: Matrix, cell: CellSpec) -> str:
     """Return a digest of the matrix's entries for this cell; other rows do not change it."""
@@ -110,6 +124,9 @@ def matrix_digest(matrix: Matrix, cell: CellSpec) -> str:
         "python": cell.python,
         "torch": cell.torch,
     }
+    # Left out where they are empty, so that locks from before there were these keys stay fresh.
+    more = {"requires": sorted(matrix.requires), "built": sorted(matrix.built)}
+    relevant |= {key: listed for key, listed in more.items() if listed}
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -121,6 +138,11 @@ def lock_path(root: Path, cell: CellSpec) -> Path:
 def unavailable_path(root: Path, cell: CellSpec) -> Path:
     """Return the path of the statement that the cell is unavailable."""
     return root / "envs" / "locks" / f"{cell.id}.unavailable.txt"
+
+
+def wheels_path(root: Path) -> Path:
+    """Return the folder of the wheels that the project has built from source distributions."""
+    return root / "envs" / "wheels"
 
 
 def lock_state(root: Path, cell: CellSpec) -> LockState:
@@ -251,9 +273,13 @@ def lock_mistakes(state: LockState, matrix: Matrix) -> list[str]:
     found += [f"{name}: {mistake}" for mistake in _pin_mistakes(state.pins, state.cell)]
     if not state.stale(matrix):
         asked = {pin.name: pin.version for pin in state.pins if ASKED in pin.via}
-        if asked != (wanted := _asked(matrix, state.cell)):
+        wanted = _asked(matrix, state.cell)
+        if asked.keys() != {one.name for one in wanted} or any(
+            not one.specifier.contains(asked[one.name], prereleases=True) for one in wanted
+        ):
             found.append(
-                f"{name}: must ask for {_listed(wanted)} and nothing else (got {_listed(asked)})"
+                f"{name}: must ask for {_listed(sorted(map(str, wanted)))} and nothing else "
+                f"(got {_listed(asked)})"
             )
     return found
 
@@ -290,25 +316,53 @@ def _packages(resolved: _Resolved) -> dict[str, str]:
     return {pin.name: pin.version for pin in pins}
 
 
-def _asked(matrix: Matrix, cell: CellSpec) -> dict[str, str]:
-    asked = {"torch": cell.torch}
-    for requirement in map(Requirement, matrix.also):
-        (specifier,) = requirement.specifier
-        asked[canonicalize_name(requirement.name)] = specifier.version
-    return asked
+def _asked(matrix: Matrix, cell: CellSpec) -> list[Requirement]:
+    """Return what the matrix asks for in this cell, with canonical names."""
+    asked = [
+        Requirement(f"torch=={cell.torch}"),
+        *map(Requirement, (*matrix.also, *matrix.requires)),
+    ]
+    environment = _marker_environment(matrix, cell)
+    there = [one for one in asked if one.marker is None or one.marker.evaluate(environment)]
+    for one in there:
+        one.name = canonicalize_name(one.name)
+        one.marker = None
+    return there
+
+
+def _marker_environment(matrix: Matrix, cell: CellSpec) -> dict[str, str]:
+    version = cell.python.removesuffix("t")
+    machine = matrix.platform.partition("-")[0]
+    there = {key: str(value) for key, value in default_environment().items()}
+    return there | {
+        "extra": "",
+        "implementation_name": "cpython",
+        "os_name": "posix",
+        "platform_machine": machine,
+        "platform_python_implementation": "CPython",
+        "platform_system": "Linux",
+        "python_full_version": f"{version}.0",
+        "python_version": version,
+        "sys_platform": "linux",
+    }
 
 
 def _resolve(root: Path, matrix: Matrix, cell: CellSpec, seed: Mapping[str, str]) -> _Resolved:
     """Resolve a lock with uv, preferring the versions of the seed where possible."""
-    requirements = [f"{name}=={version}" for name, version in _asked(matrix, cell).items()]
+    requirements = list(map(str, _asked(matrix, cell)))
     said, text = _compile(root, matrix, cell.python, requirements, seed)
     header = (
-        f"# The packages of {cell.id}. Made by `{COMMAND}` from envs/matrix.toml; do not edit.\n"
+        f"# The packages of {cell.id}. Made by `{_made_by(root)}` from envs/matrix.toml; "
+        "do not edit.\n"
         f"# Nothing published after {matrix.exclude_newer}, for {matrix.platform}.\n"
         f"# Matrix digest: {matrix_digest(matrix, cell)}\n"
     )
     if text is None:
-        reason = _why_unavailable(root, matrix, cell, said)
+        because, said = _culprit(root, matrix, cell, said)
+        reason = _why_unavailable(root, matrix, cell, said, because)
+        if because:
+            header += f"# Because of: {because}\n"
+            reason = f"the project requires {because}, which this cell cannot have: {reason}"
         header = header.replace("The packages of", "No packages for", 1)
         text = header + "\n" + "".join(f"{line}".rstrip() + "\n" for line in reason.splitlines())
         resolved = _Resolved("unavailable", text)
@@ -323,6 +377,16 @@ def _resolve(root: Path, matrix: Matrix, cell: CellSpec, seed: Mapping[str, str]
             hint="see which index or find-links setting of uv it comes from, and leave that out",
         )
     return resolved
+
+
+def _made_by(root: Path) -> str:
+    """Return the command in the head of a lock: the project's own nox session, if it has one.
+
+    Another head would be another lock, of which every case is measured again.
+    """
+    path = root / "noxfile.py"
+    own = path.is_file() and "\ndef lock(" in path.read_text(encoding="utf-8")
+    return "nox -s lock" if own else COMMAND
 
 
 def _compile(
@@ -340,6 +404,7 @@ def _compile(
     free_threaded = python.endswith("t")
     interpreter = find_interpreter(root, python).path if free_threaded else sys.executable
     day_after = matrix.exclude_newer + dt.timedelta(days=1)
+    wheels = wheels_path(root)
     with tempfile.TemporaryDirectory(prefix="ivhl-lock-") as name:
         # In a temporary folder with relative names, so that the lock contains no path.
         folder = Path(name)
@@ -355,6 +420,7 @@ def _compile(
                 *("--python-platform", matrix.platform),
                 # A date alone would be taken in this machine's time zone.
                 *("--exclude-newer", f"{day_after}T00:00:00Z"),
+                *(("--find-links", str(wheels)) if wheels.is_dir() else ()),
                 *options,
             ],
             cwd=folder,
@@ -363,8 +429,38 @@ def _compile(
         return said, out.read_text(encoding="utf-8") if process.returncode == 0 else None
 
 
-def _why_unavailable(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> str:
+def _culprit(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> tuple[str, str]:
+    """Return the project's requirement that has no solution, and uv's messages about it.
+
+    Empty, with the messages unchanged, where the cell has none without the project either. If only
+    several requirements together have none, all of them are named.
+    """
+    ours = matrix.model_copy(update={"requires": ()})
+    theirs = _asked(matrix.model_copy(update={"also": ()}), cell)[1:]
+    if not theirs or "No solution found" not in said:
+        return "", said
+    base = list(map(str, _asked(ours, cell)))
+    without, text = _compile(root, matrix, cell.python, base, {})
+    if text is None:
+        return "", without
+    for one in map(str, theirs):
+        alone, text = _compile(root, matrix, cell.python, [*base, one], {})
+        if text is None:
+            return one, alone
+    return ", ".join(map(str, theirs)), said
+
+
+def _why_unavailable(
+    root: Path, matrix: Matrix, cell: CellSpec, said: str, because: str = ""
+) -> str:
     """Return uv's reason if it is permanent.
+
+    Args:
+        root: Root of the project.
+        matrix: The matrix.
+        cell: Cell that has no solution.
+        said: uv's messages.
+        because: Requirement of the project that has none; any permanent reason is then a result.
 
     Raises:
         UnknownNameError: If the release does not exist.
@@ -372,8 +468,9 @@ def _why_unavailable(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> s
         LockError: For any other reason.
     """
     if "No solution found" not in said or _NOT_REACHED.search(said):
+        where = f" for {because}, which the project requires" if because else ""
         raise LockError(
-            f"{cell.id}: uv gives no answer: {_told(said)}",
+            f"{cell.id}: uv gives no answer{where}: {_told(said)}",
             hint="see whether the network, uv's index settings and `platform` in "
             "envs/matrix.toml are as they should be, then try again; nothing was recorded",
         )
@@ -387,7 +484,7 @@ def _why_unavailable(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> s
         # Nearest by version, not by spelling: for 2.5.7 suggest 2.5.1 and 2.6.0, not 2.9.1.
         known = tuple(_nearest_releases(root, matrix, cell)) or matrix.releases("extended")
         raise UnknownNameError("PyTorch release", cell.torch, known)
-    if not _NO_WHEEL.search(said):
+    if not because and not _NO_WHEEL.search(said):
         raise LockError(
             f"{cell.id}: cannot be resolved: {_told(said)}",
             hint="see `also` and `platform` in envs/matrix.toml; nothing was recorded",
@@ -434,6 +531,7 @@ def _read(path: Path, cell: CellSpec, kind: Literal["locked", "unavailable"]) ->
     except (OSError, ValueError) as error:
         raise LockError(f"{path.name}: {error}", hint=_again(cell)) from error
     digest = _DIGEST.search(text)
+    because = _BECAUSE.search(text)
     body = [line for line in text.splitlines() if not line.startswith("#")]
     return LockState(
         cell=cell,
@@ -441,6 +539,7 @@ def _read(path: Path, cell: CellSpec, kind: Literal["locked", "unavailable"]) ->
         path=path,
         sha256=hashlib.sha256(data).hexdigest(),
         message="\n".join(body).strip() if kind == "unavailable" else "",
+        because=because["requirement"] if because else "",
         digest=digest["digest"] if digest else "",
         pins=pins,
     )

@@ -70,7 +70,7 @@ def _newer(root: Path, matrix: Matrix, release: str, more: str) -> Iterator[str]
     # A release need not exist for every Python of the matrix.
     has = [p for p in matrix.pythons if _state(root, p, release) != "unavailable"]
     python = has[-1] if has else matrix.pythons[-1]
-    while (version := _highest(python, f"torch>={release}{more}{below}")) != release:
+    while (version := highest(python, f"torch>={release}{more}{below}")) != release:
         yield version
         below = f",<{version}"
 
@@ -79,7 +79,12 @@ def _state(root: Path, python: str, release: str) -> str:
     return lock_state(root, CellSpec(python, release)).kind
 
 
-def _highest(python: str, requirement: str) -> str:
+def highest(python: str, requirement: str) -> str:
+    """Return the newest version of a requirement that has a wheel for a Python.
+
+    Raises:
+        LockError: If the registry does not answer, or has none.
+    """
     with tempfile.TemporaryDirectory(prefix="ivhl-releases-") as folder:
         asked = Path(folder, "asked.in")
         asked.write_text(requirement + "\n", encoding="utf-8")

@@ -50,7 +50,7 @@ def _python(text: str) -> str:
 
 def _release(text: str) -> str:
     try:
-        canonical = _canonical_release(text)
+        canonical = canonical_release(text)
     except ValueError as error:
         raise ValueError(f"must be a PyTorch release like 2.6.0: {error}") from None
     if canonical != text:
@@ -58,7 +58,7 @@ def _release(text: str) -> str:
     return text
 
 
-def _canonical_release(text: str) -> str:
+def canonical_release(text: str) -> str:
     """Return the canonical form of a release, so that it has one cell: ``2.6`` is ``2.6.0``.
 
     Raises:
@@ -96,9 +96,20 @@ def _pinned(text: str) -> str:
     return text
 
 
+def _required(text: str) -> str:
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        raise ValueError("must be a requirement like numpy>=2") from None
+    if requirement.url:
+        raise ValueError("must come from a registry, not from an address")
+    return text
+
+
 Python = Annotated[str, AfterValidator(_python)]
 Release = Annotated[str, AfterValidator(_release)]
 Pinned = Annotated[str, AfterValidator(_pinned)]
+Required = Annotated[str, AfterValidator(_required)]
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -155,11 +166,20 @@ class Forced(_Model):
 
 
 class Matrix(_Model):
-    """Every environment that can be measured."""
+    """Every environment that can be measured.
+
+    Attributes:
+        also: Pinned packages that every cell holds.
+        requires: What the project needs to run and to be built; each cell's lock pins it for its
+            Python and its release.
+        built: Packages without a wheel, which are built from their source distribution once.
+    """
 
     exclude_newer: dt.date = Field(alias="exclude-newer")
     platform: Text
     also: Annotated[tuple[Pinned, ...], Field(strict=False)] = ()
+    requires: Annotated[tuple[Required, ...], Field(strict=False)] = ()
+    built: Annotated[tuple[Pinned, ...], Field(strict=False)] = ()
     python_rows: Annotated[tuple[PythonRow, ...], Field(strict=False, min_length=1)] = Field(
         alias="python"
     )
@@ -195,7 +215,7 @@ class Matrix(_Model):
             SpecError: If the text is not a release; names the nearest.
         """
         try:
-            return _canonical_release(newest_of(text, self.releases("extended")))
+            return canonical_release(newest_of(text, self.releases("extended")))
         except ValueError as error:
             known = self.releases("extended")
             near = get_close_matches(text, known, n=1, cutoff=ALIKE)
@@ -350,7 +370,8 @@ def _cross_mistakes(raw: dict[str, Any]) -> Iterator[str]:
     yield from _twice("python", "version", pythons)
     yield from _twice("torch", "release", releases)
     yield from _twice("forced", "package", pairs)
-    yield from _also_mistakes(raw.get("also"))
+    for field in ("also", "requires", "built"):
+        yield from _list_mistakes(field, raw.get(field))
     for row, release in forced.items():
         if release not in releases.values():
             yield f"forced.{row}.torch: must be a release of a [[torch]] row (got {release!r})"
@@ -380,14 +401,17 @@ def _twice(key: str, field: str, values: dict[int, str]) -> Iterator[str]:
         first.setdefault(value, row)
 
 
-def _also_mistakes(also: object) -> Iterator[str]:
-    written = [a for a in also if isinstance(a, str)] if isinstance(also, list) else []
+def _list_mistakes(field: str, listed: object) -> Iterator[str]:
+    written = (
+        [text for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
+    )
     names = Counter(canonicalize_name(re.split(r"[^\w.-]", text)[0]) for text in written)
     for name, count in names.items():
-        if count > 1:
-            yield f"also: must not name a package twice (got {name!r})"
+        # A requirement may have a line for each marker.
+        if count > 1 and field != "requires":
+            yield f"{field}: must not name a package twice (got {name!r})"
     if "torch" in names:
-        yield "also: must not name torch, whose releases are [[torch]] rows (got 'torch')"
+        yield f"{field}: must not name torch, whose releases are [[torch]] rows (got 'torch')"
 
 
 def _python_key(python: str) -> tuple[int, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -527,3 +528,67 @@ def test_real_uv_makes_a_lock_with_the_versions_of_another_python(tmp_path: Path
     assert "triton" not in state.packages
     assert "sympy" in state.closure("torch")
     assert "-r" not in state.path.read_text(encoding="utf-8").split()
+
+
+# --- what the project requires
+
+
+def test_a_requirement_is_pinned_by_the_lock_and_not_by_the_matrix(tmp_path: Path) -> None:
+    matrix = matrix_of(requires=["einops>=0.8", "tomli; python_version < '3.11'"])
+    packages = PACKAGES | {"einops": "0.8.2"}
+
+    def ask(version: str) -> list[str]:
+        write(
+            tmp_path,
+            OLD,
+            packages | {"einops": version},
+            matrix=matrix,
+            change=lambda text: re.sub(r"(einops==(?:.*\n){2}.*via ).*", r"\1matrix.toml", text),
+        )
+        return lock_mistakes(lock_state(tmp_path, OLD), matrix)
+
+    assert ask("0.8.2") == []
+    assert "must ask for einops>=0.8, flit-core==3.12.0, torch==2.5.1" in ask("0.7.0")[0]
+
+
+def test_locks_from_before_there_were_requirements_stay_fresh() -> None:
+    assert matrix_digest(matrix_of(requires=[]), OLD) == matrix_digest(MATRIX, OLD)
+    assert matrix_digest(matrix_of(requires=["einops"]), OLD) != matrix_digest(MATRIX, OLD)
+
+
+def test_between_releases_what_requires_torch_may_differ(tmp_path: Path) -> None:
+    """As torchvision, of which one version fits one release of torch."""
+    vision = re.compile(r"(torch==2.*\n.*\n    # via )matrix.toml")
+    for cell, version in ((OLD, "0.20.1"), (LATER, "0.21.0")):
+        write(
+            tmp_path,
+            cell,
+            PACKAGES | {"torch": cell.torch, "torchvision": version},
+            change=lambda text: vision.sub(r"\1torchvision", text),
+        )
+    assert diff_cells(tmp_path, MATRIX, OLD, LATER).matched
+
+
+@pytest.mark.usefixtures("registry")
+def test_real_uv_a_dependency_that_cannot_be_had_is_named_and_pytorch_is_not(
+    tmp_path: Path,
+) -> None:
+    matrix = matrix_of(requires=["einops", "scipy<1.11"])
+    state = make_lock(tmp_path, matrix, LATER)
+    assert (state.kind, state.because) == ("unavailable", "scipy<1.11")
+    assert state.message.startswith("the project requires scipy<1.11, which this cell cannot have")
+    assert lock_mistakes(state, matrix) == []
+
+
+@pytest.mark.usefixtures("registry")
+def test_real_uv_a_release_without_a_wheel_is_not_blamed_on_a_dependency(tmp_path: Path) -> None:
+    state = make_lock(tmp_path, matrix_of(requires=["scipy<1.11"]), CellSpec("3.13", "2.4.1"))
+    assert (state.kind, state.because) == ("unavailable", "")
+    assert state.message.startswith("Because torch==2.4.1 has no wheels")
+
+
+@pytest.mark.usefixtures("registry")
+def test_real_uv_a_dependency_that_does_not_exist_records_nothing(tmp_path: Path) -> None:
+    with pytest.raises(LockError, match="no answer for no-such-package-of-ivhl"):
+        make_lock(tmp_path, matrix_of(requires=["no-such-package-of-ivhl"]), LATER)
+    assert lock_state(tmp_path, LATER).kind == "missing"
