@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ivhl.errors import SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
 _LOCKS = "envs/locks"
 # Without results/: runs change them, and no measurement depends on them.
@@ -25,6 +24,28 @@ def git_version(root: Path) -> str:
         SpecError: If git is missing.
     """
     return _git(root, "--version").decode(errors="replace").strip()
+
+
+def top_level(root: Path) -> Path:
+    """Return the folder of the working tree that holds the project, which may be a folder in it.
+
+    Raises:
+        SpecError: If git is missing, or this is no repository.
+    """
+    return Path(_git(root, "rev-parse", "--show-toplevel").decode().rstrip("\n"))
+
+
+def default_branch(root: Path) -> str:
+    """Return the branch whose history is published: the remote's default, ``main``, or the current.
+
+    Raises:
+        SpecError: If git is missing, or this is no repository.
+    """
+    remote = _output(root, "symbolic-ref", "--short", "-q", "refs/remotes/origin/HEAD").strip()
+    for name in (remote.removeprefix("origin/"), "main", "master"):
+        if name and _output(root, "rev-parse", "--verify", "-q", f"refs/heads/{name}"):
+            return name
+    return _output(root, "symbolic-ref", "--short", "-q", "HEAD").strip() or "HEAD"
 
 
 def is_shallow(root: Path) -> bool:
@@ -52,6 +73,32 @@ def find_commit(root: Path, name: str) -> str:
             hint="run this in a git clone, and name a commit that is in it (git log), or fetch it. "
             "A shallow clone lacks most commits: git fetch --unshallow",
         ) from error
+
+
+def commits_of_range(root: Path, text: str) -> tuple[str, ...]:
+    """Return the commits of ``A..B`` on B's first-parent line, newest first.
+
+    Args:
+        root: Root of the project.
+        text: ``A..B`` as git reads it, without A itself; or ``tags``, those before HEAD.
+
+    Raises:
+        SpecError: If it is neither, git does not know an end, or there is no commit in it.
+    """
+    hint = "write A..B, e.g. v1.0..main (A itself is not in it: v1.0^..main), or tags"
+    first, dots, last = text.partition("..")
+    if text == "tags":
+        listed = _git(root, "tag", "--merged", "HEAD", "--sort=-creatordate").decode().split()
+        found = tuple(dict.fromkeys(find_commit(root, tag) for tag in listed))
+    elif dots and not last.startswith("."):
+        ends = find_commit(root, first or "HEAD"), find_commit(root, last or "HEAD")
+        listed = _git(root, "rev-list", "--first-parent", f"{ends[0]}..{ends[1]}").decode().split()
+        found = tuple(listed)
+    else:
+        raise SpecError(f"--commits: must be A..B or tags (got {text!r})", hint=hint)
+    if not found:
+        raise SpecError(f"--commits: no commit in {text}", hint=hint)
+    return found
 
 
 def commits_there(root: Path, hashes: Iterable[str]) -> frozenset[str]:
@@ -163,6 +210,23 @@ def changed_files(root: Path) -> list[str]:
     """
     listed = _git(root, "status", "--porcelain", "--untracked-files=no", *_CODE)
     return listed.decode(errors="replace").splitlines()
+
+
+def untracked_files(root: Path, folder: str) -> list[str]:
+    """Return the files below a folder that git neither tracks nor ignores; empty without git."""
+    listed = _output(root, "ls-files", "-z", "--others", "--exclude-standard", "--", folder)
+    return [name for name in listed.split("\0") if name]
+
+
+def files_of_tree(root: Path) -> list[str]:
+    """Return the files of the working tree that git tracks or does not ignore, below the root.
+
+    Raises:
+        SpecError: If git is missing, or this is no repository.
+    """
+    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    names = dict.fromkeys(filter(None, listed.decode(errors="surrogateescape").split("\0")))
+    return [name for name in names if (root / name).is_file()]
 
 
 def archive(root: Path, commit: str, prefix: str) -> bytes:

@@ -20,7 +20,7 @@ from ivhl.asv.capture import KNOWN
 from ivhl.errors import IvhlError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.interpreter import find_interpreter
-from ivhl.matrix.locks import lock_state
+from ivhl.matrix.locks import lock_state, wheels_path
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.matrix.uv import run_uv
@@ -85,7 +85,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         except IvhlError as error:
             raise EnvironmentUnavailable(str(error)) from error
         if self._lock.kind != "locked" or self._lock.stale(matrix):
-            why = self._lock.message or f"its lock is {self._lock.kind} or stale: nox -s lock"
+            why = self._lock.message or f"its lock is {self._lock.kind} or stale: ivhl matrix lock"
             raise EnvironmentUnavailable(f"{self._lock.cell.id}: {why}")
         self._root = root
         self._failure: CellError | None = None
@@ -125,6 +125,21 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             message=str(self._failure or ""),
         )
 
+    def make(self) -> None:
+        """Create the environment if it is not there.
+
+        Raises:
+            CellError: If it cannot be made.
+        """
+        self.create()
+        if self._failure:
+            raise self._failure
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the environment."""
+        return Path(self._path)
+
     def check_presence(self) -> bool:
         """Say whether the environment on disk is this lock's; asv's own test wants a pip in it."""
         try:
@@ -154,9 +169,11 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
     def _setup(self) -> None:
         log.info(f"Creating {self.cell.id} from {self._lock.path.name}")
         self._uv("venv", "--no-project", "--python", self._interpreter(), self._path)
+        wheels = wheels_path(self._root)
         self._uv(
             "pip", "sync", "--python", self._path,
-            "--require-hashes", "--only-binary", ":all:", str(self._lock.path),
+            "--require-hashes", "--only-binary", ":all:",
+            *(("--find-links", str(wheels)) if wheels.is_dir() else ()), str(self._lock.path),
         )  # fmt: skip
 
     def _uv(self, *arguments: str) -> None:

@@ -66,7 +66,7 @@ def publish(root: Path, output: Path) -> Published:
     """Run ``asv publish`` for the project at ``root`` and replace ``output`` with the new site.
 
     Args:
-        root: Folder with ``asv.conf.json``.
+        root: Root of the project.
         output: Folder of the site. If it exists, it must be an earlier site.
 
     Raises:
@@ -323,8 +323,7 @@ def _run_asv(root: Path, configuration: Path, html_dir: Path) -> str:
         last = "\n".join(text.strip().splitlines()[-_SHOWN_LINES:])
         raise ResultsError(
             f"asv publish {why}:\n{last}",
-            hint="the earlier site, if there was one, is unchanged"
-            + ("" if process.returncode else '; does asv.conf.json have ".ivhl.asv"?'),
+            hint="the earlier site, if there was one, is unchanged",
         )
     return text
 

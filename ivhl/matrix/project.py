@@ -33,7 +33,8 @@ class Project:
 
     Attributes:
         root: Folder that holds ``pyproject.toml`` and ``envs/matrix.toml``.
-        name: ``[project] name``.
+        name: ``[project] name``; without it, as in a project with a ``setup.py`` alone,
+            ``[tool.ivhl] name``.
         workloads: ``[tool.ivhl] benchmarks``, a folder of the working tree that is used at every
             commit; or ``[tool.ivhl] workloads``, in the form ``module:ATTRIBUTE``, from the
             installed project. See ``ivhl.workload.load_workloads``.
@@ -59,6 +60,7 @@ def _folder(text: str) -> str:
 class _Tool(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    name: Annotated[str, Field(min_length=1)] | None = None
     workloads: Annotated[str, AfterValidator(_reference)] | None = None
     benchmarks: Annotated[str, AfterValidator(_folder)] | None = None
 
@@ -73,7 +75,7 @@ class _Named(BaseModel):
     # The build backend checks the other keys of [project].
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Field(min_length=1)] | None = None
 
 
 def find_root(start: Path | None = None) -> Path:
@@ -91,7 +93,7 @@ def find_root(start: Path | None = None) -> Path:
             return folder
     raise SpecError(
         f"no {MATRIX.as_posix()} in {start} or in a folder above it",
-        hint="run this inside an ivhl project",
+        hint="make one with `ivhl init`, or run this inside an ivhl project",
     )
 
 
@@ -106,7 +108,8 @@ def load_project(root: Path) -> Project:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SpecError(
-            f"no pyproject.toml in {root}", hint="it must stand beside the folder envs/"
+            f"no pyproject.toml in {root}",
+            hint="it must stand beside the folder envs/; `ivhl init` makes what is missing",
         ) from error
     except OSError as error:
         raise SpecError(f"pyproject.toml cannot be read: {error}", hint=f"see {path}") from error
@@ -119,7 +122,10 @@ def load_project(root: Path) -> Project:
     tools = raw.get("tool", {})
     declared = tools.get("ivhl", {}) if isinstance(tools, dict) else tools
     tool = _table(declared, _Tool, "tool.ivhl", mistakes)
-    if named is None or tool is None:
+    name = (named and named.name) or (tool and tool.name) or ""
+    if named is not None and not name:
+        mistakes.append("project.name: must be there, or tool.ivhl.name")
+    if tool is None or mistakes:
         raise SpecError(
             "\n".join(f"pyproject.toml: {mistake}" for mistake in mistakes),
             hint='it needs [project] name = "..." and [tool.ivhl] benchmarks = "FOLDER"',
@@ -129,7 +135,7 @@ def load_project(root: Path) -> Project:
         sys.path.append(str(root))
     if tool.benchmarks is not None:
         use_benchmarks(root, tool.benchmarks)
-    return Project(root=root, name=named.name, workloads=tool.benchmarks or tool.workloads or "")
+    return Project(root=root, name=name, workloads=tool.benchmarks or tool.workloads or "")
 
 
 def load(start: Path | None = None) -> tuple[Path, Matrix]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ivhl.asv.configuration import load_configuration
 from ivhl.asv.publish import publish
 from ivhl.errors import ResultsError, SpecError
 from tests.builders.project import git, make_commits, make_project, write_asv_results
@@ -106,12 +107,12 @@ def test_a_hanging_publish_is_killed(root: Path, monkeypatch: pytest.MonkeyPatch
     assert leftovers(root) == []
 
 
-def test_a_site_without_our_plugin_is_a_failure(root: Path) -> None:
-    configure(root, plugins=[])
-    with pytest.raises(ResultsError, match=r"made no compatibility\.html") as error:
-        publish(root, root / "site")
-    assert ".ivhl.asv" in error.value.hint
-    assert not (root / "site").exists()
+def test_a_configuration_of_other_benchmarks_gives_what_it_says_of_the_project(root: Path) -> None:
+    configure(root, plugins=[], branches=["feature"], results_dir="theirs", html_dir="pages")
+    conf = load_configuration(root)
+    assert conf["branches"] == ["feature"]
+    assert (conf["results_dir"], conf["html_dir"]) == (str(root / "results"), str(root / "site"))
+    assert conf["plugins"] == [".ivhl.asv"]
 
 
 def test_a_folder_that_is_not_a_site_is_not_replaced(root: Path) -> None:
@@ -151,9 +152,20 @@ def test_a_site_can_be_built_from_records_alone(root: Path) -> None:
     assert not (root / "results" / "benchmarks.json").exists()
 
 
-def test_a_project_without_asv_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"no asv\.conf\.json"):
-        publish(tmp_path, tmp_path / "site")
+def test_a_project_needs_no_configuration_of_asv(root: Path) -> None:
+    (root / "asv.conf.json").unlink()
+    publish(root, root / "site")
+    index = json.loads((root / "site" / "index.json").read_text())
+    assert (index["project"], index["params"]["branch"]) == ("demo", ["main"])
+
+
+def test_a_project_in_a_folder_of_its_repository_is_built_there(root: Path) -> None:
+    inner = root / "packages" / "demo"
+    (inner / "envs").mkdir(parents=True)
+    for name in ("pyproject.toml", "envs/matrix.toml"):
+        (inner / name).write_text((root / name).read_text())
+    conf = load_configuration(inner)
+    assert (conf["repo"], conf["repo_subdir"]) == (str(root), "packages/demo")
 
 
 def test_the_error_for_an_old_configuration_says_what_to_write(root: Path) -> None:

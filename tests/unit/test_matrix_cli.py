@@ -155,7 +155,7 @@ def test_outside_of_a_project_the_error_has_a_hint(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, _, err = ivhl("list")
-    assert (code, "no envs/matrix.toml in" in err, "next: run this inside" in err) == (
+    assert (code, "no envs/matrix.toml in" in err, "`ivhl init`" in err) == (
         2,
         True,
         True,
