@@ -1,0 +1,85 @@
+"""``ivhl init``: write into a project what ivhl needs to measure it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from ivhl.cli import app
+from ivhl.errors import SpecError
+from ivhl.init.plan import make_plan, write_plan
+
+if TYPE_CHECKING:
+    from ivhl.init.plan import Plan
+
+
+@app.command("init")
+def init_command(
+    python: Annotated[
+        list[str] | None,
+        typer.Option(help="Python to measure on; repeatable (default: the one that runs ivhl)."),
+    ] = None,
+    torch: Annotated[
+        list[str] | None,
+        typer.Option(help="PyTorch release; repeatable (default: the newest that is allowed)."),
+    ] = None,
+    ci: Annotated[
+        list[str] | None, typer.Option("--ci", help="github: also write a workflow.")
+    ] = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")
+    ] = False,
+) -> None:
+    """Write into this project what ivhl needs: matrix, locks, two example workloads.
+
+    Run it in the folder with pyproject.toml. It never changes what is there already.
+    """
+    for name in ci or ():
+        if name != "github":
+            raise SpecError(
+                f"--ci: must be github (got {name!r})",
+                hint="docs/track.md has the steps for other systems",
+            )
+    root = Path.cwd()
+    console = Console(highlight=False, soft_wrap=True)
+    console.print("resolving the packages of every cell ...", style="bright_black")
+    plan = make_plan(
+        root, python or (), torch or (), github=bool(ci), today=dt.datetime.now(tz=dt.UTC).date()
+    )
+    for note in plan.notes:
+        console.print(f"note: {note}", markup=False)
+    if not plan.changes:
+        console.print("nothing to do: everything that ivhl init writes is there")
+        return
+    if not dry_run:
+        write_plan(root, plan)
+    _print_changes(console, plan, dry_run=dry_run)
+    if not dry_run:
+        _print_next(console, plan)
+
+
+def _print_changes(console: Console, plan: Plan, *, dry_run: bool) -> None:
+    word = ("would add to", "would write") if dry_run else ("added to", "wrote")
+    for change in plan.changes:
+        console.print(f"{word[0] if change.added else word[1]} {change.path}", markup=False)
+        if dry_run and change.path.parent.name != "locks":
+            for line in change.text.splitlines():
+                console.print(f"    {line}".rstrip(), markup=False, style="bright_black")
+
+
+def _print_next(console: Console, plan: Plan) -> None:
+    """Print the commands that come next."""
+    locked = [state.cell for state in plan.cells if state.kind == "locked"]
+    calls = Path(plan.folder, "model_calls.py")
+    console.print("\nnext:")
+    if any(change.path == calls for change in plan.changes):
+        console.print(f"  edit {calls}: make_model, make_batch, loss", markup=False)
+    console.print("  ivhl try          the uncommitted tree in one cell, with full tracebacks")
+    console.print("  git add --all && git commit")
+    for python in dict.fromkeys(cell.python for cell in locked):
+        console.print(f"  ivhl bench --python {python}")

@@ -1,0 +1,1 @@
+"""What ``ivhl init`` writes into a project, so that it can be measured."""

@@ -1,0 +1,179 @@
+"""Check every file of a project that ivhl reads, and report all problems (``ivhl check``)."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from ivhl.asv.configuration import load_configuration
+from ivhl.errors import IvhlError
+from ivhl.git import untracked_files
+from ivhl.init.plan import EXAMPLE_MARK, lacking_ignores
+from ivhl.matrix.check import check_locks
+from ivhl.matrix.project import MATRIX, load_project
+from ivhl.matrix.spec import load_matrix
+from ivhl.workload import broken_benchmarks, load_workloads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ivhl.matrix.project import Project
+    from ivhl.matrix.spec import Matrix
+    from ivhl.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is wrong, and what is worth knowing.
+
+    Attributes:
+        problems: A run would fail, or measure something else than the files say.
+        notes: A run works.
+        summary: What was checked.
+    """
+
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    summary: str
+
+
+def check_project(root: Path) -> Report:
+    """Check matrix, locks, settings, benchmarks and asv's configuration of a project."""
+    problems: list[str] = []
+    notes: list[str] = []
+    matrix, project = None, None
+    workloads: tuple[Workload, ...] = ()
+    try:
+        matrix = load_matrix(root / MATRIX)
+        problems += check_locks(root, matrix)
+    except IvhlError as error:
+        problems += str(error).splitlines()
+    try:
+        project = load_project(root)
+        problems += broken_benchmarks(project.workloads)
+        workloads = load_workloads(project.workloads)
+        problems += _not_there(root, project, workloads)
+        notes += _examples(root, project)
+    except IvhlError as error:
+        problems += str(error).splitlines()
+    try:
+        conf = load_configuration(root)
+    except IvhlError as error:
+        problems += str(error).splitlines()
+    else:
+        if matrix is not None:
+            problems += _other_cells(conf, matrix)
+    if matrix is not None:
+        told = list(_dependencies(root, matrix))
+        problems += [text for text, wrong in told if wrong]
+        notes += [text for text, wrong in told if not wrong]
+    notes += [f".gitignore: lacks {line}" for line in lacking_ignores(root)]
+    if loose := untracked_files(root, "envs"):
+        notes.append(f"not committed, so records cannot be repeated: {', '.join(loose)}")
+    n_cells = len(matrix.cells(tier="extended")) if matrix else 0
+    summary = f"{n_cells} cells, {len(workloads)} workloads"
+    return Report(tuple(dict.fromkeys(problems)), tuple(notes), summary)
+
+
+def _not_there(root: Path, project: Project, workloads: tuple[Workload, ...]) -> Iterator[str]:
+    """Yield the functions that declarations name and that no file of the tree defines."""
+    for one in workloads:
+        named = [
+            *(getattr(one, field, None) for field in ("make_inputs", "make_model", "eager")),
+            *(getattr(one, field, None) for field in ("reference", "cost")),
+            *(text for v in one.variants for text in (v.call, v.prepare, v.finish)),
+        ]
+        for text in dict.fromkeys(name for name in named if name and ":" in name):
+            module, _, attribute = text.partition(":")
+            path = _file_of(root, module)
+            if path is None:
+                if module.partition(".")[0] == project.workloads:
+                    yield f"{one.name}: {text!r}: there is no module {module}"
+                continue
+            try:
+                tree = ast.parse(path.read_bytes())
+            except SyntaxError as error:
+                yield f"{path.relative_to(root)}:{error.lineno}: {error.msg}"
+                continue
+            if not _binds(tree, attribute.partition(".")[0]):
+                yield f"{one.name}: {text!r}: {path.relative_to(root)} defines no {attribute}"
+
+
+def _file_of(root: Path, module: str) -> Path | None:
+    parts = module.split(".")
+    for base in (root, root / "src"):
+        for path in (
+            base.joinpath(*parts).with_suffix(".py"),
+            base.joinpath(*parts, "__init__.py"),
+        ):
+            if path.is_file():
+                return path
+    return None
+
+
+def _binds(tree: ast.Module, name: str) -> bool:
+    """Return whether a module binds a name anywhere; a star import or ``__getattr__`` may."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound = node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound = node.id
+        elif isinstance(node, ast.alias):
+            bound = node.asname or node.name.partition(".")[0]
+        else:
+            continue
+        if bound in (name, "*", "__getattr__"):
+            return True
+    return False
+
+
+def _examples(root: Path, project: Project) -> Iterator[str]:
+    for path in sorted((root / project.workloads).glob("*.py")):
+        if EXAMPLE_MARK in path.read_text(encoding="utf-8", errors="replace"):
+            yield (
+                f"{path.relative_to(root)}: measures the example of `ivhl init`, nothing of "
+                f"{project.name} yet"
+            )
+
+
+def _other_cells(conf: dict[str, object], matrix: Matrix) -> Iterator[str]:
+    """Yield how the lists in the project's own asv.conf.json differ from the matrix."""
+    pythons = conf.get("pythons")
+    if isinstance(pythons, list) and pythons and tuple(pythons) != matrix.pythons:
+        yield f"asv.conf.json: pythons: must be those of {MATRIX}: {', '.join(matrix.pythons)}"
+    listed = conf.get("matrix")
+    listed = listed.get("req", {}).get("torch") if isinstance(listed, dict) else None
+    if listed and tuple(listed) != matrix.releases("default"):
+        default = ", ".join(matrix.releases("default"))
+        yield f"asv.conf.json: matrix.req.torch: must be the default tier of {MATRIX}: {default}"
+
+
+def _dependencies(root: Path, matrix: Matrix) -> Iterator[tuple[str, bool]]:
+    """Yield what ``pyproject.toml`` requires and the matrix lacks, and whether a build needs it."""
+    try:
+        raw = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # reported already
+    asked = {canonicalize_name(Requirement(t).name) for t in (*matrix.requires, *matrix.also)}
+    for place, texts, needed in (
+        ("build-system.requires", raw.get("build-system", {}).get("requires", []), True),
+        ("project.dependencies", raw.get("project", {}).get("dependencies", []), False),
+    ):
+        for text in texts:
+            try:
+                one = Requirement(text)
+            except InvalidRequirement:
+                yield f"pyproject.toml: {place}: {text!r} is no requirement", True
+                continue
+            if canonicalize_name(one.name) in {*asked, "torch"} or one.marker is not None:
+                continue
+            yield (
+                f"{MATRIX}: requires: lacks {text!r}, which pyproject.toml has in {place}",
+                needed,
+            )

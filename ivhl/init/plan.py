@@ -1,0 +1,384 @@
+"""Decide what ``ivhl init`` writes, and write it. Never changes what is in a file already."""
+
+from __future__ import annotations
+
+import datetime as dt
+import platform as machine
+import shutil
+import sys
+import tempfile
+import textwrap
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+from ivhl.errors import SpecError
+from ivhl.git import top_level
+from ivhl.init.source import modules_of, read_source
+from ivhl.matrix.locks import lock_release, lock_state, make_lock
+from ivhl.matrix.project import MATRIX
+from ivhl.matrix.releases import highest
+from ivhl.matrix.spec import canonical_release, load_matrix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from packaging.specifiers import SpecifierSet
+
+    from ivhl.init.source import Source
+    from ivhl.matrix.locks import LockState
+    from ivhl.matrix.spec import CellSpec, Matrix
+
+IGNORED = ("/.asv/", "/site/")
+# In the benchmarks until a person puts a model of the project into them.
+EXAMPLE_MARK = "The example of `ivhl init`"
+WORKFLOW = Path(".github", "workflows", "ivhl.yml")
+# Locks that are resolved at the same time; uv itself waits for the network most of the time.
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One file that ``ivhl init`` makes or adds to.
+
+    Attributes:
+        path: Relative to the root of the project, or absolute for a file outside of it.
+        text: The new file, or what is added at its end.
+        added: Whether the file exists, and the text is added.
+    """
+
+    path: Path
+    text: str
+    added: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Locked:
+    """The outcome of locking: new files, the state of every cell, and rows that the matrix needs."""
+
+    matrix: Matrix
+    changes: tuple[Change, ...]
+    states: tuple[LockState, ...]
+    forced: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What ``ivhl init`` would write.
+
+    Attributes:
+        changes: In the order in which they are written; empty if the project has everything.
+        notes: What the person should know.
+        folder: Folder of the benchmarks.
+        cells: The cells and how they could be locked.
+    """
+
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...]
+    folder: str
+    cells: tuple[LockState, ...]
+
+
+def make_plan(
+    root: Path, pythons: Sequence[str], releases: Sequence[str], *, github: bool, today: dt.date
+) -> Plan:
+    """Read the project and return what it lacks. Writes nothing into it.
+
+    Args:
+        root: Folder of the project.
+        pythons: Pythons to measure on; empty means the one that runs this.
+        releases: PyTorch releases; empty means the newest that the project allows.
+        github: Whether a workflow for GitHub Actions is wanted.
+        today: Packages published on this day or later are ignored, so that the locks can be made
+            again.
+
+    Raises:
+        SpecError: If the project cannot be read, or forbids what is asked for.
+        LockError: If the registry does not answer.
+    """
+    source = read_source(root)
+    notes: list[str] = []
+    declared = _declared(source)
+    folder = declared or _folder(root)
+    changes: list[Change] = []
+    path = root / MATRIX
+    if path.is_file():
+        text = path.read_text(encoding="utf-8")
+        notes += _not_in_matrix(load_matrix(path), pythons, releases)
+        locked = _locked(root, text)
+    else:
+        pythons, releases, said = _chosen(source, pythons, releases)
+        notes += said
+        text = _matrix_text(source, pythons, releases, today - dt.timedelta(days=1))
+        locked = _locked(root, text)
+        changes.append(Change(MATRIX, "\n".join([text, *locked.forced])))
+    changes += locked.changes
+    notes += [
+        f"{state.cell.id} cannot be made: {state.message.splitlines()[0]}"
+        for state in locked.states
+        if state.kind == "unavailable"
+    ]
+    if not declared:
+        changes += [*_benchmarks(source, folder), _setting(source, folder)]
+    ignored = _ignored(root)
+    if ignored is not None:
+        changes.append(ignored)
+    top = top_level(root)
+    if github and not (top / WORKFLOW).is_file():
+        changes.append(Change(top / WORKFLOW, _workflow(source, top)))
+    return Plan(tuple(changes), tuple(notes), folder, locked.states)
+
+
+def write_plan(root: Path, plan: Plan) -> None:
+    """Write the changes.
+
+    Raises:
+        SpecError: If a file cannot be written; those before it are written.
+    """
+    for change in plan.changes:
+        path = root / change.path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Opened for a new file or for its end: nothing that is there can be lost.
+            with path.open("a" if change.added else "x", encoding="utf-8", newline="\n") as file:
+                file.write(change.text)
+        except OSError as error:
+            raise SpecError(
+                f"{path}: cannot be written: {error.strerror}",
+                hint="make it writable, then run the same command again: it goes on",
+            ) from error
+
+
+def _declared(source: Source) -> str:
+    """Return the folder or attribute that ``[tool.ivhl]`` names; empty without that table."""
+    if not source.has_pyproject:
+        return ""
+    text = (source.root / "pyproject.toml").read_text(encoding="utf-8")
+    tool = tomllib.loads(text).get("tool", {}).get("ivhl", {})
+    return str(tool.get("benchmarks") or tool.get("workloads") or "")
+
+
+def _folder(root: Path) -> str:
+    """Return a name for the folder of benchmarks that nothing has yet."""
+    names = ("benchmarks", "ivhl_benchmarks")
+    free = [name for name in names if not (root / name).exists()]
+    if not free:
+        raise SpecError(
+            f"{root}: {' and '.join(names)} exist, and no [tool.ivhl] names one of them",
+            hint='write [tool.ivhl] benchmarks = "FOLDER" into pyproject.toml; the folder needs an '
+            "__init__.py",
+        )
+    return free[0]
+
+
+def _not_in_matrix(
+    matrix: Matrix, pythons: Sequence[str], releases: Sequence[str]
+) -> Iterator[str]:
+    for python in pythons:
+        if python not in matrix.pythons:
+            yield f'{MATRIX} is there and stays as it is; add [[python]] version = "{python}"'
+    for release in releases:
+        if matrix.release(release) not in matrix.releases("extended"):
+            yield f'{MATRIX} is there and stays as it is; add [[torch]] release = "{release}"'
+
+
+def _chosen(
+    source: Source, pythons: Sequence[str], releases: Sequence[str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the Pythons and releases to begin with, and notes about them.
+
+    Raises:
+        SpecError: If the project forbids a Python that is asked for.
+        LockError: If the registry does not answer.
+    """
+    here = "{}.{}".format(*sys.version_info)
+    chosen = list(dict.fromkeys(pythons or (here,)))
+    forbidden = [
+        python
+        for python in chosen
+        # The newest patch of a Python is not known here: any of them will do.
+        if not any(
+            source.requires_python.contains(f"{python.removesuffix('t')}.{n}") for n in (0, 99)
+        )
+    ]
+    if forbidden:
+        raise SpecError(
+            f"{source.name}: requires-python {str(source.requires_python)!r} excludes Python "
+            f"{', '.join(forbidden)}",
+            hint="name one that it allows with --python, e.g. --python "
+            f"{_allowed_python(source.requires_python) or '3.12'}, or widen requires-python",
+        )
+    if not releases:
+        newest = highest(chosen[-1], f"torch{source.torch}")
+        return chosen, [newest], [f"PyTorch {newest}: the newest that {source.name} allows"]
+    found: list[str] = []
+    for text in releases:
+        try:
+            found.append(canonical_release(text))
+        except ValueError as error:
+            raise SpecError(
+                f"--torch: must be a release like 2.6.0: {error} (got {text!r})",
+                hint="write three numbers",
+            ) from error
+    notes = [
+        f"{source.name} requires torch{source.torch}, which excludes {release}; it is measured all "
+        "the same, since ivhl installs the project without its dependencies"
+        for release in found
+        if not source.torch.contains(release, prereleases=True)
+    ]
+    return chosen, list(dict.fromkeys(found)), notes
+
+
+def _allowed_python(allowed: SpecifierSet) -> str:
+    return next((f"3.{n}" for n in range(15, 8, -1) if allowed.contains(f"3.{n}.0")), "")
+
+
+def _matrix_text(
+    source: Source, pythons: Sequence[str], releases: Sequence[str], until: dt.date
+) -> str:
+    requires = dict.fromkeys((*source.requires, *source.build_requires))
+    rows = [f'[[torch]]\nrelease = "{release}"\ntier = "default"\n' for release in releases]
+    return (
+        fill(
+            "matrix.toml",
+            name=source.name,
+            until=until.isoformat(),
+            platform=f"{machine.machine()}-manylinux_2_28",
+            asv_runner=version("asv-runner"),
+            requires="".join(f"    {_quoted(text)},\n" for text in requires),
+            built="",
+            pythons="\n".join(f'[[python]]\nversion = "{python}"\n' for python in pythons),
+            releases="\n".join(rows),
+        ).rstrip()
+        + "\n"
+    )
+
+
+def _quoted(text: str) -> str:
+    return f"'{text}'" if '"' in text else f'"{text}"'
+
+
+def _locked(root: Path, text: str) -> _Locked:
+    """Lock every cell in a temporary folder, beside the locks that the project has.
+
+    Raises:
+        SpecError: If the matrix is not valid.
+        LockError: If the registry does not answer, or its answer does not make a valid lock.
+    """
+    with tempfile.TemporaryDirectory(prefix="ivhl-init-") as name:
+        stage = Path(name)
+        (stage / "envs").mkdir()
+        for folder in ("locks", "wheels"):
+            if (root / "envs" / folder).is_dir():
+                shutil.copytree(root / "envs" / folder, stage / "envs" / folder)
+        (stage / MATRIX).write_text(text, encoding="utf-8")
+        matrix = load_matrix(stage / MATRIX)
+        cells = matrix.cells(tier="extended")
+        missing = [cell for cell in cells if lock_state(stage, cell).kind == "missing"]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            releases = dict.fromkeys(cell.torch for cell in missing)
+            list(pool.map(lambda release: _lock(stage, matrix, release, missing), releases))
+        states = [lock_state(stage, cell) for cell in cells]
+        changes = tuple(
+            Change(state.path.relative_to(stage), state.path.read_text(encoding="utf-8"))
+            for state in states
+            if state.cell in missing
+        )
+    return _Locked(matrix, changes, tuple(states), tuple(_forced_rows(matrix, states)))
+
+
+def _lock(stage: Path, matrix: Matrix, release: str, missing: Sequence[CellSpec]) -> None:
+    cells = matrix.cells(releases=[release])
+    if set(cells) <= set(missing):
+        lock_release(stage, matrix, release)
+        return
+    for cell in cells:
+        if cell in missing:
+            make_lock(stage, matrix, cell)
+
+
+def _forced_rows(matrix: Matrix, states: Sequence[LockState]) -> Iterator[str]:
+    """Yield a [[forced]] row for each package that only some Pythons of a release have."""
+    known = {(row.torch, row.package) for row in matrix.forced}
+    for release in matrix.releases("extended"):
+        there = [s for s in states if s.cell.torch == release and s.kind == "locked"]
+        for package in sorted({name for state in there for name in state.packages}):
+            have = [state for state in there if package in state.packages]
+            if len(have) == len(there) or (release, package) in known:
+                continue
+            asking = sorted(
+                {via for s in have for pin in s.pins if pin.name == package for via in pin.via}
+            )
+            yield fill(
+                "forced.toml",
+                torch=release,
+                package=package,
+                pythons=", ".join(f'"{state.cell.python}"' for state in have),
+                asking=" and ".join(asking),
+            )
+
+
+def _benchmarks(source: Source, folder: str) -> Iterator[Change]:
+    classes = modules_of(source)
+    candidates = f", for instance of: {', '.join(classes)}." if classes else "."
+    wrapped = textwrap.fill(
+        f"{EXAMPLE_MARK}. Put a model of {source.name} here{candidates}",
+        width=95, initial_indent="    # ", subsequent_indent="    # ", break_on_hyphens=False,
+    )  # fmt: skip
+    imported = f"\nimport {source.package}  # noqa: F401\n" if source.package else ""
+    for name, template in (
+        ("__init__.py", "init.py.txt"),
+        ("model.py", "model.py.txt"),
+        ("model_calls.py", "model_calls.py.txt"),
+    ):
+        text = fill(
+            template, name=source.name, folder=folder, candidates=wrapped, import_package=imported
+        )
+        yield Change(Path(folder, name), text)
+
+
+def _setting(source: Source, folder: str) -> Change:
+    lines = ["[tool.ivhl]"]
+    if not source.named_there:
+        lines.append(f'name = "{source.name}"')
+    lines.append(f'benchmarks = "{folder}"')
+    text = "\n".join(lines) + "\n"
+    path = source.root / "pyproject.toml"
+    if not source.has_pyproject:
+        return Change(Path(path.name), text)
+    ends = path.read_text(encoding="utf-8").endswith("\n")
+    return Change(Path(path.name), ("\n" if ends else "\n\n") + text, added=True)
+
+
+def lacking_ignores(root: Path) -> list[str]:
+    """Return the lines that ``.gitignore`` should have and lacks."""
+    path = root / ".gitignore"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    there = {line.strip().strip("/") for line in text.splitlines()}
+    return [line for line in IGNORED if line.strip("/") not in there]
+
+
+def _ignored(root: Path) -> Change | None:
+    lacking = lacking_ignores(root)
+    if not lacking:
+        return None
+    path = root / ".gitignore"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    start = "" if not text or text.endswith("\n") else "\n"
+    return Change(Path(path.name), start + "\n".join(lacking) + "\n", added=path.is_file())
+
+
+def _workflow(source: Source, top: Path) -> str:
+    inside = source.root.resolve().relative_to(top).as_posix()
+    return fill("workflow.yml", folder=inside)
+
+
+def fill(template: str, **values: str) -> str:
+    """Return a template of this package with its placeholders filled in."""
+    text = files("ivhl.init").joinpath("templates", template).read_text(encoding="utf-8")
+    return Template(text).substitute(values)

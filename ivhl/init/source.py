@@ -1,0 +1,222 @@
+"""Read what a project says of itself: name, dependencies, Pythons, how it is built."""
+
+from __future__ import annotations
+
+import ast
+import email
+import tempfile
+import tomllib
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+
+from ivhl.errors import SpecError
+from ivhl.git import top_level
+from ivhl.matrix.uv import run_uv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# What a project without [build-system] is built with (PEP 518).
+_DEFAULT_BUILD = ("setuptools>=40.8.0",)
+_BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+_NO_TORCH = "No module named 'torch'"
+_LAST_LINES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A project as it describes itself.
+
+    Attributes:
+        root: Folder with ``pyproject.toml`` or ``setup.py``.
+        name: Name of the distribution.
+        requires: Its run-time dependencies, without torch and without extras.
+        build_requires: What it is built with.
+        torch: Which releases of torch it allows.
+        requires_python: Which Pythons it allows.
+        package: Name of the package to import; empty if none was found.
+        has_pyproject: Whether ``pyproject.toml`` exists.
+        named_there: Whether that file has ``[project] name``.
+    """
+
+    root: Path
+    name: str
+    requires: tuple[str, ...]
+    build_requires: tuple[str, ...]
+    torch: SpecifierSet
+    requires_python: SpecifierSet
+    package: str
+    has_pyproject: bool
+    named_there: bool
+
+
+def read_source(root: Path) -> Source:
+    """Read the project in a folder.
+
+    A project whose name or dependencies are not in ``[project]`` is built once to learn them.
+
+    Raises:
+        SpecError: If the folder has no project, is in no git repository, or cannot be read or built.
+    """
+    path = root / "pyproject.toml"
+    if not any((root / name).is_file() for name in _BUILD_FILES):
+        raise SpecError(f"{root}: no pyproject.toml and no setup.py", hint=_where(root))
+    top_level(root)  # raises outside of a git repository
+    raw = _load(path) if path.is_file() else {}
+    project = raw.get("project", {})
+    dynamic = project.get("dynamic", [])
+    if "name" in project and "dependencies" not in dynamic:
+        name, requires = project["name"], project.get("dependencies", [])
+        requires_python = project.get("requires-python", "")
+    else:
+        name, requires, requires_python = _built_metadata(root)
+    build = raw.get("build-system", {}).get("requires", list(_DEFAULT_BUILD))
+    place = path.name if path.is_file() else "setup.py"
+    needs = _requirements(requires, f"{place}: dependencies")
+    builds = _requirements(build, f"{place}: [build-system] requires")
+    try:
+        allowed = SpecifierSet(requires_python)
+    except InvalidSpecifier as error:
+        raise SpecError(f"{place}: requires-python: {error}", hint=f"correct {place}") from error
+    return Source(
+        root=root,
+        name=name,
+        requires=_without_torch(needs),
+        build_requires=_without_torch(builds),
+        torch=_torch_of(needs),
+        requires_python=allowed,
+        package=_package(root, name),
+        has_pyproject=path.is_file(),
+        named_there="name" in project,
+    )
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read: {error}", hint=f"correct {path.name}") from error
+
+
+def _where(root: Path) -> str:
+    """Return a hint: the folders below that hold a project, as in a monorepo."""
+    found = sorted(
+        path.parent.relative_to(root).as_posix()
+        for name in _BUILD_FILES[:2]
+        for path in (*root.glob(f"*/{name}"), *root.glob(f"*/*/{name}"))
+    )
+    if found:
+        return f"change into the package's folder, e.g. cd {found[0]}"
+    return (
+        "ivhl installs what it measures: write a pyproject.toml with [build-system] and [project] "
+        "name, version and dependencies"
+    )
+
+
+def _requirements(texts: Iterable[str], place: str) -> list[Requirement]:
+    found = []
+    for text in texts:
+        try:
+            one = Requirement(text)
+        except InvalidRequirement as error:
+            raise SpecError(f"{place}: {error} (got {text!r})", hint="correct it") from error
+        if one.url:
+            raise SpecError(
+                f"{place}: {one.name} comes from an address, not from a registry (got {text!r})",
+                hint="a lock names packages of a registry by version and hash: require a release, "
+                "or leave the package out of the dependencies and its workloads with it",
+            )
+        if one.marker is None or "extra" not in str(one.marker):
+            found.append(one)
+    return found
+
+
+def _without_torch(requirements: Iterable[Requirement]) -> tuple[str, ...]:
+    return tuple(
+        dict.fromkeys(str(one) for one in requirements if canonicalize_name(one.name) != "torch")
+    )
+
+
+def _torch_of(requirements: Iterable[Requirement]) -> SpecifierSet:
+    found = SpecifierSet()
+    for one in requirements:
+        if canonicalize_name(one.name) == "torch" and one.marker is None:
+            found &= one.specifier
+    return found
+
+
+def _built_metadata(root: Path) -> tuple[str, list[str], str]:
+    """Build the project and return its name, dependencies and ``Requires-Python``.
+
+    Raises:
+        SpecError: If it cannot be built.
+    """
+    with tempfile.TemporaryDirectory(prefix="ivhl-init-") as folder:
+        done = run_uv(["build", "--quiet", "--wheel", "--out-dir", folder, str(root)], cwd=root)
+        wheels = sorted(Path(folder).glob("*.whl"))
+        if done.returncode or not wheels:
+            said = done.stdout + done.stderr
+            last = " | ".join([x.strip() for x in said.splitlines() if x.strip()][-_LAST_LINES:])
+            hint = (
+                "write [project] name and dependencies in pyproject.toml: then nothing is built "
+                "to learn them, and the cells, which hold torch, build the project"
+                if _NO_TORCH in said
+                else "build it yourself to see why: uv build --wheel"
+            )
+            raise SpecError(
+                f"{root}: has its dependencies not in [project] of pyproject.toml, and cannot be "
+                f"built to learn them: {last[:800]}",
+                hint=hint,
+            )
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            (inside,) = [x for x in wheel.namelist() if x.endswith(".dist-info/METADATA")]
+            about = email.message_from_bytes(wheel.read(inside))
+    return about["Name"], about.get_all("Requires-Dist") or [], about["Requires-Python"] or ""
+
+
+def _package(root: Path, name: str) -> str:
+    """Return the package to import: the one named like the distribution, or the only one."""
+    wanted = canonicalize_name(name).replace("-", "_")
+    found = list(dict.fromkeys(_packages(root)))
+    for package in found:
+        if package.lower() == wanted:
+            return package
+    return found[0] if len(found) == 1 else ""
+
+
+def _packages(root: Path) -> Iterator[str]:
+    for folder in (root / "src", root):
+        for path in sorted(folder.glob("*/__init__.py")):
+            if path.parent.name.isidentifier() and path.parent.name not in {"tests", "benchmarks"}:
+                yield path.parent.name
+
+
+def modules_of(source: Source, limit: int = 12) -> list[str]:
+    """Return public classes of the package that derive from ``Module``, exported ones first."""
+    exported: set[str] = set()
+    found: dict[str, None] = {}
+    for place in (source.root / "src", source.root) if source.package else ():
+        for path in sorted((place / source.package).rglob("*.py")):
+            try:
+                tree = ast.parse(path.read_bytes())
+            except (SyntaxError, ValueError):
+                continue
+            if path == place / source.package / "__init__.py":
+                imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+                exported |= {alias.asname or alias.name for one in imports for alias in one.names}
+            found |= dict.fromkeys(_module_classes(tree))
+    return sorted(found, key=lambda name: name not in exported)[:limit]
+
+
+def _module_classes(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+            continue
+        if "Module" in {ast.unparse(base).rpartition(".")[2] for base in node.bases}:
+            yield node.name

@@ -1,0 +1,316 @@
+"""``ivhl init`` makes a project measurable, changes nothing there, and explains refusals."""
+
+from __future__ import annotations
+
+import ast
+import datetime as dt
+import subprocess
+import sys
+import tomllib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ivhl.errors import SpecError
+from ivhl.init import plan as planning
+from ivhl.init.plan import make_plan, write_plan
+from ivhl.init.source import modules_of, read_source
+from ivhl.matrix import locks
+from ivhl.matrix.project import load
+from ivhl.matrix.spec import load_matrix
+from tests.builders.project import git
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ivhl.matrix.spec import Matrix
+
+TODAY = dt.date(2026, 11, 23)
+HASH = "--hash=sha256:" + "0" * 64
+PYPROJECT = """\
+[build-system]
+requires = ["hatchling", "torch"]
+build-backend = "hatchling.build"
+
+[project]
+name = "tensor-things"
+version = "1.0"
+requires-python = ">=3.10"
+dependencies = ["einops>=0.8", "torch>=2.2", "tomli; python_version < '3.11'"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def resolver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the resolver: it takes every name as asked, and only Python 3.12 has triton."""
+
+    def compile_(
+        root: Path,
+        matrix: Matrix,
+        python: str,
+        requirements: Sequence[str],
+        seed: Mapping[str, str],
+        *options: str,
+    ) -> tuple[str, str]:
+        del root, matrix, seed, options
+        names = [text.split(">=")[0] for text in requirements]
+        pins = [n if "==" in n else f"{n}==0.8.2" for n in names]
+        lines = [f"{pin} \\\n    {HASH}\n    # via -r requirements.in\n" for pin in pins]
+        if python == "3.12":
+            lines.append(f"triton==3.1.0 \\\n    {HASH}\n    # via torch\n")
+        return "", "".join(lines).replace("asv_runner", "asv-runner")
+
+    monkeypatch.setattr(locks, "_compile", compile_)
+    monkeypatch.setattr(planning, "highest", lambda *_: "2.15.0")
+
+
+def project(root: Path, files: Mapping[str, str]) -> Path:
+    """Make a git repository with these files."""
+    root.mkdir(parents=True, exist_ok=True)
+    git(root, "init", "-q", "-b", "main")
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    git(root, "add", "--all")
+    git(root, "commit", "-q", "-m", "The project")
+    return root
+
+
+def init(
+    root: Path, pythons: Sequence[str] = (), releases: Sequence[str] = (), *, github: bool = False
+) -> list[str]:
+    """Run it and return the notes."""
+    plan = make_plan(root, pythons, releases, github=github, today=TODAY)
+    write_plan(root, plan)
+    return list(plan.notes)
+
+
+PACKAGE = {
+    "tensor_things/__init__.py": "from tensor_things.parts import Block\n",
+    "tensor_things/parts.py": (
+        "from torch import nn\n\nclass Inner(nn.Module):\n    pass\n\n"
+        "class Block(nn.Module):\n    pass\n\nclass _Hidden(nn.Module):\n    pass\n"
+    ),
+}
+
+
+def test_the_project_can_be_loaded_and_its_declarations_need_no_torch(tmp_path: Path) -> None:
+    root = project(tmp_path / "demo", {"pyproject.toml": PYPROJECT, **PACKAGE})
+    assert init(root, ["3.12"], ["2.15.0", "2.5.1"]) == []
+    found, matrix = load(root)
+    assert found == root
+    assert matrix.requires == ("einops>=0.8", 'tomli; python_version < "3.11"', "hatchling")
+    assert matrix.releases() == ("2.5.1", "2.15.0")
+    assert matrix.exclude_newer == dt.date(2026, 11, 22)
+    calls = (root / "benchmarks" / "model_calls.py").read_text()
+    ast.parse(calls)
+    assert "import tensor_things" in calls
+    assert "for instance of: Block, Inner." in " ".join(calls.replace("#", " ").split())
+    code, said = checked(root)
+    assert (code, said.splitlines()[-1]) == (0, "in order: 2 cells, 2 workloads")
+    assert "nothing of tensor-things yet" in said
+
+
+def test_run_again_it_changes_nothing(tmp_path: Path) -> None:
+    root = project(tmp_path / "demo", {"pyproject.toml": PYPROJECT, **PACKAGE})
+    init(root, ["3.12", "3.13"], ["2.5.1"], github=True)
+    before = {p: p.read_bytes() for p in root.rglob("*") if p.is_file()}
+    again = make_plan(root, ["3.12", "3.13"], ["2.5.1"], github=True, today=TODAY)
+    assert (again.changes, again.notes) == ((), ())
+    init(root, ["3.12"], [], github=True)
+    assert before == {p: p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def test_what_is_there_is_added_to_and_never_changed(tmp_path: Path) -> None:
+    there = {"pyproject.toml": PYPROJECT.rstrip("\n"), ".gitignore": "*.pyc\n/site", **PACKAGE}
+    root = project(tmp_path / "demo", there | {"benchmarks/mine.py": "x = 1\n"})
+    init(root, ["3.12"], ["2.5.1"])
+    for name, text in there.items():
+        assert (root / name).read_text().startswith(text)
+    assert (root / ".gitignore").read_text() == "*.pyc\n/site\n/.asv/\n"
+    assert tomllib.loads((root / "pyproject.toml").read_text())["tool"]["ivhl"] == {
+        "benchmarks": "ivhl_benchmarks"
+    }
+    assert not (root / "benchmarks" / "__init__.py").exists()
+
+
+def test_a_file_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    root = project(tmp_path / "demo", {"pyproject.toml": PYPROJECT, **PACKAGE})
+    plan = make_plan(root, ["3.12"], ["2.5.1"], github=False, today=TODAY)
+    (root / "envs").mkdir()
+    (root / "envs" / "matrix.toml").write_text("mine")
+    with pytest.raises(SpecError, match=r"matrix\.toml: cannot be written: File exists"):
+        write_plan(root, plan)
+    assert (root / "envs" / "matrix.toml").read_text() == "mine"
+
+
+def test_packages_that_only_some_pythons_have_get_a_row(tmp_path: Path) -> None:
+    root = project(tmp_path / "demo", {"pyproject.toml": PYPROJECT, **PACKAGE})
+    init(root, ["3.12", "3.13"], ["2.5.1"])
+    (row,) = load_matrix(root / "envs" / "matrix.toml").forced
+    assert (row.torch, row.package, row.pythons) == ("2.5.1", "triton", ("3.12",))
+
+
+def test_rows_that_a_matrix_lacks_are_named_and_not_written(tmp_path: Path) -> None:
+    root = project(tmp_path / "demo", {"pyproject.toml": PYPROJECT, **PACKAGE})
+    init(root, ["3.12"], ["2.5.1"])
+    assert [note.split("; ")[1] for note in init(root, ["3.13"], ["2.6.0"])] == [
+        'add [[python]] version = "3.13"',
+        'add [[torch]] release = "2.6.0"',
+    ]
+
+
+def test_a_package_in_a_folder_of_the_repository_gets_its_own_matrix(tmp_path: Path) -> None:
+    project(tmp_path / "mono", {"packages/demo/pyproject.toml": PYPROJECT, "README": "x"})
+    root = tmp_path / "mono" / "packages" / "demo"
+    init(root, ["3.12"], ["2.5.1"], github=True)
+    assert (root / "envs" / "matrix.toml").is_file()
+    workflow = (tmp_path / "mono" / ".github" / "workflows" / "ivhl.yml").read_text()
+    assert "packages/demo" in workflow
+
+
+def test_a_project_of_setuptools_old_form_is_named_in_a_new_pyproject(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = project(tmp_path / "demo", {"setup.py": "from setuptools import setup\nsetup()\n"})
+    monkeypatch.setattr(
+        "ivhl.init.source._built_metadata", lambda _: ("old-form", ["torch", "einops>=0.8"], "")
+    )
+    init(root, ["3.12"], ["2.5.1"])
+    assert tomllib.loads((root / "pyproject.toml").read_text()) == {
+        "tool": {"ivhl": {"name": "old-form", "benchmarks": "benchmarks"}}
+    }
+    assert load_matrix(root / "envs" / "matrix.toml").requires == (
+        "einops>=0.8",
+        "setuptools>=40.8.0",
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "message", "hint"),
+    [
+        ({"README": "x"}, "no pyproject.toml and no setup.py", "write a pyproject.toml"),
+        (
+            {"lib/pyproject.toml": PYPROJECT},
+            "no pyproject.toml and no setup.py",
+            "e.g. cd lib",
+        ),
+        ({"pyproject.toml": "[project"}, "cannot be read", "correct pyproject.toml"),
+        (
+            {"pyproject.toml": PYPROJECT.replace(">=3.10", ">=3.13")},
+            "requires-python '>=3.13' excludes Python 3.12",
+            "--python 3.15",
+        ),
+        (
+            {"pyproject.toml": PYPROJECT.replace("einops>=0.8", "einops @ git+https://x/y")},
+            "einops comes from an address",
+            "require a release",
+        ),
+        ({"pyproject.toml": PYPROJECT.replace("einops>=", "einops=>")}, "einops=>0.8", "correct"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_with_the_next_step(
+    tmp_path: Path, files: Mapping[str, str], message: str, hint: str
+) -> None:
+    root = project(tmp_path / "demo", files)
+    with pytest.raises(SpecError) as refused:
+        make_plan(root, ["3.12"], ["2.5.1"], github=False, today=TODAY)
+    assert message in str(refused.value)
+    assert hint in refused.value.hint
+    assert not (root / "envs").exists()
+
+
+def test_outside_of_git_nothing_is_written(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
+    with pytest.raises(SpecError, match="not a git repository"):
+        make_plan(tmp_path, ["3.12"], ["2.5.1"], github=False, today=TODAY)
+
+
+def test_a_release_that_the_project_excludes_is_measured_and_said_to_be_so(tmp_path: Path) -> None:
+    text = PYPROJECT.replace("torch>=2.2", "torch==2.6.0")
+    root = project(tmp_path / "demo", {"pyproject.toml": text, **PACKAGE})
+    (note,) = init(root, ["3.12"], ["2.5.1", "2.6.0"])
+    assert "requires torch==2.6.0, which excludes 2.5.1" in note
+
+
+def test_public_modules_are_found_without_importing(tmp_path: Path) -> None:
+    root = project(tmp_path / "demo", {"pyproject.toml": PYPROJECT, **PACKAGE})
+    assert modules_of(read_source(root)) == ["Block", "Inner"]
+
+
+# --- ivhl check
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    root = project(tmp_path / "demo", {"pyproject.toml": PYPROJECT, **PACKAGE})
+    init(root, ["3.12"], ["2.5.1"])
+    git(root, "add", "--all")
+    git(root, "commit", "-q", "-m", "Measure it")
+    return root
+
+
+def checked(root: Path) -> tuple[int, str]:
+    """Run ``ivhl check``, in a process of its own: it imports a package named benchmarks."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ivhl", "check"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "problem"),
+    [
+        ("envs/matrix.toml", "2.5.1", "2.6.0", "py3.12-torch2.6.0.txt: is missing"),
+        ("pyproject.toml", '"hatchling"', '"pdm-backend"', "requires: lacks 'pdm-backend'"),
+        (
+            "pyproject.toml",
+            'benchmarks = "',
+            'benchmark = "',
+            "tool.ivhl.benchmark: is no known key",
+        ),
+        (
+            "benchmarks/model.py",
+            "}:forward",
+            "}:forwards",
+            "'benchmarks.model_calls:forwards': benchmarks/model_calls.py defines no forwards",
+        ),
+        ("benchmarks/model.py", "model_calls", "calls", "there is no module benchmarks.calls"),
+        (
+            "benchmarks/model.py",
+            "from ivhl",
+            "raise OSError\nfrom ivhl",
+            "does not import: OSError",
+        ),
+        (
+            "benchmarks/model.py",
+            "from ivhl",
+            "exit(3)\nfrom ivhl",
+            "does not import: SystemExit: 3",
+        ),
+        ("benchmarks/model_calls.py", "import torch", "import torch as", "model_calls.py:3: "),
+    ],
+)
+def test_each_mistake_is_named_with_its_file(
+    made: Path, path: str, old: str, new: str, problem: str
+) -> None:
+    text = (made / path).read_text()
+    assert old in text
+    (made / path).write_text(text.replace(old, new))
+    code, said = checked(made)
+    assert (code, problem in said) == (1, True), said
+
+
+def test_a_configuration_of_asv_must_list_the_cells_of_the_matrix(made: Path) -> None:
+    cells = '"pythons": ["3.13"], "matrix": {"req": {"torch": ["2.6.0"]}}'
+    conf = f'{{"version": 1, "plugins": [".ivhl.asv"], {cells}}}'
+    (made / "asv.conf.json").write_text(conf)
+    code, said = checked(made)
+    assert code == 1
+    assert "asv.conf.json: pythons: must be those of envs/matrix.toml: 3.12" in said
+    assert "matrix.req.torch: must be the default tier of envs/matrix.toml: 2.5.1" in said
