@@ -46,6 +46,7 @@ LEFT_OUT: Final = {
     "measure/failures.py": "gives a failure its class, and never decides whether there is one",
     "measure/earlier.py": "decides whether and in which order to measure, not how",
     "measure/launcher.py:Stage": "a type",
+    "measure/rehearsal.py": "prints what a case does, and makes no record",
     "measure/outcome.py:failed_everywhere": "makes records without numbers",
     "measure/outcome.py:installed_packages": "says what is installed",
     "measure/run.py:MEASURING_CODE": "which files are copied into a cell",

@@ -1,0 +1,190 @@
+"""Run one case of the working tree in a cell, as it is, without a record (``ivhl try``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ivhl.asv.cell import make_cell
+from ivhl.asv.environment import copy_instrument
+from ivhl.bench.checks import only_run_here
+from ivhl.errors import IvhlError
+from ivhl.git import files_of_tree, find_commit, top_level
+from ivhl.machine.identity import this_machine
+from ivhl.matrix.project import load_project
+from ivhl.matrix.uv import run_uv
+from ivhl.measure.job import Job
+from ivhl.measure.launcher import case_environment
+from ivhl.measure.settings import Settings
+from ivhl.records.record import Cell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from ivhl.matrix.spec import CellSpec
+    from ivhl.measure.effort import Effort
+    from ivhl.workload import Case
+
+# A build that derives its version from git finds no repository in the copy of the tree.
+_VERSION_VARIABLE = "SETUPTOOLS_SCM_PRETEND_VERSION"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """One case to try.
+
+    Attributes:
+        root: Root of the project.
+        cell: Cell to try it in.
+        case: The case.
+        effort: How to measure it.
+        logs: ``TORCH_LOGS`` for the process; empty for none.
+    """
+
+    root: Path
+    cell: CellSpec
+    case: Case
+    effort: Effort
+    logs: str = ""
+
+
+def try_case(trial: Trial, console: Console) -> int:
+    """Build the working tree, run the case in its cell, and return its exit code.
+
+    Raises:
+        IvhlError: If the cell cannot be made, or the project cannot be built.
+    """
+    root = trial.root
+    project = load_project(root)
+    settings = Settings.of_checkout(
+        root,
+        project=project.name,
+        workloads=project.workloads,
+        machine=this_machine(os.uname().nodename),
+        results=root / "results",
+        effort=trial.effort,
+    )
+    with (
+        only_run_here(root),
+        tempfile.TemporaryDirectory(prefix="try-", dir=root / ".asv") as name,
+    ):
+        here = Path(name)
+        with console.status(f"making {trial.cell.id}"):
+            folder = make_cell(root, trial.cell)
+        with console.status("building the working tree"):
+            site = install_tree(root, folder, here)
+        # asv's folder of environments, where runs put their copies, too.
+        instrument = copy_instrument(folder.parent, settings)
+        spec = trial.cell
+        cell = Cell(id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=None)
+        run = settings.run_in(cell, find_commit(root, "HEAD"))
+        environment = case_environment(run, here) | {
+            "PYTHONPATH": os.pathsep.join((str(instrument), str(site))),
+            # Kept, since precompiling headers takes most of the time. By threads, which Inductor's
+            # cache ignores.
+            "TORCHINDUCTOR_CACHE_DIR": str(
+                root / ".asv" / "try-cache" / f"{spec.id}-{trial.effort.threads}"
+            ),
+        }
+        if trial.logs:
+            environment["TORCH_LOGS"] = trial.logs
+        job = Job(
+            project=project.name,
+            workloads=project.workloads,
+            workload=trial.case.workload.name,
+            size=trial.case.size,
+            variant=trial.case.variant.name,
+            effort=trial.effort,
+            stage="time",
+            process=1,  # the first one also measures memory
+            journal=str(here / "journal.jsonl"),
+            references=str(here / "references.pt"),
+            parent=os.getpid(),
+            skip_isa_check=False,
+        )
+        command = [str(folder / "bin" / "python"), "-m", "ivhl.measure.rehearsal"]
+        sys.stdout.flush()
+        try:
+            done = subprocess.run(
+                [*command, json.dumps(asdict(job))],
+                cwd=here,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                check=False,
+                timeout=trial.effort.deadline_s,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise IvhlError(
+                f"{trial.case.name}: did not end within {trial.effort.deadline_s:.0f} s",
+                hint="allow more with --deadline SECONDS",
+            ) from error
+        return done.returncode
+
+
+def install_tree(root: Path, cell: Path, here: Path) -> Path:
+    """Build the working tree with the backend of the cell; return a folder to import it from.
+
+    A copy is built, since builds leave files behind, and it is installed beside the cell, which may
+    hold another commit.
+
+    Args:
+        root: Root of the project.
+        cell: Folder of the cell's environment.
+        here: Scratch folder.
+
+    Raises:
+        IvhlError: If it cannot be built.
+    """
+    top = top_level(root)
+    tree, wheels, site = here / "tree", here / "wheels", here / "site"
+    for file in files_of_tree(top):
+        (tree / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(top / file, tree / file)
+    inside = tree / root.resolve().relative_to(top)
+    with _pretended_version():
+        built = run_uv(
+            [
+                *("build", "--quiet", "--wheel", "--no-build-isolation", "--offline"),
+                *("--python", str(cell), "--out-dir", str(wheels), str(inside)),
+            ],
+            cwd=here,
+        )
+    if built.returncode:
+        raise IvhlError(
+            f"the working tree cannot be built: {(built.stdout + built.stderr).strip()[-3000:]}",
+            hint="the cell must hold what [build-system] requires: `requires` in envs/matrix.toml",
+        )
+    installed = run_uv(
+        [
+            *("pip", "install", "--quiet", "--no-deps", "--offline", "--python", str(cell)),
+            *("--target", str(site), *map(str, wheels.glob("*.whl"))),
+        ],
+        cwd=here,
+    )
+    if installed.returncode:
+        raise IvhlError(
+            f"the working tree cannot be installed: {installed.stderr.strip()[-3000:]}",
+            hint="does requires-python allow the Python of the cell?",
+        )
+    return site
+
+
+@contextmanager
+def _pretended_version() -> Iterator[None]:
+    there = os.environ.get(_VERSION_VARIABLE)
+    os.environ.setdefault(_VERSION_VARIABLE, "0.0.0")
+    try:
+        yield
+    finally:
+        if there is None:
+            del os.environ[_VERSION_VARIABLE]

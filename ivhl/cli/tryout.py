@@ -1,0 +1,117 @@
+"""``ivhl try``: one case of the uncommitted tree, with full tracebacks and without a record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from ivhl.bench.checks import check_device
+from ivhl.bench.trial import Trial, try_case
+from ivhl.cli import app
+from ivhl.cli.declared import declared
+from ivhl.errors import LockError
+from ivhl.git import changed_files, find_commit
+from ivhl.matrix.locks import ensure_lock, lock_state
+from ivhl.matrix.project import load
+from ivhl.measure.effort import DEADLINE_S, Effort
+from ivhl.tracker.wording import counted
+from ivhl.workload import core_cases, select_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ivhl.matrix.spec import CellSpec, Matrix
+    from ivhl.workload import Case
+
+
+@app.command("try")
+def try_command(
+    workload: Annotated[
+        list[str] | None, typer.Argument(help="Workloads (default: all, in their core variant).")
+    ] = None,
+    python: Annotated[
+        str | None, typer.Option(help="Python of the cell (default: the newest of the matrix).")
+    ] = None,
+    torch: Annotated[
+        str | None, typer.Option(help="PyTorch release (default: the newest of the default tier).")
+    ] = None,
+    size: Annotated[str | None, typer.Option(help="Size (default: the default size).")] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="Variant (default: the core variant).")
+    ] = None,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    deadline: Annotated[
+        float, typer.Option(min=1, help="Time limit in seconds for each case.")
+    ] = DEADLINE_S,
+    logs: Annotated[
+        str, typer.Option(help="TORCH_LOGS of the process, e.g. graph_breaks,recompiles.")
+    ] = "",
+) -> None:
+    """Run cases of the uncommitted tree in one cell: full traceback, no record.
+
+    Exit code 7 if a case has no speedup.
+    """
+    root, matrix = load()
+    check_device(device)
+    cases = _cases(root, workload or (), size, variant, device)
+    cell = _cell(root, matrix, python, torch)
+    console = Console(highlight=False, soft_wrap=True)
+    changed = changed_files(root)
+    tree = f"commit {find_commit(root, 'HEAD')[:8]}" + (
+        f" with {counted(len(changed), 'changed file')}" if changed else ""
+    )
+    codes = []
+    for case in cases:
+        console.print(f"{case.name} in {cell.id}, {tree}", markup=False, style="bold")
+        trial = Trial(
+            root=root,
+            cell=cell,
+            case=case,
+            effort=Effort(device=device, threads=threads, deadline_s=deadline),
+            logs=logs,
+        )
+        codes.append(try_case(trial, console))
+    console.print("no record was written; ivhl bench measures commits")
+    if any(codes):
+        raise typer.Exit(7)
+
+
+def _cases(
+    root: Path, names: Sequence[str], size: str | None, variant: str | None, device: str
+) -> tuple[Case, ...]:
+    """Return the cases that are named; without a variant, those of the core variants.
+
+    Raises:
+        UnknownNameError: If a name is in no workload.
+    """
+    workloads = declared(root)
+    cases = select_cases(workloads, names=names, size=size, variant=variant, device=device)
+    if variant is not None:
+        return cases
+    core = {(case.workload.name, case.variant.name) for case in core_cases(workloads, device)}
+    # A workload without a core variant is represented by another one; named, all of it is meant.
+    return tuple(c for c in cases if (c.workload.name, c.variant.name) in core) or cases
+
+
+def _cell(root: Path, matrix: Matrix, python: str | None, torch: str | None) -> CellSpec:
+    """Return the cell that is named, or the newest one that can be made.
+
+    Raises:
+        UnknownNameError: If the matrix lacks the Python.
+        LockError: If the cell cannot be made.
+    """
+    releases = (torch,) if torch else ()
+    cells = matrix.cells((python,) if python else (), releases)
+    locked = [cell for cell in cells if lock_state(root, cell).kind == "locked"]
+    cell = (locked or cells)[-1]
+    lock = ensure_lock(root, matrix, cell)
+    if lock.kind != "locked":
+        raise LockError(
+            f"{cell.id} cannot be made: {lock.message.splitlines()[0]}",
+            hint="name another cell with --python and --torch; ivhl matrix list shows them",
+        )
+    return cell

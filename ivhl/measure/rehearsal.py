@@ -1,0 +1,123 @@
+"""One case in this process, for ``ivhl try``: prints what happens, and keeps nothing.
+
+It goes the way of a process that times a case (``ivhl.measure.case``), once. An exception keeps its
+whole traceback, which a record has no room for.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from ivhl.measure.case import Journal, Measurement, class_of
+from ivhl.measure.failures import CaseError
+from ivhl.measure.intervals import paired_ratio
+from ivhl.measure.job import read_job
+from ivhl.workload import load_workloads, select_cases
+
+if TYPE_CHECKING:
+    from ivhl.measure.job import Job
+    from ivhl.records.record import Phase
+
+# Exit codes: what `ivhl try` reports of them is in docs/track.md.
+FAILED = 7
+
+
+class Spoken(Journal):
+    """A journal that prints each phase when it ends, and remembers the findings."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.found: dict[str, Any] = {}
+        self._since = time.perf_counter()
+
+    def enter(self, phase: Phase) -> None:
+        """Print the seconds of the phase that ends here."""
+        if phase != self.phase:
+            self._say()
+        super().enter(phase)
+
+    def note(self, **findings: Any) -> None:  # noqa: ANN401  (JSON)
+        """Remember the findings, too."""
+        self.found |= findings
+        super().note(**findings)
+
+    def end(self) -> None:
+        """Print the last phase."""
+        self._say()
+
+    def _say(self) -> None:
+        now = time.perf_counter()
+        if now - self._since > 0.005:  # noqa: PLR2004  (nothing happened)
+            print(f"  {self.phase:<10}{now - self._since:6.2f} s", flush=True)
+        self._since = now
+
+
+def main(argv: list[str]) -> int:
+    """Try the case that ``argv[1]`` describes; return 0 if it has a speedup."""
+    job = read_job(argv[1])
+    journal = Spoken(Path(job.journal))
+    try:
+        rehearse(job, journal)
+    except CaseError as error:
+        journal.end()
+        print(f"{error.failure_class} in phase {journal.phase}: {error}")
+        _print_compile(journal.found)
+        return FAILED
+    except Exception as error:  # noqa: BLE001  (every exception is a result of the case)
+        journal.end()
+        traceback.print_exc(file=sys.stdout)
+        print(f"{class_of(error, journal.phase, job)} in phase {journal.phase}")
+        return FAILED
+    journal.end()
+    _print_found(journal.found)
+    return 0
+
+
+def rehearse(job: Job, journal: Journal) -> None:
+    """Go through the phases of a process that times the case; raises whatever a phase raises."""
+    (case,) = select_cases(
+        load_workloads(job.workloads),
+        names=[job.workload],
+        size=job.size,
+        variant=job.variant,
+        device=job.effort.device,
+    )
+    Measurement(job, case, journal).run()
+
+
+def _print_found(found: dict[str, Any]) -> None:
+    eager, compiled = (found[arm]["samples_s"] for arm in ("eager", "compiled"))
+    ratio = paired_ratio(eager, compiled, (len(eager),))
+    print(
+        f"right, and {ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}] the speed of eager in "
+        f"this process: eager {median(eager) * 1e3:.3g} ms, compiled {median(compiled) * 1e3:.3g} ms"
+    )
+    for error in found.get("accuracy", ()):
+        print(
+            f"  {error['output']}: RMSE {error['compiled_rmse']:.3g}, eager "
+            f"{error['eager_rmse']:.3g}, allowed {error['limit_rmse']:.3g}"
+        )
+    _print_compile(found)
+
+
+def _print_compile(found: dict[str, Any]) -> None:
+    facts = found.get("compile")
+    if not facts:
+        return
+    print(
+        f"  first call {facts['warm_s']:.1f} s: {facts['graphs']} graphs, {facts['frames_ok']} of "
+        f"{facts['frames_total']} frames, {len(facts['graph_breaks'])} kinds of graph breaks, "
+        f"{len(facts['recompiles'])} of recompiles"
+    )
+    for kind in ("graph_breaks", "recompiles"):
+        for one in facts[kind]:
+            print(f"  {kind.removesuffix('s').replace('_', ' ')}, {one['count']}x: {one['text']}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
