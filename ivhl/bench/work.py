@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
@@ -64,6 +65,24 @@ def parse_shard(text: str) -> Shard:
             hint="e.g. --shard 2/3 for the second of three machines",
         )
     return Shard(int(match[1]), int(match[2]))
+
+
+def in_turns(commits: Sequence[str], at_most: int | None = None) -> tuple[str, ...]:
+    """Return commits in the order in which a range tells most: newest, oldest, middle, quarters, ...
+
+    Args:
+        commits: In the order of the history.
+        at_most: How many to return, spread over the range; ``None`` means all.
+    """
+    order = dict.fromkeys((*commits[:1], *commits[-1:]))
+    gaps = deque([(0, len(commits) - 1)])
+    while gaps:
+        low, high = gaps.popleft()
+        if high - low > 1:
+            middle = (low + high) // 2
+            order[commits[middle]] = None
+            gaps += [(low, middle), (middle, high)]
+    return tuple(order)[:at_most]
 
 
 def records_at(root: Path, commit: str) -> tuple[RunRecord, ...]:

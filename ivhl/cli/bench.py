@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -14,12 +16,13 @@ from ivhl.bench import bench
 from ivhl.bench.request import Request
 from ivhl.bench.selection import Selection
 from ivhl.bench.slurm import parse_options, run_on_slurm
-from ivhl.bench.work import parse_shard
+from ivhl.bench.work import in_turns, parse_shard
 from ivhl.cli import app
-from ivhl.errors import ResultsError, SpecError
+from ivhl.errors import IvhlError, ResultsError, SpecError
+from ivhl.git import commits_of_range
 from ivhl.image.executor import DockerExecutor
-from ivhl.matrix.project import find_root
-from ivhl.matrix.spec import Tier
+from ivhl.matrix.project import MATRIX, find_root
+from ivhl.matrix.spec import Tier, load_matrix
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.records.store import load_records
 from ivhl.tracker.spread import Spreads
@@ -27,11 +30,20 @@ from ivhl.tracker.table import render_results
 from ivhl.tracker.timings import recorded_since, render_timings
 from ivhl.tracker.wording import counted
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.bench.request import Done, Executor
+    from ivhl.records.store import Loaded
+
 
 @app.command("bench")
 def bench_command(
     context: typer.Context,
-    python: Annotated[str, typer.Option(help="Python of the matrix, e.g. 3.12.")],
+    python: Annotated[
+        list[str] | None,
+        typer.Option(help="Python of the matrix, e.g. 3.12; repeatable (default: all)."),
+    ] = None,
     torch: Annotated[
         list[str] | None, typer.Option(help="PyTorch release; repeatable (default: default tier).")
     ] = None,
@@ -48,6 +60,15 @@ def bench_command(
         list[str] | None, typer.Option(help="Measure only this variant; repeatable.")
     ] = None,
     commit: Annotated[str, typer.Option(help="Commit to measure.")] = "HEAD",
+    commits: Annotated[
+        str | None,
+        typer.Option(
+            help="A..B, or tags: newest, oldest, middle first; tags and branches may be A, B."
+        ),
+    ] = None,
+    at_most: Annotated[
+        int | None, typer.Option(min=1, help="With --commits: how many of them, spread evenly.")
+    ] = None,
     machine: Annotated[
         str | None, typer.Option(help="Machine name in the results (default: the host name).")
     ] = None,
@@ -106,7 +127,7 @@ def bench_command(
         bool, typer.Option("--no-publish", help="Do not build the site.")
     ] = False,
 ) -> None:
-    """Measure one Python's cells, publish the site and print the table."""
+    """Measure cells, publish the site and print the table."""
     root = find_root()
     if executor == "slurm":
         arguments = ["bench", *_given(context, without=("executor", "slurm"))]
@@ -116,62 +137,52 @@ def bench_command(
     if slurm:
         raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
     console = Console()
-    began = datetime.now(UTC)
-    done = bench(
-        Request(
-            root=root,
-            python=python,
-            releases=tuple(torch or ()),
-            tier=tier,
-            commit=commit,
-            machine=machine,
-            results=results,
-            selection=Selection(
-                workloads=tuple(workload or ()),
-                size=size,
-                variants=tuple(variant or ()),
-                suite=suite,
-            ),
-            effort=Effort(
-                device=device,
-                threads=threads,
-                force=force,
-                cold=cold,
-                deadline_s=deadline,
-                memory_limit=None if memory_limit is None else int(memory_limit * 2**30),
-                processes=processes,
-            ),
-            shard=None if shard is None else parse_shard(shard),
+    request = Request(
+        root=root,
+        python="",
+        releases=tuple(torch or ()),
+        tier=tier,
+        machine=machine,
+        results=results,
+        selection=Selection(
+            workloads=tuple(workload or ()),
+            size=size,
+            variants=tuple(variant or ()),
+            suite=suite,
         ),
+        effort=Effort(
+            device=device,
+            threads=threads,
+            force=force,
+            cold=cold,
+            deadline_s=deadline,
+            memory_limit=None if memory_limit is None else int(memory_limit * 2**30),
+            processes=processes,
+        ),
+        shard=None if shard is None else parse_shard(shard),
+    )
+    names = _commits(root, commit, commits, at_most)
+    if commits is not None:
+        how = "newest, oldest, middle first"
+        console.print(f"{counted(len(names), 'commit')} of {commits}, {how}")
+    began = datetime.now(UTC)
+    done, failed = _measure(
+        [
+            replace(request, commit=name, python=version)
+            for name, version in product(names, python or load_matrix(root / MATRIX).pythons)
+        ],
         console,
         DockerExecutor(root, cpus=cpus) if in_docker else None,
     )
-    loaded = load_records(results or root / "results")
-    # Only this run's commit: the folder may hold records of newer ones.
-    records = [
-        record
-        for record in loaded.records
-        if record.commit == done.commit
-        and record.machine.name == done.machine
-        and record.conditions.device.split()[0] == device
-        and record.conditions.threads == threads
-        and f"{record.workload}/{record.size}/{record.variant}" in done.cases
-    ]
-    if shard is not None and not done.cells:
-        console.print(f"share {shard} has no work for Python {python}")
+    if shard is not None and not any(one.cells for one in done):
+        console.print(f"share {shard} has no work for Python {', '.join(python or ['any'])}")
         return
-    spreads = Spreads((*loaded.records, *loaded.replaced))
-    console.print(render_results(records, done.cells, spreads=spreads))
-    console.print(
-        f"commit {done.commit[:8]}, {counted(len(done.cells), 'cell')}, {done.seconds:.0f} s",
-        highlight=False,
-    )
-    if timings:
-        console.print(render_timings(recorded_since(records, began), wall_s=done.seconds))
-    if done.missing:
+    loaded = load_records(results or root / "results")
+    _show(console, done, loaded, request.effort, began if timings else None)
+    if missing := [case for one in done for case in one.missing]:
         raise ResultsError(
-            f"{counted(len(done.missing), 'case')} without a record: {'; '.join(done.missing[:5])}",
-            hint=f"run the same command again; asv's output is in {done.log}",
+            f"{counted(len(missing), 'case')} without a record: {'; '.join(missing[:5])}",
+            hint=f"run the same command again; asv's output is in {done[-1].log}",
         )
     problems = [str(problem) for problem in loaded.problems]
     if results is not None and not no_publish:
@@ -179,15 +190,88 @@ def bench_command(
             f"site not built: it shows only {root / 'results'}, and this run wrote to {results}"
         )
     elif not no_publish:
-        site = publish(root, root / "site")
-        problems += [str(problem) for problem in site.problems]
-        console.print(f"site: {site.output / 'compatibility.html'}", soft_wrap=True)
-        console.print(
-            f"asv's own graphs need a server: python -m http.server -d {site.output}",
-            soft_wrap=True,
-        )
+        problems += _publish(root, console)
     for problem in dict.fromkeys(problems):
         console.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
+    if failed:
+        raise ResultsError(
+            "not measured: " + "; ".join(f"{place}: {error}" for place, error in failed.items()),
+            hint=next(iter(failed.values())).hint,
+        )
+
+
+def _commits(root: Path, commit: str, commits: str | None, at_most: int | None) -> tuple[str, ...]:
+    """Return the commits to measure, in this order.
+
+    Raises:
+        SpecError: If the options contradict each other, or git does not know a commit.
+    """
+    if commits is None:
+        if at_most is not None:
+            raise SpecError("--at-most: needs --commits", hint="add --commits A..B")
+        return (commit,)
+    if commit != "HEAD":
+        raise SpecError("--commit and --commits: name one of them", hint="leave one out")
+    return in_turns(commits_of_range(root, commits), at_most)
+
+
+def _measure(
+    requests: Sequence[Request], console: Console, executor: Executor | None
+) -> tuple[list[Done], dict[str, IvhlError]]:
+    """Return what was done, and what failed: one commit of many must not cost the others.
+
+    Raises:
+        IvhlError: If every one failed.
+    """
+    done: list[Done] = []
+    failed: dict[str, IvhlError] = {}
+    for request in requests:
+        if len(requests) > 1:
+            console.print(f"commit {request.commit[:8]}, Python {request.python}", style="bold")
+        try:
+            done.append(bench(request, console, executor))
+        except IvhlError as error:
+            failed[f"{request.commit[:8]}, Python {request.python}"] = error
+            if len(failed) == len(requests):
+                raise
+            console.print(f"warning: {error}", markup=False, soft_wrap=True)
+    return done, failed
+
+
+def _show(
+    console: Console, done: Sequence[Done], loaded: Loaded, effort: Effort, began: datetime | None
+) -> None:
+    """Print a table for each commit and Python, and the seconds of its phases since ``began``."""
+    spreads = Spreads((*loaded.records, *loaded.replaced))
+    for one in done:
+        # Only this run's commit: the folder may hold records of newer ones.
+        records = [
+            record
+            for record in loaded.records
+            if record.commit == one.commit
+            and record.machine.name == one.machine
+            and record.conditions.device.split()[0] == effort.device
+            and record.conditions.threads == effort.threads
+            and f"{record.workload}/{record.size}/{record.variant}" in one.cases
+        ]
+        console.print(render_results(records, one.cells, spreads=spreads))
+        console.print(
+            f"commit {one.commit[:8]}, {counted(len(one.cells), 'cell')}, {one.seconds:.0f} s",
+            highlight=False,
+        )
+        if began is not None:
+            console.print(render_timings(recorded_since(records, began), wall_s=one.seconds))
+
+
+def _publish(root: Path, console: Console) -> list[str]:
+    """Build the site, print where it is, and return its problems."""
+    site = publish(root, root / "site")
+    console.print(f"site: {site.output / 'compatibility.html'}", soft_wrap=True)
+    console.print(
+        f"asv's own graphs need a server: python -m http.server -d {site.output}",
+        soft_wrap=True,
+    )
+    return [str(problem) for problem in site.problems]
 
 
 def _given(context: typer.Context, *, without: tuple[str, ...]) -> list[str]:

@@ -134,7 +134,7 @@ def run_command(
     _, _, found = _cell(cell)
     bench_command(
         context,
-        python=found.python,
+        python=[found.python],
         torch=[found.torch],
         workload=workload,
         size=size,

@@ -210,8 +210,8 @@ def _bench_commands(root: Path) -> dict[str, str]:
     """Return the command that measures each PyTorch release; empty if the matrix is invalid."""
     with suppress(SpecError):
         matrix = load_matrix(root / MATRIX)
-        session = f"nox -s bench-{matrix.pythons[0]}"
-        return {r: f"{session} -- --torch {r}" for r in matrix.releases("extended")}
+        command = f"ivhl bench --python {matrix.pythons[0]}"
+        return {r: f"{command} --torch {r}" for r in matrix.releases("extended")}
     return {}
 
 

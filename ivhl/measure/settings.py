@@ -86,7 +86,7 @@ class Settings:
             machine=self.machine,
             results=self.results,
             scratch=self.scratch,
-            repeat=f"nox -s bench-{cell.python} -- --torch {cell.torch} --commit {commit[:8]}",
+            repeat=f"ivhl bench --python {cell.python} --torch {cell.torch} --commit {commit[:8]}",
             effort=self.effort,
             # A container's would go with it, and takes of its memory until then.
             cache=None if image else str(Path(self.scratch).parent / "compile-cache"),

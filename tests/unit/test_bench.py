@@ -341,7 +341,7 @@ def test_the_command_of_a_record_repeats_its_limits(tmp_path: Path) -> None:
     assert "--deadline" not in repeat_command(plain, CASES[0])
     limited = replace(plain, effort=Effort(deadline_s=30.5, memory_limit=3 << 29))
     assert repeat_command(limited, CASES[0]) == (
-        "nox -s bench-3.12 -- --torch 2.6.0 --commit 00000000 --workload ops.one --size small "
+        "ivhl bench --python 3.12 --torch 2.6.0 --commit 00000000 --workload ops.one --size small "
         "--variant a --deadline 30.5 --memory-limit 1.5 --force"
     )
 

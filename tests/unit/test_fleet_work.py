@@ -7,7 +7,7 @@ import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
-from itertools import product
+from itertools import pairwise, product
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from ivhl.bench.selection import Selection
 from ivhl.bench.work import (
     Shard,
     Work,
+    in_turns,
     leave_out_measured,
     list_work,
     parse_shard,
@@ -35,6 +36,7 @@ from ivhl.bench.work import (
 )
 from ivhl.cli import app
 from ivhl.errors import SpecError, UnknownNameError
+from ivhl.git import commits_of_range
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state, matrix_digest
 from ivhl.matrix.project import load_project
@@ -51,7 +53,7 @@ from tests.builders.fleet import (
     make_fleet_project,
     write_records,
 )
-from tests.builders.project import git
+from tests.builders.project import git, make_commits
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
@@ -543,3 +545,36 @@ def test_people_see_how_many_cases_a_cell_has(root: Path) -> None:
     assert "3: ops.one, ops.two, ops.three" in text
     text = invoke(root, CliRunner(), "matrix", "list", "--shard", "1/1", "--suite", "full")
     assert "4: ops.one, ops.two, ops.three" in text
+
+
+@given(st.integers(1, 60), st.integers(1, 60))
+def test_a_range_is_measured_from_its_ends_inwards(count: int, at_most: int) -> None:
+    commits = [str(number) for number in range(count)]
+    order = in_turns(commits)
+    assert sorted(order, key=int) == commits
+    assert order[0] == commits[0]
+    assert count == 1 or order[1] == commits[-1]
+    some = sorted(map(int, in_turns(commits, at_most)))
+    assert len(some) == min(count, at_most)
+    # No gap is more than twice as large as an even spread would have, once both ends are there.
+    if len(some) > 1:
+        gaps = [b - a for a, b in pairwise(some)]
+        assert max(gaps) <= 2 * -(-(count - 1) // (len(some) - 1))
+
+
+def test_a_range_of_commits_follows_the_first_parents_and_knows_tags(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+    a, b, c = make_commits(tmp_path, 3)
+    git(tmp_path, "tag", "v1", a)
+    git(tmp_path, "tag", "-a", "v2", "-m", "second", c)
+    assert commits_of_range(tmp_path, "v1..v2") == (c, b)
+    assert commits_of_range(tmp_path, "v1..") == (c, b)
+    assert set(commits_of_range(tmp_path, "tags")) == {a, c}
+    for text, problem in (
+        ("v1", r"must be A\.\.B or tags"),
+        ("v1...v2", r"must be A\.\.B or tags"),
+        ("v2..v1", "no commit in v2..v1"),
+        ("v9..v1", "git knows no commit 'v9'"),
+    ):
+        with pytest.raises(SpecError, match=problem):
+            commits_of_range(tmp_path, text)

@@ -59,7 +59,7 @@ def test_compat_json_has_every_documented_field() -> None:
 def test_a_release_without_records_is_known(command: str) -> None:
     with pytest.raises(ResultsError, match=r"release 2\.10\.0: it is in the matrix") as none_yet:
         run(command, "--torch", "2.10.0")
-    assert none_yet.value.hint == "measure it with: nox -s bench-3.12 -- --torch 2.10.0"
+    assert none_yet.value.hint == "measure it with: ivhl bench --python 3.12 --torch 2.10.0"
     with pytest.raises(UnknownNameError, match=r"unknown PyTorch release '2\.10\.1'") as unknown:
         run(command, "--torch", "2.10.1")
     assert "2.10.0" in unknown.value.hint
