@@ -117,9 +117,10 @@ def lint(session: nox.Session) -> None:
     session.run("python", "-m", "ivhl", "matrix", "check")
     # Without shellcheck and pyflakes, which actionlint would run only where they are installed.
     session.run("actionlint", "-shellcheck=", "-pyflakes=")
-    session.run("zizmor", "--offline", "--persona=pedantic", ".github/workflows")
-    workflows = sorted(map(str, Path(".github/workflows").glob("*.yml")))
-    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+    session.run("zizmor", "--offline", "--persona=pedantic", ".github")
+    for schema, pattern in (("workflows", "workflows/*.yml"), ("actions", "actions/*/action.yml")):
+        files = sorted(map(str, Path(".github").glob(pattern)))
+        session.run("check-jsonschema", "--builtin-schema", f"vendor.github-{schema}", *files)
 
 
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)

@@ -20,7 +20,19 @@ if TYPE_CHECKING:
 
 # Command to the module that registers it on ``app``, and to the first sentence of its help.
 COMMANDS = {
-    "bench": ("bench", "Measure one Python's cells, publish the site and print the table."),
+    "init": (
+        "init",
+        "Write into this project what ivhl needs: matrix, locks, two example workloads.",
+    ),
+    "check": (
+        "check",
+        "Check every file that ivhl reads: matrix, locks, settings, benchmarks.",
+    ),
+    "try": (
+        "tryout",
+        "Run cases of the uncommitted tree in one cell: full traceback, no record.",
+    ),
+    "bench": ("bench", "Measure cells, publish the site and print the table."),
     "compat": (
         "results",
         "Show which cases work in which cell, from the newest record of each case.",

@@ -15,9 +15,11 @@ from rich.console import Console
 from ivhl.cli import app
 from ivhl.cli.declared import declared
 from ivhl.cli.markdown import code
+from ivhl.cli.sides import times_table
 from ivhl.errors import IvhlError, UnknownNameError, WorseError
 from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
+from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.matrix.project import find_root
 from ivhl.records.store import load_records
 from ivhl.tracker.gate import GAPS, KINDS, MEANINGS, REGRESSIONS, judge
@@ -25,6 +27,8 @@ from ivhl.tracker.spread import Spreads
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.gate import Verdict
 
@@ -56,7 +60,18 @@ def gate_command(
             "Actions.",
         ),
     ] = "text",
+    python: Annotated[
+        list[str] | None, typer.Option(help="With --measure: only this Python; repeatable.")
+    ] = None,
+    torch: Annotated[
+        list[str] | None,
+        typer.Option(help="With --measure: these releases (default: default tier); repeatable."),
+    ] = None,
     *,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="First measure both commits here, cell by cell in turns."),
+    ] = False,
     confirm: Annotated[
         bool,
         typer.Option("--confirm", help="Measure suspects of this machine again."),
@@ -71,7 +86,17 @@ def gate_command(
     0 otherwise.
     """
     root = find_root()
-    loaded = load_records(results or root / "results")
+    folder = (results or root / "results").resolve()
+    commits = find_commit(root, base), find_commit(root, head)
+    # The name under which this machine measures may be another one than its host name.
+    here = machine[0] if machine and len(machine) == 1 else os.uname().nodename
+    if BY_PROCESSOR in (machine or ()):
+        here = this_machine(BY_PROCESSOR).name
+        machine = [here if name == BY_PROCESSOR else name for name in machine or ()]
+    if measure:
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        _measured(root, folder, commits, here, python or (), torch or (), console)
+    loaded = load_records(folder)
     for problem in loaded.problems:
         Console(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
     records = [r for r in loaded.records if not machine or r.machine.name in machine]
@@ -79,15 +104,11 @@ def gate_command(
         if not any(record.machine.name == name for record in records):
             raise UnknownNameError("machine", name, {r.machine.name for r in loaded.records})
     hashes = {record.commit for record in records}
-    commits = find_commit(root, base), find_commit(root, head)
     before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)
     workloads = declared(root)
     spreads = Spreads((*loaded.records, *loaded.replaced))
     verdict = judge(records, before, after, workloads, spreads)
     if confirm:
-        # The name under which this machine measures may be another one than its host name.
-        here = machine[0] if machine and len(machine) == 1 else os.uname().nodename
-        folder = (results or root / "results").resolve()
         verdict = _confirmed(root, folder, commits, verdict, here)
     writers = {
         "text": _verdict_text,
@@ -97,6 +118,8 @@ def gate_command(
         "annotations": _verdict_annotations,
     }
     typer.echo(writers[form](verdict, *(commit[:8] for commit in commits)))
+    if form == "github":
+        typer.echo("\n".join(times_table(records, before, after)))
     worse, gaps = verdict.of(REGRESSIONS), verdict.of(GAPS)
     if worse:
         raise WorseError(
@@ -110,6 +133,25 @@ def gate_command(
             hint=f"measure {commits[0][:8]} and {commits[1][:8]} in the same way, or pass "
             "--allow-missing",
         )
+
+
+def _measured(
+    root: Path,
+    results: Path,
+    commits: tuple[str, str],
+    here: str,
+    pythons: Sequence[str],
+    releases: Sequence[str],
+    console: Console,
+) -> None:
+    # Imported here: it needs all that measures.
+    from ivhl.bench.request import Request  # noqa: PLC0415
+    from ivhl.bench.turns import measure_both  # noqa: PLC0415
+
+    request = Request(
+        root=root, python="", releases=tuple(releases), machine=here, results=results
+    )
+    measure_both(request, commits, pythons, console)
 
 
 def _confirmed(

@@ -11,24 +11,33 @@ from ivhl.records.record import Machine
 
 # Of a name in bytes. It is a part of paths, which have at most 255 in a part.
 _LONGEST_NAME = 100
+# As a name: the processor, so that hosted runners that are alike are one machine.
+BY_PROCESSOR = "by-processor"
 
 
 def this_machine(name: str) -> Machine:
     """Return a description of this machine.
 
     Args:
-        name: Its name in the results.
+        name: Its name in the results; ``by-processor`` makes one of the processor and its CPUs.
 
     Raises:
         SpecError: If the name cannot be a folder name.
     """
+    cpu = cpu_model(System().text("proc/cpuinfo") or "") or os.uname().machine
     return Machine(
-        name=checked_name(name),
-        cpu=cpu_model(System().text("proc/cpuinfo") or "") or os.uname().machine,
+        name=name_by(cpu, os.cpu_count() or 1) if name == BY_PROCESSOR else checked_name(name),
+        cpu=cpu,
         n_cpus=os.cpu_count() or 1,
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         system=f"{os.uname().sysname} {os.uname().machine}",
     )
+
+
+def name_by(cpu: str, n_cpus: int) -> str:
+    """Return a machine name made of its processor, e.g. ``amd-epyc-7763-64-core-processor-x4``."""
+    words = re.findall(r"[a-z0-9.]+", re.sub(r"\((?:r|tm|c)\)|@.*", " ", cpu.lower()))
+    return f"{'-'.join(words)[:80].strip('-.') or 'processor'}-x{n_cpus}"
 
 
 def cpu_model(cpuinfo: str) -> str:

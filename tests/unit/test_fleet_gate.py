@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from typer.testing import CliRunner
 
+from ivhl.bench.request import Request
+from ivhl.bench.turns import measure_both
 from ivhl.cli import app
 from ivhl.cli.gate import GapsError
 from ivhl.errors import IvhlError, SpecError, UnknownNameError, WorseError
@@ -302,7 +306,9 @@ def test_a_comment_escapes_text_from_records(root: Path) -> None:
     assert text.startswith("### 1 case fails\n")
     assert "<img" not in text
     assert "@everyone" not in text
-    (row,) = [line for line in text.splitlines() if "ops.one/small/a" in line]
+    verdict, _, times = text.partition("<summary>seconds per call")
+    assert "ops.one/small/a" in times
+    (row,) = [line for line in verdict.splitlines() if "ops.one/small/a" in line]
     assert row.count("|") == 5
     assert "\x1b" not in text
 
@@ -409,3 +415,27 @@ def test_junit_and_annotations_name_what_is_worse(root: Path) -> None:
     (error,) = [line for line in lines if line.startswith("::error")]
     assert error.startswith("::error title=fails%3A ops.one/small/a in py3.12-torch2.6.0::")
     assert "100 %25" in error
+
+
+def test_both_commits_are_measured_in_each_cell_and_the_first_alternates(tmp_path: Path) -> None:
+    make_fleet_project(tmp_path)
+    request = Request(root=tmp_path, python="", releases=("2.5.1", "2.6.0"), machine="here")
+    asked: list[tuple[str, ...]] = []
+
+    def measure(one: Request, console: Console) -> None:
+        del console
+        asked.append((one.python, *one.releases, one.commit))
+
+    measure_both(request, ("b", "h"), ["3.12"], Console(file=StringIO()), measure)
+    old, new = ("3.12", "2.5.1"), ("3.12", "2.6.0")
+    assert asked == [(*old, "b"), (*old, "h"), (*new, "h"), (*new, "b")]
+
+
+def test_a_comment_has_base_eager_head_eager_and_head_compiled(root: Path) -> None:
+    base = history(root, make_record(), make_failure("wrong", "off by one"))
+    said, _ = gate("--base", base, "--format", "github")
+    table = said.split("| cell | case | base eager | head eager | head compiled | speedup |")[1]
+    rows = [line.split(" | ") for line in table.splitlines()[2:4]]
+    assert rows[0][1] == "<code>ops.one/small/a</code>"
+    assert all(time.endswith("s") for time in rows[0][2:5])
+    assert rows[1][4:] == ["-", "<code>wrong</code> |"]

@@ -17,7 +17,7 @@ from ivhl.machine.compiler import observe_compiler
 from ivhl.machine.cpu import observe_cpu
 from ivhl.machine.disk import CELL_BYTES, SESSION_BYTES, observe_disk
 from ivhl.machine.gpu import observe_gpus
-from ivhl.machine.identity import cpu_model, this_machine
+from ivhl.machine.identity import BY_PROCESSOR, cpu_model, name_by, name_mistake, this_machine
 from ivhl.machine.memory import memory_limit, observe_memory, oom_kills
 from ivhl.machine.observation import LEVELS
 from ivhl.machine.stability import observe_stability
@@ -474,3 +474,13 @@ def test_a_compiler_without_openmp_is_wrong(
     script(programs / "g++", "echo 'fatal error: omp.h: No such file' >&2; exit 1")
     found = observe_compiler()
     assert (found.level, "omp.h" in found.seen) == ("wrong", True)
+
+
+def test_a_runner_of_another_processor_is_another_machine() -> None:
+    assert name_by("AMD EPYC 7763 64-Core Processor", 4) == "amd-epyc-7763-64-core-processor-x4"
+    intel = name_by("Intel(R) Xeon(R) Platinum 8370C CPU @ 2.80GHz", 4)
+    assert intel == "intel-xeon-platinum-8370c-cpu-x4"
+    assert name_by("", 2) == "processor-x2"
+    for cpu in ("AMD EPYC 7763", "", "\N{GREEK SMALL LETTER MU} @", "x" * 400):
+        assert name_mistake(name_by(cpu, 64)) == ""
+    assert this_machine(BY_PROCESSOR).name == this_machine(BY_PROCESSOR).name != BY_PROCESSOR

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 HERE = find_root(Path(__file__))
 PATHS = sorted((HERE / ".github" / "workflows").glob("*.yml"))
+ACTIONS = HERE / ".github" / "actions"
+TEMPLATE = HERE / "ivhl" / "init" / "templates" / "workflow.yml"
 USES = re.compile(r"uses: (?P<action>[\w./-]+)@(?P<hash>\S+)(?P<comment>.*)")
 
 
@@ -37,14 +39,19 @@ def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{path.stem}/{name}", job
 
 
-def test_there_are_three_workflows() -> None:
-    assert [path.stem for path in PATHS] == ["bench", "nightly", "tests"]
+def test_there_are_four_workflows() -> None:
+    assert [path.stem for path in PATHS] == ["bench", "compare", "nightly", "tests"]
 
 
 def test_every_action_is_pinned_to_one_hash() -> None:
     pins: dict[str, set[str]] = {}
-    for path in PATHS:
+    for path in (*PATHS, *ACTIONS.glob("*/action.yml"), TEMPLATE):
         for match in USES.finditer(path.read_text(encoding="utf-8")):
+            if match["action"].startswith("ivhl/ivhl/"):
+                # Called from other repositories, where a path would mean theirs.
+                place = HERE / match["action"].removeprefix("ivhl/ivhl/")
+                assert place.is_file() or (place / "action.yml").is_file()
+                continue
             assert re.fullmatch(r"[0-9a-f]{40}", match["hash"]), match[0]
             assert re.fullmatch(r" # v\d+\.\d+\.\d+", match["comment"]), match[0]
             pins.setdefault(match["action"], set()).add(match["hash"] + match["comment"])
@@ -69,6 +76,7 @@ def test_jobs_that_may_write_run_no_code_of_the_commit() -> None:
         "bench/comment",
         "bench/keep",
         "bench/pages",
+        "compare/comment",
         "nightly/issue",
     ]
     for name, job in writing:
@@ -358,3 +366,119 @@ def test_refusals_and_regressions_fail_at_the_end(
 ) -> None:
     given = {"IMPORTED": imported, "GATE": gate}
     run_step(stubs, "bench/report", "ivhl gate: $GATE", given, status=status)
+
+
+# The actions for other projects.
+
+
+@pytest.fixture
+def pull_request(stubs: Path) -> Path:
+    """Return a repository with a branch ``topic`` checked out, which left ``main`` behind."""
+    root = stubs.parent / "theirs"
+    root.mkdir()
+    git(root, "init", "--quiet", "-b", "main")
+    git(root, "commit", "--quiet", "--allow-empty", "-m", "common")
+    git(root, "checkout", "--quiet", "-b", "topic")
+    git(root, "commit", "--quiet", "--allow-empty", "-m", "topic")
+    git(root, "checkout", "--quiet", "main")
+    git(root, "commit", "--quiet", "--allow-empty", "-m", "later")
+    git(root, "checkout", "--quiet", "topic")
+    for name in ("sed", "env", "tail"):
+        (stubs / name).symlink_to(str(shutil.which(name)))
+    return root
+
+
+def run_compare(root: Path, stubs: Path, more: dict[str, str]) -> tuple[int, str, str]:
+    """Run the script of the action; return its exit code, the call of ivhl, and the summary."""
+    told, summary = stubs.parent / "told", stubs.parent / "summary"
+    told.write_text("", encoding="utf-8")
+    summary.write_text("", encoding="utf-8")
+    environment = {"PATH": str(stubs), "BASE": "main", "GITHUB_STEP_SUMMARY": str(summary)}
+    done = subprocess.run(
+        [ACTIONS / "compare" / "compare"],
+        cwd=root,
+        env=environment | more,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, told.read_text(encoding="utf-8"), summary.read_text(encoding="utf-8")
+
+
+def test_a_pull_request_is_compared_with_its_last_common_commit(
+    stubs: Path, pull_request: Path
+) -> None:
+    common = git(pull_request, "rev-parse", "main~1")
+    code, told, summary = run_compare(
+        pull_request, stubs, {"SAYS": "### fine", "ARGUMENTS": "--python 3.12"}
+    )
+    assert code == 0
+    assert told == (
+        f"ivhl <gate> <--base> <{common}> <--machine> <by-processor> <--results> "
+        "<.asv/gate/results> <--measure> <--confirm> <--format> <github> <--python> <3.12>\n"
+    )
+    assert summary.startswith("### fine\n")
+    assert f"ivhl gate --base {common} --measure" in summary
+
+
+@pytest.mark.parametrize("status", [0, 7, 8, 2])
+def test_the_exit_code_of_the_gate_is_that_of_the_job(
+    stubs: Path, pull_request: Path, status: int
+) -> None:
+    more = {"STATUS_IVHL": str(status), "SAYS": "### verdict"}
+    assert run_compare(pull_request, stubs, more)[0] == status
+    output = stubs.parent / "output"
+    output.write_text("", encoding="utf-8")
+    code, _, _ = run_compare(pull_request, stubs, more | {"GITHUB_OUTPUT": str(output)})
+    assert (code, output.read_text(encoding="utf-8")) == (0, f"code={status}\n")
+    steps = load(ACTIONS / "compare" / "action.yml")["runs"]["steps"]
+    last = subprocess.run(["bash", "-c", steps[-1]["run"]], env={"CODE": str(status)}, check=False)
+    assert last.returncode == status
+
+
+def test_an_error_in_place_of_a_verdict_is_shown(stubs: Path, pull_request: Path) -> None:
+    (stubs / "ivhl").write_text("#!/bin/sh\necho 'error: no matrix' >&2\nexit 2\n")
+    code, _, summary = run_compare(pull_request, stubs, {})
+    assert code == 2
+    assert "### ivhl could not compare\n\n    error: no matrix\n" in summary
+
+
+def test_one_comment_is_written_and_then_edited_in_place(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    # Like gh: lists the comments that were posted, in the order of their numbers.
+    (tmp_path / "bin" / "gh").write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" >> {tmp_path}/calls\n'
+        f'case "$*" in *--jq*) cat {tmp_path}/known 2> /dev/null;; esac\n'
+    )
+    (tmp_path / "bin" / "gh").chmod(0o755)
+    (tmp_path / "verdict").mkdir()
+    (tmp_path / "verdict" / "verdict.md").write_text("### worse\n" + "x" * 70000)
+    environment = {
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "GITHUB_REPOSITORY": "they/theirs",
+        "NUMBER": "12",
+    }
+    command = [str(ACTIONS / "comment" / "comment"), "verdict"]
+    for known, method, place in (
+        ("", "POST", "repos/they/theirs/issues/12/comments"),
+        ("77\n", "PATCH", "repos/they/theirs/issues/comments/77"),
+    ):
+        (tmp_path / "known").write_text(known)
+        (tmp_path / "calls").write_text("")
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+        calls = (tmp_path / "calls").read_text()
+        assert f"--method {method} {place} --raw-field body=<!-- ivhl gate -->\n### worse" in calls
+        assert len(calls) < 65000
+
+
+def test_the_written_workflow_has_no_secret_and_runs_nothing_where_it_may_write() -> None:
+    text = TEMPLATE.read_text(encoding="utf-8")
+    workflow = yaml.safe_load(text.replace("$$", "$"))
+    assert "secrets." not in text
+    assert "pull_request_target" not in text
+    assert workflow["permissions"] == {}
+    jobs_ = workflow["jobs"]
+    assert jobs_["compare"]["permissions"] == {"contents": "read"}
+    assert [list(step) for step in jobs_["comment"]["steps"]] == [["uses", "with"]]
+    assert len(text.splitlines()) <= 42

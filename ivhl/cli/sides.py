@@ -1,0 +1,74 @@
+"""Base eager, head eager and head compiled side by side, as a table for a pull request."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ivhl.cli.markdown import code
+from ivhl.records.store import newest_by
+from ivhl.tracker.compat import format_speedup, release_key
+from ivhl.tracker.wording import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from ivhl.records.record import Arm, RunRecord
+
+# GitHub accepts comments of at most 65,536 characters.
+_ROWS_SHOWN = 60
+
+
+def times_table(
+    records: Iterable[RunRecord], before: Collection[str], after: Collection[str]
+) -> list[str]:
+    """Return the lines of a Markdown table: a row for each case that the head was measured in.
+
+    Args:
+        records: Records of any commits.
+        before: Hashes of the commits with the base's code.
+        after: Hashes of the commits with the head's code.
+    """
+    records = list(records)
+    base = newest_by((r for r in records if r.commit in before), _place)
+    head = newest_by((r for r in records if r.commit in after), _place)
+    rows = []
+    for place in sorted(
+        head, key=lambda place: (place[0], place[1], release_key(place[2]), place)
+    ):
+        record = head[place]
+        failed = record.failure.failure_class if record.failure else ""
+        speedup = format_speedup(record.speedup) if record.speedup else code(failed)
+        cells = (
+            code(record.cell.id),
+            code(f"{record.workload}/{record.size}/{record.variant}"),
+            _time(base[place].eager if place in base else None),
+            _time(record.eager),
+            _time(record.compiled),
+            speedup,
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    if not rows:
+        return []
+    machines = ", ".join(sorted({code(place[0]) for place in head}))
+    table = [
+        "",
+        f"<details><summary>seconds per call on {machines}</summary>",
+        "",
+        "| cell | case | base eager | head eager | head compiled | speedup |",
+        "|---|---|---|---|---|---|",
+        *rows[:_ROWS_SHOWN],
+    ]
+    if len(rows) > _ROWS_SHOWN:
+        table += ["", f"And {len(rows) - _ROWS_SHOWN} more."]
+    return [*table, "", "</details>"]
+
+
+def _place(record: RunRecord) -> tuple[str, ...]:
+    device = record.conditions.device
+    case = (record.workload, record.size, record.variant)
+    return (record.machine.name, record.cell.python, record.cell.torch, device, *case)
+
+
+def _time(arm: Arm | None) -> str:
+    return seconds(median(arm.samples_s)) if arm and arm.samples_s else "-"
