@@ -246,7 +246,7 @@ def resolve_commit(root: Path, name: str, console: Console) -> str:
     changed = changed_files(root)
     if name == "HEAD" and changed:
         console.print(
-            f"[yellow]note:[/] {len(changed)} changed file(s) not committed. The project under test "
+            f"note: {len(changed)} changed file(s) not committed. The project under test "
             f"is commit {commit[:8]}, without these changes. The matrix, the locks, benchmarks/ and "
             "the measuring code come from the working tree",
             soft_wrap=True,

@@ -140,12 +140,12 @@ def main() -> None:
     try:
         app()
     except IvhlError as error:
-        from rich.console import Console  # noqa: PLC0415  (only errors need it)
+        from ivhl.tracker.terminal import Terminal  # noqa: PLC0415  (only errors need it)
 
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print("[bold red]error:[/]", end=" ")
-        console.print(str(error), markup=False)
+        console = Terminal(stderr=True, highlight=False, soft_wrap=True)
+        console.print("error:", end=" ", style="bold red")
+        console.print(str(error))
         if error.hint:
-            console.print("[bold]next:[/]", end=" ")
-            console.print(error.hint, markup=False)
+            console.print("next:", end=" ", style="bold")
+            console.print(error.hint)
         sys.exit(error.exit_code)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from ivhl.asv.publish import publish
 from ivhl.bench import bench
@@ -27,6 +26,7 @@ from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.records.store import load_records
 from ivhl.tracker.spread import Spreads
 from ivhl.tracker.table import render_results
+from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.timings import recorded_since, render_timings
 from ivhl.tracker.wording import counted
 
@@ -136,7 +136,7 @@ def bench_command(
         raise typer.Exit(code)
     if slurm:
         raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
-    console = Console()
+    console = Terminal()
     request = Request(
         root=root,
         python="",
@@ -216,7 +216,7 @@ def _commits(root: Path, commit: str, commits: str | None, at_most: int | None) 
 
 
 def _measure(
-    requests: Sequence[Request], console: Console, executor: Executor | None
+    requests: Sequence[Request], console: Terminal, executor: Executor | None
 ) -> tuple[list[Done], dict[str, IvhlError]]:
     """Return what was done, and what failed: one commit of many must not cost the others.
 
@@ -239,7 +239,7 @@ def _measure(
 
 
 def _show(
-    console: Console, done: Sequence[Done], loaded: Loaded, effort: Effort, began: datetime | None
+    console: Terminal, done: Sequence[Done], loaded: Loaded, effort: Effort, began: datetime | None
 ) -> None:
     """Print a table for each commit and Python, and the seconds of its phases since ``began``."""
     spreads = Spreads((*loaded.records, *loaded.replaced))
@@ -263,7 +263,7 @@ def _show(
             console.print(render_timings(recorded_since(records, began), wall_s=one.seconds))
 
 
-def _publish(root: Path, console: Console) -> list[str]:
+def _publish(root: Path, console: Terminal) -> list[str]:
     """Build the site, print where it is, and return its problems."""
     site = publish(root, root / "site")
     console.print(f"site: {site.output / 'compatibility.html'}", soft_wrap=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import typer
-from rich.console import Console
 
 from ivhl.cli import app
 from ivhl.init.check import check_project
 from ivhl.matrix.project import find_root
+from ivhl.tracker.terminal import Terminal
 
 
 @app.command("check")
@@ -17,7 +17,7 @@ def check_command() -> None:
     Prints all problems; exit code 1 if there is one. Needs neither torch nor a network.
     """
     report = check_project(find_root())
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     for text in report.problems:
         console.print("[red]problem:[/]", end=" ")
         console.print(text, markup=False)

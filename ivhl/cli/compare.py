@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from ivhl.cli import app
@@ -20,6 +19,7 @@ from ivhl.records.store import load_records
 from ivhl.tracker.compare import KINDS, axis_of, choose, compare, summarise
 from ivhl.tracker.metrics import WORDS
 from ivhl.tracker.spread import Spreads
+from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def compare_command(
     root = find_root()
     loaded = load_records(results or root / "results")
     for problem in loaded.problems:
-        Console(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
+        Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
 
     def wanted(record: RunRecord) -> bool:
         return (
@@ -95,7 +95,7 @@ def compare_command(
     if as_json:
         typer.echo(json.dumps(_as_dict(axis, summaries, found), indent=1))
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     for summary in summaries:
         console.print(Text(_sentence(before, after, summary), "bold"))
         console.print(_means(summary))
@@ -164,7 +164,7 @@ def _means(summary: Summary) -> str:
     return f"  {'; '.join([*seconds, counts])}"
 
 
-def _list(console: Console, kind: str, group: Sequence[Comparison]) -> None:
+def _list(console: Terminal, kind: str, group: Sequence[Comparison]) -> None:
     console.print(Text(f"\n{kind} ({len(group)})", _STYLES.get(kind, "bold")))
     for one in group:
         console.print(Text(f"  {one.case.name}  {', '.join(one.case.place)}"))

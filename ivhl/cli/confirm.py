@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from ivhl.bench.confirm import ROUNDS, confirm
@@ -25,6 +24,7 @@ from ivhl.measure.effort import Effort
 from ivhl.records.store import load_records
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge
 from ivhl.tracker.spread import Spreads
+from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def confirm_command(
             for (p, t), cases in suspects.items()
             if p in (python or (p,)) and t in (torch or (t,))
         }
-    console = Console(stderr=as_json, highlight=False, soft_wrap=True)
+    console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
     found = confirm_cells(root, folder, commits, cells, here, console, rounds)
     if as_json:
         typer.echo(json.dumps([one._asdict() for one in found], indent=1))
@@ -114,7 +114,7 @@ def confirm_cells(
     commits: tuple[str, str],
     cells: Mapping[tuple[str, str], tuple[str, ...]],
     machine: str,
-    console: Console,
+    console: Terminal,
     rounds: int = ROUNDS,
 ) -> list[Confirmed]:
     """Measure cases again, cell by cell.
@@ -188,7 +188,7 @@ def _verdict(root: Path, results: Path, commits: tuple[str, str], machine: str) 
     return judge(records, before, after, declared(root))
 
 
-def _print(console: Console, found: Sequence[Confirmed]) -> None:
+def _print(console: Terminal, found: Sequence[Confirmed]) -> None:
     if not found:
         console.print("no suspects: nothing to confirm")
     for one in found:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from ivhl.matrix.project import load_project
+from ivhl.tracker.terminal import Terminal
 from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
@@ -25,5 +24,5 @@ def declared(root: Path) -> tuple[Workload, ...]:
     workloads = tuple(load_workloads(project.workloads))
     for broken in broken_benchmarks(project.workloads):
         text = f"warning: left out: {broken}"
-        Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
+        Terminal(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
     return workloads

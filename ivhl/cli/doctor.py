@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from ivhl.bench.tools import observe_names, observe_tools
@@ -24,6 +23,7 @@ from ivhl.machine.memory import observe_memory
 from ivhl.machine.observation import LEVELS, Observation
 from ivhl.machine.system import System
 from ivhl.matrix.project import load
+from ivhl.tracker.terminal import Terminal
 from ivhl.workload import select_cases
 
 SCHEMA = "ivhl.doctor/1"
@@ -78,7 +78,7 @@ def doctor_command(
 
 
 def _print(observations: tuple[Observation, ...]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     width = max(len(one.check) for one in observations)
     for one in observations:
         line = Text(f"{one.level:<8}", _COLOURS[one.level])

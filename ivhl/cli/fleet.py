@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +15,7 @@ from ivhl.cli import app
 from ivhl.errors import ResultsError
 from ivhl.fleet.bring import import_records
 from ivhl.matrix.project import find_root
+from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _as_dict(imported: Imported) -> dict[str, object]:
 
 
 def _print(imported: Imported) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     table = Table("machine", "device", "commit", "cell", "new", "here", box=None, pad_edge=False)
     for batch in imported.new:
         cell = Text(batch.cell)

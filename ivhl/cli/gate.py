@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from xml.etree import ElementTree as ET
 
 import typer
-from rich.console import Console
 
 from ivhl.cli import app
 from ivhl.cli.declared import declared
@@ -24,6 +23,7 @@ from ivhl.matrix.project import find_root
 from ivhl.records.store import load_records
 from ivhl.tracker.gate import GAPS, KINDS, MEANINGS, REGRESSIONS, judge
 from ivhl.tracker.spread import Spreads
+from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -94,11 +94,11 @@ def gate_command(
         here = this_machine(BY_PROCESSOR).name
         machine = [here if name == BY_PROCESSOR else name for name in machine or ()]
     if measure:
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console = Terminal(stderr=True, highlight=False, soft_wrap=True)
         _measured(root, folder, commits, here, python or (), torch or (), console)
     loaded = load_records(folder)
     for problem in loaded.problems:
-        Console(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
+        Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
     records = [r for r in loaded.records if not machine or r.machine.name in machine]
     for name in machine or ():
         if not any(record.machine.name == name for record in records):
@@ -117,7 +117,11 @@ def gate_command(
         "junit": _verdict_junit,
         "annotations": _verdict_annotations,
     }
-    typer.echo(writers[form](verdict, *(commit[:8] for commit in commits)))
+    text = writers[form](verdict, *(commit[:8] for commit in commits))
+    if form == "text":
+        Terminal(highlight=False, soft_wrap=True).print(text)
+    else:
+        typer.echo(text)
     if form == "github":
         typer.echo("\n".join(times_table(records, before, after)))
     worse, gaps = verdict.of(REGRESSIONS), verdict.of(GAPS)
@@ -142,7 +146,7 @@ def _measured(
     here: str,
     pythons: Sequence[str],
     releases: Sequence[str],
-    console: Console,
+    console: Terminal,
 ) -> None:
     # Imported here: it needs all that measures.
     from ivhl.bench.request import Request  # noqa: PLC0415
@@ -161,7 +165,7 @@ def _confirmed(
     from ivhl.cli.confirm import confirm_cells, confirmed_only, suspects_on  # noqa: PLC0415
 
     suspects = suspects_on(here, verdict)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Terminal(stderr=True, highlight=False, soft_wrap=True)
     if not suspects:
         console.print(f"no suspects on {here}: nothing to confirm here (--machine NAME)")
     found = confirm_cells(root, results, commits, suspects, here, console)
@@ -239,8 +243,9 @@ def _verdict_junit(verdict: Verdict, base: str, head: str) -> str:
     """Return a test case per finding: worse ones fail, those that cannot be judged are skipped."""
     suite = ET.Element("testsuite", name=f"ivhl gate {head} against {base}")
     for one in verdict.findings:
-        place = f"{one.key.machine}.{one.key.device}.{one.key.cell}"
-        case = ET.SubElement(suite, "testcase", classname=place, name=one.key.case)
+        place = printable(f"{one.key.machine}.{one.key.device}.{one.key.cell}")
+        name = printable(one.key.case)
+        case = ET.SubElement(suite, "testcase", classname=place, name=name)
         if one.kind in REGRESSIONS:
             ET.SubElement(case, "failure", type=one.kind).text = printable(one.reason)
         elif one.kind in GAPS:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -27,6 +26,7 @@ from ivhl.image.packages import contents, differences
 from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import find_root, load
 from ivhl.measure.effort import Effort
+from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def build_command(
     engine = DockerExecutor(root, base=base, certificates=certificates, network=network)
     before = {image.id for image in list_images(engine.client, found.id)}
     lock = _lock(root, matrix, found)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
 
     def say(line: str) -> None:
         console.print(line, markup=False, style="bright_black")
@@ -175,7 +175,7 @@ def list_command(
             image.created[:16],
             Text(image.base),
         )
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     console.print(table if images else "no images; ivhl image build CELL makes one")
 
 
@@ -188,7 +188,7 @@ def prune_command(
     """Remove images whose cell has a newer lock, and images that a later build replaced."""
     root, matrix = load()
     client = connect()
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     images = list_images(client, cell)
     chosen = [i for i in images if everything or _state(root, matrix, i) != "current"]
     freed = prune_images(client, chosen, lambda line: console.print(line, markup=False))
@@ -226,7 +226,7 @@ def diff_command(
         )
     before, after = (contents(client, image.id) for image in two)
     found = differences(before, after)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     for image in two:
         console.print(f"{image.short}  {image.cell}, built {image.created[:16]}")
     if not found:
@@ -260,7 +260,7 @@ def compare_command(
     Exit code 10 if a speedup differs by more than the noise floor.
     """
     root, _, found = _cell(cell)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     folder = root / ".asv" / "compare"
     shutil.rmtree(folder, ignore_errors=True)
     engine = DockerExecutor(root, cpus=cpus)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from ivhl.cli import app
 from ivhl.errors import SpecError
 from ivhl.init.plan import make_plan, write_plan
+from ivhl.tracker.terminal import Terminal
 
 if TYPE_CHECKING:
     from ivhl.init.plan import Plan
@@ -46,7 +46,7 @@ def init_command(
                 hint="docs/track.md has the steps for other systems",
             )
     root = Path.cwd()
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     console.print("resolving the packages of every cell ...", style="bright_black")
     plan = make_plan(
         root, python or (), torch or (), github=bool(ci), today=dt.datetime.now(tz=dt.UTC).date()
@@ -63,7 +63,7 @@ def init_command(
         _print_next(console, plan)
 
 
-def _print_changes(console: Console, plan: Plan, *, dry_run: bool) -> None:
+def _print_changes(console: Terminal, plan: Plan, *, dry_run: bool) -> None:
     word = ("would add to", "would write") if dry_run else ("added to", "wrote")
     for change in plan.changes:
         console.print(f"{word[0] if change.added else word[1]} {change.path}", markup=False)
@@ -72,7 +72,7 @@ def _print_changes(console: Console, plan: Plan, *, dry_run: bool) -> None:
                 console.print(f"    {line}".rstrip(), markup=False, style="bright_black")
 
 
-def _print_next(console: Console, plan: Plan) -> None:
+def _print_next(console: Terminal, plan: Plan) -> None:
     """Print the commands that come next."""
     locked = [state.cell for state in plan.cells if state.kind == "locked"]
     calls = Path(plan.folder, "model_calls.py")

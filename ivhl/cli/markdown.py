@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import html
+import re
 
 from ivhl.fleet.sources import printable
 
 _LONGEST_SHOWN = 250
+# Of the references that ``html.escape`` wrote, nothing: they contain "&" and ";" only.
+_MARKDOWN = re.compile(r"[\\`*_{}\[\]()#!|~@$:^=]|(?<=\bwww)\.", re.IGNORECASE)
 
 
 def code(text: str) -> str:
-    """Return the text escaped, as code for a table cell, cut after 250 characters."""
+    """Return the text escaped, as code for a table cell, cut after 250 characters.
+
+    Inside of ``<code>``, Markdown still makes links, images and emphasis, and GitHub makes links of
+    addresses (``https:``, ``www.``), mentions and issues. None begins with a character reference.
+    """
     plain = html.escape(printable(text[:_LONGEST_SHOWN]), quote=False)
-    # In one pass: the replacements themselves contain "#".
-    return f"<code>{plain.translate({ord(sign): f'&#{ord(sign)};' for sign in '|`@#'})}</code>"
+    # In one pass: the replacements themselves contain "&", "#" and ";".
+    return f"<code>{_MARKDOWN.sub(lambda sign: f'&#{ord(sign[0])};', plain)}</code>"

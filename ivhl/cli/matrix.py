@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ivhl.bench.selection import Selection
 from ivhl.bench.work import (
@@ -34,6 +34,7 @@ from ivhl.matrix.locks import lock_release, lock_state
 from ivhl.matrix.project import load
 from ivhl.matrix.releases import find_new_releases, support_of
 from ivhl.records.store import load_records
+from ivhl.tracker.terminal import Terminal
 from ivhl.workload import Case
 
 if TYPE_CHECKING:
@@ -255,8 +256,8 @@ def _print_cells(rows: Sequence[Mapping[str, Any]]) -> None:
         columns = [
             row["id"],
             row["tier"] or "not in the matrix",
-            f"[{colour}]{row['lock']}[/]",
-            row["python_full"] or f"[red]not found: {row['python']}[/]",
+            Text(str(row["lock"]), colour),
+            row["python_full"] or Text(f"not found: {row['python']}", "red"),
         ]
         if with_work:
             names = dict.fromkeys(name.partition("/")[0] for name in row["cases"])
@@ -367,16 +368,17 @@ def _print_diff(found: CellDiff) -> None:
             "package", found.first.id, found.second.id, "forced", box=None, pad_edge=False
         )
         for name, (old, new) in sorted(differences.items()):
-            table.add_row(name, old, new, found.forced.get(name, "[red]no[/]"))
+            table.add_row(name, old, new, found.forced.get(name, Text("no", "red")))
         console.print(table)
         console.print()
     axis = {"none": "the same cell", "both": "both axes differ"}.get(
         found.axis, f"differ in {found.axis}"
     )
     if found.matched:
-        console.print(f"[green]matched[/]: {axis}; every other difference is forced by that")
+        console.print("matched", style="green", end="")
+        console.print(f": {axis}; every other difference is forced by that")
     for reason in found.reasons:
-        console.print("[red]not matched[/]:", end=" ")
+        console.print("not matched:", style="red", end=" ")
         console.print(reason, markup=False)
 
 
@@ -390,10 +392,12 @@ def check() -> None:
         console.print(problem, markup=False)
     if problems:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-        console.print(f"[red]{count}[/]; next: run ivhl matrix lock, then review the diff")
+        console.print(count, style="red", end="")
+        console.print("; next: run ivhl matrix lock, then review the diff")
         raise typer.Exit(1)
     n_cells = len(matrix.cells(tier="extended"))
-    console.print(f"[green]in order[/]: {n_cells} cells, locks fresh, hashed and matched")
+    console.print("in order", style="green", end="")
+    console.print(f": {n_cells} cells, locks fresh, hashed and matched")
 
 
 @matrix_app.command()
@@ -439,7 +443,8 @@ def lock(
             for state in states:
                 colour = _COLOURS[state.kind]
                 detail = f"{len(state.pins)} packages" if state.pins else state.message
-                console.print(f"[{colour}]{state.kind}[/] {state.cell.id}:", end=" ")
+                console.print(state.kind, style=colour, end=" ")
+                console.print(f"{state.cell.id}:", end=" ")
                 console.print(detail.partition("\n")[0], markup=False)
     if len(failed) == 1:
         raise failed[0]
@@ -490,7 +495,8 @@ def new_releases(
             continue
         for one in row:
             colour = _COLOURS.get(one.kind, "red")
-            console.print(f"[{colour}]{one.kind}[/] {one.cell.id}:", end=" ")
+            console.print(one.kind, style=colour, end=" ")
+            console.print(f"{one.cell.id}:", end=" ")
             reason = one.message or "all its requirements can be installed"
             console.print(reason.partition("\n")[0], markup=False)
     if not support and form == "text":
@@ -538,10 +544,10 @@ def _interpreter(root: Path, python: str) -> Interpreter | None:
         return None
 
 
-def _console() -> Console:
+def _console() -> Terminal:
     # A new one at each use, because tests replace stdout. Lines for a pipe are not wrapped.
     wide = None if sys.stdout.isatty() else 1000
-    return Console(highlight=False, soft_wrap=True, width=wide)
+    return Terminal(highlight=False, soft_wrap=True, width=wide)
 
 
 def _print_json(value: Any) -> None:  # noqa: ANN401  (whatever json takes)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from ivhl.cli import app
@@ -22,6 +21,7 @@ from ivhl.tracker.annotations import load_annotations, note_of
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
 from ivhl.tracker.series import ALONG
 from ivhl.tracker.spread import Spreads
+from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def regressions_command(
     root = find_root()
     loaded = load_records(results or root / "results")
     for problem in loaded.problems:
-        Console(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
+        Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
     _check("--along", along, ALONG)
     _check("workload", workload, {record.workload for record in loaded.records})
     _check("machine", machine, {record.machine.name for record in loaded.records})
@@ -85,7 +85,7 @@ def regressions_command(
     if as_json:
         typer.echo(json.dumps([_as_dict(one, notes) for one in incidents], indent=1))
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     for incident in incidents:
         _print(console, incident, cases, notes)
     if not incidents:
@@ -103,7 +103,7 @@ def _check(kind: str, wanted: Iterable[str] | None, known: Collection[str]) -> N
             raise UnknownNameError(kind, name, known)
 
 
-def _print(console: Console, incident: Incident, shown: int, notes: Sequence[Annotation]) -> None:
+def _print(console: Terminal, incident: Incident, shown: int, notes: Sequence[Annotation]) -> None:
     console.print(Text(_sentence(incident), "bold"))
     for change in incident.changes[:shown]:
         console.print(Text(f"  {_line(change)}", "red" if incident.worse else "green"))

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +23,7 @@ from ivhl.tracker.compat import STATUSES, format_speedup, status_of, support
 from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state
 from ivhl.tracker.table import STYLES, ResultsTable
+from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views import retired_cases, rows_of
 from ivhl.tracker.wording import STATUS_WORDS, headline, marked, support_sentence
 
@@ -95,7 +95,7 @@ def compat(
     if as_json:
         typer.echo(json.dumps([row.to_dict() for row in rows], indent=1))
         return
-    console = Console()
+    console = Terminal()
     console.print(Text(headline(rows), "bold"))
     console.print(ResultsTable(rows))
     for table in _support_tables(rows):
@@ -141,7 +141,7 @@ def list_results(
     if as_json:
         typer.echo(json.dumps([asdict(record) for record in records], indent=1))
         return
-    console = Console()
+    console = Terminal()
     for part in _by_case(records):
         console.print(part)
     if not records:
@@ -200,9 +200,9 @@ def _folder(results: Path | None, root: Path) -> Path:
 
 
 def _warn(problems: Sequence[str]) -> None:
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Terminal(stderr=True, highlight=False, soft_wrap=True)
     for problem in problems:
-        console.print("[bold yellow]warning:[/]", end=" ")
+        console.print("warning:", end=" ", style="bold yellow")
         console.print(problem, markup=False)
 
 

@@ -9,7 +9,6 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from ivhl.cli import app
@@ -17,6 +16,7 @@ from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
 from ivhl.records.store import load_records
 from ivhl.tracker.spread import Spread, coverage, repeats, spreads_by_length
+from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _aa(groups: Sequence[Sequence[RunRecord]]) -> dict[str, dict[str, float]]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     console.print(f"{counted(found['runs'], 'run')} of {counted(found['cases'], 'repeated case')}")
     table = Table("kind", "between runs", "95 %", "98 %", "pairs", box=None)
     for name, one in found["spreads"].items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from ivhl.bench.checks import check_device
 from ivhl.bench.trial import Trial, try_case
@@ -16,6 +15,7 @@ from ivhl.git import changed_files, find_commit
 from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import load
 from ivhl.measure.effort import DEADLINE_S, Effort
+from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 from ivhl.workload import core_cases, select_cases
 
@@ -59,7 +59,7 @@ def try_command(
     check_device(device)
     cases = _cases(root, workload or (), size, variant, device)
     cell = _cell(root, matrix, python, torch)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     changed = changed_files(root)
     tree = f"commit {find_commit(root, 'HEAD')[:8]}" + (
         f" with {counted(len(changed), 'changed file')}" if changed else ""
