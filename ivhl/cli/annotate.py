@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ivhl.cli import app
+from ivhl.cli.declared import results_folder
 from ivhl.errors import SpecError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
@@ -31,7 +32,7 @@ def annotate_command(
 ) -> None:
     """Say what is known about a change; `ivhl regressions` shows it. Commit the file."""
     root = find_root()
-    folder = results or root / "results"
+    folder = results_folder(results, root)
     if not text.strip():
         raise SpecError("the text must not be empty", hint='e.g. "expected: exact formula now"')
     records = load_records(folder).records

@@ -19,7 +19,7 @@ def check_command() -> None:
     report = check_project(find_root())
     console = Terminal(highlight=False, soft_wrap=True)
     for text in report.problems:
-        console.print("[red]problem:[/]", end=" ")
+        console.print("problem:", style="red", end=" ")
         console.print(text, markup=False)
     for text in report.notes:
         console.print("note:", end=" ")

@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app
+from ivhl.cli.declared import results_folder
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
@@ -70,7 +71,7 @@ def compare_command(
     Means are over the cases that ran on both sides; what broke, appeared or vanished is listed.
     """
     root = find_root()
-    loaded = load_records(results or root / "results")
+    loaded = load_records(results_folder(results, root))
     for problem in loaded.problems:
         Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
 

@@ -1,9 +1,10 @@
-"""The workloads of a project for a command, with a warning for each module that is of no use."""
+"""What commands read of a project: its workloads, and the folder of its results."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ivhl.errors import ResultsError
 from ivhl.matrix.project import load_project
 from ivhl.tracker.terminal import Terminal
 from ivhl.workload import broken_benchmarks, load_workloads
@@ -26,3 +27,19 @@ def declared(root: Path) -> tuple[Workload, ...]:
         text = f"warning: left out: {broken}"
         Terminal(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
     return workloads
+
+
+def results_folder(given: Path | None, root: Path) -> Path:
+    """Return the folder of the results; only the default one may be missing.
+
+    Raises:
+        ResultsError: If one is given that is no folder: a verdict over nothing would look like one.
+    """
+    if given is None:
+        return root / "results"
+    if not given.is_dir():
+        raise ResultsError(
+            f"--results: must be a folder (got {str(given)!r})",
+            hint=f"the default is {root / 'results'}",
+        )
+    return given

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import typer
 
 from ivhl.cli import app
-from ivhl.cli.declared import declared
+from ivhl.cli.declared import declared, results_folder
 from ivhl.cli.markdown import code
 from ivhl.cli.sides import times_table
 from ivhl.errors import IvhlError, UnknownNameError, WorseError
@@ -86,7 +86,9 @@ def gate_command(
     0 otherwise.
     """
     root = find_root()
-    folder = (results or root / "results").resolve()
+    # What measures makes the folder.
+    folder = results if measure and results else results_folder(results, root)
+    folder = folder.resolve()
     commits = find_commit(root, base), find_commit(root, head)
     # The name under which this machine measures may be another one than its host name.
     here = machine[0] if machine and len(machine) == 1 else os.uname().nodename
@@ -110,18 +112,7 @@ def gate_command(
     verdict = judge(records, before, after, workloads, spreads)
     if confirm:
         verdict = _confirmed(root, folder, commits, verdict, here)
-    writers = {
-        "text": _verdict_text,
-        "json": _verdict_json,
-        "github": _verdict_markdown,
-        "junit": _verdict_junit,
-        "annotations": _verdict_annotations,
-    }
-    text = writers[form](verdict, *(commit[:8] for commit in commits))
-    if form == "text":
-        Terminal(highlight=False, soft_wrap=True).print(text)
-    else:
-        typer.echo(text)
+    _print(verdict, commits, form)
     if form == "github":
         typer.echo("\n".join(times_table(records, before, after)))
     worse, gaps = verdict.of(REGRESSIONS), verdict.of(GAPS)
@@ -137,6 +128,21 @@ def gate_command(
             hint=f"measure {commits[0][:8]} and {commits[1][:8]} in the same way, or pass "
             "--allow-missing",
         )
+
+
+def _print(verdict: Verdict, commits: tuple[str, str], form: str) -> None:
+    writers = {
+        "json": _verdict_json,
+        "github": _verdict_markdown,
+        "junit": _verdict_junit,
+        "annotations": _verdict_annotations,
+    }
+    base, head = (commit[:8] for commit in commits)
+    if form == "text":
+        text = _verdict_text(verdict, base, head)
+        Terminal(highlight=False, soft_wrap=True).print(text)
+    else:
+        typer.echo(writers[form](verdict, base, head))
 
 
 def _measured(

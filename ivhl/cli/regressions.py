@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app
+from ivhl.cli.declared import results_folder
 from ivhl.errors import UnknownNameError
 from ivhl.fleet.sources import printable
 from ivhl.git import commit_order
@@ -62,7 +63,7 @@ def regressions_command(
     Looks along commits, PyTorch releases and Pythons. Changes at one place are one incident.
     """
     root = find_root()
-    loaded = load_records(results or root / "results")
+    loaded = load_records(results_folder(results, root))
     for problem in loaded.problems:
         Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
     _check("--along", along, ALONG)
@@ -81,7 +82,7 @@ def regressions_command(
         [field for field in ALONG if field in (along or ALONG)],
     )
     incidents = incidents_of(change for change in found if better or change.kind in WORSE)
-    notes = load_annotations(results or root / "results")
+    notes = load_annotations(results_folder(results, root))
     if as_json:
         typer.echo(json.dumps([_as_dict(one, notes) for one in incidents], indent=1))
         return

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app
+from ivhl.cli.declared import results_folder
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import commit_order
 from ivhl.matrix.project import MATRIX, find_root
@@ -72,7 +73,7 @@ def compat(
 ) -> None:
     """Show which cases work in which cell, from the newest record of each case."""
     root = find_root()
-    state = load_state(root, _folder(results, root))
+    state = load_state(root, results_folder(results, root))
     _warn(state.problems)
     rows = rows_of(state)
     rows = _only("Python", python, rows, lambda row: row.python)
@@ -121,7 +122,7 @@ def list_results(
 ) -> None:
     """List the records, oldest first. --json prints them as stored, with all samples."""
     root = find_root()
-    loaded = load_records(_folder(results, root))
+    loaded = load_records(results_folder(results, root))
     _warn([str(problem) for problem in loaded.problems])
     records = tuple(sorted(loaded.records, key=lambda record: record.recorded_at))
     records = _only("Python", python, records, lambda record: record.cell.python)
@@ -181,22 +182,6 @@ def publish(
         _warn([f"asv's graphs omit commits that are on no published branch: {commits}"])
     for name in ("compatibility.html", "speedup.html", "index.html"):
         typer.echo(published.output / name)
-
-
-def _folder(results: Path | None, root: Path) -> Path:
-    """Return the folder of the results; only the default one may be missing.
-
-    Raises:
-        ResultsError: If ``results`` is given and is not a folder.
-    """
-    if results is None:
-        return root / "results"
-    if not results.is_dir():
-        raise ResultsError(
-            f"--results: must be a folder (got {str(results)!r})",
-            hint=f"the default is {root / 'results'}",
-        )
-    return results
 
 
 def _warn(problems: Sequence[str]) -> None:

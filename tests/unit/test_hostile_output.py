@@ -137,4 +137,6 @@ def test_text_in_a_summary_is_neither_link_nor_image(text: str) -> None:
 def test_every_command_prints_through_the_one_console() -> None:
     folder = files("ivhl").joinpath("cli")
     sources = [file for file in folder.iterdir() if file.name.endswith(".py")]
-    assert [file.name for file in sources if "rich.console import Console" in file.read_text()] == []
+    assert [
+        file.name for file in sources if "rich.console import Console" in file.read_text()
+    ] == []

@@ -275,7 +275,9 @@ def test_the_matrix_gets_the_inputs_of_the_workflow(stubs: Path) -> None:
     told, output = run_step(stubs, "bench/cells", "matrix list", given)
     want = "<matrix> <list> <--tier> <default> <--device> <cuda> <--format> <github>"
     assert told == [f"ivhl {want} <--stale>"]
-    assert re.fullmatch(r'matrix=\{"include":\[\]\}\ncommit=[0-9a-f]{40}\n', output)
+    assert output == 'matrix={"include":[]}\n'
+    _, output = run_step(stubs, "bench/cells", "rev-parse", {})
+    assert re.fullmatch(r"commit=[0-9a-f]{40}\n", output)
     given |= {"TORCH": "2.5.1 2.6.0", "WORKLOAD": "ops.x", "SIZE": "small", "FORCE": "true"}
     given |= {"VARIANT": "a b", "SUITE": "full"}
     told, _ = run_step(stubs, "bench/cells", "matrix list", given)
@@ -301,7 +303,7 @@ def test_everything_is_measured_weekly_and_kept_like_a_push() -> None:
     )
     found = dict(jobs())
     upload = [s for s in found["bench/report"]["steps"] if "pages" in s.get("uses", "")]
-    for where in (*upload, found["bench/keep"], found["bench/pages"]):
+    for where in (*upload, found["bench/merge"], found["bench/keep"], found["bench/pages"]):
         assert "github.event_name == 'push' || github.event_name == 'schedule'" in where["if"]
 
 
@@ -482,3 +484,140 @@ def test_the_written_workflow_has_no_secret_and_runs_nothing_where_it_may_write(
     assert jobs_["compare"]["permissions"] == {"contents": "read"}
     assert [list(step) for step in jobs_["comment"]["steps"]] == [["uses", "with"]]
     assert len(text.splitlines()) <= 42
+
+
+def steps_of(job: str) -> list[dict[str, Any]]:
+    return list(dict(jobs())[job]["steps"])
+
+
+def test_what_a_reviewer_approved_is_what_runs() -> None:
+    """The commit is known before code of the pull request runs, and named again where it is used."""
+    steps = steps_of("bench/cells")
+    names = [step.get("id") or step.get("run", "") for step in steps]
+    assert names.index("commit") < names.index("python -m pip install --quiet -e .")
+    assert dict(jobs())["bench/cells"]["outputs"]["commit"] == "${{ steps.commit.outputs.commit }}"
+    for job in ("bench/measure", "bench/report"):
+        (checkout,) = [s for s in steps_of(job) if "checkout" in s.get("uses", "")]
+        assert checkout["with"]["ref"] == (
+            "${{ github.event.pull_request.head.sha || needs.cells.outputs.commit }}"
+        )
+
+
+def test_measured_records_are_uploaded_whatever_happens() -> None:
+    measure = dict(jobs())["bench/measure"]
+    (run,) = [n for n, step in enumerate(measure["steps"]) if "nox" in step.get("run", "")]
+    upload = measure["steps"][run + 1]
+    assert upload["if"] == "${{ always() }}"
+    assert upload["with"]["path"] == "measured/*/records/"
+    # A job that reaches its own limit is cancelled before it can upload.
+    assert measure["steps"][run]["timeout-minutes"] + 10 <= measure["timeout-minutes"]
+    names = [s.get("id") or s.get("with", {}).get("name", "") for s in steps_of("bench/report")]
+    assert names.index("import") + 1 == names.index("results") < names.index("gate")
+    (upload,) = [s for s in steps_of("bench/report") if s.get("with", {}).get("name") == "results"]
+    assert "always()" in upload["if"]
+
+
+def test_a_push_that_only_brings_records_is_published() -> None:
+    words = " ".join(dict(jobs())["bench/report"]["if"].split())
+    assert "needs.measure.result != 'skipped' || github.event_name == 'push'" in words
+
+
+def test_an_import_of_nothing_is_no_failure(stubs: Path) -> None:
+    git(stubs.parent, "init", "--quiet", "--initial-branch=main")
+    (stubs.parent / "results").mkdir()
+    (stubs.parent / "results" / "x").touch()
+    git(stubs.parent, "add", "results")
+    git(stubs.parent, "commit", "--quiet", "-m", "one")
+    told, output = run_step(stubs, "bench/report", "ivhl import incoming 2>&1", {"MAIN": "main"})
+    assert told == []
+    assert output == "imported=0\n"
+
+
+def kept(
+    stubs: Path, tmp_path: Path, files: dict[str, str], meanwhile: dict[str, str]
+) -> tuple[Path, int]:
+    """Run the job that keeps records where main moves after the import; return main, and a status.
+
+    Args:
+        stubs: Programs.
+        tmp_path: For the repositories.
+        files: What the import wrote into ``results/``.
+        meanwhile: What main got in the meantime.
+    """
+    for name in ("sleep", "env", "sed", "git-upload-pack", "git-receive-pack"):
+        found = shutil.which(name)
+        if found and not (stubs / name).exists():
+            (stubs / name).symlink_to(found)
+    main, clone = tmp_path / "main.git", stubs.parent / "clone"
+    git(tmp_path, "init", "--quiet", "--bare", "--initial-branch=main", str(main))
+    git(tmp_path, "clone", "--quiet", str(main), str(clone))
+    write(clone, {"results/a/records/x.jsonl": "1\n", "results/benchmarks.json": "{}\n"})
+    git(clone, "checkout", "--quiet", "-B", "main")
+    git(clone, "add", "-A")
+    git(clone, "commit", "--quiet", "-m", "one")
+    git(clone, "push", "--quiet", "origin", "main")
+    onto = git(clone, "rev-parse", "HEAD")
+    write(clone, meanwhile)
+    git(clone, "add", "-A")
+    git(clone, "commit", "--quiet", "-m", "an import by hand")
+    git(clone, "push", "--quiet", "origin", "main")
+    git(clone, "checkout", "--quiet", "--detach", onto)
+    write(clone, files)
+    (step,) = [s for s in steps_of("bench/keep") if "git push" in s.get("run", "")]
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+        cwd=clone,
+        # Without an identity of a user: HOME is empty, as on a runner.
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "COMMIT": "f" * 40,
+            "MAIN": "main",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    git(clone, "fetch", "--quiet", "origin", "main")
+    git(clone, "reset", "--quiet", "--hard")
+    git(clone, "checkout", "--quiet", "--detach", "FETCH_HEAD")
+    return clone / "results", done.returncode
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def test_what_was_imported_meanwhile_stays(stubs: Path, tmp_path: Path) -> None:
+    results, status = kept(
+        stubs,
+        tmp_path,
+        {"results/a/records/x.jsonl": "1\n2\n", "results/b/records/y.jsonl": "3\n"},
+        {"results/a/records/x.jsonl": "1\n9\n", "results/c/records/z.jsonl": "4\n"},
+    )
+    assert status == 0
+    found = {path.name: path.read_text().split() for path in results.glob("*/records/*")}
+    assert {name: sorted(lines) for name, lines in found.items()} == {
+        "x.jsonl": ["1", "2", "9"],
+        "y.jsonl": ["3"],
+        "z.jsonl": ["4"],
+    }
+
+
+def test_two_changes_of_one_file_of_asv_fail_and_keep_main(stubs: Path, tmp_path: Path) -> None:
+    results, status = kept(
+        stubs,
+        tmp_path,
+        {"results/benchmarks.json": '{"a": 1}\n'},
+        {"results/benchmarks.json": '{"b": 2}\n'},
+    )
+    assert status == 1
+    assert (results / "benchmarks.json").read_text() == '{"b": 2}\n'
+
+
+def test_nothing_new_is_no_commit(stubs: Path, tmp_path: Path) -> None:
+    results, status = kept(stubs, tmp_path, {}, {"results/d/records/w.jsonl": "5\n"})
+    assert status == 0
+    assert (results / "d" / "records" / "w.jsonl").exists()
