@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -227,6 +228,23 @@ def files_of_tree(root: Path) -> list[str]:
     listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     names = dict.fromkeys(filter(None, listed.decode(errors="surrogateescape").split("\0")))
     return [name for name in names if (root / name).is_file()]
+
+
+def copy_tree(root: Path, target: Path) -> Path:
+    """Copy the working tree without what git ignores; return the project's folder in the copy.
+
+    Args:
+        root: Root of the project, which may be a folder of the repository.
+        target: New folder for the whole repository.
+
+    Raises:
+        SpecError: If git is missing, or this is no repository.
+    """
+    top = top_level(root)
+    for file in files_of_tree(top):
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(top / file, target / file)
+    return target / root.resolve().relative_to(top)
 
 
 def archive(root: Path, commit: str, prefix: str) -> bytes:

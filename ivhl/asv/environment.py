@@ -23,7 +23,7 @@ from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import lock_state, wheels_path
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
-from ivhl.matrix.uv import run_uv
+from ivhl.matrix.uv import cause_of, run_uv
 from ivhl.measure.outcome import failed_everywhere
 from ivhl.measure.settings import (
     CELL_VARIABLE,
@@ -180,6 +180,8 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         done = run_uv(arguments, cwd=self._root, timeout_s=float(self._install_timeout))
         if done.returncode:
             output = (done.stdout + done.stderr).strip()
+            if arguments[0] == "build":
+                raise CellError(f"uv build failed: {cause_of(output)}", output)
             lines = [x.strip() for x in output.splitlines() if x.strip()]
             # uv's account begins with a cross or "error", and lists every hash that it knows.
             start = next((i for i, x in enumerate(lines) if x.startswith((CROSS, "error"))), 0)
@@ -227,7 +229,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
     def _build_project(self, repo: Any, commit_hash: str, build_dir: str) -> None:  # noqa: ANN401, ARG002
         folder = self._global_env_vars["ASV_BUILD_CACHE_DIR"]
         self._uv(
-            "build", "--quiet", "--wheel", "--no-build-isolation", "--offline",
+            "build", "--wheel", "--no-build-isolation", "--offline",
             "--python", self._path, "--out-dir", folder, build_dir,
         )  # fmt: skip
 

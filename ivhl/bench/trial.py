@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,10 +16,10 @@ from ivhl.asv.cell import make_cell
 from ivhl.asv.environment import copy_instrument
 from ivhl.bench.checks import only_run_here
 from ivhl.errors import IvhlError
-from ivhl.git import files_of_tree, find_commit, top_level
+from ivhl.git import copy_tree, find_commit
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import load_project
-from ivhl.matrix.uv import run_uv
+from ivhl.matrix.uv import cause_of, run_uv
 from ivhl.measure.job import Job
 from ivhl.measure.launcher import case_environment
 from ivhl.measure.settings import Settings
@@ -145,24 +144,21 @@ def install_tree(root: Path, cell: Path, here: Path) -> Path:
     Raises:
         IvhlError: If it cannot be built.
     """
-    top = top_level(root)
-    tree, wheels, site = here / "tree", here / "wheels", here / "site"
-    for file in files_of_tree(top):
-        (tree / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(top / file, tree / file)
-    inside = tree / root.resolve().relative_to(top)
+    wheels, site = here / "wheels", here / "site"
+    tree = copy_tree(root, here / "tree")
     with _pretended_version():
         built = run_uv(
             [
-                *("build", "--quiet", "--wheel", "--no-build-isolation", "--offline"),
-                *("--python", str(cell), "--out-dir", str(wheels), str(inside)),
+                *("build", "--wheel", "--no-build-isolation", "--offline"),
+                *("--python", str(cell), "--out-dir", str(wheels), str(tree)),
             ],
             cwd=here,
         )
     if built.returncode:
         raise IvhlError(
-            f"the working tree cannot be built: {(built.stdout + built.stderr).strip()[-3000:]}",
-            hint="the cell must hold what [build-system] requires: `requires` in envs/matrix.toml",
+            f"the working tree cannot be built: {cause_of(built.stdout + built.stderr)}",
+            hint="a backend that is missing belongs into `requires` in envs/matrix.toml; "
+            "uv build --wheel shows more",
         )
     installed = run_uv(
         [

@@ -77,6 +77,9 @@ def _print_next(console: Terminal, plan: Plan) -> None:
     locked = [state.cell for state in plan.cells if state.kind == "locked"]
     calls = Path(plan.folder, "model_calls.py")
     console.print("\nnext:")
+    if not locked:
+        console.print("  correct `requires` in envs/matrix.toml, or name other releases in it")
+        console.print("  ivhl matrix lock")
     if any(change.path == calls for change in plan.changes):
         console.print(f"  edit {calls}: make_model, make_batch, loss", markup=False)
     console.print("  ivhl try          the uncommitted tree in one cell, with full tracebacks")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import email
+import re
 import tempfile
 import tomllib
 import zipfile
@@ -16,8 +17,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ivhl.errors import SpecError
-from ivhl.git import top_level
-from ivhl.matrix.uv import run_uv
+from ivhl.git import copy_tree, top_level
+from ivhl.matrix.uv import cause_of, run_uv
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 # What a project without [build-system] is built with (PEP 518).
 _DEFAULT_BUILD = ("setuptools>=40.8.0",)
 _BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
-_NO_TORCH = "No module named 'torch'"
-_LAST_LINES = 4
+# What uv, or Python in it, says where a build needs torch.
+_NO_TORCH = re.compile(r"No module named 'torch'|depends on `torch`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,13 @@ def read_source(root: Path) -> Source:
     path = root / "pyproject.toml"
     if not any((root / name).is_file() for name in _BUILD_FILES):
         raise SpecError(f"{root}: no pyproject.toml and no setup.py", hint=_where(root))
-    top_level(root)  # raises outside of a git repository
+    try:
+        top_level(root)
+    except SpecError as error:
+        raise SpecError(
+            f"{root}: is in no git repository, and ivhl measures commits",
+            hint="git init && git add --all && git commit -m 'Begin'",
+        ) from error
     raw = _load(path) if path.is_file() else {}
     project = raw.get("project", {})
     dynamic = project.get("dynamic", [])
@@ -154,30 +161,60 @@ def _torch_of(requirements: Iterable[Requirement]) -> SpecifierSet:
 def _built_metadata(root: Path) -> tuple[str, list[str], str]:
     """Build the project and return its name, dependencies and ``Requires-Python``.
 
+    One that needs torch to be built is read instead, if its ``setup.py`` has them as literals: the
+    cells, which hold torch, build it.
+
     Raises:
         SpecError: If it cannot be built.
     """
     with tempfile.TemporaryDirectory(prefix="ivhl-init-") as folder:
-        done = run_uv(["build", "--quiet", "--wheel", "--out-dir", folder, str(root)], cwd=root)
+        # A copy, since builds leave files behind.
+        tree = copy_tree(root, Path(folder, "tree"))
+        done = run_uv(["build", "--wheel", "--out-dir", folder, str(tree)], cwd=root)
         wheels = sorted(Path(folder).glob("*.whl"))
         if done.returncode or not wheels:
             said = done.stdout + done.stderr
-            last = " | ".join([x.strip() for x in said.splitlines() if x.strip()][-_LAST_LINES:])
-            hint = (
-                "write [project] name and dependencies in pyproject.toml: then nothing is built "
-                "to learn them, and the cells, which hold torch, build the project"
-                if _NO_TORCH in said
-                else "build it yourself to see why: uv build --wheel"
-            )
+            needs_torch = _NO_TORCH.search(said) is not None
+            if needs_torch and (found := _literals_of_setup(root / "setup.py")):
+                return found
+            hint = "build it yourself to see more: uv build --wheel"
+            if needs_torch:
+                hint = (
+                    "write [project] name and dependencies in pyproject.toml: then nothing is "
+                    "built to learn them, and the cells, which hold torch, build the project"
+                )
             raise SpecError(
                 f"{root}: has its dependencies not in [project] of pyproject.toml, and cannot be "
-                f"built to learn them: {last[:800]}",
+                f"built to learn them: {cause_of(said)}",
                 hint=hint,
             )
         with zipfile.ZipFile(wheels[0]) as wheel:
             (inside,) = [x for x in wheel.namelist() if x.endswith(".dist-info/METADATA")]
             about = email.message_from_bytes(wheel.read(inside))
     return about["Name"], about.get_all("Requires-Dist") or [], about["Requires-Python"] or ""
+
+
+def _literals_of_setup(path: Path) -> tuple[str, list[str], str] | None:
+    """Return what ``setup(...)`` says in literals; ``None`` if the name or a list is computed."""
+    try:
+        tree = ast.parse(path.read_bytes())
+        (call,) = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "setup"
+        ]
+        said = {
+            word.arg: ast.literal_eval(word.value)
+            for word in call.keywords
+            if word.arg in {"name", "install_requires", "python_requires"}
+        }
+        return (
+            said["name"],
+            list(said.get("install_requires", ())),
+            said.get("python_requires", ""),
+        )
+    except (OSError, SyntaxError, ValueError, KeyError):
+        return None
 
 
 def _package(root: Path, name: str) -> str:

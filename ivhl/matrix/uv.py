@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,23 @@ _DROPPED = (
     "UV_TORCH_BACKEND",
     "UV_WORKING_DIR",
 )
+
+
+# Lines of a failed build that say what is wrong; the others say that something is.
+_TELLING = re.compile(r"(?:fatal |\b\w*)error\b|not found", re.IGNORECASE)
+_WRAPPING = re.compile(r"error: (?:Failed|command)|cause: |hint: ", re.IGNORECASE)
+_SHOWN_LINES = 3
+
+
+def cause_of(said: str) -> str:
+    """Return the lines of a failed build that say what is wrong, in one.
+
+    Args:
+        said: What ``uv build`` printed without ``--quiet``, which hides what the backend says.
+    """
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    telling = [x for x in lines if _TELLING.search(x) and not _WRAPPING.match(x)]
+    return " | ".join((telling or lines)[-_SHOWN_LINES:])[:800]
 
 
 def uv_bin() -> str:

@@ -187,6 +187,46 @@ def test_a_project_of_setuptools_old_form_is_named_in_a_new_pyproject(
     )
 
 
+SETUP = """\
+import torch
+from setuptools import setup
+
+setup(name="needs-torch", install_requires=["torch>=2", "einops>=0.8"], python_requires=">=3.10")
+"""
+
+
+def fails_to_build(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    def run(arguments: Sequence[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
+        del cwd
+        return subprocess.CompletedProcess(arguments, 2, "", said)
+
+    monkeypatch.setattr("ivhl.init.source.run_uv", run)
+
+
+def test_a_setup_that_imports_torch_is_read_where_it_cannot_be_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails_to_build(monkeypatch, "ModuleNotFoundError: No module named 'torch'\n")
+    found = read_source(project(tmp_path / "one", {"setup.py": SETUP}))
+    assert (found.name, found.requires) == ("needs-torch", ("einops>=0.8",))
+    assert (str(found.torch), str(found.requires_python)) == (">=2", ">=3.10")
+    computed = SETUP.replace('"needs-torch"', "name()")
+    with pytest.raises(SpecError, match="No module named 'torch'") as refused:
+        read_source(project(tmp_path / "two", {"setup.py": computed}))
+    assert "write [project] name and dependencies" in refused.value.hint
+
+
+def test_a_failed_build_says_what_the_compiler_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "c.c:1:2: error: #error no header\nerror: Failed to build\n  cause: an error\n"
+    fails_to_build(monkeypatch, f"{said}error: command '/usr/bin/gcc' failed\nhint: usually ...\n")
+    with pytest.raises(
+        SpecError, match=r"built to learn them: c\.c:1:2: error: #error no header$"
+    ):
+        read_source(project(tmp_path / "one", {"setup.py": SETUP}))
+
+
 @pytest.mark.parametrize(
     ("files", "message", "hint"),
     [
@@ -223,7 +263,7 @@ def test_what_cannot_be_measured_is_refused_with_the_next_step(
 
 def test_outside_of_git_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(PYPROJECT)
-    with pytest.raises(SpecError, match="not a git repository"):
+    with pytest.raises(SpecError, match="is in no git repository"):
         make_plan(tmp_path, ["3.12"], ["2.5.1"], github=False, today=TODAY)
 
 
