@@ -15,13 +15,18 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ivhl.errors import SpecError, UnknownNameError
+from ivhl.records.record import Passes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ivhl.records.record import Reference
+
+# What may stand in place of a reference of one's own, besides ``module:function``.
+LEVELS: tuple[str, ...] = ("float64", "tolerance", "cosine")
 Mode = Literal["default", "reduce-overhead", "max-autotune"]
 MODES: tuple[Mode, ...] = ("default", "reduce-overhead", "max-autotune")
 Dtype = Literal["float32", "float64", "bfloat16", "float16"]
@@ -39,8 +44,11 @@ class Variant:
 
     Attributes:
         name: Unique within the workload, e.g. ``naive-compiled``.
-        call: ``"module:function"``. With ``compiles="whole"`` the harness wraps the function in
-            ``torch.compile``; with ``"parts"`` the function is called once with the compiler
+        call: ``"module:function"``; by default the workload's ``eager``, or what the harness does
+            with its model.
+        compiles: With ``"whole"`` the harness wraps the function in ``torch.compile``; with
+            ``"model"``, and where the harness itself calls a model, it wraps the model and hands it
+            to the function; with ``"parts"`` the function is called once with the compiler
             (``torch.compile`` with this variant's arguments) and returns the callable to time, so
             that it can choose which parts to compile.
         engine: The compiler (``ivhl.measure.engine``): ``torch.compile``; the same, captured in a
@@ -60,8 +68,8 @@ class Variant:
     """
 
     name: str
-    call: str
-    compiles: Literal["whole", "parts"] = "whole"
+    call: str = ""
+    compiles: Literal["whole", "model", "parts"] = "whole"
     engine: Engine = "compile"
     dtype: Dtype | None = None
     mode: Mode = "default"
@@ -100,10 +108,25 @@ class Workload:
         make_inputs: ``(size, generator) -> inputs``, a tuple (nested tuples, lists and dicts of
             tensors allowed); floating tensors are drawn in float64 and cast by the harness.
         eager: ``(*inputs) -> outputs``: the straightforward code. The baseline of every speedup of
-            this workload.
-        reference: Same signature, called with float64 inputs (the *rounded* ones): the same
-            quantity by an independent formula, not eager again.
-        outputs: A name for each output tensor.
+            this workload. With a model, ``(model, *inputs)``, or ``(model, optimizer, *inputs)`` if
+            ``make_optimizer`` is given too; without it, the harness does what ``passes`` says.
+        make_model: ``"module:function"``, ``(size) -> torch.nn.Module``. The harness casts the
+            model, moves it, copies it for each arm, and puts it back before each call. Parameters,
+            buffers, attributes, gradients and the optimizer's state are judged like outputs.
+        make_optimizer: ``"module:function"``, ``(model) -> torch.optim.Optimizer``; by default SGD
+            with momentum, if the harness takes steps.
+        passes: What a call does with the model if there is no ``eager``; by default a whole training
+            step if a parameter requires a gradient, else the forward pass.
+        loss: ``"module:function"``, ``(outputs, target) -> number``, for the harness's own calls,
+            e.g. ``torch.nn.functional:cross_entropy``. The last input is then the target, which the
+            model does not get. By default ``ivhl.measure.models.Loss``, of the outputs alone.
+        reference: ``"module:function"`` with the signature of eager, called with float64 inputs (the
+            *rounded* ones): the same quantity by an independent formula, not eager again. With a
+            model it gets a copy in float64 and stands for the outputs, not for the state. Or a
+            weaker level: ``float64``, the same code in float64; ``tolerance`` or ``cosine``, eager
+            itself by one of PyTorch's rules for whole models.
+        outputs: A name for each output tensor; without names, each has its path, such as
+            ``output.logits``, and outputs must agree in structure too.
         variants: The variants that are compiled and timed against ``eager``.
         dtype: Floating dtype of eager, and of the variants without their own.
         tolerance: ``tol`` of the accuracy rule (``ivhl.measure.accuracy``).
@@ -125,10 +148,14 @@ class Workload:
     sizes: Mapping[str, Any]
     default_size: str
     make_inputs: str
-    eager: str
-    reference: str
-    outputs: tuple[str, ...]
-    variants: tuple[Variant, ...]
+    eager: str = ""
+    make_model: str | None = None
+    make_optimizer: str | None = None
+    passes: Passes | None = None
+    loss: str | None = None
+    reference: str = "float64"
+    outputs: tuple[str, ...] = ()
+    variants: tuple[Variant, ...] = (Variant(name="compiled"),)
     dtype: Dtype = "float32"
     tolerance: float = 1e-4
     fixed: tuple[int, ...] = ()
@@ -155,6 +182,17 @@ class Case:
     def name(self) -> str:
         """Readable and unique, e.g. ``ops.gp_evolve/medium/real-compiled``."""
         return f"{self.workload.name}/{self.size}/{self.variant.name}"
+
+    @property
+    def call(self) -> str:
+        """The variant's function; empty if the harness itself calls the model."""
+        return self.variant.call or self.workload.eager
+
+    @property
+    def level(self) -> Reference:
+        """What the outputs are judged by."""
+        reference = self.workload.reference
+        return "independent" if ":" in reference else reference  # type: ignore[return-value]
 
     @property
     def dtype(self) -> Dtype:
@@ -372,6 +410,7 @@ def _mistakes(workload: Workload) -> list[str]:
         for position in workload.fixed
         if type(position) is not int or position < 0
     ]
+    found += [f"{workload.name}: {text}" for text in _mistakes_of_parts(workload)]
     found += [
         f"{workload.name}: variant {v.name!r} has mode={v.mode!r}, which engine={v.engine!r} "
         "does not take"
@@ -383,6 +422,69 @@ def _mistakes(workload: Workload) -> list[str]:
         for text in (workload.name, *workload.sizes, *variants)
         if set(text) & set("/, ")
     ]
+    return found
+
+
+def _mistakes_of_parts(workload: Workload) -> list[str]:
+    """Return where the functions of a declaration do not go together."""
+    named = {
+        "make_inputs": workload.make_inputs,
+        "eager": workload.eager or None,
+        "make_model": workload.make_model,
+        "make_optimizer": workload.make_optimizer,
+        "loss": workload.loss,
+        "reference": None if workload.reference in LEVELS else workload.reference,
+    }
+    found = []
+    for field, text in named.items():
+        if text is not None and not all(text.partition(":")):
+            rule = "'module:function'"
+            if field == "reference":
+                rule += f" or one of {', '.join(map(repr, LEVELS))}"
+            found.append(f"{field} must be {rule} (got {text!r})")
+    if workload.make_model is not None:
+        return found + _mistakes_of_model(workload)
+    if not workload.eager:
+        found.append("eager is missing: name the function to measure, or a make_model")
+    found += [
+        f"{field} needs make_model, the function that returns the model"
+        for field in ("make_optimizer", "passes", "loss")
+        if getattr(workload, field) is not None
+    ]
+    found += [
+        f"variant {v.name!r} has compiles='model', which needs make_model"
+        for v in workload.variants
+        if v.compiles == "model"
+    ]
+    return found
+
+
+def _mistakes_of_model(workload: Workload) -> list[str]:
+    """Return what does not go together in a declaration with a model."""
+    found = []
+    if workload.passes not in {None, *get_args(Passes)}:
+        known = ", ".join(map(repr, get_args(Passes)))
+        found.append(f"passes must be one of {known} (got {workload.passes!r})")
+    if workload.eager:
+        found += [
+            f"{field} goes with the harness's own call: leave out eager, or {field}"
+            for field in ("passes", "loss")
+            if getattr(workload, field) is not None
+        ]
+    elif workload.make_optimizer and workload.passes in {"forward", "backward"}:
+        found.append(f"make_optimizer goes with passes='step' (got {workload.passes!r})")
+    if workload.loss and workload.passes == "forward":
+        found.append("loss goes with passes='backward' or 'step' (got 'forward')")
+    if workload.outputs:
+        found.append("outputs: those of a model are named by their paths; leave it out")
+    for v in workload.variants:
+        name = f"variant {v.name!r}"
+        if v.prepare or v.finish:
+            found.append(f"{name}: prepare and finish do not go with make_model")
+        if v.compiles == "parts" and not (v.call or workload.eager):
+            found.append(f"{name} has compiles='parts', which needs a call of its own")
+        if v.engine not in {"compile", "eager"} and workload.passes != "forward":
+            found.append(f"{name} has engine={v.engine!r}, which needs passes='forward'")
     return found
 
 

@@ -8,16 +8,18 @@ every output with small values, and "equal to eager" would reject a more exact o
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_flatten
 
+from ivhl.measure.leaves import leaves_of
 from ivhl.records.record import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ivhl.records.record import Reference
 
 # Largest RMSE of eager, as a fraction of the reference's largest value: a worse eager is no anchor.
 EAGER_LIMIT = 0.05
@@ -35,6 +37,31 @@ ROUNDINGS = 64
 LARGEST_BY_EAGER = 3.0
 LARGEST_BY_RMSE = 8.0
 FEW_ELEMENTS = 1000
+# PyTorch's limit for the cosine between the outputs of a whole model, eager and compiled
+# (``torch/_dynamo/utils.py::same``).
+LEAST_COSINE = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What the limits of one output are multiples of, if not of its own largest value.
+
+    Attributes:
+        tolerance: For the tolerance and for eager's own error; of a parameter after a step, how far
+            the step moved it.
+        rounding: For roundings; of a gradient, the largest value of any gradient.
+        free: An RMSE that always passes; of a parameter of which some exact gradients vanish, so
+            that rounding alone decides where an optimizer moves it, a few of these moves.
+        largest: An error of one element that always passes; of a parameter, a few of its moves:
+            optimizers that divide by the size of a gradient magnify the rounding of small ones.
+        exact: Whether the values are integers: no tolerance and no rounding.
+    """
+
+    tolerance: float
+    rounding: float
+    free: float = 0.0
+    largest: float = 0.0
+    exact: bool = False
 
 
 def flatten(outputs: Any) -> list[torch.Tensor]:  # noqa: ANN401  (any pytree)
@@ -43,7 +70,7 @@ def flatten(outputs: Any) -> list[torch.Tensor]:  # noqa: ANN401  (any pytree)
     Raises:
         ValueError: If it has no tensor.
     """
-    tensors = [leaf for leaf in tree_flatten(outputs)[0] if isinstance(leaf, torch.Tensor)]
+    tensors = list(leaves_of(outputs).tensors.values())
     if not tensors:
         raise ValueError(f"no tensor among the outputs (got {type(outputs).__name__})")
     return tensors
@@ -122,9 +149,17 @@ def judge_eager(
     return tuple(errors)
 
 
-def eager_is_sound(error: OutputError) -> bool:
+def eager_is_sound(
+    error: OutputError, scales: Scales | None = None, *, dtype: str = "float32"
+) -> bool:
     """Return whether eager is close enough to the reference to be the baseline."""
-    return error.eager_rmse is not None and error.eager_rmse <= EAGER_LIMIT * error.scale
+    if error.eager_rmse is None:
+        return False
+    limit = EAGER_LIMIT * error.scale
+    if scales is not None:
+        limit = EAGER_LIMIT * scales.tolerance + scales.free
+        limit += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * scales.rounding
+    return error.eager_rmse <= limit
 
 
 def ceiling_for(dtype: str) -> float:
@@ -143,6 +178,7 @@ def judge_compiled(
     dtype: str,
     tolerance: float,
     anchors: Sequence[OutputError] | None = None,
+    scales: Sequence[Scales] | None = None,
 ) -> tuple[OutputError, ...]:
     """Return the errors with those of the variant, its limits and its verdict.
 
@@ -160,6 +196,7 @@ def judge_compiled(
         anchors: Errors of the variant's own source run eagerly in ``dtype``, if that source or dtype
             is not eager's. They replace eager's in the rule, up to ``ceiling_for(dtype) * scale``:
             the anchor of a broken source would let everything pass.
+        scales: For each output; ``None`` means that its largest value is the scale of all limits.
 
     Raises:
         ValueError: If the variant returns another number of tensors or other shapes.
@@ -173,14 +210,17 @@ def judge_compiled(
         largest, rmse = distance(output, reference)
         anchored = error if anchors is None else anchors[number]
         anchor = anchored.eager_rmse
-        limit = factor_for(dtype, reference.numel()) * (anchor or 0.0)
-        limit += tolerance / 10 * min(error.scale, 1.0)
-        limit += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * error.scale
+        own = Scales(error.scale, error.scale) if scales is None else scales[number]
+        limit = factor_for(dtype, reference.numel()) * (anchor or 0.0) + own.free
+        if not own.exact:
+            limit += tolerance / 10 * min(own.tolerance, 1.0)
+            limit += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * own.rounding
         if anchors is not None:
             ceiling = ceiling_for(dtype) * error.scale
             # Without a finite anchor, only the ceiling applies.
             limit = ceiling if anchor is None else min(limit, ceiling)
         limit_max = LARGEST_BY_EAGER * (anchored.eager_max or 0.0) + LARGEST_BY_RMSE * limit
+        limit_max += own.largest
         judged.append(
             replace(
                 error,
@@ -195,16 +235,81 @@ def judge_compiled(
     return tuple(judged)
 
 
+def judge_by_eager(
+    errors: Sequence[OutputError],
+    outputs: Sequence[torch.Tensor],
+    references: Sequence[torch.Tensor],
+    *,
+    rule: Reference,
+    tolerance: float,
+) -> tuple[OutputError, ...]:
+    """Return the errors of the variant against eager's own outputs, by a rule of PyTorch's.
+
+    ``tolerance``: ``torch.allclose`` with the tolerance as absolute and relative one. ``cosine``:
+    the cosine of the angle between both is at least ``LEAST_COSINE``; integers must be equal.
+
+    Args:
+        errors: Errors of eager, from ``judge_eager``.
+        outputs: Outputs of the variant.
+        references: Eager's outputs, in float64.
+        rule: ``tolerance`` or ``cosine``.
+        tolerance: Tolerance of the workload.
+
+    Raises:
+        ValueError: If the variant returns another number of tensors or other shapes.
+    """
+    if len(outputs) != len(errors):
+        raise ValueError(f"compiled returned {len(outputs)} tensors, eager {len(errors)}")
+    judged = []
+    for error, output, reference in zip(errors, outputs, references, strict=True):
+        largest, rmse = distance(output, reference)
+        limit, cosine = tolerance + tolerance * error.scale, None
+        a, b = as_real(output.detach().cpu()), as_real(reference.detach().cpu())
+        if not (output.is_floating_point() or output.is_complex()):
+            passed, limit = largest == 0.0, 0.0
+        elif rule == "tolerance":
+            passed = torch.allclose(a, b, atol=tolerance, rtol=tolerance)
+        else:
+            cosine = cosine_of(a, b)
+            passed, limit = cosine >= LEAST_COSINE, math.inf
+        judged.append(
+            replace(
+                error,
+                compiled_max=finite(largest),
+                compiled_rmse=finite(rmse),
+                limit_rmse=finite(limit),
+                limit_max=finite(limit),
+                passed=bool(passed) and math.isfinite(rmse),
+                cosine=cosine,
+            )
+        )
+    return tuple(judged)
+
+
+def cosine_of(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Return the cosine of the angle between two tensors; 1 if both are zero."""
+    one, other = a.reshape(-1), b.reshape(-1)
+    product = float(one.norm() * other.norm())
+    if product == 0.0:
+        return float(float(one.norm()) == float(other.norm()))
+    return float(one @ other) / product
+
+
 def worse(one: Sequence[OutputError], other: Sequence[OutputError]) -> tuple[OutputError, ...]:
-    """Return, for each output, the error nearer to its limit; ``other`` if ``one`` is empty."""
-    if not one:
-        return tuple(other)
-    return tuple(max(pair, key=_share_of_limit) for pair in zip(one, other, strict=True))
+    """Return, for each output, the error nearer to its limit."""
+    found = {error.output: error for error in one}
+    for error in other:
+        known = found.setdefault(error.output, error)
+        found[error.output] = max(known, error, key=share_of_limit)
+    return tuple(found.values())
 
 
-def _share_of_limit(error: OutputError) -> float:
+def share_of_limit(error: OutputError) -> float:
+    """Return how near the variant's error came to its limit; 1 is at it."""
     if error.compiled_rmse is None or error.compiled_max is None:
         return math.inf
+    if error.cosine is not None:
+        return (1.0 - error.cosine) / (1.0 - LEAST_COSINE)
     by_rmse = error.compiled_rmse / error.limit_rmse if error.limit_rmse else 0.0
     by_max = error.compiled_max / error.limit_max if error.limit_max else 0.0
     return max(by_rmse, by_max)

@@ -54,11 +54,11 @@ class Around(Bystander):
                 case.refuse_changed_eager_inputs(self._draw)
             return
         # Read the outputs first: work left undone when the clock stopped must not finish unnoticed.
-        outputs = case.detached(block.output) if arm == "compiled" and looked else []
+        outputs = case.detached(block.output) if arm == "compiled" and looked else None
         case.refuse_new_state(f"the arm {arm!r}")
         if gc.isenabled():
             raise CaseError("side_effect", f"the arm {arm!r} turns the garbage collector on")
-        if outputs:
+        if outputs is not None:
             which = f"the output after round {number + 1} of {rounds}: its"
             case.judge(outputs, self._draw, which)
             case.refuse_changed_inputs(self._draw)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 MANIFEST = "manifest.json"
-SCHEMA = "ivhl.compiled/1"
+SCHEMA = "ivhl.compiled/2"
 # Limit for all entries together; the least recently used ones are deleted first.
 LIMIT_BYTES = 4 << 30
 # Older half-written entries are abandoned: no process takes this long to write or remove one.

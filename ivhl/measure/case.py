@@ -15,7 +15,7 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -42,9 +42,11 @@ from ivhl.workload import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from ivhl.measure.accuracy import Scales
     from ivhl.measure.dynamo import Watch
+    from ivhl.measure.leaves import Leaves
     from ivhl.measure.timing import Times
     from ivhl.records.record import FailureClass, OutputError, Phase
 
@@ -59,6 +61,8 @@ DISTURBED = 1.5
 REMEMBERS = 1.5
 # The same limit for a call on data seen three times over a call in the timing.
 REMEMBERS_LATER = 2.0
+# Outputs in a record if the declaration does not name them.
+MOST_LEAVES = 12
 FRESH_CALLS = ("new", "copied", "touched", "same")
 # Fewest and most draws of new data; between them, as many as fit into FRESH_S seconds.
 FRESH_DRAWS = 3
@@ -225,11 +229,17 @@ class Measurement:
         self.journal.note(device=device_name, torch_full=torch.__version__, gil=gil_is_on())
 
     def _import_workload(self) -> None:
+        from ivhl.measure.subject import Subject  # noqa: PLC0415  (imports torch)
+
         workload, variant = self.case.workload, self.case.variant
         self._inputs_of: Callable[..., Any] = resolve(workload.make_inputs)
-        self._eager: Callable[..., Any] = resolve(workload.eager)
-        self._reference: Callable[..., Any] = resolve(workload.reference)
-        self._call: Callable[..., Any] = resolve(variant.call)
+        self.subject = Subject(
+            self.case,
+            dtype=self.dtype,
+            variant_dtype=self.variant_dtype,
+            device=self.device,
+            seed=SEED,
+        )
         self._prepare = resolve(variant.prepare) if variant.prepare else lambda *inputs: inputs
         self._finish = resolve(variant.finish) if variant.finish else lambda outputs: outputs
         # Importing the project may have changed it.
@@ -240,35 +250,36 @@ class Measurement:
 
         workload = self.case.workload
         size = workload.sizes[self.case.size]
-        drawn = draw(self._inputs_of, size, seed, first=first, fixed=workload.fixed)
+        drawn = draw(
+            lambda size, generator: self.subject.take_inputs(self._inputs_of(size, generator)),
+            size, seed, first=first, fixed=workload.fixed,
+        )  # fmt: skip
         return cast(drawn, self.dtype, self.device)  # type: ignore[no-any-return]
 
     def _prepared(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the variant's own inputs, which share no memory with the workload's."""
         from ivhl.measure.draws import cast, clone  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.leaves import leaves_of  # noqa: PLC0415
 
         own = cast(inputs, self.variant_dtype, self.device)
         prepared = self._prepare(*own)
         if not isinstance(prepared, tuple):
             prepared = (prepared,)
-        self._refuse_own_types(prepared, "prepare")
+        self._refuse_own_types(leaves_of(prepared).types.values(), "prepare")
         copied: tuple[Any, ...] = clone(prepared)
         return copied
 
-    def _refuse_own_types(self, nest: Any, who: str) -> None:  # noqa: ANN401  (any pytree)
-        """Refuse tensor subclasses of the project: they may compute when they are copied."""
-        from torch.utils._pytree import tree_flatten  # noqa: PLC0415
-
-        for tensor in tree_flatten(nest)[0]:
-            if isinstance(tensor, self.torch.Tensor) and type(tensor) not in (
-                self.torch.Tensor,
-                self.torch.nn.Parameter,
-            ):
+    def _refuse_own_types(self, types: Iterable[type], who: str) -> None:
+        """Refuse tensor subclasses that eager does not return: they may compute when read."""
+        for kind in types:
+            if kind not in self._eager_types:
                 raise CaseError(
                     "side_effect",
-                    f"the variant's {who} returns a {type(tensor).__name__}, which may compute its "
+                    f"the variant's {who} returns a {kind.__name__}, which may compute its "
                     "values when they are read, after the clock has stopped",
                 )
+
+    _eager_types: frozenset[type] = frozenset()
 
     def _make_inputs(self) -> None:
         from ivhl.measure.draws import (  # noqa: PLC0415  (imports torch)
@@ -281,6 +292,7 @@ class Measurement:
 
         self.journal.enter("inputs")
         first = self._draw(SEED)
+        self.subject.make_models(self.case.workload.sizes[self.case.size])
         self._refuse_fixed_data(len(first))
         self.draws = [first]
         self.variant_draws = [self._prepared(first)]
@@ -304,7 +316,12 @@ class Measurement:
             self.torch.cuda.synchronize()
         self.inputs = clone(first)
         self.variant_inputs = clone(self.variant_draws[0])
-        self.journal.note(draws=len(self.draws))
+        self.journal.note(
+            draws=len(self.draws), reference=self.case.level, passes=self.subject.passes
+        )
+        self.journal.enter("eager")
+        self.subject.warm_up(first)
+        self._run = self.subject.eager_arm(self.inputs)
 
     def _check_prepared_alike(self, prepared: tuple[Any, ...]) -> None:
         from ivhl.measure.draws import ShapesDifferError, check_alike  # noqa: PLC0415
@@ -347,54 +364,87 @@ class Measurement:
             self.torch.save(self.references, fresh)
             fresh.rename(path)
 
-    def _reference_of(self, inputs: tuple[Any, ...]) -> list[Any]:
-        from ivhl.measure.accuracy import flatten  # noqa: PLC0415  (imports torch)
-        from ivhl.measure.draws import cast  # noqa: PLC0415
-
-        # From the rounded inputs: their rounding is not an error of the code under test.
-        exact = cast(inputs, self.torch.float64, self.torch.device("cpu"))
-        references = [r.detach() for r in flatten(self._reference(*exact))]
-        if not all(bool(self.torch.isfinite(r).all()) for r in references):
-            raise CaseError("reference", "the float64 reference is not finite on these inputs")
+    def _reference_of(self, inputs: tuple[Any, ...]) -> dict[str, Any]:
+        """Return the reference of each output by its path."""
+        references: dict[str, Any] = self.subject.reference_of(inputs).tensors
+        for path, tensor in references.items():
+            if not bool(self.torch.isfinite(tensor).all()):
+                which = "" if self.case.level == "independent" else f": {path}"
+                raise CaseError(
+                    "reference", f"the float64 reference is not finite on these inputs{which}"
+                )
         return references
 
     def _run_eager(self) -> None:
         """Judge eager on every draw; refuse it if it changes its inputs or the process."""
-        from ivhl.measure.accuracy import flatten  # noqa: PLC0415  (imports torch)
         from ivhl.measure.state import changes, differing, snapshot  # noqa: PLC0415
 
         self.journal.enter("eager")
-        self.errors: list[tuple[OutputError, ...]] = []
+        self.anchors: list[Anchor] = []
         self.use_draw(0)
-        before = snapshot(self._eager)
+        before = snapshot(self.subject.eager)
         self._allowed: frozenset[str] = frozenset()
         places = []
         for number in range(len(self.draws)):
             self.use_draw(number)
-            outputs = flatten(self._run())
-            places.append([(t, t.data_ptr()) for t in outputs])
+            outputs = leaves_in(self._run())
+            places.append([(t, t.data_ptr()) for t in outputs.tensors.values()])
+            self._eager_types |= set(outputs.types.values())
             self.refuse_changed_eager_inputs(number)
-            self.errors.append(self._judge_eager(outputs, self.references[number]))
+            self.anchors.append(self._judge_eager(outputs, self.references[number]))
+            self.subject.note_eager(outputs)
         # If eager draws random numbers, a variant may draw them, too.
-        self._allowed = RANDOM_STATES & set(differing(before, snapshot(self._eager)))
-        if changed := changes(before, snapshot(self._eager), self._allowed):
+        self._allowed = RANDOM_STATES & set(differing(before, snapshot(self.subject.eager)))
+        if changed := changes(before, snapshot(self.subject.eager), self._allowed):
             raise CaseError("eager_failed", f"eager changes the process: {'; '.join(changed)}")
         self._eager_reuses_memory = _share_memory(*places[:2]) if len(places) > 1 else True
-        self._note_accuracy(self.errors[0])
+        self._note_accuracy(self.anchors[0].errors)
 
-    def _judge_eager(self, outputs: list[Any], references: list[Any]) -> tuple[OutputError, ...]:
+    def _judge_eager(self, outputs: Leaves, references: dict[str, Any]) -> Anchor:
+        """Return what outputs on the same draw are judged by.
+
+        Raises:
+            CaseError: If eager does not agree with the reference.
+        """
         from ivhl.measure.accuracy import eager_is_sound, judge_eager  # noqa: PLC0415
 
-        errors = judge_eager(self.case.workload.outputs, outputs, references)
-        for error in errors:
-            if not eager_is_sound(error):
+        workload = self.case.workload
+        if not outputs.tensors:
+            raise CaseError("eager_failed", "no tensor among the outputs of eager")
+        names = workload.outputs or tuple(outputs.tensors)
+        if not workload.outputs and self.case.level != "independent":
+            self._refuse_other_paths(outputs, references)
+        exact = list(references.values())
+        errors = judge_eager(names, list(outputs.tensors.values()), exact)
+        scales = None
+        if not workload.outputs:
+            # A reference of one's own may name its outputs as it likes.
+            scales = self.subject.scales_of(
+                outputs.tensors, dict(zip(outputs.tensors, exact, strict=True))
+            )
+        for number, error in enumerate(errors):
+            own = scales[number] if scales else None
+            if not eager_is_sound(error, own, dtype=workload.dtype):
                 self._note_accuracy(errors)
+                hint = ""
+                if not self.torch.equal(self.torch.get_rng_state(), self._random_state):
+                    hint = (
+                        "; eager draws random numbers, which may differ in float64: take them from "
+                        "the inputs, or write reference='tolerance'"
+                    )
                 raise CaseError(
                     "eager_failed",
                     f"eager's {error.output} does not agree with the reference: RMSE "
-                    f"{error.eager_rmse} at a scale of {error.scale}",
+                    f"{error.eager_rmse} at a scale of {error.scale}{hint}",
                 )
-        return errors
+        return Anchor(references=exact, errors=errors, eager=outputs.shaped(), scales=scales)
+
+    def _refuse_other_paths(self, outputs: Leaves, references: dict[str, Any]) -> None:
+        if list(outputs.tensors) != list(references):
+            other = next(iter({*outputs.tensors} ^ {*references}), "their order")
+            raise CaseError(
+                "reference", f"eager in float64 returns other outputs than in float32: {other}"
+            )
 
     def _run_source(self) -> None:
         """Judge the variant's own source, run eagerly, before the compiler could be blamed."""
@@ -403,22 +453,22 @@ class Measurement:
 
         self.journal.enter("eager")
         self.use_draw(0)
-        self._state = snapshot(self._eager)
-        self.source = self._source(lambda function: function)
-        self.anchors: list[tuple[OutputError, ...] | None] = []
-        is_eager = self._call is self._eager and self.variant_dtype == self.dtype
+        self._state = snapshot(self.subject.eager)
+        self.source = self.subject.variant_arm(
+            lambda function: function, self.variant_inputs, self.subject.variant_copy()
+        )
         for number in range(len(self.draws)):
             self.use_draw(number)
-            outputs = self.detached(self.source(*self.variant_inputs))
+            outputs = self.detached(self.source())
             # In another precision, the anchor is the error of the source in that precision.
-            self.anchors.append(
-                None
-                if self.variant_dtype == self.dtype
-                else judge_eager(self.case.workload.outputs, outputs, self.references[number])
-            )
-            if not is_eager:
+            if self.variant_dtype != self.dtype:
+                anchor = self.anchors[number]
+                names = [error.output for error in anchor.errors]
+                tensors = list(outputs.tensors.values())
+                anchor.source = judge_eager(names, tensors, anchor.references)
+            if self.subject.is_own_source:
                 self.judge(outputs, number, "the variant's own source, run eagerly: its")
-        if not is_eager:
+        if self.subject.is_own_source:
             self.refuse_new_state("the variant's own source")
 
     def _refuse_work_beside_the_call(self) -> None:
@@ -441,7 +491,7 @@ class Measurement:
                 )
         if variant.finish:
             self.use_draw(0)
-            outputs = self.source(*self.variant_inputs)
+            outputs = self.source()
             if not made_of(self._finish(outputs), outputs):
                 raise CaseError(
                     "side_effect",
@@ -455,11 +505,6 @@ class Measurement:
         if variant.mode != "default":
             arguments["mode"] = variant.mode
         return lambda function: self.torch.compile(function, **arguments)
-
-    def _source(self, compiler: Callable[..., Any]) -> Callable[..., Any]:
-        if self.case.variant.compiles == "parts":
-            return self._call(compiler)  # type: ignore[no-any-return]
-        return compiler(self._call)  # type: ignore[no-any-return]
 
     def _engine(self) -> Callable[..., Any]:
         """Return the compiler of the variant's engine, ``torch.compile`` by default."""
@@ -482,45 +527,59 @@ class Measurement:
 
             self.watch = Watch()
         self.use_draw(0)
+        self._let_random_numbers_agree()
+        held = self.subject.variant_copy()
         self.synchronize()
-        before = snapshot(self._eager)
+        before = snapshot(self.subject.eager)
         workers = living_descendants()
         began = begin(workers)
-        self.compiled = self._source(engine)
-        self.first_outputs = self.compiled(*self.variant_inputs)
+        self.compiled = self.subject.variant_arm(engine, self.variant_inputs, held)
+        outputs = getattr(self.compiled, "call", self.compiled)()
         self.synchronize()
         took = since(began, living_descendants())
+        self.first_outputs = getattr(self.compiled, "read", lambda found: found)(outputs)
         stage = "cold" if self.job.stage == "compile" else "warm"
         self._seconds = {f"{stage}_s": took.wall / 1e9, f"{stage}_cpu_s": took.cpu / 1e9}
         self._note_compile()
         allowed = RANDOM_STATES
         if self.case.variant.engine in INDUCTOR_ENGINES:
             allowed |= BY_INDUCTOR
-        self._refuse_changes(changes(before, snapshot(self._eager), allowed))
+        self._refuse_changes(changes(before, snapshot(self.subject.eager), allowed))
+
+    def _let_random_numbers_agree(self) -> None:
+        """Have Inductor draw the random numbers that eager draws, so that both can be compared."""
+        if self.subject.draws_random_numbers and self.case.variant.engine in INDUCTOR_ENGINES:
+            from torch._inductor import config  # noqa: PLC0415
+
+            config.fallback_random = True
+            warnings.warn(
+                "ivhl: eager draws random numbers, so Inductor was told to draw the same ones "
+                "(torch._inductor.config.fallback_random); its own are faster",
+                stacklevel=1,
+            )
 
     def _judge_first_calls(self) -> None:
         """Judge the first calls, each on another draw, and check that the code was compiled."""
-        from ivhl.measure.accuracy import flatten  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.leaves import leaves_of  # noqa: PLC0415  (imports torch)
         from ivhl.measure.state import snapshot  # noqa: PLC0415
 
         self.journal.enter("accuracy")
         self.judge(self.detached(self.first_outputs), 0, "the first call's")
         self.refuse_changed_inputs(0)
         places = []
-        given = {t.data_ptr() for t in flatten(self.variant_inputs)}
+        given = {t.data_ptr() for t in leaves_of(self.variant_inputs).tensors.values()}
         for call in range(1, CALLS_BEFORE_TIMING):
             number = self.use_draw(call)
             if call == 1:
-                self._state = snapshot(self._eager)
-            outputs = self.compiled(*self.variant_inputs)
+                self._state = snapshot(self.subject.eager)
+            outputs = self.compiled()
             self.synchronize()
             if call < 1 + len(self.draws):  # each draw once; later calls only let Dynamo settle
                 self.judge(self.detached(outputs), number, f"call {call + 1}'s")
             self.refuse_changed_inputs(number)
             # Compilers may return an input for ``x * 1``; such an output has no memory of its own.
-            places.append(
-                [(t, t.data_ptr()) for t in flatten(outputs) if t.data_ptr() not in given]
-            )
+            found = leaves_in(outputs).tensors.values()
+            places.append([(t, t.data_ptr()) for t in found if t.data_ptr() not in given])
             del places[:-2]
         if self._may_not_reuse_memory() and _share_memory(*places):
             raise CaseError(
@@ -539,6 +598,7 @@ class Measurement:
         return (
             self.device.type == "cpu"
             and self.case.variant.engine != "cuda-graph"
+            and not self.subject.has_model  # what is read of a model is a copy
             and not self._eager_reuses_memory
         )
 
@@ -580,7 +640,9 @@ class Measurement:
         """Refuse code that changed the state of the process since compiling."""
         from ivhl.measure.state import changes, snapshot  # noqa: PLC0415  (imports torch)
 
-        self._refuse_changes(changes(self._state, snapshot(self._eager), self._allowed), who)
+        self._refuse_changes(
+            changes(self._state, snapshot(self.subject.eager), self._allowed), who
+        )
 
     def _refuse_changes(self, changed: list[str], who: str = "the variant") -> None:
         if changed:
@@ -589,50 +651,70 @@ class Measurement:
                 f"{who} changes the process in which all arms are measured: " + "; ".join(changed),
             )
 
-    def judge(self, outputs: list[Any], number: int, which: str) -> None:
+    def judge(self, outputs: Leaves, number: int, which: str) -> None:
         """Judge outputs on a draw; the record shows the worst one."""
-        self._judge_against(
-            outputs, self.errors[number], self.references[number], self.anchors[number], which
-        )
+        self._judge_against(outputs, self.anchors[number], which)
 
-    def _judge_against(
-        self,
-        outputs: list[Any],
-        errors: tuple[OutputError, ...],
-        references: list[Any],
-        anchors: tuple[OutputError, ...] | None,
-        which: str,
-    ) -> None:
+    def _judge_against(self, outputs: Leaves, anchor: Anchor, which: str) -> None:
         """Judge outputs, and note the worst one judged so far."""
-        from ivhl.measure.accuracy import judge_compiled, worse  # noqa: PLC0415
+        from ivhl.measure.accuracy import worse  # noqa: PLC0415
 
-        workload = self.case.workload
         own_source = "own source" in which
         failure_class: FailureClass = "eager_failed" if own_source else "wrong"
         try:
-            judged = judge_compiled(
-                errors,
-                outputs,
-                references,
-                dtype=self.case.dtype,
-                tolerance=workload.tolerance,
-                anchors=anchors,
-            )
+            judged = self._errors_of(outputs, anchor)
         except ValueError as mismatch:
+            other = self.subject.compare_structure(anchor.eager, outputs)
             raise CaseError(
-                failure_class, f"{which} output cannot be compared: {mismatch}"
+                failure_class, f"{which} output cannot be compared: {other or mismatch}"
             ) from mismatch
         for error in judged:
             if not error.passed:
                 self._note_accuracy(judged)
                 raise CaseError(failure_class, f"{which} {self._shortfall(error)}")
+        if other := self.subject.compare_structure(anchor.eager, outputs):
+            raise CaseError(failure_class, f"{which} {other}")
         if not own_source:
             self._judged = worse(self._judged, judged)
             self._note_accuracy(self._judged)
 
+    def _errors_of(self, outputs: Leaves, anchor: Anchor) -> tuple[OutputError, ...]:
+        from ivhl.measure.accuracy import judge_by_eager, judge_compiled  # noqa: PLC0415
+
+        workload, level = self.case.workload, self.case.level
+        tensors = list(outputs.tensors.values())
+        if not workload.outputs and list(outputs.tensors) != list(anchor.eager.tensors):
+            raise ValueError("other outputs than eager's")
+        if level in ("tolerance", "cosine"):
+            return judge_by_eager(
+                anchor.errors, tensors, anchor.references, rule=level, tolerance=workload.tolerance
+            )
+        return judge_compiled(
+            anchor.errors,
+            tensors,
+            anchor.references,
+            dtype=self.case.dtype,
+            tolerance=workload.tolerance,
+            anchors=anchor.source,
+            scales=anchor.scales,
+        )
+
     _judged: tuple[OutputError, ...] = ()
 
     def _shortfall(self, error: OutputError) -> str:
+        from ivhl.measure.accuracy import LEAST_COSINE  # noqa: PLC0415  (imports torch)
+
+        if error.cosine is not None:
+            return (
+                f"{error.output} has a cosine of {error.cosine:.4f} with eager's; PyTorch's rule "
+                f"for whole models asks for {LEAST_COSINE}"
+            )
+        if self.case.level in ("tolerance", "cosine"):
+            tolerance = self.case.workload.tolerance
+            return (
+                f"{error.output} differs from eager's by up to {number(error.compiled_max)}; "
+                f"allowed is {tolerance:g} + {tolerance:g} · |eager|, and nothing for integers"
+            )
         if error.compiled_rmse is not None and error.compiled_rmse <= (error.limit_rmse or 0.0):
             return (
                 f"{error.output} has an element with an error of {number(error.compiled_max)} "
@@ -668,14 +750,14 @@ class Measurement:
         arms: dict[str, Callable[[], Any]] = {
             "eager": self._run,
             "eager_again": self._run,
-            "compiled": lambda: self.compiled(*self.variant_inputs),
+            "compiled": self.compiled,
         }
         variant = self.case.variant
         # With the engine ``eager``, the arm ``compiled`` already is the source run eagerly.
         if variant.engine != "eager" and (
-            variant.call != self.case.workload.eager or self.variant_dtype != self.dtype
+            self.case.call != self.case.workload.eager or self.variant_dtype != self.dtype
         ):
-            arms["formulation_eager"] = lambda: self.source(*self.variant_inputs)
+            arms["formulation_eager"] = self.source
         times: dict[str, Times] = {}
         calibrations = [calibrate(self.device)]
         for last in (False, True):
@@ -752,7 +834,7 @@ class Measurement:
 
         arms: dict[str, Callable[[], Any]] = {
             "eager": self._run,
-            "compiled": lambda: self.compiled(*self.variant_inputs),
+            "compiled": self.compiled,
         }
         took: dict[str, dict[str, list[float]]] = {a: {k: [] for k in FRESH_CALLS} for a in arms}
         live = self.inputs, self.variant_inputs
@@ -797,19 +879,18 @@ class Measurement:
     def _judge_fresh_calls(
         self, inputs: tuple[Any, ...], outputs: dict[str, Any], prepare_s: float
     ) -> None:
-        from ivhl.measure.accuracy import flatten, judge_eager  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.accuracy import judge_eager  # noqa: PLC0415  (imports torch)
 
         self.journal.enter("accuracy")
         began = begin()
         finished = self.detached(outputs["compiled"])
         finish_s = since(began).cpu / 1e9
-        references = self._reference_of(inputs)
-        errors = self._judge_eager(flatten(outputs["eager"]), references)
-        anchors = None
+        anchor = self._judge_eager(leaves_in(outputs["eager"]), self._reference_of(inputs))
         if self.variant_dtype != self.dtype:
-            own = self.detached(self.source(*self.variant_inputs))
-            anchors = judge_eager(self.case.workload.outputs, own, references)
-        self._judge_against(finished, errors, references, anchors, "on new data, the")
+            own = self.detached(self.source())
+            names = [error.output for error in anchor.errors]
+            anchor.source = judge_eager(names, list(own.tensors.values()), anchor.references)
+        self._judge_against(finished, anchor, "on new data, the")
         self.journal.note(
             prepare_s=prepare_s if self.case.variant.prepare else 0.0,
             finish_s=finish_s if self.case.variant.finish else 0.0,
@@ -842,25 +923,31 @@ class Measurement:
         self.journal.enter("memory")
         try:
             memory = {
-                "eager_peak": peak_bytes(self._run, self.device),
-                "compiled_peak": peak_bytes(
-                    lambda: self.compiled(*self.variant_inputs), self.device
-                ),
+                name: peak_bytes(self._from_its_state(call), self.device)
+                for name, call in (("eager_peak", self._run), ("compiled_peak", self.compiled))
             }
         except Exception as error:  # noqa: BLE001  (an error of the profiler is none of the case)
             warnings.warn(f"ivhl: memory was not measured: {error}", stacklevel=1)
         else:
             self.journal.note(memory=memory)
 
-    def _run(self) -> Any:  # noqa: ANN401  (any pytree)
-        return self._eager(*self.inputs)
+    @staticmethod
+    def _from_its_state(call: Callable[[], Any]) -> Callable[[], Any]:
+        """Return what of a call is measured, with its state put back."""
+        from ivhl.measure.timing import Restored  # noqa: PLC0415  (imports torch)
 
-    def detached(self, outputs: Any) -> list[Any]:  # noqa: ANN401
+        if not isinstance(call, Restored):
+            return call
+        call.restore()
+        return call.call
+
+    def detached(self, outputs: Any) -> Leaves:  # noqa: ANN401
         """Return copies of the outputs: CUDA graphs overwrite them at the next call."""
-        from ivhl.measure.accuracy import flatten  # noqa: PLC0415
-
-        self._refuse_own_types(outputs, "call")
-        return [t.detach().clone() for t in flatten(self._finish(outputs))]
+        found = leaves_in(outputs)
+        self._refuse_own_types(found.types.values(), "call")
+        if self.case.variant.finish:
+            found = leaves_in(self._finish(outputs))
+        return found.copied()
 
     def synchronize(self) -> None:
         """Wait for the GPU, if the case runs on one."""
@@ -884,7 +971,40 @@ class Measurement:
         self.journal.note(compile=facts)
 
     def _note_accuracy(self, errors: tuple[OutputError, ...]) -> None:
-        self.journal.note(accuracy=[asdict(e) for e in errors])
+        from ivhl.measure.accuracy import share_of_limit  # noqa: PLC0415  (imports torch)
+
+        if self.case.workload.outputs:
+            self.journal.note(accuracy=[asdict(e) for e in errors])
+            return
+        # A model has hundreds: those that fail first, then those nearest to their limits.
+        worst = sorted(errors, key=lambda e: (bool(e.passed), -share_of_limit(e)))[:MOST_LEAVES]
+        self.journal.note(accuracy=[asdict(e) for e in worst], leaves=len(errors))
+
+
+@dataclass(slots=True)
+class Anchor:
+    """What outputs on one draw are judged by.
+
+    Attributes:
+        references: In float64.
+        errors: Those of eager.
+        eager: Structure, shapes and dtypes of eager's outputs, and what of them is no tensor.
+        scales: See ``accuracy.Scales``; ``None`` where the declaration names the outputs.
+        source: Errors of the variant's own source in its own precision; ``None`` in eager's.
+    """
+
+    references: list[Any]
+    errors: tuple[OutputError, ...]
+    eager: Leaves
+    scales: list[Scales] | None
+    source: tuple[OutputError, ...] | None = None
+
+
+def leaves_in(outputs: Any) -> Leaves:  # noqa: ANN401  (any nest, or what was read of a model)
+    """Return the leaves of outputs; of a model, the state is among them."""
+    from ivhl.measure.leaves import Leaves, leaves_of  # noqa: PLC0415  (imports torch)
+
+    return outputs if isinstance(outputs, Leaves) else leaves_of(outputs)
 
 
 def nothing() -> None:

@@ -123,6 +123,9 @@ def make_record(
         if "calibration" in findings
         else None,
         uncommitted=run.uncommitted,
+        reference=case.level,
+        passes=findings.get("passes"),
+        leaves=findings.get("leaves"),
     )
 
 

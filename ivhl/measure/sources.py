@@ -150,8 +150,11 @@ def _hash(parts: Iterable[str]) -> str:
 
 def _functions(case: Case) -> Iterator[str]:
     workload, variant = case.workload, case.variant
-    yield from (workload.make_inputs, workload.eager, workload.reference, variant.call)
-    yield from (name for name in (variant.prepare, variant.finish) if name is not None)
+    named = (
+        *(workload.make_inputs, workload.eager, workload.make_model, workload.make_optimizer),
+        *(workload.loss, workload.reference, variant.call, variant.prepare, variant.finish),
+    )
+    yield from (name for name in named if name and ":" in name)
 
 
 def _declared(case: Case) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +86,29 @@ class Times:
         self.cpu_s.append(block.cpu_s)
 
 
+@dataclass(slots=True)
+class Restored:
+    """A call that begins from a state: put back before it, read after it, neither of which is timed.
+
+    Attributes:
+        call: What is timed.
+        restore: Puts the state back.
+        read: Takes what the call returned; returns it with a copy of the state.
+        each: Whether the state is put back before each call; else, since no call of eager changes
+            it, before each block.
+    """
+
+    call: Callable[[], Any]
+    restore: Callable[[], None]
+    read: Callable[[Any], Any]
+    each: bool = True
+
+    def __call__(self) -> Any:  # noqa: ANN401  (any pytree)
+        """Call once, from the state, and return what was read."""
+        self.restore()
+        return self.read(self.call())
+
+
 class Bystander:
     """Hooks before and after each block, outside of the timing; these do nothing.
 
@@ -128,6 +151,8 @@ def time_block(
     call: Callable[[], Any], calls: int, clock: Clock, descendants: tuple[int, ...] = ()
 ) -> Block:
     """Time one block of calls."""
+    if isinstance(call, Restored):
+        return _time_restored(call, calls, clock, descendants)
     if clock == "cuda_event":
         return _time_on_gpu(call, calls)
     # A random call: a variant that is right in some calls only must not know which one is checked.
@@ -140,6 +165,32 @@ def time_block(
         call()
     took = since(began, descendants)
     return _block(took, calls, took.cpu if clock == "cpu" else took.wall, output)
+
+
+def _time_restored(
+    call: Restored, calls: int, clock: Clock, descendants: tuple[int, ...]
+) -> Block:
+    """Time calls of which each, or the first, begins from the state."""
+    if not call.each:
+        call.restore()
+        block = time_block(call.call, calls, clock, descendants)
+        return replace(block, output=call.read(block.output))
+    chosen = _CHOICE.randrange(calls)
+    blocks = []
+    output = None
+    for number in range(calls):
+        call.restore()
+        blocks.append(time_block(call.call, 1, clock, descendants))
+        if number == chosen:
+            output = call.read(blocks[-1].output)
+        blocks[-1] = replace(blocks[-1], output=None)
+    return Block(
+        seconds=sum(block.seconds for block in blocks) / calls,
+        wall_s=sum(block.wall_s for block in blocks) / calls,
+        cpu_s=sum(block.cpu_s for block in blocks) / calls,
+        elsewhere_s=sum(block.elsewhere_s for block in blocks) / calls,
+        output=output,
+    )
 
 
 def _block(took: Stretch, calls: int, clock_ns: float, output: Any) -> Block:  # noqa: ANN401

@@ -149,7 +149,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "no JSON": lambda entry: (entry / MANIFEST).write_bytes(b"\xff\xfe\x00"),
     "no object": lambda entry: (entry / MANIFEST).write_text("[1]"),
     "another key": lambda entry: rewrite(entry, key="0" * 32),
-    "another schema": lambda entry: rewrite(entry, schema="ivhl.compiled/2"),
+    "another schema": lambda entry: rewrite(entry, schema="ivhl.compiled/1"),
     "files that are none": lambda entry: rewrite(entry, files=["references.pt"]),
     "a digest that is none": lambda entry: rewrite(entry, files={"references.pt": 1}),
     "findings that are none": lambda entry: rewrite(entry, findings=[1]),

@@ -353,3 +353,72 @@ def test_an_unusable_folder_is_named(tmp_path: Path, text: str | None, says: str
         (tmp_path / "nothing_bench" / "__init__.py").write_text(text)
     with pytest.raises(SpecError, match=says):
         use_benchmarks(tmp_path, "nothing_bench")
+
+
+MODEL = Workload(
+    name="m.block",
+    version=1,
+    title="A block",
+    sizes={"small": 1},
+    default_size="small",
+    make_model="m:make",
+    make_inputs="m:f",
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"make_model": None}, "m.block: eager is missing: name the function to measure, or"),
+        ({"make_model": "m"}, "make_model must be 'module:function' (got 'm')"),
+        (
+            {"reference": "fp64"},
+            "'module:function' or one of 'float64', 'tolerance', 'cosine' (got 'fp64')",
+        ),
+        ({"make_model": None, "eager": "m:f", "loss": "m:f"}, "loss needs make_model"),
+        ({"eager": "m:f", "passes": "step"}, "passes goes with the harness's own call"),
+        ({"passes": "both"}, "passes must be one of 'forward', 'backward', 'step' (got 'both')"),
+        (
+            {"passes": "backward", "make_optimizer": "m:f"},
+            "make_optimizer goes with passes='step'",
+        ),
+        ({"passes": "forward", "loss": "m:f"}, "loss goes with passes='backward' or 'step'"),
+        ({"outputs": ("y",)}, "outputs: those of a model are named by their paths"),
+        (
+            {"variants": (Variant(name="v", prepare="m:f"),)},
+            "variant 'v': prepare and finish do not go with make_model",
+        ),
+        (
+            {"variants": (Variant(name="v", compiles="parts"),)},
+            "variant 'v' has compiles='parts', which needs a call of its own",
+        ),
+        (
+            {"variants": (Variant(name="v", engine="aotinductor"),)},
+            "variant 'v' has engine='aotinductor', which needs passes='forward'",
+        ),
+        (
+            {
+                "make_model": None,
+                "eager": "m:f",
+                "variants": (Variant(name="v", compiles="model"),),
+            },
+            "variant 'v' has compiles='model', which needs make_model",
+        ),
+    ],
+)
+def test_a_declaration_that_contradicts_itself_is_refused_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], says: str
+) -> None:
+    monkeypatch.setattr("tests.unit.test_workload.BOTH", (dataclasses.replace(MODEL, **changes),))
+    with pytest.raises(SpecError) as error:
+        load_workloads("tests.unit.test_workload:BOTH")
+    assert says in str(error.value)
+
+
+def test_a_workload_with_a_model_needs_no_function_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.unit.test_workload.BOTH", (MODEL,))
+    (workload,) = load_workloads("tests.unit.test_workload:BOTH")
+    (case,) = select_cases((workload,))
+    assert (case.name, case.call, case.level) == ("m.block/small/compiled", "", "float64")

@@ -1,0 +1,382 @@
+"""What a case calls: its functions, with the model of each arm if it has one.
+
+``Measurement`` asks it for arms and for references; whether a workload is a function of its inputs
+or has a model with a state makes no difference to the phases of a case.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ivhl.measure.accuracy import ROUNDINGS, ROUNDOFF, Scales, as_real
+from ivhl.measure.draws import cast, clone
+from ivhl.measure.failures import CaseError, classify, message_of
+from ivhl.measure.leaves import Leaves, difference, leaves_of
+from ivhl.measure.models import (
+    Held,
+    Passed,
+    default_call,
+    default_optimizer,
+    held_copy,
+    is_trained,
+)
+from ivhl.measure.timing import Restored
+from ivhl.workload import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from torch import Tensor
+
+    from ivhl.records.record import Passes, Reference
+    from ivhl.workload import Case
+
+    Function = Callable[..., Any]
+    Compiler = Callable[[Function], Function]
+
+# Of a parameter whose exact gradient vanishes: how many of the largest moves of eager or of the
+# reference it may be off.
+FREE_MOVES = 3.0
+
+
+class Subject:
+    """The functions of a case and its models.
+
+    Args:
+        case: The case.
+        dtype: Precision of eager.
+        variant_dtype: Precision of the variant.
+        device: Where all arms run.
+        seed: Seed of PyTorch's random numbers for ``make_model`` and at each call.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        *,
+        dtype: torch.dtype,
+        variant_dtype: torch.dtype,
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        workload = case.workload
+        self._case = case
+        self._dtype, self._variant_dtype, self._device = dtype, variant_dtype, device
+        self._seed = seed
+        self._make_model = resolve(workload.make_model) if workload.make_model else None
+        self._make_optimizer = (
+            resolve(workload.make_optimizer) if workload.make_optimizer else None
+        )
+        self._loss = resolve(workload.loss) if workload.loss else None
+        self._reference = resolve(workload.reference) if ":" in workload.reference else None
+        self._eager: Function | None = resolve(workload.eager) if workload.eager else None
+        self._call: Function | None = resolve(case.call) if case.call else None
+        self._held: Held | None = None
+        self._exact: Held | None = None
+        self._named = False
+        self._arms: list[Restored] = []
+        self.passes: Passes | None = None
+        self.draws_random_numbers = False
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the workload has a model."""
+        return self._make_model is not None
+
+    @property
+    def eager(self) -> Function:
+        """The function of the eager arm."""
+        assert self._eager is not None  # noqa: S101  (there is a model otherwise, and it is made)
+        return self._eager
+
+    @property
+    def is_own_source(self) -> bool:
+        """Whether the variant has a source or a precision of its own."""
+        return self._call is not self._eager or self._variant_dtype != self._dtype
+
+    def take_inputs(self, inputs: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        """Return what ``make_inputs`` returned as positional arguments; a mapping is one of them."""
+        self._named = self.has_model and isinstance(inputs, dict)
+        return (inputs,) if self._named else tuple(inputs)
+
+    def make_models(self, size: Any) -> None:  # noqa: ANN401  (whatever the sizes are)
+        """Make the model, and the eager arm's copy of it.
+
+        Raises:
+            CaseError: If it is no model, cannot be copied, or has nothing to train.
+        """
+        if self._make_model is None:
+            return
+        torch.manual_seed(self._seed)
+        model = self._make_model(size)
+        maker = self._case.workload.make_model
+        if not isinstance(model, torch.nn.Module):
+            raise CaseError(
+                "inputs", f"{maker} returns a {type(model).__name__}, not a torch.nn.Module"
+            )
+        trained = is_trained(model.parameters())
+        if self._eager is None:
+            self.passes = self._case.workload.passes or ("step" if trained else "forward")
+            if self.passes != "forward" and not trained:
+                raise CaseError(
+                    "inputs",
+                    f"passes={self.passes!r}, but no parameter of the model that {maker} returns "
+                    "requires a gradient: write passes='forward'",
+                )
+            self._eager = default_call(self.passes, self._loss)
+            self._call = self._call or self._eager
+            if self.passes == "step" and self._make_optimizer is None:
+                self._make_optimizer = default_optimizer
+        self._held = self._copy(model, self._dtype, self._device)
+
+    def _copy(self, model: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> Held:
+        try:
+            return held_copy(
+                model, self._make_optimizer, dtype=dtype, device=device, like=self._held
+            )
+        except Exception as error:
+            raise CaseError(
+                "inputs",
+                "the model cannot be copied for each arm (copy.deepcopy, then its precision, then "
+                f"its optimizer): {type(error).__name__}: {message_of(error)}",
+            ) from error
+
+    def warm_up(self, inputs: tuple[Any, ...]) -> None:
+        """Let the optimizer make its state, by one step; all arms begin from what this leaves."""
+        if self._held is None or self._held.optimizer is None:
+            return
+        self._run(self.eager, self._held.arguments, clone(inputs))
+        self._held.keep()
+        self._held.restore()
+
+    def eager_arm(self, inputs: tuple[Any, ...]) -> Function:
+        """Return the call of eager on these inputs."""
+        return self._kept(self._arm(self.eager, self._held, inputs))
+
+    def _kept(self, arm: Function) -> Function:
+        if isinstance(arm, Restored):
+            self._arms.append(arm)
+        return arm
+
+    def variant_copy(self) -> Held | None:
+        """Return a copy of the model for the variant; ``None`` without a model."""
+        if self._held is None:
+            return None
+        self._held.restore()
+        self.reset_random_numbers()
+        return self._copy(self._held.model, self._variant_dtype, self._device)
+
+    def variant_arm(
+        self, compiler: Compiler, inputs: tuple[Any, ...], held: Held | None
+    ) -> Function:
+        """Return the call of the variant, made with a compiler, on these inputs.
+
+        The compiler may begin its work here, or at the first call.
+        """
+        variant = self._case.variant
+        assert self._call is not None  # noqa: S101  (as for eager)
+        if variant.compiles == "parts":
+            return self._kept(self._arm(self._call(compiler), held, inputs))
+        harness_calls = not self._case.call
+        if held is not None and (variant.compiles == "model" or harness_calls):
+            model = compiler(held.model)
+            return self._kept(self._arm(self._call, held, inputs, model=model))
+        return self._kept(self._arm(compiler(self._call), held, inputs))
+
+    def _arm(
+        self,
+        function: Function,
+        held: Held | None,
+        inputs: tuple[Any, ...],
+        *,
+        model: Function | None = None,
+    ) -> Function:
+        if held is None:
+            return lambda: function(*inputs)
+        arguments = held.arguments if model is None else (model, *held.arguments[1:])
+
+        def restore() -> None:
+            held.restore()
+            self.reset_random_numbers()
+
+        def read(outputs: Any) -> Leaves:  # noqa: ANN401
+            return _observed(outputs, held).copied()
+
+        each = not self._arms or self._arms[0].each
+        return Restored(lambda: self._run(function, arguments, inputs), restore, read, each)
+
+    def _run(
+        self,
+        function: Function,
+        arguments: tuple[Any, ...],
+        inputs: tuple[Any, ...],
+    ) -> Any:  # noqa: ANN401
+        if self._named:
+            return function(*arguments, **inputs[0])
+        return function(*arguments, *inputs)
+
+    def reset_random_numbers(self) -> None:
+        """Let each call draw the same random numbers."""
+        torch.manual_seed(self._seed)
+
+    def note_eager(self, found: Leaves) -> None:
+        """Take note of what a call of eager did: it may draw random numbers, or change nothing.
+
+        Where nothing changes, blocks of calls need no pauses.
+        """
+        drew = not torch.equal(
+            torch.get_rng_state(), torch.Generator().manual_seed(self._seed).get_state()
+        )
+        self.draws_random_numbers = self.draws_random_numbers or drew
+        if self._held is None:
+            return
+        start = self._held.started()
+        self._held.restore()
+        before = self._held.state()
+        same = all(
+            path in start and torch.equal(tensor, start[path])
+            for path, tensor in found.tensors.items()
+            if path in before.tensors or path.startswith("grad.")
+        ) and all(found.others.get(path) == value for path, value in before.others.items())
+        for arm in self._arms:
+            arm.each = arm.each and not (same and not self.draws_random_numbers)
+
+    def reference_of(self, inputs: tuple[Any, ...]) -> Leaves:
+        """Return what the outputs on these inputs are judged by.
+
+        Raises:
+            CaseError: If the same code does not run in float64.
+        """
+        level = self._case.level
+        if level in ("tolerance", "cosine"):
+            arm = self._arm(self.eager, self._held, clone(inputs))
+            found = arm()
+            return found if isinstance(found, Leaves) else leaves_of(found).copied()
+        # From the rounded inputs: their rounding is not an error of the code under test.
+        cpu = torch.device("cpu")
+        exact = cast(inputs, torch.float64, cpu)
+        if self._held is None:
+            function = self._reference or self.eager
+            self.reset_random_numbers()
+            with _explained(level):
+                return leaves_of(function(*exact)).copied()
+        if self._exact is None:
+            self._held.restore()
+            self._exact = self._copy(self._held.model, torch.float64, cpu)
+        arm = self._arm(self.eager, self._exact, exact)
+        with _explained(level):
+            found = arm()
+        assert isinstance(found, Leaves)  # noqa: S101  (of a model)
+        if self._reference is not None:
+            self._exact.restore()
+            own = leaves_of(self._run(self._reference, (self._exact.model,), exact)).copied()
+            paths = [path for path in found.tensors if path.startswith("output")]
+            if len(paths) != len(own.tensors):
+                raise CaseError(
+                    "reference",
+                    f"the reference returns {len(own.tensors)} tensors, the model {len(paths)}: "
+                    f"{', '.join(paths[:8])}",
+                )
+            found.tensors |= dict(zip(paths, own.tensors.values(), strict=True))
+            self._exact.restore()
+        return found
+
+    def scales_of(self, eager: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> list[Scales]:
+        """Return what the limits of each output are multiples of."""
+        start = {} if self._held is None else self._held.started()
+        largest = {path: _largest(tensor) for path, tensor in exact.items()}
+        kinds: dict[str, float] = {}
+        for path, value in largest.items():
+            kinds[_kind(path)] = max(kinds.get(_kind(path), 0.0), value)
+        least = ROUNDINGS * ROUNDOFF[self._case.workload.dtype] * kinds.get("grad", 0.0)
+        noise = {
+            path.removeprefix("grad."): _share_of_noise(eager[path], gradient, least)
+            for path, gradient in exact.items()
+            if path.startswith("grad.")
+        }
+        found = []
+        for path, reference in exact.items():
+            kind, scale, moved = _kind(path), largest[path], 0.0
+            rounding = scale if kind in ("output", "model") else kinds[kind]
+            tolerance, free = scale, 0.0
+            if path in start:
+                before = start[path].to(device="cpu")
+                tolerance = _moved(reference, before)
+                moved = FREE_MOVES * max(tolerance, _moved(eager[path].cpu(), before))
+            share = noise.get(path.removeprefix(f"{kind}."))
+            if share is None:  # not of a parameter
+                moved = 0.0
+            elif share > 0.0:
+                size = FREE_MOVES * _largest(eager[path]) if kind == "grad" else moved
+                free = size * share**0.5
+            whole = not (eager[path].is_floating_point() or eager[path].is_complex())
+            found.append(Scales(tolerance, rounding, free, moved, exact=whole))
+        return found
+
+    def compare_structure(self, eager: Leaves, other: Leaves) -> str | None:
+        """Return where outputs differ from eager's in structure or in what is no tensor."""
+        if not self._case.workload.outputs:
+            same = self._variant_dtype == self._dtype
+            return difference(eager, other, dtypes=same)
+        mine, theirs = (
+            [v for v in one.others.values() if v is not None] for one in (eager, other)
+        )
+        if mine == theirs:
+            return None
+        path = next(iter({**other.others, **eager.others}))
+        return f"{path} and what else is no tensor: {theirs!r}, eager has {mine!r}"[:400]
+
+
+@contextmanager
+def _explained(level: Reference) -> Iterator[None]:
+    """Explain an error of the same code in float64."""
+    try:
+        yield
+    except Exception as error:
+        if level != "float64" or classify(error, "reference") != "reference":
+            raise
+        raise CaseError(
+            "reference",
+            f"the same code in float64 raised {type(error).__name__}: {message_of(error)} "
+            "(if it cannot run in float64, write reference='tolerance' or name a formula)",
+        ) from error
+
+
+def _observed(outputs: Any, held: Held) -> Leaves:  # noqa: ANN401
+    """Return the outputs of a call with the state that it left."""
+    if isinstance(outputs, Passed):
+        found = leaves_of(outputs.output)
+        found.add(leaves_of(outputs.loss, "loss"))
+    else:
+        found = leaves_of(outputs)
+    found.add(held.state())
+    return found
+
+
+def _kind(path: str) -> str:
+    """Return ``output``, ``loss``, ``grad``, ``model`` or, e.g., ``optimizer.exp_avg``."""
+    parts = path.split(".")
+    if parts[0] == "optimizer":
+        return ".".join(parts[:2])
+    return parts[0].partition("[")[0]
+
+
+def _share_of_noise(eager: Tensor, exact: Tensor, least: float) -> float:
+    """Return the fraction of a gradient's elements that only rounding keeps from zero."""
+    if not exact.numel():
+        return 0.0
+    a, b = as_real(eager.detach().cpu()), as_real(exact)
+    return float(((b.abs() <= least) & (a != 0)).double().mean())
+
+
+def _largest(tensor: Tensor) -> float:
+    return float(as_real(tensor.detach().cpu()).abs().max()) if tensor.numel() else 0.0
+
+
+def _moved(now: Tensor, before: Tensor) -> float:
+    if now.shape != before.shape:
+        return 0.0
+    return _largest(as_real(now.detach().cpu()) - as_real(before))

@@ -1,0 +1,202 @@
+"""The state of a model is put back before a call and read after it; outputs are taken apart."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is only in the cells")
+
+from ivhl.measure.leaves import difference, leaves_of  # noqa: E402  (torch first)
+from ivhl.measure.models import Held, Loss, cast_model, default_call, held_copy  # noqa: E402
+from ivhl.workload import load_workloads  # noqa: E402
+from tests.e2e import models_calls as calls  # noqa: E402
+
+if TYPE_CHECKING:
+    from ivhl.records.record import Passes
+
+CPU = torch.device("cpu")
+MAKERS = [
+    "convolutions",
+    "block_with_dropout",
+    "branching",
+    "remembering",
+    "complex",
+    "perceptron",
+]
+
+
+def inputs_of(maker: str, seed: int = 0) -> tuple[Any, ...]:
+    make = calls.make_image if maker == "convolutions" else calls.make_sequence
+    inputs = make(2, torch.Generator().manual_seed(seed))
+    return tuple(x.float() if x.is_floating_point() else x for x in inputs)
+
+
+def held(maker: str, **more: Any) -> Held:  # noqa: ANN401
+    torch.manual_seed(1)
+    model = getattr(calls, f"make_{maker}")(0)
+    more = {"dtype": torch.float32, "device": CPU} | more
+    return held_copy(model, more.pop("make_optimizer", None), **more)
+
+
+def train(one: Held, inputs: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    trained = any(p.requires_grad for p in one.model.parameters())
+    passes: Passes = "forward"
+    if trained:
+        passes = "step" if one.optimizer else "backward"
+    return default_call(passes, None)(*one.arguments, *inputs)
+
+
+@pytest.mark.parametrize("optimizer", ["make_adam", None])
+@pytest.mark.parametrize("maker", MAKERS)
+def test_every_call_begins_from_the_same_state(maker: str, optimizer: str | None) -> None:
+    if maker == "remembering":
+        optimizer = None
+    one = held(maker, make_optimizer=getattr(calls, optimizer) if optimizer else None)
+    inputs = inputs_of(maker)
+    if optimizer:
+        train(one, inputs)
+        one.keep()
+    one.restore()
+    start = one.state().copied()
+    found = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        train(one, inputs)
+        found.append(one.state().copied())
+        one.restore()
+        again = one.state()
+        assert difference(start, again) is None
+        assert all(torch.equal(again.tensors[path], t) for path, t in start.tensors.items())
+    first, second = found
+    assert difference(first, second) is None
+    for path, tensor in first.tensors.items():
+        assert torch.equal(tensor, second.tensors[path]), path
+
+
+def test_an_optimizer_is_copied_with_its_state() -> None:
+    one = held("perceptron", make_optimizer=calls.make_adam)
+    train(one, inputs_of("perceptron"))
+    one.keep()
+    two = held_copy(one.model, calls.make_adam, dtype=torch.float64, device=CPU, like=one)
+    assert two.optimizer is not one.optimizer
+    mine, theirs = one.started(), two.started()
+    assert list(mine) == list(theirs)
+    assert "optimizer.exp_avg_sq.0.weight" in mine
+    for path, tensor in mine.items():
+        assert torch.equal(theirs[path], tensor.to(theirs[path].dtype)), path
+        assert tensor.data_ptr() != theirs[path].data_ptr()
+    train(one, inputs_of("perceptron", 1))
+    assert all(torch.equal(theirs[path], tensor) for path, tensor in two.started().items())
+
+
+def test_a_precision_holds_for_all_tensors_and_ties_are_kept() -> None:
+    language = cast_model(calls.make_language(0), torch.float64, CPU)
+    assert language.head.weight is language.embed.weight
+    assert {p.dtype for p in language.parameters()} == {torch.float64}
+    assert cast_model(calls.make_complex(0), torch.float64, CPU).weight.dtype == torch.complex128
+    remembering = cast_model(calls.make_remembering(0), torch.float64, CPU)
+    assert remembering.scale.dtype == remembering.mean.dtype == torch.float64
+    counted = cast_model(calls.make_convolutions(0), torch.float64, CPU)
+    assert counted.layers[1].num_batches_tracked.dtype == torch.int64
+
+
+def test_tied_weights_are_one_part_of_the_state() -> None:
+    one = held("language")
+    names = [path for path in one.state().tensors if path.startswith("model.")]
+    assert "model.embed.weight" in names
+    assert "model.head.weight" not in names
+
+
+@pytest.mark.parametrize("maker", ["block_with_dropout", "complex", "branching"])
+def test_the_loss_of_a_normalised_output_has_a_gradient(maker: str) -> None:
+    one = held(maker)
+    train(one, inputs_of(maker))
+    assert all(float(p.grad.abs().max()) > 1e-6 for p in one.model.parameters())
+
+
+def test_a_model_with_a_loss_of_its_own_is_trained_on_that() -> None:
+    value = torch.ones((), requires_grad=True)
+    loss = Loss()
+    assert loss(value) is not None
+    assert loss({"loss": 2 * value, "other": value}) == 2
+    assert loss(calls.Output(logits=value, loss=3 * value)) == 3
+    with pytest.raises(ValueError, match="passes='forward'"):
+        loss(torch.ones(3))
+
+
+def test_a_loss_gets_the_last_input_which_the_model_does_not() -> None:
+    one = held("convolutions")
+    (x,) = inputs_of("convolutions")
+    labels = torch.tensor([1, 3])
+    call = default_call("backward", torch.nn.functional.cross_entropy)
+    passed = call(one.model, x, labels)
+    assert torch.equal(passed.loss, torch.nn.functional.cross_entropy(passed.output, labels))
+    named = call(one.model, x=x, labels=labels)
+    assert named.output.shape == (2, 5)
+
+
+OUTPUTS = calls.Output(
+    logits=torch.ones(2),
+    hidden=(calls.Hidden(torch.zeros(3), 7),),
+    info={"n": 2, "name": "x", "mean": 0.5, "parts": [torch.arange(2), None]},
+)
+
+
+def test_each_leaf_has_the_path_that_leads_to_it() -> None:
+    found = leaves_of(OUTPUTS)
+    assert list(found.tensors) == [
+        "output.logits",
+        "output.hidden[0].first",
+        "output.info['mean']",
+        "output.info['parts'][0]",
+    ]
+    assert found.others == {
+        "output.loss": None,
+        "output.hidden[0].length": 7,
+        "output.info['n']": 2,
+        "output.info['name']": "x",
+        "output.info['parts'][1]": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"loss": torch.ones(2)}, "output.loss is a tensor of shape (2,) float32, eager's is None"),
+        ({"logits": torch.ones(3)}, "output.logits is a tensor of shape (3,) float32, eager's is"),
+        ({"logits": torch.ones(2).int()}, "output.logits is a tensor of shape (2,) int32"),
+        ({"hidden": ()}, "output.hidden[0].first is missing"),
+        ({"hidden": (calls.Hidden(torch.zeros(3), 8),)}, "output.hidden[0].length is 8"),
+        ({"info": None}, "output.info['mean'] is missing"),
+    ],
+)  # fmt: skip
+def test_a_difference_is_named_by_its_path(change: dict[str, Any], says: str) -> None:
+    other = copy.copy(OUTPUTS)
+    for name, value in change.items():
+        setattr(other, name, value)
+    assert difference(leaves_of(OUTPUTS), leaves_of(OUTPUTS)) is None
+    assert (difference(leaves_of(OUTPUTS), leaves_of(other)) or "").startswith(says)
+
+
+def test_a_subclass_of_tensor_is_compared_by_its_values() -> None:
+    tagged = torch.ones(2).as_subclass(calls.Tagged)
+    found = leaves_of({"x": tagged})
+    assert type(found.tensors["output['x']"]) is torch.Tensor
+    assert found.types == {"output['x']": calls.Tagged}
+
+
+def test_an_object_is_taken_apart_by_its_attributes_even_if_it_holds_itself() -> None:
+    class Cache:
+        def __init__(self) -> None:
+            self.keys, self.itself, self.n = [torch.ones(1)], self, 3
+
+    found = leaves_of(Cache())
+    assert list(found.tensors) == ["output.keys[0]"]
+    assert found.others["output.n"] == 3
+
+
+def test_the_workloads_with_models_are_declared_without_mistakes() -> None:
+    assert load_workloads("tests.e2e.models:WORKLOADS")
