@@ -67,8 +67,8 @@ def _print_changes(console: Terminal, plan: Plan, *, dry_run: bool) -> None:
     word = ("would add to", "would write") if dry_run else ("added to", "wrote")
     for change in plan.changes:
         console.print(f"{word[0] if change.added else word[1]} {change.path}", markup=False)
-        if dry_run and change.path.parent.name != "locks":
-            for line in change.text.splitlines():
+        if dry_run and change.path.parent.name not in ("locks", "built"):
+            for line in change.data.decode().splitlines():
                 console.print(f"    {line}".rstrip(), markup=False, style="bright_black")
 
 

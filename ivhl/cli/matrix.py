@@ -33,6 +33,7 @@ from ivhl.matrix.interpreter import Interpreter, find_interpreter
 from ivhl.matrix.locks import lock_release, lock_state
 from ivhl.matrix.project import load
 from ivhl.matrix.releases import find_new_releases, support_of
+from ivhl.matrix.wheels import build_missing
 from ivhl.records.store import load_records
 from ivhl.tracker.terminal import Terminal
 from ivhl.workload import Case
@@ -413,19 +414,10 @@ def lock(
     A release named with --torch is always resolved again, and need not be in the matrix.
     """
     root, matrix = load()
-    if torch:
-        releases: Sequence[str] = tuple(dict.fromkeys(matrix.release(text) for text in torch))
-    else:
-        releases = [
-            release
-            for release in matrix.releases("extended")
-            if every
-            or any(
-                _state(root, matrix, cell)["lock"] not in {"locked", "unavailable"}
-                for cell in matrix.cells(releases=[release])
-            )
-        ]
+    releases = _releases_to_lock(root, matrix, torch, every=every)
     console = _console()
+    for path in build_missing(root, matrix):
+        console.print(f"[green]built[/] {path.relative_to(root)}")
     failed: list[IvhlError] = []
 
     def lock_one(release: str) -> tuple[LockState, ...] | IvhlError:
@@ -453,6 +445,22 @@ def lock(
         raise kind("\n".join(f"{error} ({error.hint})" for error in failed))
     if not releases:
         console.print("every lock exists and is fresh; --all resolves them again")
+
+
+def _releases_to_lock(
+    root: Path, matrix: Matrix, torch: Sequence[str] | None, *, every: bool
+) -> Sequence[str]:
+    if torch:
+        return tuple(dict.fromkeys(matrix.release(text) for text in torch))
+    return [
+        release
+        for release in matrix.releases("extended")
+        if every
+        or any(
+            _state(root, matrix, cell)["lock"] not in {"locked", "unavailable"}
+            for cell in matrix.cells(releases=[release])
+        )
+    ]
 
 
 @matrix_app.command("new")

@@ -10,20 +10,22 @@ import tempfile
 import textwrap
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from ivhl.errors import SpecError
+from ivhl.errors import LockError, SpecError
 from ivhl.git import top_level
 from ivhl.init.source import modules_of, read_source
 from ivhl.matrix.locks import lock_release, lock_state, make_lock
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.releases import highest
 from ivhl.matrix.spec import canonical_release, load_matrix
+from ivhl.matrix.wheels import build_missing, needed_wheels, pin_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,6 +40,8 @@ IGNORED = ("/.asv/", "/site/")
 # In the benchmarks until a person puts a model of the project into them.
 EXAMPLE_MARK = "The example of `ivhl init`"
 WORKFLOW = Path(".github", "workflows", "ivhl.yml")
+# In the matrix until a package has to be built.
+_BUILT_NONE = "built = []\n"
 # Locks that are resolved at the same time; uv itself waits for the network most of the time.
 _AT_ONCE = 4
 
@@ -48,13 +52,18 @@ class Change:
 
     Attributes:
         path: Relative to the root of the project, or absolute for a file outside of it.
-        text: The new file, or what is added at its end.
-        added: Whether the file exists, and the text is added.
+        data: The new file, or what is added at its end; text in UTF-8, except for wheels.
+        added: Whether the file exists, and the data is added.
     """
 
     path: Path
-    text: str
+    data: bytes
     added: bool = False
+
+    @classmethod
+    def of(cls, path: Path, text: str, *, added: bool = False) -> Self:
+        """Return a change of a text file."""
+        return cls(path, text.encode(), added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +125,11 @@ def make_plan(
         notes += said
         text = _matrix_text(source, pythons, releases, today - dt.timedelta(days=1))
         locked = _locked(root, text)
-        changes.append(Change(MATRIX, "\n".join([text, *locked.forced])))
+        if built := _to_build(root, locked):
+            text = text.replace(_BUILT_NONE, f"built = [{', '.join(map(_quoted, built))}]\n")
+            locked = _locked(root, text)
+            notes.append(f"no wheel in the registry, built from source: {', '.join(built)}")
+        changes.append(Change.of(MATRIX, "\n".join([text, *locked.forced])))
     changes += locked.changes
     notes += [
         f"{state.cell.id} cannot be made: {state.message.splitlines()[0]}"
@@ -130,7 +143,7 @@ def make_plan(
         changes.append(ignored)
     top = top_level(root)
     if github and not (top / WORKFLOW).is_file():
-        changes.append(Change(top / WORKFLOW, _workflow(source, top)))
+        changes.append(Change.of(top / WORKFLOW, _workflow(source, top)))
     return Plan(tuple(changes), tuple(notes), folder, locked.states)
 
 
@@ -145,8 +158,8 @@ def write_plan(root: Path, plan: Plan) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Opened for a new file or for its end: nothing that is there can be lost.
-            with path.open("a" if change.added else "x", encoding="utf-8", newline="\n") as file:
-                file.write(change.text)
+            with path.open("ab" if change.added else "xb") as file:
+                file.write(change.data)
         except OSError as error:
             raise SpecError(
                 f"{path}: cannot be written: {error.strerror}",
@@ -251,7 +264,6 @@ def _matrix_text(
             platform=f"{machine.machine()}-manylinux_2_28",
             asv_runner=version("asv-runner"),
             requires="".join(f"    {_quoted(text)},\n" for text in requires),
-            built="",
             pythons="\n".join(f'[[python]]\nversion = "{python}"\n' for python in pythons),
             releases="\n".join(rows),
         ).rstrip()
@@ -273,23 +285,36 @@ def _locked(root: Path, text: str) -> _Locked:
     with tempfile.TemporaryDirectory(prefix="ivhl-init-") as name:
         stage = Path(name)
         (stage / "envs").mkdir()
-        for folder in ("locks", "wheels"):
+        for folder in ("locks", "built"):
             if (root / "envs" / folder).is_dir():
                 shutil.copytree(root / "envs" / folder, stage / "envs" / folder)
         (stage / MATRIX).write_text(text, encoding="utf-8")
         matrix = load_matrix(stage / MATRIX)
+        new = build_missing(stage, matrix)
         cells = matrix.cells(tier="extended")
         missing = [cell for cell in cells if lock_state(stage, cell).kind == "missing"]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             releases = dict.fromkeys(cell.torch for cell in missing)
             list(pool.map(lambda release: _lock(stage, matrix, release, missing), releases))
         states = [lock_state(stage, cell) for cell in cells]
-        changes = tuple(
-            Change(state.path.relative_to(stage), state.path.read_text(encoding="utf-8"))
-            for state in states
-            if state.cell in missing
-        )
+        new += [state.path for state in states if state.cell in missing]
+        changes = tuple(Change(path.relative_to(stage), path.read_bytes()) for path in new)
     return _Locked(matrix, changes, tuple(states), tuple(_forced_rows(matrix, states)))
+
+
+def _to_build(root: Path, locked: _Locked) -> list[str]:
+    """Return pins of the packages without which cells cannot be locked, and that can be built.
+
+    Raises:
+        InterpreterError: If a Python is not found.
+    """
+    found: dict[str, None] = {}
+    for state in locked.states:
+        for name in needed_wheels(state.message) if state.because else ():
+            with suppress(LockError):  # the cell stays unavailable, and says why
+                pin = pin_of(root, locked.matrix, state.cell.python, name, [state.because])
+                found[pin] = None
+    return list(found)
 
 
 def _lock(stage: Path, matrix: Matrix, release: str, missing: Sequence[CellSpec]) -> None:
@@ -339,7 +364,7 @@ def _benchmarks(source: Source, folder: str) -> Iterator[Change]:
         text = fill(
             template, name=source.name, folder=folder, candidates=wrapped, import_package=imported
         )
-        yield Change(Path(folder, name), text)
+        yield Change.of(Path(folder, name), text)
 
 
 def _setting(source: Source, folder: str) -> Change:
@@ -350,9 +375,9 @@ def _setting(source: Source, folder: str) -> Change:
     text = "\n".join(lines) + "\n"
     path = source.root / "pyproject.toml"
     if not source.has_pyproject:
-        return Change(Path(path.name), text)
+        return Change.of(Path(path.name), text)
     ends = path.read_text(encoding="utf-8").endswith("\n")
-    return Change(Path(path.name), ("\n" if ends else "\n\n") + text, added=True)
+    return Change.of(Path(path.name), ("\n" if ends else "\n\n") + text, added=True)
 
 
 def lacking_ignores(root: Path) -> list[str]:
@@ -370,7 +395,7 @@ def _ignored(root: Path) -> Change | None:
     path = root / ".gitignore"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     start = "" if not text or text.endswith("\n") else "\n"
-    return Change(Path(path.name), start + "\n".join(lacking) + "\n", added=path.is_file())
+    return Change.of(Path(path.name), start + "\n".join(lacking) + "\n", added=path.is_file())
 
 
 def _workflow(source: Source, top: Path) -> str:

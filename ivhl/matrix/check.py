@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ivhl.errors import LockError
 from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.locks import lock_mistakes, lock_state
+from ivhl.matrix.wheels import wheel_mistakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,6 +37,7 @@ def check_locks(root: Path, matrix: Matrix) -> list[str]:
         problems += mistakes
         if state.kind == "locked" and not mistakes:
             states[cell] = state
+    problems += wheel_mistakes(root, matrix)
     problems += _not_matched(matrix, states)
     problems += _not_needed(matrix, states)
     return problems

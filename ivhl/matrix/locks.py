@@ -141,8 +141,11 @@ def unavailable_path(root: Path, cell: CellSpec) -> Path:
 
 
 def wheels_path(root: Path) -> Path:
-    """Return the folder of the wheels that the project has built from source distributions."""
-    return root / "envs" / "wheels"
+    """Return the folder of the wheels that the project has built from source distributions.
+
+    Not named ``wheels``, which the usual ``.gitignore`` of a Python project has.
+    """
+    return root / "envs" / "built"
 
 
 def lock_state(root: Path, cell: CellSpec) -> LockState:
@@ -350,7 +353,7 @@ def _marker_environment(matrix: Matrix, cell: CellSpec) -> dict[str, str]:
 def _resolve(root: Path, matrix: Matrix, cell: CellSpec, seed: Mapping[str, str]) -> _Resolved:
     """Resolve a lock with uv, preferring the versions of the seed where possible."""
     requirements = list(map(str, _asked(matrix, cell)))
-    said, text = _compile(root, matrix, cell.python, requirements, seed)
+    said, text = resolve_requirements(root, matrix, cell.python, requirements, seed)
     header = (
         f"# The packages of {cell.id}. Made by `{_made_by(root)}` from envs/matrix.toml; "
         "do not edit.\n"
@@ -389,15 +392,19 @@ def _made_by(root: Path) -> str:
     return "nox -s lock" if own else COMMAND
 
 
-def _compile(
+def resolve_requirements(
     root: Path,
     matrix: Matrix,
     python: str,
     requirements: Sequence[str],
     seed: Mapping[str, str],
     *options: str,
+    binary: bool = True,
 ) -> tuple[str, str | None]:
-    """Return uv's messages, and the requirements; ``None`` if there is no solution."""
+    """Return uv's messages, and the requirements; ``None`` if there is no solution.
+
+    With ``binary``, only wheels count.
+    """
     # uv learns the ABI of a free-threaded Python from its interpreter only, not from a version. For
     # any other Python the version suffices; an explicit interpreter keeps uv from searching for
     # one, which a pyenv shim would abort.
@@ -414,7 +421,8 @@ def _compile(
         process = run_uv(
             [
                 *("pip", "compile", _ASKED_FILE, "--output-file", out.name, "--quiet"),
-                *("--generate-hashes", "--only-binary", ":all:", "--no-header"),
+                *("--generate-hashes", "--no-header"),
+                *(("--only-binary", ":all:") if binary else ()),
                 *("--no-emit-index-url", "--no-emit-find-links", "--no-emit-index-annotation"),
                 *("--python", str(interpreter), "--python-version", python.removesuffix("t")),
                 *("--python-platform", matrix.platform),
@@ -440,11 +448,11 @@ def _culprit(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> tuple[str
     if not theirs or "No solution found" not in said:
         return "", said
     base = list(map(str, _asked(ours, cell)))
-    without, text = _compile(root, matrix, cell.python, base, {})
+    without, text = resolve_requirements(root, matrix, cell.python, base, {})
     if text is None:
         return "", without
     for one in map(str, theirs):
-        alone, text = _compile(root, matrix, cell.python, [*base, one], {})
+        alone, text = resolve_requirements(root, matrix, cell.python, [*base, one], {})
         if text is None:
             return one, alone
     return ", ".join(map(str, theirs)), said
@@ -500,7 +508,9 @@ def _nearest_releases(root: Path, matrix: Matrix, cell: CellSpec) -> Iterator[st
     """Yield the registry's releases just before and just after one that does not exist."""
     for sign, resolution in (("<", "highest"), (">", "lowest")):
         options = ("--no-deps", "--no-annotate", "--resolution", resolution)
-        _, text = _compile(root, matrix, cell.python, [f"torch{sign}{cell.torch}"], {}, *options)
+        _, text = resolve_requirements(
+            root, matrix, cell.python, [f"torch{sign}{cell.torch}"], {}, *options
+        )
         yield from (pin.version for pin in parse_lock(text or ""))
 
 

@@ -52,8 +52,9 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> None:
         requirements: Sequence[str],
         seed: Mapping[str, str],
         *options: str,
+        binary: bool = True,
     ) -> tuple[str, str]:
-        del root, matrix, seed, options
+        del root, matrix, seed, options, binary
         names = [text.split(">=")[0] for text in requirements]
         pins = [n if "==" in n else f"{n}==0.8.2" for n in names]
         lines = [f"{pin} \\\n    {HASH}\n    # via -r requirements.in\n" for pin in pins]
@@ -61,7 +62,7 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> None:
             lines.append(f"triton==3.1.0 \\\n    {HASH}\n    # via torch\n")
         return "", "".join(lines).replace("asv_runner", "asv-runner")
 
-    monkeypatch.setattr(locks, "_compile", compile_)
+    monkeypatch.setattr(locks, "resolve_requirements", compile_)
     monkeypatch.setattr(planning, "highest", lambda *_: "2.15.0")
 
 

@@ -360,8 +360,9 @@ def says(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, Mapping[str, st
         requirements: Sequence[str],
         seed: Mapping[str, str],
         *options: str,
+        binary: bool = True,
     ) -> tuple[str, str]:
-        del root, matrix, options
+        del root, matrix, options, binary
         packages = [*requirements, f"sympy=={answer(python, seed)}"]
         asked = {"sympy": "torch"}
         return "", "".join(
@@ -370,7 +371,7 @@ def says(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, Mapping[str, st
             for p in packages
         )
 
-    monkeypatch.setattr(locks, "_compile", compile_)
+    monkeypatch.setattr(locks, "resolve_requirements", compile_)
 
 
 def test_later_pythons_get_the_versions_of_the_first(
