@@ -17,6 +17,7 @@ from asv.console import log
 from asv.environment import Environment, EnvironmentUnavailable
 
 from ivhl.asv.capture import KNOWN
+from ivhl.asv.installed import altered_files
 from ivhl.errors import IvhlError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.interpreter import find_interpreter
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ivhl.records.record import FailureClass, Phase
 
 CROSS = "\N{MULTIPLICATION SIGN}"
+_NAMED = 3  # files in a message; all are in its output
 # Read by cells/suite/__init__.py. Not PYTHONPATH: asv takes that away, and its ASV_PYTHONPATH too,
 # since run_executable renames it before asv's own script in the cell looks for it.
 INSTRUMENT_VARIABLE = "IVHL_INSTRUMENT"
@@ -197,6 +199,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         """
         # After `asv run -j` the environment was created in another process.
         self.create()
+        self._failure = self._failure or self._altered()
         if self._failure:
             self._give_up("environment", "environment", self._failure, commit_hash)
         try:
@@ -205,6 +208,21 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         except (CellError, OSError, IvhlError, asv.util.ProcessError, asv.util.UserError) as error:
             output = getattr(error, "output", "") or getattr(error, "stdout", "")
             self._give_up("build", "build", CellError(str(error)[:1500], output), commit_hash)
+
+    def _altered(self) -> CellError | None:
+        """Return the failure of a cell whose packages are not those of the lock any more."""
+        altered = altered_files(
+            self.folder, device=self._settings.effort.device, without=self._project
+        )
+        if not altered:
+            return None
+        names = ", ".join(altered[:_NAMED]) + (", ..." if len(altered) > _NAMED else "")
+        return CellError(
+            f"{len(altered)} installed files differ from their wheels ({names}): something changed "
+            "them after the installation, also in uv's cache; next: uv cache clean, and remove "
+            f"{self.folder.name} in {self.folder.parent.name}",
+            "\n".join(altered),
+        )
 
     def _give_up(
         self, phase: Phase, failure_class: FailureClass, error: CellError, commit: str

@@ -319,7 +319,30 @@ MEASURE = {
     "FORCE": "false",
     "MORE": "--threads 4",
     "MACHINE": "gpubox",
+    "EVENT": "push",
+    "HOME": "/home/runner",
 }
+
+
+@pytest.mark.parametrize(
+    ("event", "cache", "environment"),
+    [
+        ("push", "", "HOME=/home/runner"),
+        ("pull_request", "", "/home/runner/.cache/uv-pull-requests copy"),
+        ("pull_request", "/data/uv", "/data/uv-pull-requests copy"),
+    ],
+)
+def test_a_pull_request_has_a_cache_and_files_of_its_own(
+    stubs: Path, event: str, cache: str, environment: str
+) -> None:
+    seen = stubs.parent / "environment"
+    (stubs / "nox").write_text(
+        f'#!/bin/sh\necho "$UV_CACHE_DIR $UV_LINK_MODE HOME=$HOME" > {seen}\n', encoding="utf-8"
+    )
+    given = MEASURE | {"EVENT": event} | ({"UV_CACHE_DIR": cache} if cache else {})
+    run_step(stubs, "bench/measure", "nox", given)
+    assert environment in seen.read_text()
+    assert ("copy" in seen.read_text()) == (event == "pull_request")
 
 
 def test_a_machine_is_checked_before_it_measures(stubs: Path) -> None:
