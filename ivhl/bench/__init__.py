@@ -17,6 +17,8 @@ from ivhl.bench.checks import (
     check_machine,
     check_room,
     only_run_here,
+    only_user_of_gpu,
+    only_writer,
     those_that_fit,
 )
 from ivhl.bench.progress import Display
@@ -133,7 +135,7 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
     check_machine(settings)
     locks = [lock_of(root, matrix, spec, console) for spec in share]
     settings = executor.check(settings, request.python)
-    with only_run_here(root):
+    with only_run_here(root), only_writer(results), only_user_of_gpu(device, console):
         shutil.rmtree(settings.scratch, ignore_errors=True)  # left by killed runs
         for problem in set_aside_unreadable(results):
             console.print(f"warning: set aside: {problem}", markup=False, soft_wrap=True)

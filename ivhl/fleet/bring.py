@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.asv.files import place_of, write_asv_results, write_machine
 from ivhl.asv.publish import set_aside_unreadable
-from ivhl.bench.checks import check_room, only_run_here
+from ivhl.bench.checks import check_room, only_run_here, only_writer
 from ivhl.fleet.check import Offered, load_known, read_line, refusal
 from ivhl.fleet.merge import merge_records, remove_unfinished
 from ivhl.fleet.sources import Refused, read_sources
@@ -98,7 +98,7 @@ def import_records(
             )
         )
     check_room(results)
-    with only_run_here(root):
+    with only_run_here(root), only_writer(results):
         remove_unfinished(results)
         known = load_known(
             root,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -22,6 +24,8 @@ from ivhl.bench.checks import (
     check_machine,
     check_room,
     only_run_here,
+    only_user_of_gpu,
+    only_writer,
     those_that_fit,
 )
 from ivhl.bench.progress import Display, minutes
@@ -282,6 +286,67 @@ def test_a_second_run_in_the_same_checkout_is_refused(tmp_path: Path) -> None:
         )
         assert "another run is measuring" in done.stdout
     with only_run_here(tmp_path):
+        pass
+
+
+def test_two_checkouts_do_not_write_to_one_folder_of_results(tmp_path: Path) -> None:
+    with only_writer(tmp_path):
+        code = (
+            "import sys; from pathlib import Path; from ivhl.bench.checks import only_writer\n"
+            "from ivhl.errors import ResultsError\n"
+            "try:\n with only_writer(Path(sys.argv[1])): pass\n"
+            "except ResultsError as error: print(error)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+        )
+        assert "another ivhl is writing to" in done.stdout
+    with only_writer(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_benchmark_waits_for_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IVHL_GPU_LOCK", str(tmp_path / "lock"))
+    monkeypatch.delenv("IVHL_GPU_LOCK_HELD", raising=False)
+    sink = StringIO()
+    order: list[str] = []
+
+    def second() -> None:
+        with only_user_of_gpu("cuda", Console(file=sink)):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with only_user_of_gpu("cuda", Console(file=StringIO())):
+        thread.start()
+        while "waiting: another benchmark has the GPU" not in sink.getvalue():
+            time.sleep(0.01)
+        # The CPU has no lock, and a workflow that holds it does not wait for itself.
+        with only_user_of_gpu("cpu", Console(file=StringIO())):
+            pass
+        with monkeypatch.context() as held:
+            held.setenv("IVHL_GPU_LOCK_HELD", "1")
+            with only_user_of_gpu("cuda", Console(file=StringIO())):
+                order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+
+
+def test_a_lock_of_another_user_is_used_and_one_that_cannot_be_opened_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / "lock"
+    lock.touch(mode=0o444)
+    monkeypatch.setenv("IVHL_GPU_LOCK", str(lock))
+    with only_user_of_gpu("cuda", Console(file=StringIO())):
+        pass
+    monkeypatch.setenv("IVHL_GPU_LOCK", str(tmp_path / "no" / "such"))
+    with (
+        pytest.raises(ResultsError, match="cannot be opened"),
+        only_user_of_gpu("cuda", Console(file=StringIO())),
+    ):
         pass
 
 
