@@ -1,4 +1,4 @@
-"""Build the site in a new folder and replace the old site only when the new one is complete."""
+"""Write the site into a new folder, and replace the old site only when the new one is complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,19 @@ from asv.util import load_json
 from ivhl.asv.configuration import load_configuration
 from ivhl.errors import ResultsError
 from ivhl.git import published_branches
-from ivhl.records.store import Problem, load_records
+from ivhl.pages.build import write_pages
+from ivhl.records.store import Problem
+from ivhl.tracker.annotations import load_annotations
+from ivhl.tracker.project import State, load_state
+from ivhl.tracker.views.broken import without_broken
+from ivhl.tracker.views.source import Source
 
-_OURS = ("index.html", "compatibility.html", "speedup.html")
+# Folder of asv's pages in the site, and in it when they were made.
+_ASV = "asv"
+_MADE = "made.txt"
+# Unless it is asked for, a new site gets asv's pages only up to so many files of results: asv takes
+# minutes for more, ours take seconds.
+_FEW_FILES = 400
 # In every site: only a folder with it is ever deleted.
 MARKER = ".ivhl-site"
 _MARKED = "This folder was made by `ivhl publish`, which replaces it as a whole.\n"
@@ -52,22 +63,28 @@ class Published:
     """A published site, and what it lacks.
 
     Attributes:
-        problems: Results that could not be read; all others are published.
-        off_branch: Commits that asv's graphs omit, because they are on no published branch. The
-            pages *Compatibility* and *Speedup* show them.
+        problems: What could not be read or shown; everything else is published.
+        off_branch: Commits that asv's graphs omit, because they are on no published branch. Our
+            pages show them.
+        asv: When asv's pages were made, as text; empty if the site has none.
+        renewed: Whether asv's pages were made now.
     """
 
     output: Path
-    problems: tuple[Problem, ...]
+    problems: tuple[str, ...]
     off_branch: tuple[str, ...]
+    asv: str
+    renewed: bool
 
 
-def publish(root: Path, output: Path) -> Published:
-    """Run ``asv publish`` for the project at ``root`` and replace ``output`` with the new site.
+def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
+    """Write the site of the project at ``root``, and replace ``output`` with it.
 
     Args:
         root: Root of the project.
         output: Folder of the site. If it exists, it must be an earlier site.
+        asv: Whether to make asv's pages again. Otherwise those of the earlier site are kept;
+            ``None`` makes them if it has none and they take seconds.
 
     Raises:
         ResultsError: If the site could not be built; the earlier one is unchanged.
@@ -76,31 +93,84 @@ def publish(root: Path, output: Path) -> Published:
     _check_replaceable(output)
     conf = load_configuration(root)
     results = Path(conf["results_dir"])
-    unreadable = _unreadable(results)
-    bad = tuple(problem.seen_from(root) for problem in unreadable)
-    ours = tuple(problem.seen_from(root) for problem in load_records(results).problems)
+    now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     with _private(output) as folder:
-        if bad or not (results / "benchmarks.json").is_file():
-            results = _view(results, {problem.path for problem in unreadable}, folder / "results")
-        conf |= {
-            # asv omits commits that are on no branch's first-parent line, and stops if a branch does
-            # not exist, as in the checkout of a pull request.
-            "branches": published_branches(root, conf.get("branches") or []),
-            "results_dir": str(results),
-            "html_dir": str(output),
-            "ivhl_problems": [str(problem) for problem in bad],
-        }
-        written = folder / "asv.conf.json"
-        written.write_text(json.dumps(conf), encoding="utf-8")
         new = folder / "site"
-        text = _run_asv(root, written, new)
-        # Last: asv empties the folder first.
+        new.mkdir()
+        bad: tuple[Problem, ...] = ()
+        text = ""
+        renewed = _wants_asv(output, results) if asv is None else asv
+        if renewed:
+            bad, text = _write_asv(root, conf, folder, new / _ASV)
+            (new / _ASV / _MADE).write_text(now, encoding="utf-8")
+        elif (output / _ASV / _MADE).is_file():
+            shutil.copytree(output / _ASV, new / _ASV, copy_function=_link)
+        when = new / _ASV / _MADE
+        made = when.read_text(encoding="utf-8") if when.is_file() else ""
+        state = load_state(root, results)
+        shown = replace(state, problems=(*map(str, bad), *state.problems))
+        problems = _write_ours(shown, results, new, output, (now, made))
         (new / MARKER).write_text(_MARKED, encoding="utf-8")
         exchange(new, output)
     off_branch = sorted(
         line.split(_OFF_BRANCH)[1].split()[0] for line in text.splitlines() if _OFF_BRANCH in line
     )
-    return Published(output, (*bad, *ours), tuple(dict.fromkeys(off_branch)))
+    return Published(output, problems, tuple(dict.fromkeys(off_branch)), made, renewed)
+
+
+def _wants_asv(output: Path, results: Path) -> bool:
+    if (output / _ASV / _MADE).is_file():
+        return False
+    return sum(1 for _ in results.glob("*/*.json")) <= _FEW_FILES
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copy2(source, target)
+
+
+def _write_ours(
+    state: State, results: Path, new: Path, old: Path, times: tuple[str, str]
+) -> tuple[str, ...]:
+    """Write our pages, without the records that break them; return what the pages name."""
+    now, made = times
+    try:
+        annotations = load_annotations(results)
+    except ResultsError as error:
+        annotations = ()
+        state = replace(state, problems=(*state.problems, str(error)))
+    try:
+        write_pages(Source(state, now, annotations), new, old, made)
+    except Exception:
+        without = without_broken(state)
+        if without.records == state.records:  # no single record is the reason
+            raise
+        state = without
+        write_pages(Source(state, now, annotations), new, old, made)
+    return state.problems
+
+
+def _write_asv(
+    root: Path, conf: dict[str, Any], folder: Path, new: Path
+) -> tuple[tuple[Problem, ...], str]:
+    """Run ``asv publish`` into a new folder; return what it left out, and its output."""
+    results = Path(conf["results_dir"])
+    unreadable = _unreadable(results)
+    if unreadable or not (results / "benchmarks.json").is_file():
+        results = _view(results, {problem.path for problem in unreadable}, folder / "results")
+    conf = conf | {
+        # asv omits commits that are on no branch's first-parent line, and stops if a branch does
+        # not exist, as in the checkout of a pull request.
+        "branches": published_branches(root, conf.get("branches") or []),
+        "results_dir": str(results),
+        "html_dir": str(new),
+    }
+    written = folder / "asv.conf.json"
+    written.write_text(json.dumps(conf), encoding="utf-8")
+    text = _run_asv(root, written, new)
+    return tuple(problem.seen_from(root) for problem in unreadable), text
 
 
 def set_aside_unreadable(results: Path) -> tuple[Problem, ...]:
@@ -317,9 +387,11 @@ def _run_asv(root: Path, configuration: Path, html_dir: Path) -> str:
                 f"asv publish did not end within {_LONGEST_S} s",
                 hint="the earlier site, if there was one, is unchanged",
             ) from None
-    missing = [name for name in _OURS if not (html_dir / name).is_file()]
-    if process.returncode != 0 or missing:
-        why = f"ended with {process.returncode}" if process.returncode else f"made no {missing[0]}"
+    ours = (html_dir / "vendor").is_dir()
+    if process.returncode != 0 or not ours:
+        why = (
+            f"ended with {process.returncode}" if process.returncode else "did not link our pages"
+        )
         last = "\n".join(text.strip().splitlines()[-_SHOWN_LINES:])
         raise ResultsError(
             f"asv publish {why}:\n{last}",

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NAV_BEFORE = '<li id="nav-li-graphdisplay">'
+# asv's pages are in a folder of the site.
 _NAV = (
-    '<li id="nav-li-ivhl-compatibility"><a href="compatibility.html">Compatibility</a></li>\n'
-    '\t<li id="nav-li-ivhl-speedup"><a href="speedup.html">Speedup</a></li>\n        '
+    '<li id="nav-li-ivhl-overview"><a href="../index.html">Overview</a></li>\n'
+    '\t<li id="nav-li-ivhl-matrix"><a href="../matrix.html">Matrix</a></li>\n        '
 )
 
 # Our copy -> last part of the file's URL in asv's page.

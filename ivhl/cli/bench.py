@@ -265,13 +265,9 @@ def _show(
 
 def _publish(root: Path, console: Terminal) -> list[str]:
     """Build the site, print where it is, and return its problems."""
-    site = publish(root, root / "site")
-    console.print(f"site: {site.output / 'compatibility.html'}", soft_wrap=True)
-    console.print(
-        f"asv's own graphs need a server: python -m http.server -d {site.output}",
-        soft_wrap=True,
-    )
-    return [str(problem) for problem in site.problems]
+    site = publish(root, root / "site", asv=True)
+    console.print(f"site: {site.output / 'index.html'}", soft_wrap=True)
+    return list(site.problems)
 
 
 def _given(context: typer.Context, *, without: tuple[str, ...]) -> list[str]:

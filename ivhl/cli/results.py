@@ -22,10 +22,9 @@ from ivhl.matrix.spec import load_matrix, newest_of
 from ivhl.records.store import is_existing, load_records
 from ivhl.tracker.compat import STATUSES, format_speedup, status_of, support
 from ivhl.tracker.pairs import count_pairs
-from ivhl.tracker.project import load_state
+from ivhl.tracker.project import load_state, retired_cases, rows_of
 from ivhl.tracker.table import STYLES, ResultsTable
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.views import retired_cases, rows_of
 from ivhl.tracker.wording import STATUS_WORDS, headline, marked, support_sentence
 
 if TYPE_CHECKING:
@@ -165,8 +164,15 @@ def publish(
     output: Annotated[
         Path | None, typer.Option(help="Folder of the site (default: site).")
     ] = None,
+    asv: Annotated[
+        bool | None,
+        typer.Option(
+            "--asv/--no-asv",
+            help="Make asv's pages again, or not. By default only a new site gets them.",
+        ),
+    ] = None,
 ) -> None:
-    """Build the static site: asv's pages, Compatibility and Speedup.
+    """Build the static site.
 
     Replaces the old site only after the new one is complete. Results that cannot be read are
     left out with a warning; the exit code is still 0.
@@ -174,14 +180,15 @@ def publish(
     from ivhl.asv.publish import publish as publish_site  # noqa: PLC0415  (it imports asv)
 
     root = find_root()
-    published = publish_site(root, output or root / "site")
-    problems = [str(problem) for problem in published.problems]
-    _warn(list(dict.fromkeys([*problems, *load_state(root, root / "results").problems])))
+    published = publish_site(root, output or root / "site", asv=asv)
+    _warn(list(dict.fromkeys(published.problems)))
     if published.off_branch:
         commits = ", ".join(published.off_branch)
         _warn([f"asv's graphs omit commits that are on no published branch: {commits}"])
-    for name in ("compatibility.html", "speedup.html", "index.html"):
-        typer.echo(published.output / name)
+    typer.echo(published.output / "index.html")
+    if not published.renewed:
+        made = f"asv's pages: of {published.asv}" if published.asv else "asv's pages: none"
+        typer.echo(f"{made}; ivhl publish --asv makes them again")
 
 
 def _warn(problems: Sequence[str]) -> None:

@@ -1,19 +1,70 @@
-"""Render the views as HTML and JSON."""
+"""Render the views as HTML, scripts with data, JSON and a feed."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-from typing import TYPE_CHECKING
+import math
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ivhl.pages.text import visible, visible_data
+from ivhl.tracker.views.source import slug
+from ivhl.tracker.wording import times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ivhl.tracker.compat import Row
-    from ivhl.tracker.views import CompatibilityView, SpeedupView
+    from ivhl.tracker.views.incidents import RegressionsView
+    from ivhl.tracker.views.source import PageView
+
+# The tabs: address from the root of the site, and text.
+TABS: Final = (
+    ("index.html", "Overview"),
+    ("matrix.html", "Matrix"),
+    ("regressions.html", "Regressions"),
+    ("environments.html", "Environments"),
+    ("asv.html", "asv"),
+)
+_UPLOT: Final = "vendor/uPlot-1.6.32.iife.min.js"
+_UPLOT_STYLE: Final = "vendor/uPlot-1.6.32.min.css"
+# Template to its tab, its scripts, and whether it draws.
+_PAGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "front.html": ("index.html", ()),
+    "matrix.html": ("matrix.html", ("site.js", "details.js", "matrix.js")),
+    "case.html": ("matrix.html", (_UPLOT, "site.js", "details.js", "charts.js", "case.js")),
+    "regressions.html": ("regressions.html", ("site.js", "regressions.js")),
+    "environment.html": ("environments.html", ()),
+    "environments.html": ("environments.html", ()),
+    "run.html": ("environments.html", ()),
+    "asv.html": ("asv.html", ("site.js",)),
+}
+_SMALL_HEIGHT = 32.0  # of the small picture of a change
+_SMALL_EDGE = 5.0
+
+
+def _finalize(value: object) -> object:
+    """Write out what cannot be seen in any text, before it is escaped."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _height(value: float, values: Sequence[float]) -> str:
+    """Return the height of a point in the small picture, on a logarithmic scale."""
+    logs = [math.log(one) if one > 0 else 0.0 for one in values]
+    low, high = min(logs), max(logs)
+    share = ((math.log(value) if value > 0 else 0.0) - low) / ((high - low) or 1.0)
+    return f"{_SMALL_HEIGHT - _SMALL_EDGE - share * (_SMALL_HEIGHT - 2 * _SMALL_EDGE):.1f}"
+
+
+def _data_block(data: object) -> Markup:
+    """Return data for a ``<script type="application/json">``: nothing in it can end the element."""
+    return Markup(_json(data).replace("<", "\\u003c"))  # noqa: S704  (escaped here)
+
 
 _TEMPLATES = Environment(
     loader=PackageLoader("ivhl.pages", "templates"),
@@ -21,34 +72,81 @@ _TEMPLATES = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
+    finalize=_finalize,
 )
+_TEMPLATES.filters |= {
+    "slug": slug,
+    "times": times,
+    "height": _height,
+    "data_block": _data_block,
+}
 
 
-def _source(name: str) -> str:
-    loader = _TEMPLATES.loader
-    if loader is None:  # for the type checker: it is set above
-        raise ValueError(name)
-    return loader.get_source(_TEMPLATES, name)[0]
+@cache
+def static_files() -> dict[str, bytes]:
+    """Return the scripts, styles and vendored files of the site by their address."""
+    found: dict[str, bytes] = {}
+    folder = files("ivhl.pages").joinpath("static")
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            found |= {f"{entry.name}/{one.name}": one.read_bytes() for one in entry.iterdir()}
+        else:
+            found[entry.name] = entry.read_bytes()
+    return found
 
 
-def _render(name: str, view: CompatibilityView | SpeedupView) -> str:
-    script = _source("page.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _TEMPLATES.get_template(name).render(
-        view=view, page=view.page, style=_source("style.css"), script=script, digest=digest
+@cache
+def _version() -> str:
+    """Return a digest of the scripts and styles, so that a browser keeps no older ones."""
+    digest = hashlib.sha256()
+    for name, data in sorted(static_files().items()):
+        digest.update(name.encode() + data)
+    return digest.hexdigest()[:10]
+
+
+def render(template: str, page: PageView, path: str, **values: object) -> bytes:
+    """Return a page.
+
+    Args:
+        template: File name of its template.
+        page: What all pages share.
+        path: Address of the page from the root of the site.
+        values: What the template inserts.
+    """
+    tab, scripts = _PAGES[template]
+    styles = ("site.css", _UPLOT_STYLE) if _UPLOT in scripts else ("site.css",)
+    html = _TEMPLATES.get_template(template).render(
+        page=page,
+        tab=tab,
+        tabs=TABS,
+        scripts=scripts,
+        styles=styles,
+        root="../" * path.count("/"),
+        version=_version(),
+        **values,
     )
+    return html.encode("utf-8", "backslashreplace")
 
 
-def compatibility_html(view: CompatibilityView) -> str:
-    """Return the page *Compatibility* as one self-contained file."""
-    return _render("compatibility.html", view)
+def feed(view: RegressionsView) -> bytes:
+    """Return the incidents as an Atom feed; its links are relative to it."""
+    text = _TEMPLATES.get_template("feed.xml").render(view=view)
+    return text.encode("utf-8", "backslashreplace")
 
 
-def speedup_html(view: SpeedupView) -> str:
-    """Return the page *Speedup* as one self-contained file."""
-    return _render("speedup.html", view)
+def data_script(path: str, data: object) -> bytes:
+    """Return a file of data: a script that calls a function of ``site.js``.
+
+    A page that is opened as a file may load scripts, and nothing else, of its folder.
+    """
+    return f"site.give({_json(path)},{_json(data)});\n".encode()
 
 
-def compatibility_json(rows: Iterable[Row]) -> str:
+def compatibility_json(rows: Iterable[Row]) -> bytes:
     """Return the rows as JSON, as ``ivhl compat --json`` prints them."""
-    return json.dumps([row.to_dict() for row in rows], indent=1, allow_nan=False) + "\n"
+    text = json.dumps([row.to_dict() for row in rows], indent=1, allow_nan=False)
+    return f"{text}\n".encode()
+
+
+def _json(data: Any) -> str:  # noqa: ANN401  (JSON)
+    return json.dumps(visible_data(data), allow_nan=False, separators=(",", ":"))

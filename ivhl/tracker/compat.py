@@ -9,6 +9,7 @@ from packaging.version import InvalidVersion, Version
 
 from ivhl.records.store import device_type, is_existing, latest_per_case
 from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
+from ivhl.tracker.wording import times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -158,7 +159,8 @@ def status_of(record: RunRecord, spreads: Spreads = SHIPPED) -> Status:
 
 def format_speedup(interval: Interval) -> str:
     """Return an estimate with its interval, e.g. ``6.41x [6.20, 6.63]``."""
-    return f"{interval.value:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"
+    low, high = (times(bound)[:-1] for bound in (interval.low, interval.high))
+    return f"{times(interval.value)} [{low}, {high}]"
 
 
 def compat_rows(

@@ -11,6 +11,7 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.records.store import device_type, load_records
+from ivhl.tracker.compat import compat_rows, retired
 from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.workload import broken_benchmarks, core_cases, load_workloads
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.compat import Row
     from ivhl.workload import Case, Workload
 
 _NO_CELLS: tuple[CellSpec, ...] = ()
@@ -39,6 +41,8 @@ class State:
             they have a record; see ``compat_rows``.
         commit_order: Commits up to HEAD, oldest first.
         spreads: Learnt differences between runs, by machine and kind of case.
+        known_releases: All PyTorch releases of the matrix, so that one that was not run is a gap.
+        root: Folder of the project, for its locks.
     """
 
     name: str
@@ -51,6 +55,8 @@ class State:
     cases: tuple[Case, ...]
     commit_order: tuple[str, ...]
     spreads: Spreads = SHIPPED
+    known_releases: tuple[str, ...] = ()
+    root: Path | None = None
 
 
 def load_state(root: Path, results: Path) -> State:
@@ -63,6 +69,7 @@ def load_state(root: Path, results: Path) -> State:
     problems = [str(problem.seen_from(results.parent)) for problem in loaded.problems]
     name, cells, workloads = root.name, _NO_CELLS, _NO_WORKLOADS
     releases: tuple[str, ...] | None = None
+    known: tuple[str, ...] = ()
     unavailable: dict[str, str] = {}
     try:
         project = load_project(root)
@@ -74,6 +81,7 @@ def load_state(root: Path, results: Path) -> State:
     try:
         matrix = load_matrix(root / MATRIX)
         cells, releases = _cells(matrix, loaded.records), matrix.releases("default")
+        known = matrix.releases("extended")
     except SpecError as error:
         problems.append(str(error))
     for cell in cells:
@@ -95,6 +103,30 @@ def load_state(root: Path, results: Path) -> State:
         cases=_cases(workloads, loaded.records),
         commit_order=commit_order(root),
         spreads=Spreads((*loaded.records, *loaded.replaced)),
+        known_releases=known,
+        root=root,
+    )
+
+
+def rows_of(state: State) -> tuple[Row, ...]:
+    """Return the rows of this project; see ``compat_rows``."""
+    return compat_rows(
+        state.records,
+        cells=state.cells,
+        unavailable=state.unavailable,
+        cases=state.cases,
+        workloads=state.workloads,
+        commit_order=state.commit_order,
+        releases=state.releases,
+        spreads=state.spreads,
+    )
+
+
+def retired_cases(state: State) -> tuple[str, ...]:
+    """Return the cells with records that the project no longer has."""
+    gone = retired(state.records, state.workloads)
+    return tuple(
+        sorted({f"{r.workload}/{r.size}/{r.variant} (version {r.workload_version})" for r in gone})
     )
 
 

@@ -23,7 +23,7 @@ STATUS_WORDS: dict[Status, str] = {
 }
 
 STATUS_MEANINGS: dict[Status, str] = {
-    "works": "runs, agrees with its reference, and is not slower than eager",
+    "works": "runs and agrees with its reference; no verdict calls it slower than eager",
     "slow": "slower than eager; 99 of 100 other runs would show this, too",
     "wrong": "the output exceeds the error budget",
     "unsupported": "this PyTorch release does not support this variant on this Python or device",
@@ -129,6 +129,14 @@ def seconds(value: float) -> str:
         if value >= factor:
             return f"{value / factor:.3g} {unit}"
     return f"{value / _MILLI**3:.3g} ns"
+
+
+_PLAIN = (0.01, 10_000.0)  # between these, a factor is written without an exponent
+
+
+def times(value: float) -> str:
+    """Return a factor, e.g. ``2.31x``; far from 1 with an exponent, ``1.0e+08x``."""
+    return f"{value:.2f}x" if _PLAIN[0] <= value < _PLAIN[1] else f"{value:.1e}x"
 
 
 def memory(value: int) -> str:

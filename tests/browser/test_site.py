@@ -1,8 +1,11 @@
-"""The published site in a browser: it renders, explains, links both ways, and needs no network."""
+"""The published site in a browser: it answers, explains, links, and needs no network."""
 
 from __future__ import annotations
 
-import json
+import functools
+import http.server
+import shutil
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Request
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # of the HTTP server's sockets
+
+CASE = "case/bench+cpu/ops.gp_evolve+small+real-compiled.html"
 
 
 class Watched:
@@ -43,189 +48,240 @@ class Watched:
         assert self.errors == []
         assert [url for url in self.requests if not url.startswith((*origins, "data:"))] == []
 
+    def data_files(self) -> list[str]:
+        """Return the files of data that were loaded."""
+        return [url.partition("/data/")[2] for url in self.requests if "/data/" in url]
+
 
 @pytest.fixture
 def watched(browser: Browser) -> Iterator[Watched]:
-    context = browser.new_context()
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.set_default_timeout(10_000)
     yield Watched(context.new_page())
     context.close()
 
 
-def cell(python: str, torch: str, case: str) -> str:
-    """Return a selector for a cell of a matrix."""
-    return f'a.cell[href="#py{python}-torch{torch}/{case}/bench/cpu"]'
+def open_cell(page: Page, case: str, python: str, torch: str) -> str:
+    """Open a cell of the matrix; return the text of its details."""
+    page.locator(f'tr[data-case="{case}"]').wait_for()
+    column = page.evaluate(
+        "([p, t]) => [...document.querySelectorAll('th[data-cell]')]"
+        ".findIndex((h) => h.dataset.python === p && h.dataset.torch === t)",
+        [python, torch],
+    )
+    page.locator(f'tr[data-case="{case}"] td').nth(column).click()
+    page.locator("#details[open] .facts").first.wait_for()
+    return str(page.locator("#details").inner_text())
 
 
-def test_a_support_gate_failure_is_shown_and_explained(watched: Watched, site: Path) -> None:
+def test_three_questions_are_answered_without_scrolling(watched: Watched, site: Path) -> None:
     page = watched.page
-    page.goto((site / "compatibility.html").as_uri())
-    gated = page.locator(cell("3.13", "2.5.1", "ops.gp_evolve/small/real-compiled"))
-    assert gated.inner_text().strip() == "unsupported"
-    assert gated.get_attribute("aria-label") == "Python 3.13, PyTorch 2.5.1: unsupported"
-
-    gated.click()
-
-    reason = page.locator("dialog[open]")
-    assert "support_gate" in reason.inner_text()
-    assert reason.locator("pre.said").inner_text() == GATE.format("3.13")
-    assert "--cell py3.13-torch2.5.1" in reason.locator(".command code").inner_text()
-    page.keyboard.press("Escape")
-    assert page.locator("dialog[open]").count() == 0
+    page.goto((site / "index.html").as_uri())
+    answers = page.locator(".answers").inner_text()
+    assert "unsupported 2.4.1 to 2.5.1, works 2.6.0 to 2.9.1" in answers
+    assert "On PyTorch 2.9.1" in answers
+    assert "3 slower" in answers
+    for selector in (".answers", ".shares"):
+        box = page.locator(selector).bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 900, selector
     watched.check("file:")
 
 
-def test_a_reason_opens_by_keyboard_and_by_its_address(watched: Watched, site: Path) -> None:
+def test_from_3_12_or_3_13_to_the_cells_behind_it(watched: Watched, site: Path) -> None:
+    """Which Python? The grid leads to the cases of one cell."""
     page = watched.page
-    page.goto((site / "compatibility.html").as_uri())
-    measured = page.locator(cell("3.12", "2.6.0", "ops.field_superposition/small/naive-compiled"))
-    measured.focus()
-    page.keyboard.press("Enter")
-    text = page.locator("dialog[open]").inner_text()
-    assert "6.41x [6.19, 6.63]" in text
-    assert "eager over eager (noise)" in text
-    assert "cold compile" in text
+    page.goto((site / "index.html").as_uri())
+    page.locator(".shares a", has_text="3 of 4 pass").first.click()
+    page.locator("#matrix").wait_for()
+    assert "python=3.12&torch=2.6.0" in page.url
+    assert page.locator("th[data-cell]:visible").count() == 1
+    watched.check("file:")
+
+
+def test_from_what_got_slower_to_the_command_that_repeats_it(watched: Watched, site: Path) -> None:
+    """What got slower since last week?"""
+    page = watched.page
+    page.goto((site / "index.html").as_uri())
+    page.locator(".answers a").last.click()
+    incident = page.locator(".incident:target")
+    assert incident.locator("details").get_attribute("open") is not None
+    assert "2.15x to 1.20x" in incident.inner_text()
+    incident.get_by_role("link", name="ops.gp_evolve/small/real-compiled").first.click()
+    page.wait_for_url(f"**/{CASE.rpartition('/')[2].replace('+', '*')}")
+    page.locator("#over-releases canvas").first.wait_for()
+    assert "--variant real-compiled" in page.locator(".command code").first.inner_text()
+    watched.check("file:")
+
+
+def test_from_a_failing_cell_to_its_reason_and_command(watched: Watched, site: Path) -> None:
+    """Why does this cell fail, and how do I repeat it?"""
+    page = watched.page
+    page.goto((site / "matrix.html").as_uri())
+    assert watched.data_files() == []
+    text = open_cell(page, "ops.gp_evolve small real-compiled", "3.13", "2.5.1")
+    assert "support_gate" in text
+    assert page.locator("#details pre.said").inner_text() == GATE.format("3.13")
+    assert "--cell py3.13-torch2.5.1" in page.locator("#details .command code").inner_text()
+    assert len(watched.data_files()) == 1
     address = page.url
-    page.go_back()
-    assert page.locator("dialog[open]").count() == 0
+    page.keyboard.press("Escape")
+    assert page.locator("#details[open]").count() == 0
+    assert "open=" not in page.url
 
     again = page.context.new_page()
     again.goto(address)
-    assert "6.41x" in again.locator("dialog[open]").inner_text()
+    again.locator("#details[open] pre.said").wait_for()
     watched.check("file:")
 
 
-def test_the_regression_is_in_the_reason_and_in_asv(watched: Watched, address: str) -> None:
+def test_details_have_numbers_facts_and_other_commits(watched: Watched, site: Path) -> None:
     page = watched.page
-    page.goto(f"{address}/compatibility.html")
-    page.locator(cell("3.12", "2.9.1", "ops.gp_evolve/small/real-compiled")).click()
-    past = page.locator("dialog[open] .past li")
-    assert "1.20x" in past.nth(0).inner_text()
-    assert "2.15x" in past.nth(1).inner_text()
-    page.goto(f"{address}/index.html#/regressions")
-    page.get_by_text("real-compiled").first.wait_for()
-    watched.check(address)
-
-
-def test_graph_breaks_recompiles_and_errors_are_shown(watched: Watched, site: Path) -> None:
-    page = watched.page
-    page.goto((site / "compatibility.html").as_uri())
-    page.locator(cell("3.12", "2.9.1", "mlff.energy_forces/small/naive-compiled")).click()
-    text = page.locator("dialog[open]").inner_text()
+    page.goto((site / "matrix.html").as_uri())
+    text = open_cell(page, "ops.field_superposition small naive-compiled", "3.12", "2.6.0")
+    assert "6.41x [6.19, 6.63]" in text
+    assert "eager over eager (noise)" in text
+    page.keyboard.press("Escape")
+    text = open_cell(page, "mlff.energy_forces small naive-compiled", "3.12", "2.9.1")
     assert "Tensor.item() in pair_list, painn.py:88" in text
     assert "tensor 'edges' size mismatch" in text
     assert "1.10e-07" in text
     assert "16 MiB" in text
-    page.locator("dialog[open]").get_by_text("All packages").click()
-    assert page.locator("details[open] .packages").inner_text().startswith("numpy==2.1.0")
+    page.keyboard.press("Escape")
+    text = open_cell(page, "ops.gp_evolve small real-compiled", "3.12", "2.9.1")
+    past = page.locator("#details section", has_text="At other commits").locator("tbody tr")
+    assert "1.20x" in past.nth(0).inner_text()
+    assert "2.15x" in past.nth(1).inner_text()
+    page.locator("#details").get_by_role("link", name="Environment").click()
+    assert "numpy==2.1.0" in page.locator(".packages").first.inner_text()
     watched.check("file:")
 
 
-def test_text_of_exceptions_is_escaped(watched: Watched, site: Path) -> None:
+def test_text_of_exceptions_is_text(watched: Watched, site: Path) -> None:
     page = watched.page
-    page.goto((site / "compatibility.html").as_uri())
-    page.locator(cell("3.12", "2.6.0", "mlff.energy_forces/small/naive-compiled")).click()
-    assert page.locator("dialog[open] pre.said").inner_text() == SCRIPT
+    page.goto((site / "matrix.html").as_uri())
+    open_cell(page, "mlff.energy_forces small naive-compiled", "3.12", "2.6.0")
+    assert page.locator("#details pre.said").inner_text() == SCRIPT
     page.keyboard.press("Escape")
-    page.locator(cell("3.13", "2.6.0", "mlff.energy_forces/small/naive-compiled")).click()
-    page.locator("dialog[open]").get_by_text("End of the output").click()
-    assert page.locator("dialog[open] details pre").inner_text() == IMAGE
+    open_cell(page, "mlff.energy_forces small naive-compiled", "3.13", "2.6.0")
+    page.locator("#details").get_by_text("End of the output").click()
+    assert page.locator("#details details pre").inner_text() == IMAGE
     assert page.evaluate("window.broken") is None
     assert page.locator("img").count() == 0
     watched.check("file:")
 
 
-def test_first_good_and_last_bad_are_shown(watched: Watched, site: Path) -> None:
+def test_an_address_opens_no_file_of_another_place(watched: Watched, site: Path) -> None:
     page = watched.page
-    page.goto((site / "compatibility.html").as_uri())
-    support = page.locator('.matrix[data-text="ops.gp_evolve small real-compiled"] .support')
-    assert "first good 2.6.0; last bad 2.5.1 (unsupported)" in support.inner_text()
+    for path in ("https://example.org/a/b/c.js", "data/../../etc/x/y.js", "//host/data/a/b.js"):
+        page.goto("about:blank")
+        page.goto(f"{(site / 'matrix.html').as_uri()}#open={path}")
+        page.locator("#matrix").wait_for()
+        assert page.locator("#details[open]").count() == 0
+    watched.check("file:", "about:")
 
 
-def test_matrices_can_be_found_by_status_and_name(watched: Watched, site: Path) -> None:
+def test_filters_are_kept_in_the_address(watched: Watched, site: Path) -> None:
     page = watched.page
-    page.goto((site / "compatibility.html").as_uri())
-    everything = page.locator(".matrix:visible").count()
-    page.locator(".toggle.s-slow").click()
-    assert page.locator(".matrix:visible").count() == 1
-    page.locator(".toggle.s-slow").click()
-    page.get_by_label("Workload, size or variant").fill("gp_evolve real")
-    assert page.locator(".matrix:visible h3").all_inner_texts() == ["real-compiled small"]
-    page.get_by_label("Workload, size or variant").fill("")
-    assert page.locator(".matrix:visible").count() == everything
+    page.goto((site / "matrix.html").as_uri())
+    lines = page.locator("tr[data-case]:visible")
+    everything = lines.count()
+    text, python = page.locator("[name=text]"), page.locator("select[name=python]")
+    text.fill("gp_evolve small real")
+    assert lines.count() == 1
+    python.select_option("3.14")
+    assert page.locator("th[data-cell]:visible").count() == 5
+    address = page.url
+    again = page.context.new_page()
+    again.goto(address)
+    assert again.locator("tr[data-case]:visible").count() == 1
+    assert again.locator("th[data-cell]:visible").count() == 5
+    again.close()
+    text.fill("")
+    python.select_option("")
+    page.locator(".toggle.s-wrong").click()
+    assert lines.count() == 1
+    page.locator(".toggle.s-wrong").click()
+    assert lines.count() == everything
+    assert "#" not in page.url
+    page.get_by_label("Releases in intervals").check()
+    line = page.locator('tr[data-case="ops.gp_evolve small real-compiled"]')
+    assert "3.13: unsupported 2.4.1 to 2.5.1, works 2.6.0 to 2.9.1" in line.inner_text()
     watched.check("file:")
 
 
-def test_speedup_page_has_charts_tables_and_links_to_the_reasons(
-    watched: Watched, site: Path
-) -> None:
+def test_a_case_has_its_course_over_releases_and_commits(watched: Watched, site: Path) -> None:
     page = watched.page
-    page.goto((site / "speedup.html").as_uri())
-    title = page.locator("svg.plot > title", has_text="ops.field_superposition")
-    chart = page.locator(".chart", has=title).first
-    assert "a line per Python" in (chart.locator("svg.plot > desc").text_content() or "")
-    assert chart.locator(".mark").count() == 9  # 5 + 3 + 1 releases that work
-    assert chart.locator(".gone").count() == 6
-    chart.get_by_text("As a table").click()
-    assert "6.41x [" in chart.locator("table").inner_text()
-    chart.locator(".gone").first.click()
-    page.wait_for_url("**/compatibility.html#**")
-    assert "support_gate" in page.locator("dialog[open]").inner_text()
+    page.goto((site / CASE).as_uri())
+    charts = page.locator("#over-releases figure")
+    assert charts.count() == 8
+    assert page.locator("#over-releases canvas").first.get_attribute("role") == "img"
+    assert watched.data_files() == []
+    page.locator("#cell").select_option(label="Python 3.12, PyTorch 2.9.1")
+    page.locator("#course canvas").first.wait_for()
+    assert len(watched.data_files()) == 1
+    course = page.locator("#course").inner_text()
+    assert "A/A: eager over eager again" in course
+    assert "A/B: eager over compiled" in course
+    page.locator("#course .numbers summary").click()
+    table = page.locator("#course .numbers table").inner_text()
+    assert "2.15x" in table
+    assert "1.2x" in table
     watched.check("file:")
+
+
+def test_regressions_can_be_filtered(watched: Watched, site: Path) -> None:
+    page = watched.page
+    page.goto((site / "regressions.html").as_uri())
+    shown = page.locator(".incident:visible")
+    everything = shown.count()
+    page.locator("[name=along]").select_option("commit")
+    assert 0 < shown.count() < everything
+    assert "Commit" in shown.first.inner_text()
+    page.locator("[name=text]").fill("no such case")
+    assert shown.count() == 0
+    assert page.locator("#count").inner_text().startswith("0 of ")
+    watched.check("file:")
+
+
+def test_the_site_works_below_any_address(browser: Browser, site: Path, tmp_path: Path) -> None:
+    below = tmp_path / "some" / "where"
+    below.parent.mkdir()
+    shutil.copytree(site, below)
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (its own name)
+            pass
+
+    handler = functools.partial(Quiet, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        watched = Watched(browser.new_page())
+        origin = f"http://127.0.0.1:{server.server_port}"
+        watched.page.goto(f"{origin}/some/where/matrix.html")
+        open_cell(watched.page, "ops.gp_evolve small real-compiled", "3.13", "2.5.1")
+        watched.page.locator("#details").get_by_role("link", name="The case").click()
+        watched.page.locator("#over-releases canvas").first.wait_for()
+        watched.check(f"{origin}/some/where/")
+        watched.page.close()
+        server.shutdown()
+        thread.join()
 
 
 def test_asv_pages_work_without_any_other_host(watched: Watched, address: str) -> None:
     page = watched.page
-    page.goto(f"{address}/index.html")
+    page.goto(f"{address}/asv.html")
+    page.get_by_role("link", name="Open asv's pages").click()
     page.locator("#summarygrid-display a").first.wait_for()
     page.get_by_role("link", name="Benchmark list").click()
     page.locator("#summarylist-body table").first.wait_for()
     page.get_by_role("link", name="Regressions").click()
-    page.locator("#regressions-body table").first.wait_for()
+    page.locator("#regressions-body table", has_text="real-compiled").first.wait_for()
     page.get_by_role("link", name="Benchmark grid").click()
     page.locator("#summarygrid-display a").first.click()
     page.locator("#main-graph canvas").first.wait_for()
-    watched.check(address)
-
-
-def test_our_pages_and_asvs_link_to_each_other(watched: Watched, address: str) -> None:
-    page = watched.page
-    # Requests fail if the browser leaves a page while it loads.
-    page.goto(f"{address}/index.html", wait_until="networkidle")
-    page.get_by_role("link", name="Compatibility").click()
-    assert page.locator("h1").inner_text() == "Compatibility"
-    page.get_by_role("link", name="Speedup").click()
-    assert page.locator("h1").inner_text() == "Speedup"
-    page.get_by_role("link", name="Regressions").click()
-    page.locator("#regressions-body table").first.wait_for()
     page.wait_for_load_state("networkidle")
-    page.get_by_role("link", name="Speedup").click()
-    page.get_by_role("link", name="Benchmark list").click()
-    page.locator("#summarylist-body table").first.wait_for()
+    page.get_by_role("link", name="Matrix").click()
+    assert page.locator("h1").inner_text() == "Matrix"
     watched.check(address)
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_overflows_the_window_and_no_word_its_cell(
-    browser: Browser, site: Path, width: int, scheme: str
-) -> None:
-    context = browser.new_context(
-        viewport={"width": width, "height": 800},
-        color_scheme="dark" if scheme == "dark" else "light",
-    )
-    page = context.new_page()
-    for name in ("compatibility.html", "speedup.html"):
-        page.goto((site / name).as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(
-            "[...document.querySelectorAll('.cell')].every(c => c.scrollWidth <= c.clientWidth)"
-        )
-    context.close()
-
-
-def test_the_json_equals_the_page(site: Path) -> None:
-    rows = json.loads((site / "compatibility.json").read_text())
-    gated = [row for row in rows if row["status"] == "unsupported"]
-    assert {row["message"] for row in gated} == {GATE.format("3.13"), GATE.format("3.14")}
-    assert all(row["failure_class"] == "support_gate" for row in gated)

@@ -124,7 +124,7 @@ def test_code_that_the_old_commit_lacks_is_absent(
     row = rows[f"ops.{name}"]
     assert (row["status"], row["failure_class"]) == ("unavailable", "absent")
     assert name.partition("_")[0] in row["message"]
-    graphs = list((said[0] / "site" / "graphs").rglob("*track_failed.json"))
+    graphs = list((said[0] / "site" / "asv" / "graphs").rglob("*track_failed.json"))
     points = [json.loads(path.read_text(encoding="utf-8")) for path in graphs]
     assert points
     values = [v for graph in points for _, v in graph]

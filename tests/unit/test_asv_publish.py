@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_unreadable_results_are_named_and_all_others_published(root: Path) -> No
 
     published = publish(root, root / "site")
 
-    told = {str(problem).partition(": ")[0] for problem in published.problems}
+    told = {problem.partition(": ")[0] for problem in published.problems}
     assert told == {
         f"results/bench/{torn.name}",
         f"results/bench/{infinite.name}",
@@ -61,10 +62,10 @@ def test_unreadable_results_are_named_and_all_others_published(root: Path) -> No
     assert before == {p: p.read_bytes() for p in (root / "results").rglob("*") if p.is_file()}
     rows = json.loads((root / "site" / "compatibility.json").read_text())
     assert sum(row["status"] == "works" for row in rows) == 32
-    page = (root / "site" / "compatibility.html").read_text()
+    page = (root / "site" / "index.html").read_text()
     assert torn.name in page
     assert str(root) not in page
-    index = json.loads((root / "site" / "index.json").read_text())
+    index = json.loads((root / "site" / "asv" / "index.json").read_text())
     assert list(index["machines"]) == ["bench"]
     assert len(index["graph_param_list"]) == 15
 
@@ -74,7 +75,7 @@ def test_a_failed_publish_keeps_the_old_site_and_reports_why(root: Path) -> None
     (root / "site" / "mark").touch()
     configure(root, plugins=[".ivhl.asv.publisher", ".no_such_plugin"])
     with pytest.raises(ResultsError, match="no_such_plugin") as error:
-        publish(root, root / "site")
+        publish(root, root / "site", asv=True)
     assert "the earlier site" in error.value.hint
     assert (root / "site" / "mark").exists()
     assert leftovers(root) == []
@@ -115,6 +116,32 @@ def test_a_configuration_of_other_benchmarks_gives_what_it_says_of_the_project(r
     assert conf["plugins"] == [".ivhl.asv"]
 
 
+def test_asvs_pages_are_kept_until_they_are_asked_for(root: Path) -> None:
+    first = publish(root, root / "site")
+    assert first.renewed
+    index = root / "site" / "asv" / "index.json"
+    before = index.stat().st_ino
+    kept = publish(root, root / "site")
+    assert not kept.renewed
+    assert kept.asv == first.asv
+    assert index.stat().st_ino == before
+    assert first.asv in (root / "site" / "asv.html").read_text()
+    assert publish(root, root / "site", asv=True).renewed
+    assert index.stat().st_ino != before
+    shutil.rmtree(root / "site")
+    without = publish(root, root / "site", asv=False)
+    assert (without.asv, index.exists()) == ("", False)
+    assert "This site has none" in (root / "site" / "asv.html").read_text()
+
+
+def test_a_new_site_gets_asvs_pages_only_where_they_take_seconds(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ivhl.asv.publish._FEW_FILES", 3)
+    assert not publish(root, root / "site").renewed
+    assert not (root / "site" / "asv").exists()
+
+
 def test_a_folder_that_is_not_a_site_is_not_replaced(root: Path) -> None:
     precious = root / "site" / "thesis.tex"
     precious.parent.mkdir()
@@ -130,7 +157,7 @@ def test_another_branch_is_published(root: Path) -> None:
     write_asv_results(root, [make_record(commit=commit, workload="ops.field_superposition")])
     configure(root, branches=["main", "gone"])
     published = publish(root, root / "site")
-    index = json.loads((root / "site" / "index.json").read_text())
+    index = json.loads((root / "site" / "asv" / "index.json").read_text())
     assert index["params"]["branch"] == ["main", "feature"]
     assert published.off_branch == ()
 
@@ -155,7 +182,7 @@ def test_a_site_can_be_built_from_records_alone(root: Path) -> None:
 def test_a_project_needs_no_configuration_of_asv(root: Path) -> None:
     (root / "asv.conf.json").unlink()
     publish(root, root / "site")
-    index = json.loads((root / "site" / "index.json").read_text())
+    index = json.loads((root / "site" / "asv" / "index.json").read_text())
     assert (index["project"], index["params"]["branch"]) == ("demo", ["main"])
 
 

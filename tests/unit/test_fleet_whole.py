@@ -207,7 +207,7 @@ def test_a_fleet_measures_every_case_once(
         if row["status"] != "not_run" and row["machine"] != "old"
     )
     assert shown == found
-    index = json.loads((site.output / "index.json").read_text())
+    index = json.loads((site.output / "asv" / "index.json").read_text())
     assert {"machine-1", "machine-2", "machine-3"} <= set(index["machines"])
     assert points(site.output) == len(EVERY)
 
@@ -216,7 +216,7 @@ def points(site: Path) -> int:
     """Return the number of values in asv's graphs of the speedup on the fleet's machines."""
     graphs = [
         path
-        for path in site.glob("graphs/**/compiled.Compiled.track_speedup.json")
+        for path in site.glob("asv/graphs/**/compiled.Compiled.track_speedup.json")
         if any(part.startswith("machine-machine") for part in path.parts)
     ]
     return sum(

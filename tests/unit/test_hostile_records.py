@@ -21,7 +21,9 @@ from ivhl.records.files import append_record, record_file
 from ivhl.records.record import to_json
 from ivhl.records.store import latest_per_case, load_records, newest_by
 from ivhl.tracker.project import load_state
-from ivhl.tracker.views import without_broken
+from ivhl.tracker.views import case
+from ivhl.tracker.views.broken import without_broken
+from ivhl.tracker.views.facts import fact_groups
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.project import git, make_project
 
@@ -210,16 +212,14 @@ def test_a_record_of_which_no_page_can_be_made_is_left_out(
     make_project(tmp_path)
     state = load_state(tmp_path, tmp_path / "results")
     bad = state.records[3]
-    from ivhl.tracker import views  # noqa: PLC0415  (the module, to replace a function in it)
-
-    facts = views._fact_groups
+    facts = fact_groups
 
     def fails(record: Any, *more: Any) -> Any:  # noqa: ANN401
         if record == bad:
             raise OverflowError("int too large to convert to float")
         return facts(record, *more)
 
-    monkeypatch.setattr(views, "_fact_groups", fails)
+    monkeypatch.setattr(case, "fact_groups", fails)
     left = without_broken(state)
     assert left.records == tuple(record for record in state.records if record != bad)
     assert "cannot be shown: OverflowError" in left.problems[-1]

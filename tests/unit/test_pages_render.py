@@ -1,31 +1,46 @@
-"""Pages are self-contained, and escape foreign text."""
+"""Pages load only files of the site, escape foreign text, and stay within their budgets."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ivhl.matrix.spec import CellSpec
-from ivhl.pages.render import compatibility_html, compatibility_json, speedup_html
-from ivhl.records.record import Counted, RecordedObservation, RunRecord
+from ivhl.pages.build import site_files, write_pages
+from ivhl.pages.render import TABS, compatibility_json
+from ivhl.pages.text import visible
+from ivhl.records.record import Counted, Interval, RecordedObservation
 from ivhl.tracker.project import State
-from ivhl.tracker.views import compatibility_view, page_view, rows_of, slug, speedup_view
+from ivhl.tracker.views.source import Source
 from tests.builders.history import history
 from tests.builders.records import make_failure, make_record
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ivhl.records.record import RunRecord
+
 COMMITS = ("a" * 40, "b" * 40)
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror="alert(1)">', "</pre></dialog><b>"]
+VENDOR = files("ivhl.pages").joinpath("static", "vendor")
+ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|.*\| `(?P<digest>[0-9a-f]{64})` \|$", re.MULTILINE)
+# Budgets, in bytes and elements: of what a page needs to be seen, of any page, of any page.
+FIRST_VIEW, A_PAGE, ELEMENTS = 300_000, 1_000_000, 6_000
 
 
-def make_state(*records: RunRecord, problems: tuple[str, ...] = ()) -> State:
-    return State(
+def source_of(*records: RunRecord, **changes: Any) -> Source:  # noqa: ANN401  (fields of the state)
+    state = State(
         name="demo",
         records=records,
-        problems=problems,
+        problems=(),
         cells=(),
         releases=None,
         unavailable={},
@@ -33,15 +48,17 @@ def make_state(*records: RunRecord, problems: tuple[str, ...] = ()) -> State:
         cases=(),
         commit_order=COMMITS,
     )
+    return Source(replace(state, **changes), "now")
 
 
-def pages_of(state: State) -> tuple[str, str]:
-    rows = rows_of(state)
-    page = page_view(state, "2026-11-20")
-    return (
-        compatibility_html(compatibility_view(state, rows, page)),
-        speedup_html(speedup_view(state, rows, page)),
-    )
+def site_of(*records: RunRecord, **changes: Any) -> dict[str, bytes]:  # noqa: ANN401
+    return dict(site_files(source_of(*records, **changes)))
+
+
+def pages_of(site: dict[str, bytes]) -> dict[str, Structure]:
+    return {
+        path: Structure(data.decode()) for path, data in site.items() if path.endswith(".html")
+    }
 
 
 class Structure(HTMLParser):
@@ -65,91 +82,224 @@ class Structure(HTMLParser):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_foreign_text_is_escaped(text: str) -> None:
-    def state(inserted: str) -> State:
+    def site(inserted: str) -> dict[str, bytes]:
         failed = make_failure(
             "crash", inserted, exception=inserted, output_tail=inserted, python="3.13"
         )
-        warned = make_record(
-            warnings=(Counted(text=inserted, count=1),), command=inserted, recorded_at=inserted
+        warned = make_record(warnings=(Counted(text=inserted, count=1),), command=inserted)
+        return site_of(failed, warned, problems=(inserted,))
+
+    harmless, hostile = pages_of(site("harmless")), pages_of(site(text))
+    assert harmless.keys() == hostile.keys()
+    for path, page in harmless.items():
+        assert hostile[path].tags == page.tags, path
+        assert not [name for name, _ in hostile[path].attributes if name.startswith("on")]
+    for path, data in site(text).items():
+        if path.startswith("data/"):  # JSON in ASCII as an argument, and nothing else
+            call = re.fullmatch(r"site\.give\((\".*?\"),(.*)\);\n", data.decode("ascii"))
+            assert call, path
+            json.loads(call[2])
+
+
+def test_pages_load_only_files_of_the_site_and_run_no_script_but_these() -> None:
+    site = site_of(*history(COMMITS))
+    for path, page in pages_of(site).items():
+        root = "../" * path.count("/")
+        for source in page.values("src"):
+            assert source.removeprefix(root).partition("?")[0] in site, (path, source)
+        (policy,) = (v for v in page.values("content") if "default-src" in v)
+        assert "script-src 'self';" in policy
+        assert "unsafe" not in policy
+        assert not [n for n, _ in page.attributes if n == "style" or n.startswith("on")]
+    assert b"url(" not in site["site.css"]
+    assert b"@import" not in site["site.css"]
+    ours = (data for path, data in site.items() if path.endswith(".js") and "/" not in path)
+    for script in ours:
+        assert not re.search(rb"innerHTML|insertAdjacentHTML|\beval\b|document\.write", script)
+
+
+def test_every_link_between_pages_has_a_target() -> None:
+    site = site_of(*history(COMMITS))
+    pages = pages_of(site)
+    for path, page in pages.items():
+        ids = page.values("id")
+        assert len(ids) == len(set(ids)), path
+        for href in page.values("href"):
+            target, _, anchor = href.partition("#")
+            target = target.partition("?")[0]
+            if target.startswith(("data:", "asv/")):
+                continue
+            steps = path.split("/")[:-1]
+            for step in target.split("/"):
+                steps = steps[:-1] if step == ".." else [*steps, step]
+            name = "/".join(filter(None, steps)) if target else path
+            assert name in site, (path, href)
+            if anchor and "=" not in anchor:
+                assert anchor in pages[name].values("id"), (path, href)
+
+
+def test_every_cell_that_was_run_has_its_file_of_details() -> None:
+    site = site_of(*history(COMMITS))
+    run = [row for row in source_of(*history(COMMITS)).rows if row.record]
+    details = {path for path in site if path.startswith("data/bench+cpu/")}
+    assert len(details) == len(run)
+    # matrix.js makes their addresses from those of the cases and the columns.
+    html = site["matrix.html"].decode()
+    heads = re.findall(r'data-cell="([^"]+)"', html)
+    lines = re.findall(r'<tr data-case=[^>]*><th scope="row"><a href="case/([^"]+)\.html"', html)
+    assert {f"data/{line}/{head}.js" for line in lines for head in heads} == details
+
+
+def test_the_site_keeps_its_budgets() -> None:
+    """26 cells and 80 cases, with 500 commits behind one of them."""
+    records = [
+        make_record(python=python, torch=f"2.{i}.0", workload=f"ops.workload_{number}", size=size)
+        for python in ("3.12", "3.13")
+        for i in range(13)
+        for number in range(40)
+        for size in ("medium", "large")
+    ]
+    commits = [f"{number:040x}" for number in range(500)]
+    records += [
+        make_record(
+            commit=commit,
+            workload="ops.workload_0",
+            size="medium",
+            torch="2.5.0",
+            recorded_at=f"2026-10-01T{i // 60:02d}:{i % 60:02d}:00+00:00",
         )
-        return make_state(failed, warned, problems=(inserted,))
-
-    for harmless, hostile in zip(pages_of(state("harmless")), pages_of(state(text)), strict=True):
-        assert Structure(hostile).tags == Structure(harmless).tags
-        assert not [name for name, _ in Structure(hostile).attributes if name.startswith("on")]
-
-
-def test_pages_load_no_files() -> None:
-    for html in pages_of(make_state(*history(COMMITS))):
-        page = Structure(html)
-        assert page.values("src") == []
-        local = re.compile(r"(compatibility|speedup|index)\.(html|json)(#.*)?|#.+|data:,")
-        assert [link for link in page.values("href") if not local.fullmatch(link)] == []
-        assert "url(" not in html
-        assert "@import" not in html
+        for i, commit in enumerate(commits)
+    ]
+    site = site_of(*records, commit_order=(*commits, records[0].commit))
+    for path, page in pages_of(site).items():
+        assert len(site[path]) <= A_PAGE, path
+        assert len(page.tags) <= ELEMENTS, path
+        loaded = {value.partition("?")[0] for value in page.values("src")}
+        loaded |= {v.partition("?")[0] for v in page.values("href") if ".css?" in v}
+        names = [name.removeprefix("../" * path.count("/")) for name in loaded]
+        if path != "regressions.html":
+            assert len(site[path]) + sum(len(site[name]) for name in names) <= FIRST_VIEW, path
+    # Opening a cell loads one file.
+    assert max(len(data) for path, data in site.items() if path.startswith("data/")) <= FIRST_VIEW
 
 
-def test_ids_are_unique_and_internal_links_have_targets() -> None:
-    compatibility, speedup = pages_of(make_state(*history(COMMITS)))
-    ids = Structure(compatibility).values("id")
-    assert len(ids) == len(set(ids))
-    for html in (compatibility, speedup):
-        links = [link.partition("#") for link in Structure(html).values("href")]
-        inside = {
-            anchor for page, _, anchor in links if anchor and page in ("", "compatibility.html")
-        }
-        assert inside - {"main"} <= set(ids)
+def test_a_thousand_releases_stay_within_the_budget() -> None:
+    site = site_of(*(make_record(torch=f"2.{i}.0", workload="ops.w") for i in range(1000)))
+    for path, data in site.items():
+        if path.endswith(".html"):
+            assert len(data) <= A_PAGE, path
+    assert "976 older releases" in site["index.html"].decode()
 
 
-def test_different_cases_have_different_ids() -> None:
-    assert slug("a", "b c") != slug("a", "b-c")
-    assert slug("a/b", "c") != slug("a", "b/c")
-    assert not re.search(r"\s", slug("a b\t\u00a0c"))
+def test_without_records_a_page_says_what_to_do() -> None:
+    site = site_of()
+    front = site["index.html"].decode()
+    assert "No records yet" in front
+    assert "ivhl bench" in front
+    assert "No records yet" in site["matrix.html"].decode()
+    assert {href for href, _ in TABS} <= site.keys()
 
 
-def test_without_records_the_pages_are_built() -> None:
-    compatibility, speedup = pages_of(make_state())
-    assert "No records yet" in compatibility
-    assert "No speedup has been measured yet" in speedup
+def test_one_record_is_a_whole_site() -> None:
+    site = site_of(make_record())
+    assert "1 of 1 pass" in site["index.html"].decode()
+    assert "No change was found" in site["regressions.html"].decode()
+
+
+@pytest.mark.parametrize("value", [1e-300, 1e-5, 1e5, 1e300])
+def test_numbers_at_the_edge_are_shown_short(value: float) -> None:
+    edge = Interval(value=value, low=value / 2, high=value * 2, confidence=0.95, n=31)
+    site = site_of(make_record(torch="2.5.1"), replace(make_record(), speedup=edge))
+    html = site["matrix.html"].decode()
+    assert re.search(r">(slow )?1\.0e[-+]\d+x", html)
+    texts = re.sub(r"<[^>]*>", "", html + site["index.html"].decode())
+    assert not re.search(r"\d{15}", texts)
+
+
+def test_invisible_characters_are_written_out() -> None:
+    assert visible("a\x1b[31m\u202eb\n\tc") == "a\\u001b[31m\\u202eb\n\tc"
+    hidden = "safe\u202egpj.exe\x07\ud800"
+    site = site_of(make_failure("crash", hidden), problems=(hidden,))
+    for path, data in site.items():
+        if path.endswith((".html", ".xml")) or path.startswith("data/"):
+            assert not re.search("[\u202e\x07]", data.decode()), path
+    assert "\\u202e" in site["index.html"].decode()
+
+
+def test_a_text_of_100_kb_fills_no_page() -> None:
+    long = "x" * 100_000
+    site = site_of(make_failure("crash", long, output_tail=long), make_record(torch="2.5.1"))
+    assert max(map(len, site.values())) < 120_000
 
 
 def test_an_unavailable_cell_shows_its_reason_without_a_record() -> None:
-    state = replace(
-        make_state(make_record()),
+    source = source_of(
+        make_record(),
         cells=(CellSpec("3.12", "2.6.0"), CellSpec("3.14", "2.6.0")),
         unavailable={"py3.14-torch2.6.0": "no wheel for cp314"},
     )
-    compatibility, _ = pages_of(state)
-    assert "no wheel for cp314" in compatibility
-    (row,) = [row for row in rows_of(state) if row.python == "3.14"]
+    (row,) = [row for row in source.rows if row.python == "3.14"]
     assert json.loads(compatibility_json([row]))[0]["message"] == "no wheel for cp314"
+    site = dict(site_files(source))
+    assert "all unavailable" in site["index.html"].decode()
+    assert '<td class="s-unavailable none">unavailable' in site["matrix.html"].decode()
 
 
-def test_observations_of_the_machine_are_shown() -> None:
+def test_observations_of_the_machine_are_on_the_page_of_the_run() -> None:
     record = make_record()
     seen = (
         RecordedObservation(check="governor", level="ok", seen="performance on 8"),
         RecordedObservation(check="turbo", level="warning", seen="on <b>"),
     )
-    conditions = replace(record.conditions, stability=seen)
-    page, _ = pages_of(make_state(replace(record, conditions=conditions)))
-    facts = re.findall(r"<dt>([^<]*)</dt>\s*<dd>([^<]*)</dd>", page)
-    at = facts.index(("load before the case", "0.30"))
-    assert facts[at + 1 : at + 3] == [
-        ("governor before the run", "performance on 8"),
-        ("turbo before the run", "on &lt;b&gt; (warning)"),
-    ]
-    without, _ = pages_of(make_state(record))
-    assert "before the run" not in without
+    observed = replace(record, conditions=replace(record.conditions, stability=seen))
+    (run,) = (data.decode() for path, data in site_of(observed).items() if path.startswith("run/"))
+    assert "<dt>governor</dt><dd>performance on 8</dd>" in run
+    assert "<dt>turbo</dt><dd>on &lt;b&gt; <b>(warning)</b></dd>" in run
+    (run,) = (data.decode() for path, data in site_of(record).items() if path.startswith("run/"))
+    assert "Not observed" in run
 
 
-def test_an_existing_environment_is_shown_with_its_packages() -> None:
+def test_an_existing_environment_is_named_as_such() -> None:
     record = make_record()
     bare = replace(record, cell=replace(record.cell, lock_sha256=None))
-    page, _ = pages_of(make_state(bare))
-    assert "works · existing" in page
+    site = site_of(bare)
+    assert "<small>existing</small>" in site["matrix.html"].decode()
+    page = site["environment/py3.12-torch2.6.0.html"].decode()
     assert "existing environment without a lock" in page
-    assert "Existing environment, without a lock." in page
     assert "<code>triton==3.1.0</code>" in page
-    locked, _ = pages_of(make_state(record))
-    assert "xisting environment" not in locked
+    assert "<small>existing</small>" not in site_of(record)["matrix.html"].decode()
+
+
+def test_the_feed_is_xml_with_an_entry_for_each_incident() -> None:
+    source = source_of(*history(COMMITS))
+    feed = ET.fromstring(dict(site_files(source))["feed.xml"])  # noqa: S314  (ours)
+    atom = "{http://www.w3.org/2005/Atom}"
+    entries = feed.findall(f"{atom}entry")
+    assert len(entries) == len(source.incidents)
+    ids = [entry.findtext(f"{atom}id") for entry in entries]
+    assert len(ids) == len(set(ids))
+    assert all(entry.findtext(f"{atom}updated") for entry in entries)
+
+
+def test_what_is_unchanged_is_not_written_again(tmp_path: Path) -> None:
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    write_pages(source_of(*history(COMMITS)), one)
+    write_pages(source_of(*history(COMMITS)), two, one)
+    for path in one.rglob("*.*"):
+        assert path.is_dir() or path.samefile(two / path.relative_to(one)), path
+    write_pages(source_of(*history(COMMITS), make_record(workload="ops.new")), three, two)
+    case = "case/bench+cpu/ops.gp_evolve+small+real-compiled.html"
+    assert (three / case).samefile(two / case)
+    assert not (three / "matrix.html").samefile(two / "matrix.html")
+    assert (two / "matrix.html").read_bytes() == (one / "matrix.html").read_bytes()
+
+
+def test_vendored_files_match_the_readme() -> None:
+    readme = VENDOR.joinpath("README.md").read_text(encoding="utf-8")
+    listed = {row["name"]: row["digest"] for row in ROW.finditer(readme)}
+    found = {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in VENDOR.iterdir()
+        if file.name != "README.md"
+    }
+    assert listed == found

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.matrix.spec import newest_of
-from ivhl.tracker.project import load_state
-from ivhl.tracker.views import rows_of
+from ivhl.tracker.project import load_state, rows_of
 from tests.builders.fleet import CELLS, a_record, make_fleet_project, write_records
 from tests.builders.project import make_project
 

@@ -14,7 +14,9 @@ from ivhl.tracker.compat import compat_rows
 from ivhl.tracker.project import State
 from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.table import ResultsTable, render_results
-from ivhl.tracker.views import compatibility_view, page_view
+from ivhl.tracker.views.case import cell_details
+from ivhl.tracker.views.matrix import matrix_views
+from ivhl.tracker.views.source import Source
 from ivhl.tracker.wording import REFERENCE_MARKS, REFERENCE_MEANINGS, short_message
 from tests.builders.records import FakeCell, Known, make_failure, make_record
 
@@ -138,21 +140,18 @@ def test_a_weaker_reference_is_marked_wherever_a_verdict_is_shown(reference: Ref
         name="demo", records=(record,), problems=(), cells=(), releases=None, unavailable={},
         workloads=(), cases=(), commit_order=(),
     )  # fmt: skip
-    view = compatibility_view(state, [row], page_view(state, "now"))
-    (reason,) = view.reasons
-    (cell,) = (
-        cell
-        for workload in view.workloads
-        for matrix in workload.matrices
-        for line in matrix.lines
-        for cell in line.cells
-    )
-    assert meaning in {fact.value for group in reason.groups for fact in group.facts}
-    shown = (console.file.getvalue(), cell.word, cell.label, reason.word, reason.past[0].word)
+    source = Source(state)
+    (matrix,) = matrix_views(source, source.page.main)
+    ((cell,),) = (line.cells for group in matrix.groups for line in group.lines)
+    details = cell_details(source, row)
+    assert meaning in {fact["value"] for group in details["groups"] for fact in group["facts"]}
+    shown = (console.file.getvalue(), details["word"], details["history"]["results"][0])
     if reference == "independent":
         assert not any("·" in text for text in shown)
+        assert cell.notes == ()
     else:
         assert all(f" · {mark}" in text for text in shown)
+        assert cell.notes == (mark,)
         assert meaning in shown[0]
 
 

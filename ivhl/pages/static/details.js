@@ -1,0 +1,80 @@
+"use strict";
+// The dialog with everything about one case in one cell. Its file is loaded when it is opened.
+const details = (() => {
+  const { make } = site;
+  const dialog = document.getElementById("details");
+  let back = null;
+
+  const list = (title, facts) => make("section", {}, make("h3", {}, title),
+    make("dl", { class: "facts" }, ...facts.map(([label, value]) => make("div", {}, make("dt", {}, label), make("dd", {}, make("bdi", {}, value))))));
+  const counted = (title, found) => (found.length ? make("section", {}, make("h3", {}, title),
+    make("ul", { class: "counted" }, ...found.map(([count, text]) => make("li", {}, `${count}× `, make("code", { dir: "auto" }, text))))) : null);
+  const table = (head, rows) => make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": head.join(", ") },
+    make("table", { class: "plain" },
+      make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))),
+      make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, i) => make(i ? "td" : "th", i ? {} : { scope: "row" }, text)))))));
+
+  function fill(data) {
+    const failure = data.failure;
+    const history = data.history;
+    const parts = [];
+    if (failure) {
+      parts.push(list("Failure", [["failure class", failure.class], ["phase", failure.phase], ["exception", failure.exception], ["where", failure.where]].filter(([, value]) => value)));
+    }
+    if (data.message) {
+      parts.push(make("section", {}, make("h3", {}, failure ? "Message" : "Why"), make("pre", { class: "said", dir: "auto", tabindex: "0" }, data.message)));
+    }
+    if (failure && failure.output) {
+      parts.push(make("details", {}, make("summary", {}, "End of the output"), make("pre", { dir: "auto", tabindex: "0" }, failure.output)));
+    }
+    if (data.command) {
+      parts.push(make("section", {}, make("h3", {}, "Repeat this measurement"),
+        make("div", { class: "command" }, make("code", {}, data.command), make("button", { type: "button", class: "copy" }, "Copy"))));
+    }
+    parts.push(make("div", { class: "columns" }, ...data.groups.map((group) => list(group.title, group.facts.map((fact) => [fact.label, fact.value])))));
+    if (data.errors.length) {
+      parts.push(make("section", {}, make("h3", {}, "Errors against the float64 reference (RMSE)"),
+        table(["output", "eager", "variant", "allowed", "verdict"], data.errors.map((e) => [e.output, e.eager, e.compiled, e.limit, e.verdict]))));
+    }
+    for (const [title, found] of Object.entries(data.counted)) { parts.push(counted(title, found)); }
+    if (history.x.length > 1) {
+      const rows = history.x.map((commit, i) => [commit, history.at[i].slice(0, 10), history.results[i], history.same[i] ? `measured at ${history.same[i]}` : ""]).reverse().slice(0, 12);
+      parts.push(make("section", {}, make("h3", {}, "At other commits"), table(["commit", "recorded", "result", "note"], rows)));
+    }
+    parts.push(make("section", {}, make("h3", {}, "Environment"), make("p", {}, data.lock ? `Lock ${data.lock}` : "Existing environment, without a lock.")));
+    return [
+      make("header", { class: `edge-${data.status}` },
+        make("form", { method: "dialog" }, make("button", { class: "close", "aria-label": "Close" }, "×")),
+        make("h2", { id: "details-title" }, data.title), make("p", { class: "quiet" }, data.place),
+        make("p", {}, make("span", { class: `chip s-${data.status}` }, data.word), " ", make("b", { class: "number" }, data.text), " ", make("span", { class: "quiet" }, data.meaning)),
+        make("p", {}, ...data.links.flatMap(([href, text], i) => [i ? " · " : "", make("a", { href: site.root + href }, text)]))),
+      make("div", { class: "body" }, ...parts.filter(Boolean)),
+    ];
+  }
+
+  async function open(path, from) {
+    back = from || null;
+    try {
+      dialog.replaceChildren(...fill(await site.load(path)));
+    } catch (error) {
+      dialog.replaceChildren(make("div", { class: "body" },
+        make("form", { method: "dialog" }, make("button", { class: "close", "aria-label": "Close" }, "×")),
+        make("h2", { id: "details-title" }, "The details cannot be shown"), make("p", {}, String(error.message))));
+    }
+    if (!dialog.open) { dialog.showModal(); }
+    dialog.scrollTop = 0;
+    const values = [...site.address()].filter(([key]) => key !== "open");
+    site.setAddress([...values, ["open", path]]);
+  }
+  dialog.addEventListener("close", () => {
+    site.setAddress([...site.address()].filter(([key]) => key !== "open"));
+    if (back) { back.focus(); }
+  });
+  dialog.addEventListener("click", (event) => { if (event.target === dialog) { dialog.close(); } });
+  function openFromAddress(from) {
+    const path = site.address().get("open");
+    // Only a file of this site: the address can come from anywhere.
+    if (path && /^data\/[^/\\]+\/[^/\\]+\/[^/\\]+\.js$/.test(path) && !path.includes("..")) { open(path, from && from(path)); }
+  }
+  return { open, openFromAddress };
+})();

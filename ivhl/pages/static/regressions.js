@@ -1,0 +1,25 @@
+"use strict";
+// Regressions: filters in the address; an incident that the address names is opened.
+(() => {
+  const form = document.getElementById("filters");
+  if (!form) { return; }
+  const all = [...document.querySelectorAll("[data-along]")];
+  const target = location.hash && document.getElementById(location.hash.slice(1));
+  if (target && target.classList.contains("incident")) {
+    target.querySelector("details").open = true;
+    target.scrollIntoView();
+    form.hidden = false;
+    return;
+  }
+  site.bindFilters(form, (wanted) => {
+    const words = site.words(wanted.get("text"));
+    let shown = 0;
+    for (const one of all) {
+      const text = one.textContent.toLowerCase();
+      one.hidden = !((!wanted.get("along") || one.dataset.along === wanted.get("along")) &&
+        (!wanted.get("worse") || one.dataset.worse === wanted.get("worse")) && words.every((word) => text.includes(word)));
+      shown += one.hidden ? 0 : 1;
+    }
+    document.getElementById("count").textContent = `${shown} of ${all.length} incidents`;
+  });
+})();

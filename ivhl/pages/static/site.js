@@ -1,0 +1,89 @@
+"use strict";
+// Shared by all pages: files of data, elements, the address, copying.
+const site = (() => {
+  const root = document.body.dataset.root;
+  const loaded = new Map();
+  const waiting = new Map();
+
+  // Data files are scripts that call this: fetch() of a file fails where a page is opened as a file.
+  function give(path, data) {
+    loaded.set(path, data);
+    const wait = waiting.get(path);
+    if (wait) { wait.resolve(data); }
+  }
+  function load(path) {
+    if (loaded.has(path)) { return Promise.resolve(loaded.get(path)); }
+    if (!waiting.has(path)) {
+      const wait = {};
+      wait.promise = new Promise((resolve, reject) => { wait.resolve = resolve; wait.reject = reject; });
+      waiting.set(path, wait);
+      const script = document.createElement("script");
+      script.src = root + path.split("/").map(encodeURIComponent).join("/");
+      script.onerror = () => {
+        waiting.delete(path);
+        wait.reject(new Error(`${path} could not be loaded`));
+      };
+      document.head.append(script);
+    }
+    return waiting.get(path).promise;
+  }
+
+  // Text is only ever set as text: nothing from a record becomes markup.
+  function make(name, properties, ...children) {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(properties || {})) {
+      if (key === "class") { element.className = value; } else if (value !== null) { element.setAttribute(key, value); }
+    }
+    element.append(...children.filter((child) => child !== null && child !== undefined));
+    return element;
+  }
+
+  function address() { return new URLSearchParams(location.hash.slice(1)); }
+  function setAddress(values) {
+    const parameters = new URLSearchParams();
+    for (const [key, value] of values) { if (value) { parameters.append(key, value); } }
+    const text = parameters.toString();
+    history.replaceState(null, "", text ? `#${text}` : location.pathname.split("/").pop() + location.search);
+  }
+
+  function copy(text, element) {
+    if (navigator.clipboard) { return navigator.clipboard.writeText(text); }
+    const range = document.createRange();
+    range.selectNodeContents(element);
+    getSelection().removeAllRanges();
+    getSelection().addRange(range);
+    return document.execCommand("copy") ? Promise.resolve() : Promise.reject(new Error("copy"));
+  }
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest(".copy");
+    if (!button) { return; }
+    const code = button.parentElement.querySelector("code");
+    copy(code.textContent, code).then(
+      () => { button.textContent = "Copied"; },
+      () => { button.textContent = "Select and copy"; },
+    );
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+
+  // Fill a form from the address, and keep the address to it.
+  function bindFilters(form, apply) {
+    const wanted = address();
+    for (const field of form.elements) {
+      if (!field.name) { continue; }
+      const values = wanted.getAll(field.name);
+      if (field.type === "checkbox") { field.checked = values.includes(field.value); } else if (values.length) { field.value = values[0]; }
+    }
+    const changed = () => {
+      const values = [...new FormData(form)];
+      const open = address().get("open");
+      setAddress(open ? [...values, ["open", open]] : values);
+      apply(new FormData(form));
+    };
+    form.addEventListener("input", changed);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.hidden = false;
+    apply(new FormData(form));
+  }
+  const words = (text) => (text || "").toLowerCase().split(/\s+/).filter(Boolean);
+  return { root, give, load, make, address, setAddress, bindFilters, words };
+})();

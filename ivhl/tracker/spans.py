@@ -1,0 +1,83 @@
+"""Support in intervals: "unsupported 2.4.1 to 2.5.1, works 2.6.0 to 2.8.0, fails 2.9.1, ...".
+
+Real support has holes, so first good and last bad do not describe it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ivhl.tracker.compat import Row, release_key
+from ivhl.tracker.wording import STATUS_WORDS, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+class Span(NamedTuple):
+    """Neighbouring releases with the same word.
+
+    Attributes:
+        word: What all of them are, e.g. ``works``.
+        tried: The releases that were run, oldest first.
+        skipped: Releases between them that were not run.
+    """
+
+    word: str
+    tried: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return e.g. ``works 2.4.1 to 2.8.0 (2.5.1 not run)``."""
+        first, last = self.tried[0], self.tried[-1]
+        ends = first if first == last else f"{first} to {last}"
+        return f"{self.word} {ends}{_not_run(self.skipped)}"
+
+
+def spans(words: Mapping[str, str], known: Iterable[str] = ()) -> tuple[Span, ...]:
+    """Return the intervals of releases with the same word.
+
+    Args:
+        words: Release to its word, for the releases that were run.
+        known: All releases, so that one that was not run is named.
+    """
+    found: list[Span] = []
+    between: list[str] = []
+    for release in sorted({*words, *known}, key=release_key):
+        if release not in words:
+            between.append(release)
+            continue
+        if found and found[-1].word == words[release]:
+            last = found[-1]
+            skipped = (*last.skipped, *between)
+            found[-1] = Span(last.word, (*last.tried, release), skipped)
+        else:
+            found.append(Span(words[release], (release,), ()))
+        between = []
+    return tuple(found)
+
+
+def spans_of(rows: Iterable[Row], known: Iterable[str] = ()) -> tuple[Span, ...]:
+    """Return the intervals of one case on one Python; its status, or the class of its failure."""
+    words = {row.torch: _word(row) for row in rows if row.status != "not_run"}
+    return spans(words, known)
+
+
+def spans_sentence(found: Sequence[Span]) -> str:
+    """Return the intervals in one line."""
+    return ", ".join(map(str, found)) or "not run"
+
+
+def _word(row: Row) -> str:
+    word = STATUS_WORDS[row.status]
+    if row.status == "failed" and row.failure_class:
+        return f"fails ({row.failure_class.replace('_', ' ')})"
+    return word
+
+
+def _not_run(skipped: Sequence[str]) -> str:
+    if not skipped:
+        return ""
+    if len(skipped) == 1:
+        return f" ({skipped[0]} was not run)"
+    return f" ({counted(len(skipped), 'release')} between were not run)"

@@ -1,0 +1,48 @@
+"""Leave out the records of which no page can be made, so that all others are shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ivhl.records.store import key_of
+from ivhl.tracker.views.case import case_view, cell_details
+from ivhl.tracker.views.front import front_view
+from ivhl.tracker.views.matrix import matrix_views
+from ivhl.tracker.views.source import Source
+
+if TYPE_CHECKING:
+    from ivhl.tracker.project import State
+
+_LONGEST = 500
+
+
+def without_broken(state: State) -> State:
+    """Return the state without the records of which no page can be made; each becomes a problem.
+
+    Records come from other machines. What the bounds of ``ivhl.records.bounds`` do not foresee in
+    one of them must not keep the pages from all others.
+    """
+    good, problems = [], list(state.problems)
+    for record in state.records:
+        alone = replace(
+            state, records=(record,), problems=(), cells=(), cases=(), releases=None, workloads=()
+        )
+        try:
+            _make_all(Source(alone))
+        except Exception as error:  # noqa: BLE001  (whatever it is, the others are shown)
+            name = "/".join(map(str, key_of(record)))
+            text = f"{name}: cannot be shown: {type(error).__name__}: {error}"
+            problems.append(text[:_LONGEST])
+        else:
+            good.append(record)
+    return replace(state, records=tuple(good), problems=tuple(problems))
+
+
+def _make_all(source: Source) -> None:
+    for place in source.page.places:
+        front_view(source, place)
+        matrix_views(source, place)
+    for row in source.rows:
+        case_view(source, row.series)
+        cell_details(source, row)

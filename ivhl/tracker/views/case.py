@@ -1,0 +1,357 @@
+"""The page of a case: all cells, the course over releases and commits, details of a cell."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ivhl.tracker.comparable import differences
+from ivhl.tracker.compat import format_speedup, python_key, release_key
+from ivhl.tracker.metrics import Metric, measured
+from ivhl.tracker.spans import spans_of, spans_sentence
+from ivhl.tracker.views.facts import error_lines, fact_groups
+from ivhl.tracker.views.incidents import IncidentView, incident_view
+from ivhl.tracker.views.matrix import MatrixCell, before_of, cell_view, notes_of
+from ivhl.tracker.views.source import (
+    PageView,
+    Place,
+    Source,
+    case_page,
+    cell_data,
+    environment_page,
+    matrix_page,
+    run_page,
+)
+from ivhl.tracker.wording import (
+    CLASS_MEANINGS,
+    ENGINE_WORDS,
+    STATUS_MEANINGS,
+    STATUS_WORDS,
+    marked,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ivhl.records.record import Arm, Counted, RunRecord
+    from ivhl.tracker.comparable import Axis
+    from ivhl.tracker.compat import Row, Series
+
+# Charts of a case: the key of a curve, its title and unit. Those with ``eager`` show both sides.
+CHARTS: Final[tuple[tuple[str, str, str], ...]] = (
+    ("speedup", "Speedup over eager", "x"),
+    ("compiled", "Time of a call: eager and compiled", "s"),
+    ("cold", "Compile time, cold: CPU seconds", "s"),
+    ("warm", "Compile time, warm: CPU seconds", "s"),
+    ("memory", "Peak memory of a call: eager and compiled", "B"),
+    ("error", "Largest error (RMSE) against float64: eager and compiled", ""),
+    ("breaks", "Graph breaks", "n"),
+    ("recompiles", "Recompiles", "n"),
+)
+# Curve of eager that is drawn beside the curve of the variant.
+PARTNERS: Final = {"compiled": "eager", "memory": "memory_eager", "error": "error_eager"}
+_MEASURED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled", "cold", "warm", "memory")
+_CURVES: Final = (
+    *_MEASURED, "low", "high", "memory_eager", "error", "error_eager", "breaks", "recompiles",
+)  # fmt: skip
+# More text of one record is in its line of the results only.
+MOST_TEXT = 20_000
+_MOST_REASONS = 40
+_HASH = 8
+_DIGITS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CaseLine:
+    """A Python: the case in each release, and in which it works."""
+
+    python: str
+    cells: tuple[MatrixCell | None, ...]
+    support: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseView:
+    """The page of one case in one place.
+
+    Attributes:
+        neighbours: Address and text of other sizes and variants, and of the case elsewhere.
+        cells: Address of the details and text of each cell that was run.
+        curves: The course over releases for each Python, as ``charts.js`` draws it.
+        notes: What people said about changes of the case.
+        command: Repeats the newest record.
+    """
+
+    page: PageView
+    place: Place
+    href: str
+    workload: str
+    size: str
+    variant: str
+    title: str
+    source: str
+    engine: str
+    matrix: str
+    releases: tuple[str, ...]
+    lines: tuple[CaseLine, ...]
+    neighbours: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    cells: tuple[tuple[str, str, str], ...]
+    curves: dict[str, Any]
+    breaks: tuple[str, ...]
+    incidents: tuple[IncidentView, ...]
+    notes: tuple[str, ...]
+    command: str
+
+
+def case_view(source: Source, series: Series) -> CaseView:
+    """Return the page of a case."""
+    rows = source.by_series[series]
+    place = Place(series.machine, series.device)
+    page = source.page
+    declared = source.workload(series.workload)
+    run = [row for row in rows if row.record is not None]
+    newest = max(run, key=lambda row: row.recorded_at or "", default=None)
+    incidents = source.incidents_of(series)
+    curves, breaks = _over_releases(source, rows)
+    return CaseView(
+        page=page,
+        place=place,
+        href=case_page(series),
+        workload=series.workload,
+        size=series.size,
+        variant=series.variant,
+        title=declared.title if declared else "",
+        source=declared.source if declared else "",
+        engine=_engine(newest),
+        matrix=matrix_page(place, page.main),
+        releases=tuple(sorted({row.torch for row in rows}, key=release_key)),
+        lines=tuple(_lines(source, rows)),
+        neighbours=_neighbours(source, series),
+        cells=tuple(
+            (cell_data(series, row.cell), row.cell, f"Python {row.python}, PyTorch {row.torch}")
+            for row in run
+        ),
+        curves=curves,
+        breaks=breaks,
+        incidents=tuple(incident_view(source, one) for one in incidents),
+        notes=tuple(source.notes_of(series)),
+        command=(newest.command or "") if newest else "",
+    )
+
+
+def _engine(row: Row | None) -> str:
+    engine = row.record.engine if row and row.record else ""
+    return ENGINE_WORDS.get(engine, engine)
+
+
+def _lines(source: Source, rows: Sequence[Row]) -> Iterator[CaseLine]:
+    releases = sorted({row.torch for row in rows}, key=release_key)
+    before = before_of(rows)
+    for python in sorted({row.python for row in rows}, key=python_key):
+        here = {row.torch: row for row in rows if row.python == python}
+        yield CaseLine(
+            python,
+            tuple(
+                cell_view(here[torch], before.get(here[torch].cell)) if torch in here else None
+                for torch in releases
+            ),
+            spans_sentence(spans_of(here.values(), source.releases(rows))),
+        )
+
+
+def _neighbours(
+    source: Source, series: Series
+) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for other in sorted(source.of_workload(series.workload), key=source.case_order):
+        same_case = (other.size, other.variant) == (series.size, series.variant)
+        same_place = (other.machine, other.device) == (series.machine, series.device)
+        if same_place and not same_case:
+            groups["Other sizes and variants"].append(
+                (case_page(other), f"{other.size} {other.variant}")
+            )
+        elif same_case and not same_place:
+            where = Place(other.machine, other.device).name
+            groups["On other machines"].append((case_page(other), where))
+    return tuple((title, tuple(links)) for title, links in groups.items())
+
+
+def _over_releases(source: Source, rows: Sequence[Row]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the curves over releases, one line for each Python, and where they are broken."""
+    releases = source.releases(row for row in rows)
+    pythons = sorted({row.python for row in rows}, key=python_key)
+    lines, breaks = [], []
+    for python in pythons:
+        at = {row.torch: row for row in rows if row.python == python}
+        records = [at[torch].record if torch in at else None for torch in releases]
+        if not any(record and record.speedup for record in records):
+            continue
+        marks = _marks(records, "torch")
+        breaks += [
+            f"Python {python}, before {releases[i]}: {'; '.join(text)}"
+            for i, text in marks.items()
+        ]
+        lines.append(
+            {
+                "name": f"Python {python}",
+                "marks": sorted(marks),
+                **_curves(records, [at.get(t) for t in releases]),
+            }
+        )
+    return {"x": list(releases), "lines": lines}, tuple(breaks)
+
+
+def _marks(records: Sequence[RunRecord | None], axis: Axis) -> dict[int, list[str]]:
+    """Return why a point cannot be compared with the one before, by its index."""
+    found: dict[int, list[str]] = {}
+    last: RunRecord | None = None
+    for i, record in enumerate(records):
+        if record is None:
+            continue
+        apart = differences(last, record, axis) if last is not None else []
+        if apart:
+            found[i] = apart
+        last = record
+    return found
+
+
+def _curves(
+    records: Sequence[RunRecord | None], rows: Sequence[Row | None] | None = None
+) -> dict[str, list[float | None]]:
+    """Return a list for each curve, with ``None`` where nothing was measured."""
+    found: dict[str, list[float | None]] = {name: [] for name in _CURVES}
+    for i, record in enumerate(records):
+        row = rows[i] if rows else None
+        values = {} if record is None else _values(record)
+        if row is not None:
+            values |= {"low": row.speedup_low, "high": row.speedup_high}
+        for name in _CURVES:
+            found[name].append(_short(values.get(name)))
+    return {name: values for name, values in found.items() if any(v is not None for v in values)}
+
+
+def _values(record: RunRecord) -> dict[str, float | None]:
+    values: dict[str, float | None] = {}
+    for metric in _MEASURED:
+        number = measured(record, metric)
+        values[metric] = number.value if number else None
+    if record.speedup is not None:
+        values |= {"low": record.speedup.low, "high": record.speedup.high}
+    values["memory_eager"] = record.memory.eager_peak if record.memory else None
+    for name, field in (("error", "compiled_rmse"), ("error_eager", "eager_rmse")):
+        errors = [e for one in record.accuracy if (e := getattr(one, field)) is not None]
+        values[name] = max(errors, default=None)
+    facts = record.compile
+    if facts is not None and facts.graphs is not None:
+        values["breaks"] = sum(one.count for one in facts.graph_breaks)
+        values["recompiles"] = sum(one.count for one in facts.recompiles)
+    return values
+
+
+def _short(value: float | None) -> float | None:
+    """Return a number with few digits: the pages draw it."""
+    return None if value is None else float(f"{value:.{_DIGITS}g}")
+
+
+def cell_details(source: Source, row: Row) -> dict[str, Any]:
+    """Return everything about a case in one cell, which the page loads when it is opened."""
+    record = row.record
+    if record is None:
+        raise ValueError(row)
+    history = source.history(row)
+    meaning = (
+        CLASS_MEANINGS[row.failure_class] if row.failure_class else STATUS_MEANINGS[row.status]
+    )
+    place = Place(row.machine, row.device)
+    compiled = record.compile
+    return {
+        "title": f"{row.workload} / {row.size} / {row.variant}",
+        "place": f"Python {row.python} · PyTorch {row.torch} · {place.name}",
+        "status": row.status,
+        "word": " · ".join((STATUS_WORDS[row.status], *notes_of(row))),
+        "text": _speedup_text(source, record),
+        "meaning": meaning,
+        "message": cut(row.message),
+        "failure": _failure(record),
+        "command": cut(row.command or ""),
+        "groups": [asdict(group) for group in fact_groups(record, source.state.spreads)],
+        "errors": [asdict(line) for line in error_lines(record)],
+        "counted": {
+            "Graph breaks": _counted(compiled.graph_breaks if compiled else ()),
+            "Recompiles": _counted(compiled.recompiles if compiled else ()),
+            "Warnings": _counted(record.warnings),
+        },
+        "links": [
+            [case_page(row.series), "The case"],
+            [environment_page(row.cell), f"Environment {row.cell}"],
+            [run_page(place, record.same_as or record.commit), "Run"],
+        ],
+        "lock": record.cell.lock_sha256 or "",
+        "samples": _samples(record),
+        "history": _history(history, source),
+    }
+
+
+def cut(text: str) -> str:
+    """Return a text, or its beginning and end with the number of characters left out."""
+    if len(text) <= MOST_TEXT:
+        return text
+    half = MOST_TEXT // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
+
+
+def _speedup_text(source: Source, record: RunRecord) -> str:
+    another = source.state.spreads.another_run(record)
+    return "" if another is None else format_speedup(another)
+
+
+def _failure(record: RunRecord) -> dict[str, str] | None:
+    failure = record.failure
+    if failure is None:
+        return None
+    return {
+        "class": failure.failure_class,
+        "phase": failure.phase,
+        "exception": cut(failure.exception),
+        "where": cut(failure.where),
+        "output": cut(failure.output_tail),
+    }
+
+
+def _counted(found: Iterable[Counted]) -> list[tuple[int, str]]:
+    return [(one.count, cut(one.text)) for one in found][:_MOST_REASONS]
+
+
+def _samples(record: RunRecord) -> dict[str, list[float | None]]:
+    """Return seconds per call of each round: eager, eager again (A/A) and compiled (A/B)."""
+    arms: tuple[tuple[str, Arm | None], ...] = (
+        ("eager", record.eager),
+        ("again", record.eager_again),
+        ("compiled", record.compiled),
+    )
+    return {
+        name: [_short(value) for value in arm.samples_s] for name, arm in arms if arm is not None
+    }
+
+
+def _history(history: Sequence[RunRecord], source: Source) -> dict[str, Any]:
+    """Return the course over commits."""
+    marks = _marks(history, "commit")
+    return {
+        "x": [record.commit[:_HASH] for record in history],
+        "at": [record.recorded_at for record in history],
+        "same": [(record.same_as or "")[:_HASH] for record in history],
+        "results": [_result(record) for record in history],
+        "lines": [{"name": "speedup", "marks": sorted(marks), **_curves(history)}],
+        "breaks": [
+            f"before {history[i].commit[:_HASH]}: {'; '.join(t)}" for i, t in marks.items()
+        ],
+        "known": len(source.state.commit_order),
+    }
+
+
+def _result(record: RunRecord) -> str:
+    if record.failure is not None:
+        return marked(record.failure.failure_class, record)
+    return marked(format_speedup(record.speedup), record) if record.speedup else ""

@@ -1,0 +1,217 @@
+"""The environment of a cell: its lock, the wheels, and what differs from its neighbours."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from ivhl.errors import LockError, SpecError
+from ivhl.matrix.diff import diff_locks
+from ivhl.matrix.locks import LockState, lock_state
+from ivhl.matrix.project import MATRIX
+from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
+from ivhl.records.store import recorded_rank
+from ivhl.tracker.compat import STATUSES, python_key, release_key
+from ivhl.tracker.views.source import PageView, Source, environment_page
+from ivhl.tracker.wording import STATUS_WORDS, short_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ivhl.records.record import RunRecord, Wheel
+
+_MOST_WARNINGS = 20
+_MOST_INSTALLED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class PinView:
+    """A package of the lock."""
+
+    name: str
+    version: str
+    hashes: tuple[str, ...]
+    via: str
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """How a cell differs from the one beside it.
+
+    Attributes:
+        matched: Whether they differ on one axis only, and otherwise as that forces.
+        forced: Unavoidable differences, with the reason.
+        reasons: Why the two are not matched.
+    """
+
+    cell: str
+    href: str
+    matched: bool
+    forced: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What records say was installed.
+
+    Attributes:
+        lock: Digest of the lock; empty for an existing environment.
+        records: Number of records measured in it.
+    """
+
+    lock: str
+    python: str
+    records: int
+    first: str
+    last: str
+    wheels: tuple[tuple[str, str], ...]
+    packages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentView:
+    """The page of one cell's environment."""
+
+    page: PageView
+    href: str
+    cell: str
+    python: str = ""
+    torch: str = ""
+    kind: str
+    lock: str
+    message: str
+    pins: tuple[PinView, ...]
+    neighbours: tuple[Neighbour, ...] = ()
+    installed: tuple[Installed, ...]
+    left_out: int
+    warnings: tuple[tuple[int, str], ...]
+    counts: str
+
+
+def environment_views(source: Source) -> tuple[EnvironmentView, ...]:
+    """Return the page of each cell that has a row."""
+    cells: dict[str, tuple[str, str]] = {row.cell: (row.python, row.torch) for row in source.rows}
+    ordered = sorted(cells, key=lambda c: (python_key(cells[c][0]), release_key(cells[c][1]), c))
+    locks = _locks(source, cells)
+    records: dict[str, list[RunRecord]] = defaultdict(list)
+    for record in source.state.records:
+        records[record.cell.id].append(record)
+    return tuple(
+        replace(
+            _view(source, cell, locks.states.get(cell), records[cell]),
+            python=cells[cell][0],
+            torch=cells[cell][1],
+            neighbours=tuple(_neighbours(cell, cells, ordered, locks)),
+        )
+        for cell in ordered
+    )
+
+
+class _Locks(NamedTuple):
+    matrix: Matrix | None
+    states: Mapping[str, LockState]
+
+
+def _locks(source: Source, cells: Mapping[str, tuple[str, str]]) -> _Locks:
+    root = source.state.root
+    if root is None:
+        return _Locks(None, {})
+    try:
+        matrix = load_matrix(root / MATRIX)
+    except SpecError:  # the page names it already
+        return _Locks(None, {})
+    locks = {}
+    for cell, names in cells.items():
+        try:
+            locks[cell] = lock_state(root, CellSpec(*names))
+        except (LockError, SpecError):
+            continue
+    return _Locks(matrix, locks)
+
+
+def _view(
+    source: Source,
+    cell: str,
+    state: LockState | None,
+    records: Sequence[RunRecord],
+) -> EnvironmentView:
+    installed = tuple(_installed(records))
+    counts = Counter(row.status for row in source.rows if row.cell == cell)
+    warned = Counter[str]()
+    for record in records:
+        for warning in record.warnings:
+            warned[short_message(warning.text)] += warning.count
+    return EnvironmentView(
+        page=source.page,
+        href=environment_page(cell),
+        cell=cell,
+        kind=state.kind if state else "missing",
+        lock=(state.sha256 or "") if state else "",
+        message=state.message if state else "",
+        pins=tuple(
+            PinView(pin.name, pin.version, pin.hashes, ", ".join(pin.via))
+            for pin in (state.pins if state else ())
+        ),
+        installed=installed[:_MOST_INSTALLED],
+        left_out=max(0, len(installed) - _MOST_INSTALLED),
+        warnings=tuple((n, text) for text, n in warned.most_common(_MOST_WARNINGS)),
+        counts=", ".join(f"{counts[s]} {STATUS_WORDS[s]}" for s in STATUSES if counts[s]),
+    )
+
+
+def _neighbours(
+    cell: str,
+    cells: Mapping[str, tuple[str, str]],
+    ordered: Sequence[str],
+    locks: _Locks,
+) -> Iterator[Neighbour]:
+    """Yield the releases before and after on this Python, and the other Pythons of this release."""
+    python, torch = cells[cell]
+    same = [other for other in ordered if cells[other][0] == python]
+    at = same.index(cell)
+    beside = [*same[max(0, at - 1) : at], *same[at + 1 : at + 2]]
+    beside += [other for other in ordered if cells[other][1] == torch and other != cell]
+    for other in beside:
+        href = environment_page(other)
+        if locks.matrix is None or not {cell, other} <= locks.states.keys():
+            why = ("one of them has no lock",)
+            yield Neighbour(other, href, matched=False, forced=(), reasons=why)
+            continue
+        found = diff_locks(locks.matrix, locks.states[other], locks.states[cell])
+        forced = (
+            f"{name} {found.changed[name][0]} to {found.changed[name][1]}: {why}"
+            if name in found.changed
+            else f"{name} {'added' if name in found.added else 'removed'}: {why}"
+            for name, why in found.forced.items()
+        )
+        yield Neighbour(other, href, found.matched, tuple(forced), found.reasons)
+
+
+def _installed(records: Iterable[RunRecord]) -> Iterator[Installed]:
+    """Yield the environments that records list, the newest first."""
+    groups: dict[tuple[str, str, tuple[str, ...]], list[RunRecord]] = defaultdict(list)
+    for record in records:
+        conditions = record.conditions
+        if conditions.packages:
+            lock = record.cell.lock_sha256 or ""
+            groups[lock, conditions.python_full, conditions.packages].append(record)
+    found = sorted(groups.items(), key=lambda g: max(map(recorded_rank, g[1])), reverse=True)
+    for (lock, python, packages), group in found:
+        times = [record.recorded_at for record in group]
+        wheels = {wheel for record in group for wheel in record.conditions.wheels or ()}
+        yield Installed(
+            lock=lock,
+            python=python,
+            records=len(group),
+            first=min(times)[:10],
+            last=max(times)[:10],
+            wheels=tuple(sorted((f"{w.name} {w.version}", _wheel(w)) for w in wheels)),
+            packages=packages,
+        )
+
+
+def _wheel(wheel: Wheel) -> str:
+    build = "" if wheel.build is None else f"build {wheel.build}, "
+    return f"{build}{', '.join(wheel.tags)}, files sha256 {wheel.record_sha256 or 'unknown'}"

@@ -1,0 +1,206 @@
+"""The facts of one record as labelled texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ivhl.instrument import describe_instrument
+from ivhl.records.store import is_existing
+from ivhl.tracker.compat import format_speedup
+from ivhl.tracker.wording import (
+    ENGINE_WORDS,
+    FIRST_CALL_WORDS,
+    PASSES_WORDS,
+    REFERENCE_MEANINGS,
+    UNCOMMITTED_MARK,
+    UNCOMMITTED_MEANING,
+    memory,
+    seconds,
+)
+from ivhl.workload import INDUCTOR_ENGINES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ivhl.records.record import Arm, RunRecord, Wheel
+    from ivhl.tracker.spread import Spreads
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A label and its value, e.g. ``cold`` and ``6.4 s``."""
+
+    label: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class FactGroup:
+    """Facts that belong together."""
+
+    title: str
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLine:
+    """Error of one output against the float64 reference."""
+
+    output: str
+    eager: str
+    compiled: str
+    limit: str
+    verdict: str
+
+
+def fact_groups(record: RunRecord, spreads: Spreads) -> tuple[FactGroup, ...]:
+    """Return what a record says of speed, compiling, memory and its run."""
+    groups = (
+        FactGroup("Verdict", tuple(_verdict(record))),
+        FactGroup("Speed", tuple(_speed(record, spreads))),
+        FactGroup("Compiling", tuple(_compiling(record))),
+        FactGroup("Peak memory of a call", tuple(_memory(record))),
+        FactGroup("Run", tuple(_run(record))),
+    )
+    return tuple(group for group in groups if group.facts)
+
+
+def _verdict(record: RunRecord) -> Iterable[Fact]:
+    yield Fact("outputs", REFERENCE_MEANINGS[record.reference])
+    if record.leaves is not None:
+        yield Fact("outputs judged", f"{record.leaves}, of which the worst are listed")
+    if record.passes is not None:
+        yield Fact("what a call does", PASSES_WORDS[record.passes])
+    if record.uncommitted:
+        yield Fact(UNCOMMITTED_MARK, UNCOMMITTED_MEANING)
+
+
+def _speed(record: RunRecord, spreads: Spreads) -> Iterable[Fact]:
+    if record.speedup:
+        percent = f"{record.speedup.confidence:.0%}"
+        another = spreads.another_run(record)
+        if another is not None:
+            learnt = spreads.of(record).origin
+            text = f"{format_speedup(another)} (from {learnt})"
+            yield Fact("speedup, expected for another run", text)
+        yield Fact(f"speedup, {percent} interval within this run", format_speedup(record.speedup))
+        yield Fact("pairs of samples", str(record.speedup.n))
+    if record.aa:
+        yield Fact("eager over eager (noise)", format_speedup(record.aa))
+    if record.formulation_speedup:
+        yield Fact(
+            "speedup over the same source, eager", format_speedup(record.formulation_speedup)
+        )
+    arms: tuple[tuple[str, Arm | None], ...] = (
+        ("eager, median call", record.eager),
+        (f"{_arm_word(record)}, median call", record.compiled),
+        ("same source eager, median call", record.formulation_eager),
+    )
+    for label, arm in arms:
+        if arm is not None and arm.samples_s:
+            yield Fact(label, seconds(median(arm.samples_s)))
+
+
+def _compiling(record: RunRecord) -> Iterable[Fact]:
+    facts = record.compile
+    if facts is None:
+        return
+    first = FIRST_CALL_WORDS.get(record.engine, "first call")
+    if facts.cold_s is not None:
+        yield Fact(first, seconds(facts.cold_s))
+    if facts.cold_cpu_s is not None:
+        yield Fact("its CPU time, all processes", seconds(facts.cold_cpu_s))
+    if facts.cold_at is not None:
+        yield Fact("its time of measurement", facts.cold_at)
+    if record.engine in INDUCTOR_ENGINES:
+        warm = "not measured" if facts.warm_s is None else seconds(facts.warm_s)
+        yield Fact("warm compile, cache on disk", warm)
+    if facts.graphs is None:  # the engine does not use Dynamo
+        return
+    yield Fact("frames compiled", f"{facts.frames_ok} of {facts.frames_total}")
+    yield Fact("graphs", str(facts.graphs))
+    yield Fact("operations captured", str(facts.calls_captured))
+    yield Fact("graph breaks", str(sum(c.count for c in facts.graph_breaks)))
+    yield Fact("recompiles", str(sum(c.count for c in facts.recompiles)))
+
+
+def _arm_word(record: RunRecord) -> str:
+    """Return the name of the variant's arm, ``variant`` if its engine does not compile."""
+    return "compiled" if record.engine in INDUCTOR_ENGINES else "variant"
+
+
+def _memory(record: RunRecord) -> Iterable[Fact]:
+    held = record.memory
+    if held is None:
+        return
+    if held.eager_peak is not None:
+        yield Fact("eager", memory(held.eager_peak))
+    if held.compiled_peak is not None:
+        yield Fact(_arm_word(record), memory(held.compiled_peak))
+
+
+def _run(record: RunRecord) -> Iterable[Fact]:
+    conditions, machine = record.conditions, record.machine
+    yield Fact("commit", record.commit)
+    yield Fact("recorded", record.recorded_at)
+    yield Fact("duration", seconds(record.duration_s))
+    if is_existing(record):
+        yield Fact("environment", "existing, without a lock")
+    yield Fact("kind of run", "quick: few samples" if conditions.quick else "full")
+    yield Fact("engine", ENGINE_WORDS.get(record.engine, record.engine))
+    yield Fact("mode, dtype", f"{record.mode}, {record.dtype}")
+    yield Fact("device", conditions.device)
+    if conditions.image is not None:
+        yield Fact("container image", conditions.image)
+    yield Fact("instrument", describe_instrument(conditions.instrument))
+    yield Fact("threads, clock", f"{conditions.threads}, {conditions.clock}")
+    if conditions.load_average is not None:
+        yield Fact("load before the case", f"{conditions.load_average:.2f}")
+    for one in conditions.stability or ():
+        mark = "" if one.level == "ok" else f" ({one.level})"
+        yield Fact(f"{one.check} before the run", f"{one.seen}{mark}")
+    yield Fact("machine", f"{machine.name}: {machine.cpu}, {machine.n_cpus} CPUs")
+    yield Fact("memory, system", f"{memory(machine.memory_bytes)}, {machine.system}")
+    yield Fact("Python", conditions.python_full)
+    if conditions.torch_full is not None:
+        yield Fact("PyTorch", conditions.torch_full)
+    for wheel in conditions.wheels or ():
+        yield Fact(f"{wheel.name} wheel", _wheel(wheel))
+    if conditions.gil is not None:
+        yield Fact("global interpreter lock", "on" if conditions.gil else "off")
+    if record.sources is not None:
+        yield Fact("sources that the case reaches", record.sources[:12])
+    if record.benchmark is not None:
+        yield Fact("sources of the benchmark", record.benchmark[:12])
+    yield Fact("workload version", str(record.workload_version))
+
+
+def _wheel(wheel: Wheel) -> str:
+    build = "" if wheel.build is None else f"build {wheel.build}, "
+    return f"{build}{', '.join(wheel.tags)}, files {(wheel.record_sha256 or 'unknown')[:12]}"
+
+
+def error_lines(record: RunRecord) -> tuple[ErrorLine, ...]:
+    """Return the errors of the outputs against the float64 reference."""
+    verdicts = {True: "passed", False: "exceeded", None: "not judged"}
+    return tuple(
+        ErrorLine(
+            error.output,
+            _number(error.eager_rmse)
+            + (
+                ""
+                if error.anchor_rmse is None
+                else f"; {_number(error.anchor_rmse)} in {record.dtype}"
+            ),
+            _number(error.compiled_rmse),
+            _number(error.limit_rmse),
+            verdicts[error.passed],
+        )
+        for error in record.accuracy
+    )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2e}"  # noqa: RUF001  (a missing value)

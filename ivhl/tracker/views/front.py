@@ -1,0 +1,259 @@
+"""The front page: what works where, what it is worth, and what changed last."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from ivhl.tracker.compare import compare, summarise
+from ivhl.tracker.compat import STATUSES, python_key, release_key
+from ivhl.tracker.spans import spans, spans_sentence
+from ivhl.tracker.views.incidents import IncidentView, incident_view
+from ivhl.tracker.views.source import PageView, Place, Source, front_page, matrix_page
+from ivhl.tracker.wording import STATUS_WORDS, times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ivhl.tracker.compat import Row, Series, Status
+
+_NEWEST_FINDINGS = 5
+# A page for a thousand releases would be larger than anybody reads; the matrix has all.
+MOST_RELEASES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many of a cell's cases have a status."""
+
+    status: Status
+    word: str
+    count: int
+    start: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridCell:
+    """One Python with one PyTorch release.
+
+    Attributes:
+        word: What most cases are, if none has a speedup; else how many work.
+        worth: Geometric mean of the speedups on the matched set; empty if it has none.
+        text: The shares as text.
+    """
+
+    href: str
+    word: str
+    worth: str
+    text: str
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GridLine:
+    """The cells of a Python; ``None`` where nothing was run."""
+
+    python: str
+    cells: tuple[GridCell | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontView:
+    """The front page of one place.
+
+    Attributes:
+        supported: Python to the releases whose ``torch.compile`` works, in intervals.
+        worth: What compiling is worth, per Python on the newest release.
+        matched: Number of cases that every mean of the grid is over.
+        apart: How two Pythons differ on the newest release that ran on both.
+        older: Number of older releases that the grid leaves out.
+    """
+
+    page: PageView
+    place: Place
+    href: str
+    matrix: str
+    others: tuple[tuple[str, str], ...]
+    supported: tuple[tuple[str, str], ...]
+    newest: str
+    worth: tuple[tuple[str, str], ...]
+    matched: int
+    apart: tuple[str, ...]
+    last: IncidentView | None
+    findings: tuple[IncidentView, ...]
+    n_incidents: int
+    releases: tuple[str, ...]
+    older: int
+    lines: tuple[GridLine, ...]
+    tallies: tuple[tuple[Status, str], ...]
+
+
+def front_view(source: Source, place: Place) -> FrontView:
+    """Return the front page of a place."""
+    rows = source.by_place.get(place, ())
+    page = source.page
+    matched = _matched(rows)
+    releases = tuple(
+        sorted({row.torch for row in rows if row.status != "not_run"}, key=release_key)
+    )
+    shown = releases[-MOST_RELEASES:]
+    pythons = sorted({row.python for row in rows}, key=python_key)
+    cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        cells[row.python, row.torch].append(row)
+    matrix = matrix_page(place, page.main)
+    newest = _newest(rows)
+    worse = [one for one in source.incidents if one.worse]
+    return FrontView(
+        page=page,
+        place=place,
+        href=front_page(place, page.main),
+        matrix=matrix,
+        others=tuple(
+            (other.name, front_page(other, page.main)) for other in page.places if other != place
+        ),
+        supported=tuple(_supported(source, rows, python) for python in pythons),
+        newest=newest,
+        worth=tuple(
+            (python, _worth(cells[python, newest], matched))
+            for python in pythons
+            if any(row.speedup is not None for row in cells[python, newest])
+        ),
+        matched=len(matched),
+        apart=_apart(source, place, newest),
+        last=incident_view(source, worse[0]) if worse else None,
+        findings=tuple(incident_view(source, one) for one in source.incidents[:_NEWEST_FINDINGS]),
+        n_incidents=len(source.incidents),
+        releases=shown,
+        older=len(releases) - len(shown),
+        lines=tuple(
+            GridLine(
+                python,
+                tuple(
+                    _cell(cells[python, torch], f"{matrix}#python={python}&torch={torch}", matched)
+                    for torch in shown
+                ),
+            )
+            for python in pythons
+        ),
+        tallies=tuple((status, STATUS_WORDS[status]) for status in STATUSES),
+    )
+
+
+def _supported(source: Source, rows: Sequence[Row], python: str) -> tuple[str, str]:
+    """Return the releases whose ``torch.compile`` works on a Python, in intervals."""
+    words: dict[str, str] = {}
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        engine = row.record.engine if row.record else "compile"
+        if row.python == python and row.status != "not_run" and engine == "compile":
+            groups[row.torch].append(row)
+    for torch, group in groups.items():
+        words[torch] = _word_of(group)
+    return python, spans_sentence(spans(words, source.releases(rows)))
+
+
+def _word_of(rows: Sequence[Row]) -> str:
+    """Return ``works`` if any case has a right result, else what most cases are."""
+    if any(row.speedup is not None for row in rows):
+        return "works"
+    status = Counter(row.status for row in rows).most_common(1)[0][0]
+    return "fails" if status == "failed" else STATUS_WORDS[status]
+
+
+def _matched(rows: Iterable[Row]) -> frozenset[Series]:
+    """Return the cases with a speedup in every cell that has at least half as many as the best.
+
+    A mean over whatever passed gets better when the slowest case breaks. Cells of which only a few
+    cases were run would leave nothing; they have no mean.
+    """
+    passed: dict[str, set[Series]] = defaultdict(set)
+    for row in rows:
+        if row.speedup is not None:
+            passed[row.cell].add(row.series)
+    most = max(map(len, passed.values()), default=0)
+    full = [found for found in passed.values() if 2 * len(found) >= most]
+    return frozenset(set.intersection(*full)) if full else frozenset()
+
+
+def _mean(rows: Iterable[Row], matched: frozenset[Series]) -> float | None:
+    """Return the geometric mean over the matched set; ``None`` unless all of it passed."""
+    logs = [
+        math.log(row.speedup) for row in rows if row.series in matched and row.speedup is not None
+    ]
+    return math.exp(fmean(logs)) if logs and len(logs) == len(matched) else None
+
+
+def _newest(rows: Iterable[Row]) -> str:
+    """Return the newest release with a speedup; that with the most Pythons among equals."""
+    return max((row.torch for row in rows if row.speedup is not None), key=release_key, default="")
+
+
+def _worth(rows: Sequence[Row], matched: frozenset[Series]) -> str:
+    run = [row for row in rows if row.status != "not_run"]
+    passed = sum(row.speedup is not None for row in run)
+    mean = _mean(run, matched)
+    text = f"{passed} of {len(run)} cases pass"
+    slow = sum(row.status == "slow" for row in run)
+    if slow:
+        text += f", {slow} of them slower than eager"
+    return text if mean is None else f"{text}; {times(mean)} as fast as eager"
+
+
+def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
+    """Return how neighbouring Pythons differ on a release, over the cases that ran on both."""
+    here: Mapping[str, list[Row]] = defaultdict(list)
+    for row in source.by_place.get(place, ()):
+        if row.torch == torch and row.record is not None and not row.existing:
+            here[row.python].append(row)
+    pythons = sorted(here, key=python_key)
+    found = []
+    for one, other in itertools.pairwise(pythons):
+        before, after = ([r.record for r in here[p] if r.record] for p in (one, other))
+        for summary in summarise(compare(before, after, "python", source.state.spreads)):
+            mean = summary.means.get("speedup")
+            if mean is None or not math.isfinite(mean.high):
+                continue
+            between = f"[{times(mean.low)}, {times(mean.high)}]"
+            what = f"{times(mean.ratio)} {between} of that on {one}, over {mean.cases} cases"
+            verdict = (
+                "no difference was shown"
+                if mean.low <= 1 <= mean.high
+                else "the mean is lower"
+                if mean.high < 1
+                else "the mean is higher"
+            )
+            found.append(f"The speedup on {other} is {what}: {verdict}.")
+    return tuple(found)
+
+
+def _cell(rows: Sequence[Row], href: str, matched: frozenset[Series]) -> GridCell | None:
+    run = [row for row in rows if row.status != "not_run"]
+    if not run:
+        return None
+    counts = Counter(row.status for row in run)
+    good = counts["works"] + counts["slow"]
+    mean = _mean(run, matched)
+    shares, start = [], 0.0
+    for status in STATUSES:
+        if counts[status]:
+            width = 100 * counts[status] / len(run)
+            shares.append(Share(status, STATUS_WORDS[status], counts[status], start, width))
+            start += width
+    others = [f"{share.count} {share.word}" for share in shares if share.status != "works"]
+    return GridCell(
+        href=href,
+        word=f"{good} of {len(run)} pass"
+        if good
+        else f"all {shares[0].word}"
+        if len(shares) == 1
+        else "none passes",
+        worth="" if mean is None else times(mean),
+        text=", ".join(others) if good or len(shares) > 1 else "",
+        shares=tuple(shares),
+    )

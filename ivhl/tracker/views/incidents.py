@@ -1,0 +1,203 @@
+"""What changed: the incidents of ``ivhl regressions``, for the pages and the feed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ivhl.tracker.annotations import note_of
+from ivhl.tracker.compat import Series
+from ivhl.tracker.regressions import WORSE
+from ivhl.tracker.views.source import PageView, case_page
+from ivhl.tracker.wording import short_message, times
+
+if TYPE_CHECKING:
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.regressions import Change, Incident
+    from ivhl.tracker.views.source import Source
+
+_ALONG = {"commit": "Commit", "torch": "PyTorch", "python": "Python"}
+_KIND_WORDS = {
+    "fails": "newly fail",
+    "degraded": "degraded",
+    "slower": "slower",
+    "faster": "faster",
+    "mended": "mended",
+}
+_STATE_WORDS = {
+    "suspected": "suspected: the newest point",
+    "persists": "persists: later points show it, too",
+    "over": "mended: the case has come back since",
+}
+_HASH = 8
+# An incident lists so many cases; `ivhl regressions --cases` has all.
+MOST_CASES = 40
+_LONGEST_REASON = 300
+_AROUND = 12  # points of the small picture on each side of the change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeView:
+    """One change of one case.
+
+    Attributes:
+        effect: The speedup's factor as text; empty for failures.
+        was: Speedup before, and ``now`` after it, as text; empty if there is none.
+        curve: Speedups around the change, for a small picture; ``None`` where there is none.
+        at: Index in ``curve`` of the first point after the change.
+    """
+
+    case: str
+    href: str
+    place: str
+    kind: str
+    worse: bool
+    effect: str
+    was: str
+    now: str
+    reason: str
+    state: str
+    state_text: str
+    note: str
+    command: str
+    curve: tuple[float | None, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentView:
+    """Changes in one direction at one place.
+
+    Attributes:
+        id: Stable, for links and the feed.
+        cause: What a person said about it; empty if nothing is known.
+    """
+
+    id: str
+    title: str
+    counts: str
+    worse: bool
+    along: str
+    at: str
+    cause: str
+    states: str
+    worst: str
+    changes: tuple[ChangeView, ...]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegressionsView:
+    """The page *Regressions*."""
+
+    page: PageView
+    incidents: tuple[IncidentView, ...]
+    left_out: int
+
+
+# Newest incidents that the page shows.
+MOST_INCIDENTS = 60
+
+
+def regressions_view(source: Source) -> RegressionsView:
+    """Return the page *Regressions*: all incidents, newest first."""
+    shown = source.incidents[:MOST_INCIDENTS]
+    return RegressionsView(
+        source.page,
+        tuple(incident_view(source, one) for one in shown),
+        len(source.incidents) - len(shown),
+    )
+
+
+def incident_view(source: Source, incident: Incident) -> IncidentView:
+    """Return an incident as the pages show it."""
+    kinds = Counter(change.kind for change in incident.changes)
+    short = [_short(incident, name) for name in (incident.before, incident.place)]
+    title = f"{_ALONG[incident.along]} {' → '.join(short)}"
+    if incident.along == "python":
+        title += f" on PyTorch {incident.changes[0].case.torch}"
+    notes = [note_of(change, source.annotations) for change in incident.changes]
+    states = Counter(
+        "annotated" if note else change.state
+        for change, note in zip(incident.changes, notes, strict=True)
+    )
+    views = tuple(
+        _change_view(source, change, note)
+        for change, note in zip(incident.changes[:MOST_CASES], notes, strict=False)
+    )
+    return IncidentView(
+        id=_id(incident),
+        title=title,
+        counts=", ".join(f"{n} {_KIND_WORDS[kind]}" for kind, n in kinds.items()),
+        worse=incident.worse,
+        along=incident.along,
+        at=incident.at,
+        cause=next(filter(None, notes), ""),
+        states=", ".join(f"{n} {'mended' if s == 'over' else s}" for s, n in states.items()),
+        worst=_worst(views[0]) if views else "",
+        changes=views,
+        left_out=len(incident.changes) - len(views),
+    )
+
+
+def _worst(view: ChangeView) -> str:
+    """Return the largest change; of a time its first clause, which says what moved."""
+    if view.was and view.now and view.kind in ("slower", "faster"):
+        return f"{view.case}, {view.was} to {view.now}; {view.reason.partition(';')[0]}"
+    return f"{view.case}; {view.reason}"
+
+
+def _id(incident: Incident) -> str:
+    torch = incident.changes[0].case.torch if incident.along == "python" else ""
+    key = "\0".join((incident.along, incident.before, incident.place, torch, str(incident.worse)))
+    return f"i{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+def _short(incident: Incident, name: str) -> str:
+    return name[:_HASH] if incident.along == "commit" else name
+
+
+def _change_view(source: Source, change: Change, note: str) -> ChangeView:
+    curve, at = _curve(source, change)
+    was, now = (curve[at - 1], curve[at]) if 0 < at < len(curve) else (None, None)
+    case = change.case
+    series = Series(case.machine, case.device, case.workload, case.size, case.variant)
+    return ChangeView(
+        case=case.name,
+        href=case_page(series) if series in source.by_series else "",
+        place=", ".join(case.place),
+        kind=_KIND_WORDS[change.kind],
+        worse=change.kind in WORSE,
+        effect="" if change.effect is None else times(change.effect),
+        was="" if was is None else times(was),
+        now="" if now is None else times(now),
+        reason=_cut(short_message(change.reason)),
+        state="annotated" if note else "mended" if change.state == "over" else change.state,
+        state_text=_STATE_WORDS[change.state],
+        note=note,
+        command=change.command,
+        curve=curve,
+        at=at,
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+
+
+def _curve(source: Source, change: Change) -> tuple[tuple[float | None, ...], int]:
+    """Return the speedups of the series in which the change is, and the index of its place."""
+    points = source.points(change)
+    names = [point.name for point in points]
+    if change.place not in names:
+        return (), 0
+    at = names.index(change.place)
+    start, end = max(0, at - _AROUND), at + _AROUND
+    values = tuple(_speedup(point.record) for point in points[start:end])
+    return values, at - start
+
+
+def _speedup(record: RunRecord) -> float | None:
+    return None if record.speedup is None else record.speedup.value

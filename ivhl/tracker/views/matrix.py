@@ -1,0 +1,299 @@
+"""The matrix: cases by cells, one table for each machine and device."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
+
+from ivhl.tracker.comparable import differences
+from ivhl.tracker.compat import STATUSES, python_key, release_key
+from ivhl.tracker.project import retired_cases
+from ivhl.tracker.spans import spans_of, spans_sentence
+from ivhl.tracker.views.source import (
+    PageView,
+    Place,
+    Source,
+    case_page,
+    cell_data,
+    cells_of,
+    matrix_page,
+)
+from ivhl.tracker.wording import (
+    REFERENCE_MARKS,
+    REFERENCE_MEANINGS,
+    STATUS_MEANINGS,
+    STATUS_WORDS,
+    UNCOMMITTED_MARK,
+    UNCOMMITTED_MEANING,
+    marks,
+    times,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ivhl.tracker.compat import Row, Series, Status
+
+# A speedup moved visibly between two releases if it did by this factor and the intervals for
+# another run have nothing in common.
+_MOVED = 1.1
+# The table is divided where it would have more cells.
+MOST_CELLS = 5000
+# Shades of green: a speedup of 1 has the lightest, of this and more the darkest.
+_DARKEST = 8.0
+_SHADES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixCell:
+    """One case in one cell.
+
+    Attributes:
+        text: What the cell shows: a speedup, or the status.
+        mark: ``below`` if the whole interval is below 1 but not slow by the verdict's standard.
+        move: ``down`` or ``up`` if the speedup differs visibly from that on the release before.
+        was: Speedup on the release before, if it moved.
+        shade: 0 to 3, the size of the speedup.
+        data: Address of the details; empty if the case was not run.
+        notes: What its verdict rests on, if not on an independent reference, a commit, a lock and
+            a full run.
+    """
+
+    status: Status
+    word: str
+    text: str
+    mark: str
+    move: str
+    was: str
+    shade: int
+    data: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixLine:
+    """One case in all cells."""
+
+    name: str
+    size: str
+    variant: str
+    href: str
+    support: tuple[tuple[str, str], ...]
+    cells: tuple[MatrixCell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixGroup:
+    """The cases of a workload."""
+
+    subject: str
+    workload: str
+    title: str
+    lines: tuple[MatrixLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixView:
+    """The matrix of one place.
+
+    Attributes:
+        heads: Python and the number of its columns.
+        columns: Python, release and id of each column.
+        part: Number of this part of the table, from 1.
+        parts: Address and text of each part; one if the table is not divided.
+    """
+
+    page: PageView
+    place: Place
+    href: str
+    others: tuple[tuple[str, str], ...]
+    heads: tuple[tuple[str, int], ...]
+    columns: tuple[tuple[str, str, str], ...]
+    groups: tuple[MatrixGroup, ...]
+    tallies: tuple[tuple[Status, str, str, int], ...]
+    pythons: tuple[str, ...]
+    releases: tuple[str, ...]
+    variants: tuple[str, ...]
+    notes: tuple[tuple[str, str], ...]
+    retired: tuple[str, ...]
+    part: int
+    parts: tuple[tuple[str, str], ...]
+
+
+def matrix_views(source: Source, place: Place) -> tuple[MatrixView, ...]:
+    """Return the matrix of a place, the newest releases first if it is divided."""
+    rows = source.by_place.get(place, ())
+    columns = cells_of(rows)
+    n_cases = len({row.series for row in rows}) or 1
+    releases = sorted({torch for _, torch, _ in columns}, key=release_key, reverse=True)
+    pythons = len({python for python, _, _ in columns}) or 1
+    each = max(1, MOST_CELLS // (n_cases * pythons))
+    chunks = [releases[i : i + each] for i in range(0, len(releases), each)] or [[]]
+    first = matrix_page(place, source.page.main)
+    names = [first.replace(".html", f"-{n}.html") if n > 1 else first for n in _from_1(chunks)]
+    parts = tuple(
+        (name, f"{chunk[-1]} to {chunk[0]}" if chunk else "")
+        for name, chunk in zip(names, chunks, strict=True)
+    )
+    return tuple(
+        _view(source, place, [c for c in columns if c[1] in chunk], parts, number)
+        for number, chunk in enumerate(map(set, chunks), 1)
+    )
+
+
+def _from_1(chunks: Sequence[object]) -> range:
+    return range(1, len(chunks) + 1)
+
+
+def _view(
+    source: Source,
+    place: Place,
+    columns: Sequence[tuple[str, str, str]],
+    parts: tuple[tuple[str, str], ...],
+    number: int,
+) -> MatrixView:
+    page = source.page
+    rows = source.by_place.get(place, ())
+    ids = {cell for *_, cell in columns}
+    known = source.releases(rows)
+    by_series: dict[Series, list[Row]] = {}
+    for row in rows:
+        by_series.setdefault(row.series, []).append(row)
+    ordered = sorted(by_series, key=source.case_order)
+    groups = []
+    for name, cases in groupby(ordered, key=lambda series: series.workload):
+        workload = source.workload(name)
+        groups.append(
+            MatrixGroup(
+                source.subject(name),
+                name,
+                workload.title if workload else "",
+                tuple(_line(by_series[series], series, columns, known) for series in cases),
+            )
+        )
+    counts = Counter(row.status for row in rows if row.cell in ids)
+    return MatrixView(
+        page=page,
+        place=place,
+        href=parts[number - 1][0],
+        others=tuple(
+            (other.name, matrix_page(other, page.main)) for other in page.places if other != place
+        ),
+        heads=tuple(
+            (python, len(list(group))) for python, group in groupby(columns, key=lambda c: c[0])
+        ),
+        columns=tuple(columns),
+        groups=tuple(groups),
+        tallies=tuple((s, STATUS_WORDS[s], STATUS_MEANINGS[s], counts[s]) for s in STATUSES),
+        pythons=tuple(sorted({c[0] for c in columns}, key=python_key)),
+        releases=tuple(sorted({c[1] for c in columns}, key=release_key)),
+        variants=tuple(sorted({series.variant for series in ordered})),
+        notes=_notes(rows),
+        retired=retired_cases(source.state),
+        part=number,
+        parts=parts,
+    )
+
+
+def _notes(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+    """Return the notes that the cells have, with their meanings."""
+    meanings = {mark: REFERENCE_MEANINGS[kind] for kind, mark in REFERENCE_MARKS.items() if mark}
+    meanings |= {
+        UNCOMMITTED_MARK: UNCOMMITTED_MEANING,
+        "quick": "few samples: the interval is wider",
+        "existing": "measured in an existing environment, which no lock describes",
+    }
+    used = {note for row in rows for note in notes_of(row)}
+    return tuple((word, meaning) for word, meaning in meanings.items() if word in used)
+
+
+def _line(
+    rows: Sequence[Row],
+    series: Series,
+    columns: Sequence[tuple[str, str, str]],
+    known: Sequence[str],
+) -> MatrixLine:
+    at = {row.cell: row for row in rows}
+    before = before_of(rows)
+    pythons = sorted({row.python for row in rows}, key=python_key)
+    return MatrixLine(
+        name=f"{series.workload} {series.size} {series.variant}",
+        size=series.size,
+        variant=series.variant,
+        href=case_page(series),
+        support=tuple(
+            (python, spans_sentence(spans_of([r for r in rows if r.python == python], known)))
+            for python in pythons
+        ),
+        cells=tuple(cell_view(at.get(cell), before.get(cell)) for *_, cell in columns),
+    )
+
+
+def before_of(rows: Sequence[Row]) -> Mapping[str, Row]:
+    """Return, for each cell of a case, the row of the next older release that was run there."""
+    found: dict[str, Row] = {}
+    ordered = sorted(rows, key=lambda row: (python_key(row.python), release_key(row.torch)))
+    for _, group in groupby(ordered, key=lambda row: row.python):
+        run = [row for row in group if row.status != "not_run"]
+        for one, other in pairwise(run):
+            found[other.cell] = one
+    return found
+
+
+def cell_view(row: Row | None, before: Row | None) -> MatrixCell:
+    """Return a case in a cell; ``before`` is the row of the release that was run before it."""
+    if row is None or row.status == "not_run":
+        return MatrixCell("not_run", STATUS_WORDS["not_run"], "", "", "", "", 0, "")
+    word = STATUS_WORDS[row.status]
+    move = moved(before, row)
+    was = times(before.speedup) if move and before and before.speedup is not None else ""
+    return MatrixCell(
+        status=row.status,
+        word=word,
+        text=word if row.speedup is None else times(row.speedup),
+        mark="below" if is_below(row) else "",
+        move=move,
+        was=was,
+        shade=shade_of(row.speedup),
+        data=cell_data(row.series, row.cell) if row.record is not None else "",
+        notes=notes_of(row),
+    )
+
+
+def notes_of(row: Row) -> tuple[str, ...]:
+    """Return what a row's verdict rests on, if not on what all verdicts should."""
+    found = marks(row.reference, uncommitted=bool(row.uncommitted))
+    kinds = (("quick", row.quick), ("existing", row.existing))
+    return (*found, *(word for word, holds in kinds if holds))
+
+
+def is_below(row: Row) -> bool:
+    """Return whether the interval for another run is below 1, though no verdict calls it slow."""
+    return row.status == "works" and row.speedup_high is not None and row.speedup_high < 1
+
+
+def moved(before: Row | None, row: Row) -> str:
+    """Return ``down`` or ``up`` if the speedup differs visibly between two comparable rows."""
+    if before is None or before.record is None or row.record is None:
+        return ""
+    if before.speedup is None or row.speedup is None or not 0 < before.speedup < math.inf:
+        return ""
+    ratio = row.speedup / before.speedup
+    apart = (row.speedup_high or 0) < (before.speedup_low or 0) or (row.speedup_low or 0) > (
+        before.speedup_high or math.inf
+    )
+    if not apart or 1 / _MOVED < ratio < _MOVED:
+        return ""
+    if differences(before.record, row.record, "torch"):
+        return ""
+    return "down" if ratio < 1 else "up"
+
+
+def shade_of(speedup: float | None) -> int:
+    """Return the shade of a speedup, 0 to 3, on a logarithmic scale."""
+    if speedup is None or speedup <= 1:
+        return 0
+    return min(_SHADES - 1, int(_SHADES * math.log(speedup) / math.log(_DARKEST)))

@@ -1,0 +1,314 @@
+"""What the views read: the rows of a project and the history of each case in each cell.
+
+Views ask only this module, so that where records come from can change without them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from ivhl.records.store import device_type, is_existing, recorded_rank
+from ivhl.tracker.annotations import note_of
+from ivhl.tracker.compat import Row, Series, python_key, release_key, retired
+from ivhl.tracker.project import rows_of
+from ivhl.tracker.regressions import find_changes, incidents_of
+from ivhl.tracker.series import series_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.annotations import Annotation
+    from ivhl.tracker.compare import Case
+    from ivhl.tracker.project import State
+    from ivhl.tracker.regressions import Change, Incident
+    from ivhl.tracker.series import Along, Point
+    from ivhl.workload import Workload
+
+_LONGEST_NAME = 120
+_DIGEST = 10
+_PACKAGED = 3
+
+
+class Place(NamedTuple):
+    """A machine and one of its devices: numbers of two places are never mixed."""
+
+    machine: str
+    device: str
+
+    @property
+    def name(self) -> str:
+        """Machine and device, as text."""
+        return f"{self.machine or 'no machine yet'}, {self.device}"
+
+    @property
+    def slug(self) -> str:
+        """The place in file names."""
+        return slug(self.machine, self.device)
+
+
+def slug(*parts: str) -> str:
+    """Return a file name, unique for the parts and stable, so that links to it keep working."""
+    name = "+".join(re.sub(r"[^A-Za-z0-9_.-]", lambda c: f"~{ord(c[0]):x}", p) for p in parts)
+    if len(name) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_DIGEST]
+    return f"{name[: _LONGEST_NAME - _DIGEST - 1]}~{digest}"
+
+
+def series_slug(series: Series) -> str:
+    """Return the name of the case's page in the folder of its place."""
+    return slug(series.workload, series.size, series.variant)
+
+
+def case_page(series: Series) -> str:
+    """Return the address of a case's page, from the root of the site."""
+    return f"case/{Place(series.machine, series.device).slug}/{series_slug(series)}.html"
+
+
+def cell_data(series: Series, cell: str) -> str:
+    """Return the address of the details of a case in a cell, from the root of the site."""
+    return (
+        f"data/{Place(series.machine, series.device).slug}/{series_slug(series)}/{slug(cell)}.js"
+    )
+
+
+def matrix_page(place: Place, main: Place) -> str:
+    """Return the address of a place's matrix; that of the main place has no suffix."""
+    return "matrix.html" if place == main else f"matrix-{place.slug}.html"
+
+
+def front_page(place: Place, main: Place) -> str:
+    """Return the address of a place's front page; that of the main place is ``index.html``."""
+    return "index.html" if place == main else f"index-{place.slug}.html"
+
+
+def environment_page(cell: str) -> str:
+    """Return the address of the page of a cell's environment."""
+    return f"environment/{slug(cell)}.html"
+
+
+def run_page(place: Place, commit: str) -> str:
+    """Return the address of the page of a run: one commit in one place."""
+    return f"run/{place.slug}/{slug(commit[:12])}.html"
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """What all pages share.
+
+    Attributes:
+        built_at: When the site was built.
+        newest_commit: Commit of the newest record, shortened.
+        problems: Results that could not be read.
+        main: The place that is shown first.
+        places: All places, the main one first.
+    """
+
+    project: str
+    built_at: str
+    newest_commit: str
+    problems: tuple[str, ...]
+    main: Place
+    places: tuple[Place, ...]
+
+
+class Source:
+    """The records of a project, as the views need them.
+
+    Args:
+        state: The project with its records.
+        built_at: When the site is built, as text.
+        annotations: What people said about known changes.
+    """
+
+    def __init__(
+        self, state: State, built_at: str = "", annotations: Sequence[Annotation] = ()
+    ) -> None:
+        self.state = state
+        self.annotations = tuple(annotations)
+        self._built_at = built_at
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """A row for each case and cell; see ``compat_rows``."""
+        return rows_of(self.state)
+
+    @cached_property
+    def by_place(self) -> Mapping[Place, tuple[Row, ...]]:
+        """The rows of each place, the place with the newest complete record set first."""
+        groups: dict[Place, list[Row]] = defaultdict(list)
+        for row in self.rows:
+            groups[Place(row.machine, row.device)].append(row)
+
+        def rank(place: Place) -> tuple[int, str, Place]:
+            measured = [row for row in groups[place] if row.record is not None]
+            newest = max((row.recorded_at or "" for row in measured), default="")
+            return -len({(row.cell, row.series) for row in measured}), newest, place
+
+        return {place: tuple(groups[place]) for place in sorted(groups, key=rank)}
+
+    @cached_property
+    def page(self) -> PageView:
+        """What all pages share."""
+        newest = max(self.state.records, key=recorded_rank, default=None)
+        places = tuple(self.by_place) or (Place("", "cpu"),)
+        return PageView(
+            project=self.state.name,
+            built_at=self._built_at,
+            newest_commit="" if newest is None else newest.commit[:8],
+            problems=self.state.problems,
+            main=places[0],
+            places=places,
+        )
+
+    @cached_property
+    def by_series(self) -> Mapping[Series, tuple[Row, ...]]:
+        """The rows of each case in each place, in the order of ``rows``."""
+        groups: dict[Series, list[Row]] = defaultdict(list)
+        for row in self.rows:
+            groups[row.series].append(row)
+        return {series: tuple(rows) for series, rows in groups.items()}
+
+    @cached_property
+    def _histories(self) -> Mapping[tuple[Series, str, bool], tuple[RunRecord, ...]]:
+        position = {commit: i for i, commit in enumerate(self.state.commit_order)}
+        groups: dict[tuple[Series, str, bool], list[RunRecord]] = defaultdict(list)
+        for record in self.state.records:
+            series = Series(
+                record.machine.name,
+                device_type(record),
+                record.workload,
+                record.size,
+                record.variant,
+            )
+            groups[series, record.cell.id, is_existing(record)].append(record)
+        return {
+            key: tuple(sorted(group, key=lambda r: (position.get(r.commit, -1), recorded_rank(r))))
+            for key, group in groups.items()
+        }
+
+    def history(self, row: Row) -> tuple[RunRecord, ...]:
+        """Return the records of a row's case in its cell, of its version, oldest commit first."""
+        if row.record is None:
+            return ()
+        found = self._histories.get((row.series, row.cell, is_existing(row.record)), ())
+        version = row.record.workload_version
+        return tuple(record for record in found if record.workload_version == version)
+
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """Everything that changed, along commits, releases and Pythons."""
+        gone = set(map(id, retired(self.state.records, self.state.workloads)))
+        kept = (record for record in self.state.records if id(record) not in gone)
+        return find_changes(kept, self.state.spreads, self.state.commit_order)
+
+    @cached_property
+    def incidents(self) -> tuple[Incident, ...]:
+        """The changes by place and direction, newest first."""
+        return incidents_of(self.changes)
+
+    @cached_property
+    def _series(self) -> Mapping[tuple[Along, Case], tuple[Point, ...]]:
+        found: dict[tuple[Along, Case], tuple[Point, ...]] = {}
+        for along in {change.along for change in self.changes}:
+            for one in series_of(self.state.records, along, self.state.commit_order):
+                found[along, one.case] = one.points
+        return found
+
+    def points(self, change: Change) -> tuple[Point, ...]:
+        """Return the points of the series in which a change was found."""
+        return self._series.get((change.along, change.case), ())
+
+    @cached_property
+    def _incidents_of(self) -> Mapping[Series, tuple[Incident, ...]]:
+        found: dict[Series, list[Incident]] = defaultdict(list)
+        for incident in self.incidents:
+            groups: dict[Series, list[Change]] = defaultdict(list)
+            for change in incident.changes:
+                groups[_series_of(change)].append(change)
+            for series, changes in groups.items():
+                found[series].append(incident._replace(changes=tuple(changes)))
+        return {series: tuple(group) for series, group in found.items()}
+
+    def incidents_of(self, series: Series) -> tuple[Incident, ...]:
+        """Return what changed in a case, newest first."""
+        return self._incidents_of.get(series, ())
+
+    def notes_of(self, series: Series) -> tuple[str, ...]:
+        """Return what people said about changes of a case."""
+        changes = (change for one in self.incidents_of(series) for change in one.changes)
+        notes = (note_of(change, self.annotations) for change in changes)
+        return tuple(dict.fromkeys(filter(None, notes)))
+
+    @cached_property
+    def _of_workload(self) -> Mapping[str, tuple[Series, ...]]:
+        found: dict[str, list[Series]] = defaultdict(list)
+        for series, rows in self.by_series.items():
+            if any(row.record is not None for row in rows):
+                found[series.workload].append(series)
+        return {name: tuple(group) for name, group in found.items()}
+
+    def of_workload(self, name: str) -> tuple[Series, ...]:
+        """Return the cases of a workload that were run, in all places."""
+        return self._of_workload.get(name, ())
+
+    def workload(self, name: str) -> Workload | None:
+        """Return the declaration of a workload; ``None`` if the project has none of the name."""
+        return self._workloads.get(name)
+
+    @cached_property
+    def _workloads(self) -> Mapping[str, Workload]:
+        return {workload.name: workload for workload in self.state.workloads}
+
+    def releases(self, rows: Iterable[Row]) -> tuple[str, ...]:
+        """Return the releases of the matrix and of the rows, oldest first."""
+        known = {*self.state.known_releases, *(row.torch for row in rows)}
+        return tuple(sorted(known, key=release_key))
+
+    def case_order(self, series: Series) -> tuple[object, ...]:
+        """Return a key that sorts cases by subject, workload, size and variant, as declared."""
+        names = list(self._workloads)
+        workload = self.workload(series.workload)
+        sizes = list(workload.sizes) if workload else []
+        variants = [variant.name for variant in workload.variants] if workload else []
+        return (
+            self._subjects.index(self.subject(series.workload)),
+            _place_in(names, series.workload),
+            _place_in(sizes, series.size),
+            _place_in(variants, series.variant),
+        )
+
+    @cached_property
+    def _subjects(self) -> list[str]:
+        named = [*self._workloads, *sorted({row.workload for row in self.rows})]
+        return list(dict.fromkeys(self.subject(name) for name in named))
+
+    def subject(self, workload: str) -> str:
+        """Return the subject of a workload: the folder of its folder, else its name's first part."""
+        declared = self.workload(workload)
+        parts = declared.make_inputs.partition(":")[0].split(".") if declared else []
+        if len(parts) > _PACKAGED:  # benchmarks.SUBJECT.NAME.calls
+            return parts[-3]
+        return workload.partition(".")[0]
+
+
+def _series_of(change: Change) -> Series:
+    case = change.case
+    return Series(case.machine, case.device, case.workload, case.size, case.variant)
+
+
+def cells_of(rows: Iterable[Row]) -> tuple[tuple[str, str, str], ...]:
+    """Return Python, release and id of all cells of the rows, by Python and release."""
+    cells = {(row.python, row.torch, row.cell) for row in rows}
+    return tuple(sorted(cells, key=lambda c: (python_key(c[0]), release_key(c[1]), c[2])))
+
+
+def _place_in(names: Sequence[str], name: str) -> tuple[int, str]:
+    """Return a key that sorts by position, unknown names last."""
+    return (names.index(name) if name in names else len(names), name)

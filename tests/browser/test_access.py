@@ -1,0 +1,156 @@
+"""No page has a barrier that axe-core finds; keyboard, width, theme and paper are no obstacle."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+VENDOR = Path(__file__).parent / "vendor"
+AXE = VENDOR / "axe-core-4.14.1.min.js"
+CASE = "case/bench+cpu/ops.gp_evolve+small+real-compiled.html"
+# One page of each kind.
+PAGES = (
+    "index.html",
+    "matrix.html",
+    CASE,
+    "regressions.html",
+    "environments.html",
+    "environment/py3.12-torch2.6.0.html",
+    "run",
+    "asv.html",
+)
+ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|.*\| `(?P<digest>[0-9a-f]{64})` \|$", re.MULTILINE)
+
+
+def address_of(site: Path, name: str) -> str:
+    path = min(site.glob("run/*/*.html")) if name == "run" else site / name
+    return path.as_uri()
+
+
+def barriers(page: Page) -> list[str]:
+    """Return what axe-core finds against WCAG 2.2 AA, and its best practices."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found: dict[str, Any] = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{one['impact']} {one['id']}: {node['target']} {node['html'][:120]}"
+        for one in found["violations"]
+        for node in one["nodes"][:3]
+    ]
+
+
+def test_axe_core_is_as_its_readme_says() -> None:
+    readme = (VENDOR / "README.md").read_text(encoding="utf-8")
+    listed = {row["name"]: row["digest"] for row in ROW.finditer(readme)}
+    found = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in VENDOR.iterdir()
+        if path.name != "README.md"
+    }
+    assert listed == found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_has_a_barrier(browser: Browser, site: Path, scheme: Any) -> None:  # noqa: ANN401
+    context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    for name in PAGES:
+        page.goto(address_of(site, name))
+        assert barriers(page) == [], name
+    # With everything open: the details of a cell, a course over commits, all sections.
+    page.goto((site / CASE).as_uri())
+    page.locator("#show").click()
+    page.locator("#course .chart").first.wait_for()
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    page.locator(".numbers table").first.wait_for()
+    assert barriers(page) == [], "case, open"
+    page.locator("[data-details]").first.click()
+    page.locator("#details[open] .facts").first.wait_for()
+    assert barriers(page) == [], "details"
+    context.close()
+
+
+def test_axe_core_would_find_a_barrier(browser: Browser, site: Path) -> None:
+    page = browser.new_page()
+    page.goto((site / "index.html").as_uri())
+    page.evaluate("document.querySelector('html').removeAttribute('lang')")
+    assert any("html-has-lang" in text for text in barriers(page))
+    page.close()
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+def test_no_page_is_wider_than_the_window(browser: Browser, site: Path, width: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800})
+    page = context.new_page()
+    for name in PAGES:
+        page.goto(address_of(site, name))
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+    context.close()
+
+
+def test_the_matrix_is_one_stop_for_the_tab_key_and_moves_by_arrows(
+    browser: Browser, site: Path
+) -> None:
+    page = browser.new_page()
+    page.goto((site / "matrix.html").as_uri())
+    assert page.locator("#matrix [tabindex='0']").count() == 1
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.locator("#matrix [tabindex='0']").focus()
+
+    def here() -> str:
+        return str(page.evaluate("document.activeElement.textContent.trim()"))
+
+    first = here()
+    page.keyboard.press("ArrowRight")
+    cell = here()
+    assert cell != first
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    assert here() == cell
+    page.keyboard.press("Control+End")
+    last = here()
+    page.keyboard.press("ArrowDown")
+    assert here() == last
+    page.keyboard.press("Control+Home")
+    assert here() == first
+    assert page.locator("#matrix [tabindex='0']").count() == 1
+    while page.locator("#matrix td.none:focus").count() or here() == first:
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+    cell = here()
+    page.keyboard.press("Enter")
+    page.locator("#details[open] h2").wait_for()
+    page.keyboard.press("Escape")
+    assert page.locator("#details[open]").count() == 0
+    assert here() == cell
+    page.close()
+
+
+def test_a_status_is_never_a_colour_alone(browser: Browser, site: Path) -> None:
+    page = browser.new_page()
+    page.goto((site / "matrix.html").as_uri())
+    for status in ("unsupported", "wrong", "failed"):
+        texts = page.locator(f"#matrix td.s-{status}").all_inner_texts()
+        assert texts
+        assert all(status in text for text in texts)
+    slow = page.locator("#matrix td.s-slow").all_inner_texts()
+    assert slow
+    assert all(text.startswith("slow ") for text in slow)
+    page.close()
+
+
+def test_paper_gets_the_whole_matrix(browser: Browser, site: Path) -> None:
+    page = browser.new_page()
+    page.goto((site / "matrix.html").as_uri())
+    page.emulate_media(media="print")
+    assert page.locator(".table-scroll").evaluate("e => getComputedStyle(e).overflow") == "visible"
+    assert not page.locator("#filters").is_visible()
+    assert not page.locator(".bar").is_visible()
+    page.close()
