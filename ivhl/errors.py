@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, ClassVar
 
@@ -66,6 +67,49 @@ class ResultsError(IvhlError):
     """Results cannot be read or written."""
 
     exit_code = 5
+
+
+class UnforeseenError(IvhlError):
+    """An error that ivhl did not foresee: a defect of ivhl, or of a library."""
+
+    exit_code: ClassVar[int] = 70  # EX_SOFTWARE of sysexits.h
+
+
+def explained(error: Exception) -> IvhlError:
+    """Return any error as one with a message and a next step; every command ends with one.
+
+    What a user can cause in a certain place has its own message there. This is for what can happen
+    everywhere: disks, permissions, nesting, and what nobody foresaw.
+    """
+    if isinstance(error, IvhlError):
+        return error
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return ResultsError(
+            f"{where}{error.strerror or error}",
+            hint=_NEXT_STEPS.get(error.errno or 0, "check this file, its folder and its disk"),
+        )
+    if isinstance(error, RecursionError):
+        return SpecError(
+            "a file or a value is nested too deeply", hint="look at what was changed last"
+        )
+    return UnforeseenError(
+        f"ivhl failed, and should not have: {type(error).__name__}: {error}",
+        hint="IVHL_TRACEBACK=1 prints where; please report it with the command",
+    )
+
+
+_NEXT_STEPS = {
+    errno.EACCES: "check the permissions, or choose another folder",
+    errno.EDQUOT: "make room, then run the same command again",
+    errno.ELOOP: "a link leads to itself: correct it",
+    errno.EMFILE: "allow more open files: ulimit -n",
+    errno.ENOSPC: "make room, there or in TMPDIR, then run the same command again",
+    # tempfile names no errno of its own for a full or missing folder.
+    errno.ENOENT: "check that it exists and, for a temporary folder, that TMPDIR has room",
+    errno.EPERM: "check the permissions, or choose another folder",
+    errno.EROFS: "this disk cannot be written: use a checkout on another one",
+}
 
 
 def likeness(given: str, known: str) -> float:

@@ -11,7 +11,8 @@ import ast
 import importlib
 import pkgutil
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import zip_longest
 from pathlib import Path
@@ -21,7 +22,7 @@ from ivhl.errors import SpecError, UnknownNameError
 from ivhl.records.record import Passes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ivhl.records.record import Reference
 
@@ -35,6 +36,9 @@ Engine = Literal["compile", "cuda-graph", "aotinductor", "torchscript", "eager"]
 DYNAMO_ENGINES: frozenset[Engine] = frozenset({"compile", "cuda-graph"})
 # Engines that compile with Inductor and leave a cache on disk for other processes.
 INDUCTOR_ENGINES: frozenset[Engine] = frozenset({"compile", "cuda-graph", "aotinductor"})
+_LONGEST_NAME = 100
+_MOST_VERSIONS = 10**9
+_SHOWN_MISTAKES = 10
 _HINT = "the module must import without torch; callables are named as 'module:function'"
 
 
@@ -253,6 +257,12 @@ def load_workloads(reference: str) -> tuple[Workload, ...]:
             )
         parts = {name: _tuple_of(f"{name}:WORKLOADS") for name in sound}
     workloads = tuple(w for part in parts.values() for w in part)
+    mistakes = [m for w in workloads for m in _wrong_types(w)]
+    if mistakes:  # other checks would trip over them
+        raise SpecError(
+            f"{reference!r}: " + "; ".join(mistakes[:_SHOWN_MISTAKES]),
+            hint="correct the declarations; docs/workloads.md has the fields",
+        )
     mistakes = [m for w in workloads for m in _mistakes(w)]
     places: dict[str, list[str]] = {}
     for module, part in parts.items():
@@ -372,7 +382,8 @@ def _tuple_of(reference: str) -> tuple[Workload, ...]:
         workloads = resolve(reference)
     except SpecError:
         raise
-    except Exception as error:  # whatever somebody's module raises
+    # Whatever somebody's module raises; sys.exit(0) would end ivhl as if all were done.
+    except (Exception, SystemExit) as error:
         raise SpecError(
             f"[tool.ivhl] workloads = {reference!r} does not import: "
             f"{type(error).__name__}: {error}",
@@ -387,6 +398,65 @@ def _tuple_of(reference: str) -> tuple[Workload, ...]:
             hint="write WORKLOADS = (Workload(...),), with the comma",
         )
     return workloads
+
+
+def _wrong_types(workload: Workload) -> Iterator[str]:
+    """Yield the fields that do not hold what they should."""
+    place = f"workload {workload.name!r}" if _is_text(workload, "name") else "a workload"
+    yield from _wrong_fields(workload, Workload, place)
+    variants = getattr(workload, "variants", ())
+    for number, variant in enumerate(variants if isinstance(variants, tuple) else ()):
+        if type(variant).__name__ == "Variant":
+            yield from _wrong_fields(variant, Variant, f"{place}: variant {number}")
+        else:
+            yield f"{place}: variant {number} must be a Variant (got {type(variant).__name__})"
+
+
+def _is_text(part: object, field: str) -> bool:
+    return isinstance(getattr(part, field, None), str)
+
+
+def _wrong_fields(part: object, kind: type[Workload | Variant], place: str) -> Iterator[str]:
+    for field in fields(kind):
+        value = getattr(part, field.name, None)
+        rule, holds = _TYPES.get(str(field.type), ("", None))
+        if holds is not None and not holds(value):
+            got = (
+                f"{value!r:.60}" if isinstance(value, str | int | float) else type(value).__name__
+            )
+            yield f"{place}: {field.name} must be {rule} (got {got})"
+
+
+def _are(kind: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, tuple) and all(isinstance(one, kind) for one in value)
+
+
+def _one_of(words: Any) -> Callable[[object], bool]:  # noqa: ANN401  (a Literal)
+    return lambda value: value in get_args(words)
+
+
+# By annotation of a field: the rule in words, and whether a value keeps it.
+_TYPES: dict[str, tuple[str, Callable[[Any], bool] | None]] = {
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "str | None": ("a text or None", lambda value: value is None or isinstance(value, str)),
+    "int": ("an integer from 1", lambda value: type(value) is int and 0 < value < _MOST_VERSIONS),
+    "bool": ("True or False", lambda value: isinstance(value, bool)),
+    "float": ("a positive number", lambda value: type(value) in (int, float) and value > 0),
+    "tuple[str, ...]": ("a tuple of texts", _are(str)),
+    "tuple[int, ...]": ("a tuple", lambda value: isinstance(value, tuple)),
+    "tuple[Variant, ...]": ("a tuple of Variant", lambda value: isinstance(value, tuple)),
+    "Mapping[str, Any]": (
+        "a dictionary of names",
+        lambda value: isinstance(value, Mapping) and all(isinstance(key, str) for key in value),
+    ),
+    "Dtype": (f"one of {', '.join(get_args(Dtype))}", _one_of(Dtype)),
+    "Dtype | None": (
+        f"None or one of {', '.join(get_args(Dtype))}",
+        lambda value: value is None or value in get_args(Dtype),
+    ),
+    "Engine": (f"one of {', '.join(get_args(Engine))}", _one_of(Engine)),
+    "Mode": (f"one of {', '.join(MODES)}", _one_of(Mode)),
+}
 
 
 def _mistakes(workload: Workload) -> list[str]:
@@ -421,6 +491,12 @@ def _mistakes(workload: Workload) -> list[str]:
         f"{workload.name}: {text!r} may not contain '/', ',' or spaces"
         for text in (workload.name, *workload.sizes, *variants)
         if set(text) & set("/, ")
+    ]
+    # They become file names and lines of tables; an import refuses others, too.
+    found += [
+        f"{workload.name!r:.60}: {text!r:.60} must be printable, and have 1 to {_LONGEST_NAME} bytes"
+        for text in (workload.name, *workload.sizes, *variants)
+        if not (text.isprintable() and 0 < len(text.encode(errors="replace")) <= _LONGEST_NAME)
     ]
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,7 @@ from ivhl.git import default_branch, top_level
 from ivhl.matrix.project import load_project
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ivhl.matrix.locks import LockState
     from ivhl.measure.settings import Settings
@@ -47,6 +48,11 @@ def load_configuration(root: Path) -> dict[str, Any]:
             conf = load_json(str(path), Config.api_version, js_comments=True)
         except Exception as error:
             raise SpecError(f"{path} cannot be read: {error}", hint="correct it") from error
+        if mistakes := _mistakes(conf):
+            raise SpecError(
+                "\n".join(f"{path.name}: {mistake}" for mistake in mistakes),
+                hint=f"correct {path}; asv's documentation has its keys",
+            )
         if FORMER_PLUGIN in conf.get("plugins", ()):
             raise SpecError(
                 f"{path}: plugins: {FORMER_PLUGIN!r} is now {PLUGIN!r}",
@@ -73,6 +79,77 @@ def load_configuration(root: Path) -> dict[str, Any]:
             "results_dir": str(root / conf.get("results_dir", "results")),
         }
     )
+
+
+def _mistakes(conf: object) -> list[str]:
+    """Return the values of the wrong type: asv itself checks none, and fails somewhere later."""
+    if not isinstance(conf, dict):
+        return [f"must be a table of keys and values (got {type(conf).__name__})"]
+    found = []
+    for rule, (keys, holds) in _KEYS.items():
+        for key in keys & conf.keys():
+            if not holds(conf[key]):
+                text = json.dumps(conf[key])
+                found.append(f"{key}: must be {rule} (got {text[:_SHOWN]})")
+    return sorted(found)
+
+
+def _is_number(value: object) -> bool:
+    # Also not infinite: JSON of Python has it.
+    return type(value) in (int, float) and 0 < float(str(value)) < _MOST
+
+
+def _is_list_of(kind: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list) and all(isinstance(one, kind) for one in value)
+
+
+def _are_patterns(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    try:
+        for pattern in value:
+            re.compile(pattern)
+    except re.error:
+        return False
+    return True
+
+
+_SHOWN = 60
+_MOST = 1e9
+_FOLDERS = ("benchmark_dir", "env_dir", "results_dir", "html_dir")
+# Rule to the keys of asv 0.6.6 that have it, and whether a value keeps it.
+_KEYS: dict[str, tuple[frozenset[str], Callable[[Any], bool]]] = {
+    "a text": (
+        frozenset({"project", "project_url", "repo", "repo_subdir", "show_commit_url", *_FOLDERS}),
+        lambda value: isinstance(value, str) and "\0" not in value,
+    ),
+    "a text or null": (
+        frozenset({"dvcs", "environment_type", "launch_method", "conda_environment_file"}),
+        lambda value: value is None or isinstance(value, str),
+    ),
+    "a list of texts": (
+        frozenset({"branches", "plugins", "conda_channels"}),
+        _is_list_of(str),
+    ),
+    "a list of texts, a text or null": (
+        frozenset({"pythons", "build_command", "install_command", "uninstall_command"}),
+        lambda value: value is None or isinstance(value, str) or _is_list_of(str)(value),
+    ),
+    "a list of tables": (frozenset({"include", "exclude"}), _is_list_of(dict)),
+    "a table": (frozenset({"matrix"}), lambda value: isinstance(value, dict)),
+    "a table of regular expressions": (
+        frozenset({"regressions_first_commits", "regressions_thresholds"}),
+        _are_patterns,
+    ),
+    "a positive number": (
+        frozenset({"install_timeout", "default_benchmark_timeout", "hash_length"}),
+        _is_number,
+    ),
+    "an integer from 0": (
+        frozenset({"build_cache_size"}),
+        lambda value: type(value) is int and value >= 0,
+    ),
+}
 
 
 def write_configuration(root: Path, settings: Settings, locks: Sequence[LockState]) -> Path:

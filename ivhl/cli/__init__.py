@@ -5,6 +5,7 @@ Importing all of them also imports asv, docker and pydantic, which takes 1 s eve
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ivhl.errors import IvhlError
+from ivhl.errors import explained
 
 if TYPE_CHECKING:
     from typing import Any
@@ -136,10 +137,13 @@ def options(
 
 
 def main() -> None:
-    """Run the command line. An ``IvhlError`` prints a message and exits, without a traceback."""
+    """Run the command line. An error prints a message and exits, without a traceback."""
     try:
         app()
-    except IvhlError as error:
+    except Exception as raised:
+        if os.environ.get("IVHL_TRACEBACK") == "1":
+            raise
+        error = explained(raised)
         from ivhl.tracker.terminal import Terminal  # noqa: PLC0415  (only errors need it)
 
         console = Terminal(stderr=True, highlight=False, soft_wrap=True)

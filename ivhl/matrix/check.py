@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ivhl.errors import LockError
 from ivhl.matrix.diff import diff_locks
-from ivhl.matrix.locks import lock_mistakes, lock_state
+from ivhl.matrix.locks import changed_locks, lock_mistakes, lock_state
 from ivhl.matrix.wheels import wheel_mistakes
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def check_locks(root: Path, matrix: Matrix) -> list[str]:
         problems += mistakes
         if state.kind == "locked" and not mistakes:
             states[cell] = state
+    problems += changed_locks(root)
     problems += wheel_mistakes(root, matrix)
     problems += _not_matched(matrix, states)
     problems += _not_needed(matrix, states)

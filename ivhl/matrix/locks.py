@@ -13,6 +13,7 @@ import json
 import re
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 COMMAND = "ivhl matrix lock"
 # Name in a lock for requirements that come from the matrix, not from a package.
 ASKED = "matrix.toml"
+# In the folder of the locks, in the format of sha256sum: the hash of each lock when it was made.
+SUMS = "SHA256SUMS"
+_SUMS_LOCK = threading.Lock()
 _ASKED_FILE = "requirements.in"
 
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[^\s;\\]+)(?: \\)?")
@@ -530,7 +534,56 @@ def _write(root: Path, cell: CellSpec, resolved: _Resolved) -> LockState:
     draft.write_text(resolved.text, encoding="utf-8", newline="\n")
     draft.replace(path)
     other.unlink(missing_ok=True)
+    _write_sum(path, other)
     return lock_state(root, cell)
+
+
+def _write_sum(path: Path, gone: Path) -> None:
+    """Write the hash of a lock that was just made, and leave those of all others as they are."""
+    with _SUMS_LOCK:  # several cells are locked at the same time
+        sums = path.with_name(SUMS)
+        known = read_sums(sums.parent)
+        if known is None:
+            known = {one.name: _sha256(one) for one in sorted(path.parent.glob("*.txt"))}
+        known.pop(gone.name, None)
+        known[path.name] = _sha256(path)
+        draft = sums.with_name(f".{SUMS}.draft")
+        draft.write_text("".join(f"{known[name]}  {name}\n" for name in sorted(known)))
+        draft.replace(sums)
+
+
+def read_sums(folder: Path) -> dict[str, str] | None:
+    """Return the hash of each lock when it was made, by file name; ``None`` without the file."""
+    try:
+        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return None
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def changed_locks(root: Path) -> list[str]:
+    """Return the locks that changed after they were made, one line each.
+
+    A line of a lock can be edited so that it is still a valid lock: another hash of a package, for
+    example, which only the next installation would tell, or nobody if it is that of a bad wheel.
+    """
+    folder = root / "envs" / "locks"
+    sums = read_sums(folder)
+    if sums is None:
+        return []
+    here = {path.name: _sha256(path) for path in sorted(folder.glob("*.txt"))}
+    again = f"restore it (git checkout), or make all again ({COMMAND} --all)"
+    found = [
+        f"{name}: was changed after it was made: its hash is not that in {SUMS}; {again}"
+        for name, digest in here.items()
+        if sums.get(name, digest) != digest
+    ]
+    found += [f"{name}: is not in {SUMS}; {again}" for name in here if name not in sums]
+    return found + [f"{name}: is in {SUMS}, and missing" for name in sums if name not in here]
 
 
 def _read(path: Path, cell: CellSpec, kind: Literal["locked", "unavailable"]) -> LockState:

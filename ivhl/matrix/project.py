@@ -113,7 +113,7 @@ def load_project(root: Path) -> Project:
         ) from error
     except OSError as error:
         raise SpecError(f"pyproject.toml cannot be read: {error}", hint=f"see {path}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, too long or too deep
         raise SpecError(
             f"pyproject.toml: is not valid TOML: {error}", hint=f"correct {path}"
         ) from error

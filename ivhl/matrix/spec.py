@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt  # noqa: TC003  (pydantic reads the annotation)
+import datetime as dt
 import re
 import tomllib
 from collections import Counter
@@ -175,7 +175,10 @@ class Matrix(_Model):
         built: Packages without a wheel, which are built from their source distribution once.
     """
 
-    exclude_newer: dt.date = Field(alias="exclude-newer")
+    # PyTorch had no release before, and the day after the last date does not exist.
+    exclude_newer: Annotated[dt.date, Field(ge=dt.date(2016, 1, 1), le=dt.date(2999, 12, 31))] = (
+        Field(alias="exclude-newer")
+    )
     platform: Text
     also: Annotated[tuple[Pinned, ...], Field(strict=False)] = ()
     requires: Annotated[tuple[Required, ...], Field(strict=False)] = ()
@@ -293,7 +296,10 @@ def load_matrix(path: Path) -> Matrix:
         ) from error
     except UnicodeDecodeError as error:
         raise SpecError(f"{path}: must be UTF-8: {error}", hint=hint) from error
-    except tomllib.TOMLDecodeError as error:
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # also integers of 5,000 digits, and deep nesting
         raise SpecError(f"{path.name}: is not valid TOML: {error}", hint=hint) from error
     mistakes: list[str] = []
     matrix = None
@@ -347,7 +353,10 @@ def _explain(mistake: Any, model: type[BaseModel], table: str) -> str:  # noqa: 
 
 def _shown(value: object) -> str:
     """Return the value roughly as written, cut to 60 characters."""
-    text = value.isoformat() if hasattr(value, "isoformat") else repr(value)
+    try:
+        text = value.isoformat() if hasattr(value, "isoformat") else repr(value)
+    except (ValueError, RecursionError):  # an integer of 5,000 digits, in base 16; deep nesting
+        return f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004  (fits a line)
 
 

@@ -140,7 +140,7 @@ def load_records(results: Path) -> Loaded:
     problems: list[Problem] = []
     latest: dict[Key, tuple[tuple[tuple[bool, str], str], RunRecord]] = {}
     replaced: list[RunRecord] = []
-    for path in sorted(results.glob("*/records/*.jsonl")):
+    for path in _record_files(results, problems):
         in_file: dict[Key, RunRecord] = {}
         for found in _read(path):
             if isinstance(found, Problem):
@@ -161,6 +161,23 @@ def load_records(results: Path) -> Loaded:
         problems=tuple(problems),
         replaced=tuple(replaced),
     )
+
+
+def _record_files(results: Path, problems: list[Problem]) -> list[Path]:
+    """Return the files of records; append a problem for each folder that cannot be read.
+
+    ``glob`` passes over such folders: a machine would vanish from every table.
+    """
+    found: list[Path] = []
+    for folder in sorted(results.glob("*/")):
+        records = folder / "records"
+        try:
+            found += sorted(path for path in records.iterdir() if path.suffix == ".jsonl")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problems.append(Problem(records, None, f"cannot be read: {error.strerror}"))
+    return found
 
 
 def _read(path: Path) -> Iterable[RunRecord | Problem]:
