@@ -12,6 +12,7 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import zip_longest
@@ -312,7 +313,8 @@ def use_benchmarks(root: Path, package: str) -> None:
     module = module_from_spec(spec)
     sys.modules[package] = module
     try:
-        spec.loader.exec_module(module)
+        with redirect_stdout(sys.stderr):  # what it prints is no output of the command
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever somebody's module raises
         del sys.modules[package]
         raise SpecError(
@@ -346,7 +348,8 @@ def _benchmark_modules(package: str) -> dict[str, str | None]:
     for name in sorted(module.name for module in pkgutil.iter_modules(places, f"{package}.")):
         try:
             if _binds_workloads(name):
-                importlib.import_module(name)
+                with redirect_stdout(sys.stderr):  # what it prints is no output of the command
+                    importlib.import_module(name)
                 found[name] = None
         except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever somebody's module raises)
             found[name] = f"does not import: {type(error).__name__}: {error}"

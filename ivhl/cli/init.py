@@ -81,7 +81,7 @@ def _print_next(console: Terminal, plan: Plan) -> None:
         console.print("  correct `requires` in envs/matrix.toml, or name other releases in it")
         console.print("  ivhl matrix lock")
     if any(change.path == calls for change in plan.changes):
-        console.print(f"  edit {calls}: make_model, make_batch, loss", markup=False)
+        console.print(f"  edit {calls}: make_model, make_inputs", markup=False)
     console.print("  ivhl try          the uncommitted tree in one cell, with full tracebacks")
     console.print("  git add --all && git commit")
     for python in dict.fromkeys(cell.python for cell in locked):

@@ -85,8 +85,8 @@ def _not_there(root: Path, project: Project, workloads: tuple[Workload, ...]) ->
     """Yield the functions that declarations name and that no file of the tree defines."""
     for one in workloads:
         named = [
-            *(getattr(one, field, None) for field in ("make_inputs", "make_model", "eager")),
-            *(getattr(one, field, None) for field in ("reference", "cost")),
+            *(one.make_inputs, one.make_model, one.make_optimizer, one.eager, one.loss),
+            *(one.reference, one.cost),
             *(text for v in one.variants for text in (v.call, v.prepare, v.finish)),
         ]
         for text in dict.fromkeys(name for name in named if name and ":" in name):

@@ -355,7 +355,7 @@ def _benchmarks(source: Source, folder: str) -> Iterator[Change]:
         f"{EXAMPLE_MARK}. Put a model of {source.name} here{candidates}",
         width=95, initial_indent="    # ", subsequent_indent="    # ", break_on_hyphens=False,
     )  # fmt: skip
-    imported = f"\nimport {source.package}  # noqa: F401\n" if source.package else ""
+    imported = f"import {source.package}  # noqa: F401\n" if source.package else ""
     for name, template in (
         ("__init__.py", "init.py.txt"),
         ("model.py", "model.py.txt"),

@@ -317,9 +317,9 @@ def checked(root: Path) -> tuple[int, str]:
         ),
         (
             "benchmarks/model.py",
-            "}:forward",
-            "}:forwards",
-            "'benchmarks.model_calls:forwards': benchmarks/model_calls.py defines no forwards",
+            "}:make_model",
+            "}:make_models",
+            "benchmarks/model_calls.py defines no make_models",
         ),
         ("benchmarks/model.py", "model_calls", "calls", "there is no module benchmarks.calls"),
         (
