@@ -156,9 +156,10 @@ def contract(session: nox.Session, torch: str) -> None:
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK, allow_parallel=True)
 def e2e(session: nox.Session) -> None:
-    """Run end to end: a new user's two cells, and another project's first commit."""
+    """Run end to end: a new user's two cells, another project's first commit, our wheel."""
     install_cell(session, OLDEST_TORCH)
-    run_tests(session, "tests/e2e/test_two_cells.py", "tests/e2e/test_foreign.py")
+    files = ("two_cells", "foreign", "distribution")
+    run_tests(session, *(f"tests/e2e/test_{name}.py" for name in files))
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK, allow_parallel=True)

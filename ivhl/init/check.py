@@ -156,6 +156,8 @@ def _other_cells(conf: dict[str, object], matrix: Matrix) -> Iterator[str]:
 
 def _dependencies(root: Path, matrix: Matrix) -> Iterator[tuple[str, bool]]:
     """Yield what ``pyproject.toml`` requires and the matrix lacks, and whether a build needs it."""
+    if not matrix.requires:
+        return  # the project pins everything in `also`
     try:
         raw = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError):

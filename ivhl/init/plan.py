@@ -126,9 +126,13 @@ def make_plan(
         text = _matrix_text(source, pythons, releases, today - dt.timedelta(days=1))
         locked = _locked(root, text)
         if built := _to_build(root, locked):
-            text = text.replace(_BUILT_NONE, f"built = [{', '.join(map(_quoted, built))}]\n")
-            locked = _locked(root, text)
-            notes.append(f"no wheel in the registry, built from source: {', '.join(built)}")
+            more = text.replace(_BUILT_NONE, f"built = [{', '.join(map(_quoted, built))}]\n")
+            try:
+                locked = _locked(root, more)
+                text = more
+                notes.append(f"no wheel in the registry, built from source: {', '.join(built)}")
+            except LockError as error:  # the cells stay unavailable, for the reason that uv gives
+                notes.append(str(error))
         changes.append(Change.of(MATRIX, "\n".join([text, *locked.forced])))
     changes += locked.changes
     notes += [
@@ -312,8 +316,8 @@ def _to_build(root: Path, locked: _Locked) -> list[str]:
     for state in locked.states:
         for name in needed_wheels(state.message) if state.because else ():
             with suppress(LockError):  # the cell stays unavailable, and says why
-                pin = pin_of(root, locked.matrix, state.cell.python, name, [state.because])
-                found[pin] = None
+                asked = [f"torch=={state.cell.torch}", state.because]
+                found[pin_of(root, locked.matrix, state.cell.python, name, asked)] = None
     return list(found)
 
 

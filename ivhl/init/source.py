@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import email
 import re
+import sys
 import tempfile
 import tomllib
 import zipfile
@@ -170,7 +171,9 @@ def _built_metadata(root: Path) -> tuple[str, list[str], str]:
     with tempfile.TemporaryDirectory(prefix="ivhl-init-") as folder:
         # A copy, since builds leave files behind.
         tree = copy_tree(root, Path(folder, "tree"))
-        done = run_uv(["build", "--wheel", "--out-dir", folder, str(tree)], cwd=root)
+        # This Python: uv would fetch the one of the project's .python-version.
+        command = ["build", "--wheel", "--python", sys.executable, "--out-dir", folder]
+        done = run_uv([*command, str(tree)], cwd=root)
         wheels = sorted(Path(folder).glob("*.whl"))
         if done.returncode or not wheels:
             said = done.stdout + done.stderr
