@@ -16,19 +16,20 @@ from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
-from ivhl.records.store import load_records
 from ivhl.tracker.compare import KINDS, axis_of, choose, compare, summarise
+from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import WORDS
-from ivhl.tracker.spread import Spreads
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ivhl.records.record import RunRecord
     from ivhl.tracker.comparable import Axis
     from ivhl.tracker.compare import Comparison, Summary
+    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.index import Index
 
 _STYLES = {
     "broke": "red",
@@ -71,22 +72,21 @@ def compare_command(
     Means are over the cases that ran on both sides; what broke, appeared or vanished is listed.
     """
     root = find_root()
-    loaded = load_records(results_folder(results, root))
-    for problem in loaded.problems:
+    index = open_index(results_folder(results, root))
+    for problem in index.problems:
         Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
 
-    def wanted(record: RunRecord) -> bool:
+    def wanted(entry: Entry) -> bool:
+        case = entry.case
         return (
-            record.workload in (workload or (record.workload,))
-            and record.cell.python in (python or (record.cell.python,))
-            and record.cell.torch in (torch or (record.cell.torch,))
-            and record.machine.name in (machine or (record.machine.name,))
+            case.workload in (workload or (case.workload,))
+            and entry.python in (python or (entry.python,))
+            and entry.torch in (torch or (entry.torch,))
+            and case.machine in (machine or (case.machine,))
         )
 
-    records = [record for record in loaded.records if wanted(record)]
-    axis, sides = _sides(root, records, (before, after), wanted)
-    spreads = Spreads((*loaded.records, *loaded.replaced))
-    found = compare(*sides, axis, spreads)
+    axis, sides = _sides(root, index, (before, after), wanted)
+    found = compare(*sides, axis, index.spreads)
     if not found:
         raise ResultsError(
             f"neither {before} nor {after} has a record here",
@@ -112,10 +112,7 @@ def compare_command(
 
 
 def _sides(
-    root: Path,
-    records: Sequence[RunRecord],
-    names: tuple[str, str],
-    wanted: Any,  # noqa: ANN401
+    root: Path, index: Index, names: tuple[str, str], wanted: Callable[[Entry], bool]
 ) -> tuple[Axis, tuple[Sequence[RunRecord], Sequence[RunRecord]]]:
     """Return what is compared, and the records of both sides.
 
@@ -123,12 +120,13 @@ def _sides(
         SpecError: If both names are no folders, nothing that records have, and no commits.
     """
     if all(Path(name).is_dir() for name in names):
-        one, other = (load_records(Path(name)).records for name in names)
-        return "results", ([*filter(wanted, one)], [*filter(wanted, other)])
-    if axis := axis_of(names, records):
-        one, other = (choose(records, axis, {name}) for name in names)
+        first, second = (open_index(Path(name)) for name in names)
+        return "results", (_read(first, wanted), _read(second, wanted))
+    entries = tuple(filter(wanted, index.entries))
+    if axis := axis_of(names, entries):
+        one, other = (index.read(choose(entries, axis, {name})) for name in names)
         return axis, (one, other)
-    hashes = {record.commit for record in records}
+    hashes = {entry.commit for entry in entries}
     try:
         commits = [find_commit(root, name) for name in names]
     except SpecError as error:
@@ -138,9 +136,14 @@ def _sides(
             "(ivhl results), or folders of results",
         ) from error
     one, other = (
-        choose(records, "commit", commits_of_same_code(root, commit, hashes)) for commit in commits
+        index.read(choose(entries, "commit", commits_of_same_code(root, commit, hashes)))
+        for commit in commits
     )
     return "commit", (one, other)
+
+
+def _read(index: Index, wanted: Callable[[Entry], bool]) -> tuple[RunRecord, ...]:
+    return index.read(filter(wanted, index.entries))
 
 
 def _sentence(before: str, after: str, summary: Summary) -> str:

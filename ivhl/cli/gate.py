@@ -20,9 +20,8 @@ from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.matrix.project import find_root
-from ivhl.records.store import load_records
 from ivhl.tracker.gate import GAPS, KINDS, MEANINGS, REGRESSIONS, judge
-from ivhl.tracker.spread import Spreads
+from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -98,18 +97,19 @@ def gate_command(
     if measure:
         console = Terminal(stderr=True, highlight=False, soft_wrap=True)
         _measured(root, folder, commits, here, python or (), torch or (), console)
-    loaded = load_records(folder)
-    for problem in loaded.problems:
+    index = open_index(folder)
+    for problem in index.problems:
         Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
-    records = [r for r in loaded.records if not machine or r.machine.name in machine]
+    known = {entry.case.machine for entry in index.entries}
     for name in machine or ():
-        if not any(record.machine.name == name for record in records):
-            raise UnknownNameError("machine", name, {r.machine.name for r in loaded.records})
-    hashes = {record.commit for record in records}
+        if name not in known:
+            raise UnknownNameError("machine", name, known)
+    entries = [e for e in index.entries if not machine or e.case.machine in machine]
+    hashes = {entry.commit for entry in entries}
     before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)
+    records = index.read(entry for entry in entries if entry.commit in before | after)
     workloads = declared(root)
-    spreads = Spreads((*loaded.records, *loaded.replaced))
-    verdict = judge(records, before, after, workloads, spreads)
+    verdict = judge(records, before, after, workloads, index.spreads)
     if confirm:
         verdict = _confirmed(root, folder, commits, verdict, here)
     _print(verdict, commits, form)

@@ -17,11 +17,10 @@ from ivhl.errors import UnknownNameError
 from ivhl.fleet.sources import printable
 from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
-from ivhl.records.store import load_records
 from ivhl.tracker.annotations import load_annotations, note_of
+from ivhl.tracker.index import open_index
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
 from ivhl.tracker.series import ALONG
-from ivhl.tracker.spread import Spreads
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ivhl.tracker.annotations import Annotation
+    from ivhl.tracker.entries import Entry
     from ivhl.tracker.regressions import Change, Incident
 
 _WORDS = {"commit": "commit", "torch": "PyTorch", "python": "Python"}
@@ -63,23 +63,26 @@ def regressions_command(
     Looks along commits, PyTorch releases and Pythons. Changes at one place are one incident.
     """
     root = find_root()
-    loaded = load_records(results_folder(results, root))
-    for problem in loaded.problems:
+    index = open_index(results_folder(results, root))
+    for problem in index.problems:
         Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
     _check("--along", along, ALONG)
-    _check("workload", workload, {record.workload for record in loaded.records})
-    _check("machine", machine, {record.machine.name for record in loaded.records})
-    records = [
-        record
-        for record in loaded.records
-        if record.workload in (workload or (record.workload,))
-        and record.machine.name in (machine or (record.machine.name,))
-    ]
+    _check("workload", workload, {entry.case.workload for entry in index.entries})
+    _check("machine", machine, {entry.case.machine for entry in index.entries})
+
+    def wanted(entry: Entry) -> bool:
+        case = entry.case
+        return case.workload in (workload or (case.workload,)) and case.machine in (
+            machine or (case.machine,)
+        )
+
     found = find_changes(
-        records,
-        Spreads((*loaded.records, *loaded.replaced)),
+        index,
+        index.spreads,
         commit_order(root),
         [field for field in ALONG if field in (along or ALONG)],
+        wanted=wanted,
+        detect=index.detect,
     )
     incidents = incidents_of(change for change in found if better or change.kind in WORSE)
     notes = load_annotations(results_folder(results, root))
@@ -90,7 +93,7 @@ def regressions_command(
     for incident in incidents:
         _print(console, incident, cases, notes)
     if not incidents:
-        console.print(f"nothing got worse in {counted(len(records), 'record')}")
+        console.print(f"nothing got worse in {counted(len(index.entries), 'record')}")
 
 
 def _check(kind: str, wanted: Iterable[str] | None, known: Collection[str]) -> None:

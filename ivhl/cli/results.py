@@ -72,7 +72,7 @@ def compat(
 ) -> None:
     """Show which cases work in which cell, from the newest record of each case."""
     root = find_root()
-    state = load_state(root, results_folder(results, root))
+    state = load_state(root, results_folder(results, root), history=False)
     _warn(state.problems)
     rows = rows_of(state)
     rows = _only("Python", python, rows, lambda row: row.python)

@@ -14,15 +14,16 @@ from rich.table import Table
 from ivhl.cli import app
 from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
-from ivhl.records.store import load_records
+from ivhl.records.store import key_of, load_records
 from ivhl.tracker.spread import Spread, coverage, repeats, spreads_by_length
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.entries import Entry
 
 
 @app.command("spread")
@@ -41,7 +42,8 @@ def spread_command(
 ) -> None:
     """Show how much repeated runs of a case differ, and how often intervals predicted it.
 
-    The interval of a case is computed from the runs of all other cases (cross-validation).
+    The interval of a run is computed from the runs of all other cases, and from those of its own
+    case but the one that it predicts (cross-validation).
     """
     folders = results or [find_root() / "results"]
     loaded = [load_records(folder) for folder in folders]
@@ -60,7 +62,7 @@ def spread_command(
         "runs": sum(map(len, groups)),
         "speedup": coverage(groups)._asdict(),
         "aa": coverage(groups, "aa")._asdict(),
-        "aa_mean": _aa(groups),
+        "aa_mean": _aa(record for records in runs for record in _repeated(records, groups)),
         "spreads": {name: _as_dict(spread) for name, spread in learnt.items()},
     }
     if write is not None:
@@ -74,16 +76,27 @@ def spread_command(
 def _as_dict(spread: Spread) -> dict[str, Any]:
     return {
         "tau": round(spread.tau, 5),
-        "scores": {str(c): round(s, 3) for c, s in spread.scores.items()},
+        "scores": {name: round(s, 3) for name, s in spread.scores._asdict().items()},
+        "own_scores": {name: round(s, 3) for name, s in spread.own_scores._asdict().items()},
         "pairs": spread.pairs,
         "origin": spread.origin,
     }
 
 
-def _aa(groups: Sequence[Sequence[RunRecord]]) -> dict[str, dict[str, float]]:
+def _repeated(
+    records: Iterable[RunRecord], groups: Iterable[Sequence[Entry]]
+) -> Iterator[RunRecord]:
+    """Yield the records that the groups are of."""
+    known = {(entry.key, entry.recorded_at) for group in groups for entry in group}
+    for record in records:
+        if (key_of(record), record.recorded_at) in known:
+            yield record
+
+
+def _aa(records: Iterable[RunRecord]) -> dict[str, dict[str, float]]:
     """Return the geometric mean of A/A and its standard error, per number of arms."""
     logs: dict[str, list[float]] = {}
-    for record in (record for group in groups for record in group):
+    for record in records:
         if record.aa is not None:
             arms = 3 + (record.formulation_eager is not None)
             logs.setdefault(f"{arms} arms", []).append(math.log(record.aa.value))

@@ -219,7 +219,10 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
     """
     began = time.monotonic()
     load = os.getloadavg()[0]
-    folder = tempfile.TemporaryDirectory(prefix="case-", dir=run.scratch)
+    # A process that the compiler left behind may still write there; the next run clears it away.
+    folder = tempfile.TemporaryDirectory(
+        prefix="case-", dir=run.scratch, ignore_cleanup_errors=True
+    )
     here = Path(folder.name)
     key = None
     if run.cache is not None:

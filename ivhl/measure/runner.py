@@ -70,7 +70,9 @@ def run_cases(
     if not todo:
         return
     with (
-        tempfile.TemporaryDirectory(prefix="seed-", dir=run.scratch) as folder,
+        tempfile.TemporaryDirectory(
+            prefix="seed-", dir=run.scratch, ignore_cleanup_errors=True
+        ) as folder,
         closing(Lanes(run, Path(folder))) as lanes,
     ):
         # Observe before the first child starts: from then on, the run itself is load.

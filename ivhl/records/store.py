@@ -7,12 +7,15 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from ivhl.errors import ResultsError
 from ivhl.records.bounds import impossible
+from ivhl.records.files import read_records_file, records_files
 from ivhl.records.record import SCHEMA, RunRecord
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ _SHOWN_VALUE = 60
 _AHEAD = timedelta(days=31)
 
 K = TypeVar("K")
+R = TypeVar("R", bound="Dated")
 
 
 class NewerSchemaError(ValueError):
@@ -140,7 +144,9 @@ def load_records(results: Path) -> Loaded:
     problems: list[Problem] = []
     latest: dict[Key, tuple[tuple[tuple[bool, str], str], RunRecord]] = {}
     replaced: list[RunRecord] = []
-    for path in _record_files(results, problems):
+    paths, unreadable = records_files(results)
+    problems += (Problem(folder, None, rule) for folder, rule in unreadable)
+    for path in paths:
         in_file: dict[Key, RunRecord] = {}
         for found in _read(path):
             if isinstance(found, Problem):
@@ -163,32 +169,11 @@ def load_records(results: Path) -> Loaded:
     )
 
 
-def _record_files(results: Path, problems: list[Problem]) -> list[Path]:
-    """Return the files of records; append a problem for each folder that cannot be read.
-
-    ``glob`` passes over such folders: a machine would vanish from every table.
-    """
-    found: list[Path] = []
-    for folder in sorted(results.glob("*/")):
-        records = folder / "records"
-        try:
-            found += sorted(path for path in records.iterdir() if path.suffix == ".jsonl")
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            problems.append(Problem(records, None, f"cannot be read: {error.strerror}"))
-    return found
-
-
 def _read(path: Path) -> Iterable[RunRecord | Problem]:
     try:
-        # A pipe would block forever, and a device may never end.
-        if not path.is_file():
-            yield Problem(path, None, "must be a plain file")
-            return
-        data = path.read_bytes()
-    except OSError as error:
-        yield Problem(path, None, f"cannot be read: {error.strerror}")
+        data = read_records_file(path)
+    except ResultsError as error:
+        yield Problem(path, None, str(error))
         return
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
@@ -249,14 +234,14 @@ def _short(text: str) -> str:
 
 
 def newest_by(
-    records: Iterable[RunRecord],
-    key: Callable[[RunRecord], K],
-    rank: Callable[[RunRecord], Any] | None = None,
-) -> dict[K, RunRecord]:
+    records: Iterable[R],
+    key: Callable[[R], K],
+    rank: Callable[[R], Any] | None = None,
+) -> dict[K, R]:
     """Return the newest record of each key: the answer of everything that shows or judges one.
 
     Args:
-        records: As from ``load_records``, which has decided between records with the same ``Key``.
+        records: Records, or entries of the index: the latest of each ``Key``.
         key: What the records of one answer have in common.
         rank: What makes a record newer than another, by default ``recorded_rank``; the last of
             equals wins.
@@ -264,7 +249,15 @@ def newest_by(
     return {key(record): record for record in sorted(records, key=rank or recorded_rank)}
 
 
-def recorded_rank(record: RunRecord) -> tuple[bool, str]:
+class Dated(Protocol):
+    """A record, or what the index keeps of one."""
+
+    @property
+    def recorded_at(self) -> str:
+        """When it was made."""
+
+
+def recorded_rank(record: Dated) -> tuple[bool, str]:
     """Return the rank of a record by time: whatever asks which of two is newer compares these.
 
     A record from the future is older than all others. Its machine had a wrong clock, or its sender
@@ -277,7 +270,13 @@ def recorded_rank(record: RunRecord) -> tuple[bool, str]:
 def is_in_future(recorded_at: str) -> bool:
     """Return whether a time of recording lies further ahead than clocks of machines differ."""
     # In one form and one zone, so the order of the texts is that of the times.
-    return recorded_at > (datetime.now(UTC) + _AHEAD).isoformat(timespec="seconds")
+    return recorded_at > latest_possible()
+
+
+@cache
+def latest_possible() -> str:
+    """Return the latest time of recording that is not in the future, as this process started."""
+    return (datetime.now(UTC) + _AHEAD).isoformat(timespec="seconds")
 
 
 def latest_per_case(

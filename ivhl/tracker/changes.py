@@ -8,18 +8,19 @@ on, and its *magnitude* says how large it is. Only what is both is a verdict.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from ivhl.tracker.facts import FactChange, changed_facts
 from ivhl.tracker.metrics import JUDGED, RELEVANT, WORDS, difference, is_calibrated, measured
-from ivhl.tracker.spread import CONFIDENCE, VERDICT_CONFIDENCE, Spread, Spreads
+from ivhl.tracker.spread import VERDICT_CONFIDENCE, Spread, Spreads
 from ivhl.tracker.wording import memory, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.entries import Run
     from ivhl.tracker.metrics import Metric
 
 K = TypeVar("K")
@@ -63,11 +64,6 @@ class Change:
     magnitude: Magnitude
     smallest: float
     calibrated: bool
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether the value moved in the bad direction, by however little."""
-        return (self.ratio < 1) == (self.metric == "speedup")
 
     def __str__(self) -> str:
         """Return e.g. ``compiled 1.2 ms to 2.4 ms: 2.00x [1.80, 2.22]``."""
@@ -149,23 +145,12 @@ def judge_changes(
     Args:
         pairs: Key of a case to two comparable measured runs, the earlier first.
         spreads: What runs of the same code differ by.
-
-    Source:
-        Y. Benjamini and Y. Hochberg, J. R. Stat. Soc. B 57 (1995) 289, theorem 1.
     """
-    raw: dict[K, dict[Metric, Change]] = {}
-    for key, (before, after) in pairs.items():
-        found = ((metric, _change(before, after, metric, spreads)) for metric in JUDGED)
-        raw[key] = {metric: change for metric, change in found if change is not None}
-    limits = {
-        metric: _limit([c[metric].p for c in raw.values() if metric in c]) for metric in JUDGED
-    }
+    tests = {key: tests_of(*pair, spreads) for key, pair in pairs.items()}
+    limits = limits_of(tests.values())
     return {
-        key: CaseChange(
-            changed_facts(*pairs[key]),
-            {m: _decided(change, change.p <= limits[m]) for m, change in changes.items()},
-        )
-        for key, changes in raw.items()
+        key: CaseChange(changed_facts(*pairs[key]), decide(found, limits))
+        for key, found in tests.items()
     }
 
 
@@ -174,32 +159,84 @@ def judge_change(before: RunRecord, after: RunRecord, spreads: Spreads) -> CaseC
     return judge_changes({0: (before, after)}, spreads)[0]
 
 
-def _change(
-    before: RunRecord, after: RunRecord, metric: Metric, spreads: Spreads
-) -> Change | None:
-    was, now = measured(before, metric), measured(after, metric)
-    apart = difference(before, after, metric)
-    if was is None or now is None or apart is None:
-        return None
-    calibrated = is_calibrated(before, after, metric)
-    spread = spreads.of(after, metric, calibrated=calibrated)
-    scale = spread.scale(before, after, metric=metric)
-    reach = spread.scores[CONFIDENCE] * scale
-    factor = _exp(abs(apart))
+class Tested(NamedTuple):
+    """The test of one quantity of two runs.
+
+    Attributes:
+        before: Value of the earlier run.
+        apart: Logarithm of ``after`` over ``before``, of seconds relative to the calibration.
+        scale: By how much runs of the same code differ (``Spread.scale``).
+        p: See ``Change.p``.
+    """
+
+    before: float
+    after: float
+    apart: float
+    scale: float
+    spread: Spread
+    calibrated: bool
+    p: float
+
+
+def tests_of(before: Run, after: Run, spreads: Spreads) -> dict[Metric, Tested]:
+    """Return the test of each quantity that both runs have."""
+    tests: dict[Metric, Tested] = {}
+    for metric in JUDGED:
+        was, now = measured(before, metric), measured(after, metric)
+        apart = difference(before, after, metric)
+        if was is None or now is None or apart is None:
+            continue
+        calibrated = is_calibrated(before, after, metric)
+        spread = spreads.of(after, metric, calibrated=calibrated)
+        scale = spread.scale(before, after, metric=metric)
+        p = _probability(apart, scale, spread)
+        tests[metric] = Tested(was.value, now.value, apart, scale, spread, calibrated, p)
+    return tests
+
+
+def limits_of(tests: Iterable[Mapping[Metric, Tested]]) -> dict[Metric, float]:
+    """Return for each quantity the largest probability that is significant among all tests.
+
+    Source:
+        Y. Benjamini and Y. Hochberg, J. R. Stat. Soc. B 57 (1995) 289, theorem 1.
+    """
+    every = tuple(tests)
+    return {
+        metric: _limit([found[metric].p for found in every if metric in found])
+        for metric in JUDGED
+    }
+
+
+def decide(tests: Mapping[Metric, Tested], limits: Mapping[Metric, float]) -> dict[Metric, Change]:
+    """Return the changes of one pair of runs, judged beside others."""
+    return {metric: _change(metric, test, limits[metric]) for metric, test in tests.items()}
+
+
+def _change(metric: Metric, test: Tested, limit: float) -> Change:
+    reach = test.spread.scores.another_95 * test.scale
+    factor = _exp(abs(test.apart))
+    worse = (test.apart < 0) == (metric == "speedup")
+    significant, relevant = test.p <= limit, factor >= RELEVANT[metric]
+    smallest = _exp(test.spread.scores.verdict * test.scale)
+    outcome: Outcome = "unchanged"
+    if significant and relevant:
+        outcome = "regressed" if worse else "improved"
+    elif smallest > LARGE:
+        outcome = "inconclusive"
     return Change(
         metric=metric,
-        outcome="unchanged",
-        before=was.value,
-        after=now.value,
-        ratio=_exp(apart),
-        low=_exp(apart - reach),
-        high=_exp(apart + reach),
-        p=_probability(apart, scale, spread),
-        significant=False,
-        relevant=factor >= RELEVANT[metric],
+        outcome=outcome,
+        before=test.before,
+        after=test.after,
+        ratio=_exp(test.apart),
+        low=_exp(test.apart - reach),
+        high=_exp(test.apart + reach),
+        p=test.p,
+        significant=significant,
+        relevant=relevant,
         magnitude=_magnitude(factor, RELEVANT[metric]),
-        smallest=_exp(spread.scores[VERDICT_CONFIDENCE] * scale),
-        calibrated=calibrated,
+        smallest=smallest,
+        calibrated=test.calibrated,
     )
 
 
@@ -208,25 +245,16 @@ def _exp(exponent: float) -> float:
     return math.exp(max(-_LARGEST_EXPONENT, min(exponent, _LARGEST_EXPONENT)))
 
 
-def _decided(change: Change, significant: bool) -> Change:  # noqa: FBT001  (of the change)
-    outcome: Outcome = "unchanged"
-    if significant and change.relevant:
-        outcome = "regressed" if change.is_worse else "improved"
-    elif change.smallest > LARGE:
-        outcome = "inconclusive"
-    return replace(change, significant=significant, outcome=outcome)
-
-
 def _probability(apart: float, scale: float, spread: Spread) -> float:
     """Return the two-sided probability of a difference between two runs of the same code.
 
     The tail is that of Student's t with 4 degrees of freedom, heavier than the normal one, scaled
-    so that it agrees with the counted 98 % score. Counting alone could not show less than one in
-    the number of pairs that were repeated.
+    so that it agrees with the counted score of verdicts. Counting alone could not show less than one
+    in the number of pairs that were repeated.
     """
     if scale <= 0:
         return 0.0 if apart else 1.0
-    t = abs(apart) / scale / spread.scores[VERDICT_CONFIDENCE] * _T4_99
+    t = abs(apart) / scale / spread.scores.verdict * _T4_99
     root = math.sqrt(1 + t * t / 4)
     upper = 0.5 - 0.375 * (t / root) * (1 - t * t / 12 / (1 + t * t / 4))
     return min(max(2 * upper, 0.0), 1.0)

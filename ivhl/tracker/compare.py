@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from ivhl.records.store import device_type, is_existing, newest_by, recorded_rank
+from ivhl.records.store import key_of, newest_by, recorded_rank
 from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.entries import Entry
 from ivhl.tracker.wording import short_message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.entries import Run
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
 
@@ -106,32 +108,28 @@ class Summary:
     counts: dict[Kind, int]
 
 
-def axis_of(names: Sequence[str], records: Iterable[RunRecord]) -> Axis | None:
-    """Return what both names are, going by the records; ``None`` if they are no such thing.
+def axis_of(names: Sequence[str], entries: Iterable[Entry]) -> Axis | None:
+    """Return what both names are, going by the entries; ``None`` if they are no such thing.
 
     ``commit`` is not found here: git knows commits.
     """
     known: dict[Axis, set[str]] = {"torch": set(), "python": set(), "machine": set()}
-    for record in records:
-        known["torch"].add(record.cell.torch)
-        known["python"].add(record.cell.python)
-        known["machine"].add(record.machine.name)
+    for entry in entries:
+        known["torch"].add(entry.torch)
+        known["python"].add(entry.python)
+        known["machine"].add(entry.case.machine)
     return next((axis for axis, values in known.items() if values.issuperset(names)), None)
 
 
-def choose(
-    records: Iterable[RunRecord], axis: Axis, wanted: Collection[str]
-) -> tuple[RunRecord, ...]:
-    """Return the records of one side.
+def choose(entries: Iterable[Entry], axis: Axis, wanted: Collection[str]) -> tuple[Entry, ...]:
+    """Return the entries of one side.
 
     Args:
-        records: All records.
+        entries: All entries.
         axis: What is compared.
         wanted: Values of that field; for commits, every hash of the same code.
     """
-    return tuple(
-        record for record in records if axis == "results" or _value(record, axis) in wanted
-    )
+    return tuple(entry for entry in entries if axis == "results" or _value(entry, axis) in wanted)
 
 
 def compare(
@@ -184,23 +182,22 @@ def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
     )
 
 
-def case_of(record: RunRecord, axis: Axis) -> Case:
-    """Return what a record is of, without the field in which it is compared."""
-    case = Case(
-        machine=record.machine.name,
-        device=device_type(record),
-        python=record.cell.python,
-        torch=record.cell.torch,
-        existing=is_existing(record),
-        workload=record.workload,
-        workload_version=record.workload_version,
-        size=record.size,
-        variant=record.variant,
-    )
-    return case._replace(
-        machine="" if axis == "machine" else case.machine,
-        python="" if axis == "python" else case.python,
-        torch="" if axis == "torch" else case.torch,
+def case_of(run: Run, axis: Axis) -> Case:
+    """Return what a run is of, without the field in which it is compared."""
+    if isinstance(run, Entry):
+        key, python, torch = run.case, run.python, run.torch
+    else:
+        key, python, torch = key_of(run), run.cell.python, run.cell.torch
+    return Case(
+        machine="" if axis == "machine" else key.machine,
+        device=key.device,
+        python="" if axis == "python" else python,
+        torch="" if axis == "torch" else torch,
+        existing=key.existing,
+        workload=key.workload,
+        workload_version=key.workload_version,
+        size=key.size,
+        variant=key.variant,
     )
 
 
@@ -250,12 +247,12 @@ def _by_commit(records: Iterable[RunRecord], axis: Axis) -> dict[Case, dict[str,
     return found
 
 
-def _value(record: RunRecord, axis: Axis) -> str:
+def _value(entry: Entry, axis: Axis) -> str:
     values = {
-        "commit": record.commit,
-        "torch": record.cell.torch,
-        "python": record.cell.python,
-        "machine": record.machine.name,
+        "commit": entry.commit,
+        "torch": entry.torch,
+        "python": entry.python,
+        "machine": entry.case.machine,
     }
     return values[axis]
 

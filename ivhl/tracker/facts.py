@@ -6,9 +6,11 @@ itself, and the first candidate for the cause of a change in time.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
@@ -57,6 +59,27 @@ def changed_facts(before: RunRecord, after: RunRecord) -> tuple[FactChange, ...]
     elif was - now:
         found.append(FactChange("warnings", None, f"{len(was - now)} warning(s) less"))
     return tuple(sorted(found, key=_rank))
+
+
+def facts_digest(record: RunRecord) -> str:
+    """Return a digest of all that ``changed_facts`` compares, but the errors (``errors_of``)."""
+    facts = record.compile
+    counted = None
+    if facts is not None:
+        reasons = [
+            sorted((_bare(one.text), one.count) for one in listed)
+            for listed in (facts.graph_breaks, facts.recompiles)
+        ]
+        counted = [
+            *reasons, facts.frames_total, facts.frames_ok, facts.graphs, facts.calls_captured
+        ]  # fmt: skip
+    text = json.dumps([counted, sorted({_bare(w.text) for w in record.warnings})])
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def errors_of(record: RunRecord) -> list[tuple[str, float | None, float]]:
+    """Return the name, error and scale of each output."""
+    return [(one.output, one.compiled_rmse, one.scale) for one in record.accuracy]
 
 
 def _rank(change: FactChange) -> tuple[int, int]:

@@ -7,10 +7,13 @@ from itertools import accumulate, pairwise
 from statistics import NormalDist, fmean, median, stdev
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
+from ivhl.records.record import RunRecord
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.records.record import Arm, Interval, RunRecord
+    from ivhl.records.record import Arm, Interval
+    from ivhl.tracker.entries import Run
 
 Metric = Literal["speedup", "aa", "eager", "compiled", "cold", "warm", "memory"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -50,12 +53,18 @@ class Measured(NamedTuple):
     error: float
 
 
-def measured(record: RunRecord, metric: Metric) -> Measured | None:
+def measured(record: Run, metric: Metric) -> Measured | None:
     """Return a quantity of a run; ``None`` if the record lacks it.
 
     Compile seconds are CPU seconds of the process and its descendants. ``cold`` is ``None`` if it
     was measured in an earlier run, whose compiled code this one used.
     """
+    return (
+        _of_record(record, metric) if isinstance(record, RunRecord) else record.values.get(metric)
+    )
+
+
+def _of_record(record: RunRecord, metric: Metric) -> Measured | None:
     if metric in ("speedup", "aa"):
         found: Interval | None = record.speedup if metric == "speedup" else record.aa
         return None if found is None else _positive(found.value, _interval_error(found))
@@ -76,11 +85,13 @@ def measured(record: RunRecord, metric: Metric) -> Measured | None:
     return _positive(cpu if cpu is not None else wall or 0.0, 0.0)
 
 
-def speed_of_machine(record: RunRecord) -> float | None:
+def speed_of_machine(record: Run) -> float | None:
     """Return the seconds of the calibration, as one number: the geometric mean of its kinds.
 
     ``None`` if it was not measured.
     """
+    if not isinstance(record, RunRecord):
+        return record.calibration
     calibration = record.calibration
     if calibration is None:
         return None
@@ -90,7 +101,7 @@ def speed_of_machine(record: RunRecord) -> float | None:
     return math.exp(fmean(math.log(median(kind)) for kind in kinds))
 
 
-def difference(before: RunRecord, after: RunRecord, metric: Metric) -> float | None:
+def difference(before: Run, after: Run, metric: Metric) -> float | None:
     """Return the logarithm of ``after`` over ``before``; ``None`` if either lacks the quantity.
 
     Seconds are divided by those of the calibration, if both records have it.
@@ -104,12 +115,12 @@ def difference(before: RunRecord, after: RunRecord, metric: Metric) -> float | N
     return found
 
 
-def is_calibrated(before: RunRecord, after: RunRecord, metric: Metric) -> bool:
+def is_calibrated(before: Run, after: Run, metric: Metric) -> bool:
     """Return whether ``difference`` takes the speed of the machine out."""
     return metric in SECONDS and None not in map(speed_of_machine, (before, after))
 
 
-def within(record: RunRecord, metric: Metric = "speedup") -> float:
+def within(record: Run, metric: Metric = "speedup") -> float:
     """Return the standard error of a quantity's logarithm, from the run itself; 0 if unknown."""
     found = measured(record, metric)
     return 0.0 if found is None else found.error

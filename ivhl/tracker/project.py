@@ -10,8 +10,10 @@ from ivhl.git import commit_order
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
-from ivhl.records.store import device_type, load_records
+from ivhl.records.store import device_type
+from ivhl.tracker.changepoints import detect
 from ivhl.tracker.compat import compat_rows, retired
+from ivhl.tracker.index import open_index
 from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.workload import broken_benchmarks, core_cases, load_workloads
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.records.record import RunRecord
     from ivhl.tracker.compat import Row
+    from ivhl.tracker.regressions import Detect
     from ivhl.workload import Case, Workload
 
 _NO_CELLS: tuple[CellSpec, ...] = ()
@@ -41,6 +44,7 @@ class State:
             they have a record; see ``compat_rows``.
         commit_order: Commits up to HEAD, oldest first.
         spreads: Learnt differences between runs, by machine and kind of case.
+        detect: Finds the steps of a long series.
         known_releases: All PyTorch releases of the matrix, so that one that was not run is a gap.
         root: Folder of the project, for its locks.
     """
@@ -55,18 +59,26 @@ class State:
     cases: tuple[Case, ...]
     commit_order: tuple[str, ...]
     spreads: Spreads = SHIPPED
+    detect: Detect = detect
     known_releases: tuple[str, ...] = ()
     root: Path | None = None
 
 
-def load_state(root: Path, results: Path) -> State:
+def load_state(root: Path, results: Path, *, history: bool = True) -> State:
     """Return the project at ``root`` with the records under ``results``.
 
     An unreadable matrix or list of workloads is reported in ``problems``; the state then lacks
     only the cells and cases that were never run.
+
+    Args:
+        root: Root of the project.
+        results: Folder of the results.
+        history: Whether all records are needed, or only the newest of each case in each cell.
     """
-    loaded = load_records(results)
-    problems = [str(problem.seen_from(results.parent)) for problem in loaded.problems]
+    order = commit_order(root)
+    index = open_index(results)
+    problems = [str(problem.seen_from(results.parent)) for problem in index.problems]
+    records = index.read(index.entries) if history else index.newest(order)
     name, cells, workloads = root.name, _NO_CELLS, _NO_WORKLOADS
     releases: tuple[str, ...] | None = None
     known: tuple[str, ...] = ()
@@ -80,7 +92,7 @@ def load_state(root: Path, results: Path) -> State:
         problems.append(f"{error}; next: {error.hint}" if error.hint else str(error))
     try:
         matrix = load_matrix(root / MATRIX)
-        cells, releases = _cells(matrix, loaded.records), matrix.releases("default")
+        cells, releases = _cells(matrix, records), matrix.releases("default")
         known = matrix.releases("extended")
     except SpecError as error:
         problems.append(str(error))
@@ -94,15 +106,16 @@ def load_state(root: Path, results: Path) -> State:
                 unavailable[cell.id] = state.message
     return State(
         name=name,
-        records=loaded.records,
+        records=records,
         problems=tuple(problems),
         cells=cells,
         releases=releases,
         unavailable=unavailable,
         workloads=workloads,
-        cases=_cases(workloads, loaded.records),
-        commit_order=commit_order(root),
-        spreads=Spreads((*loaded.records, *loaded.replaced)),
+        cases=_cases(workloads, records),
+        commit_order=order,
+        spreads=index.spreads,
+        detect=index.detect,
         known_releases=known,
         root=root,
     )

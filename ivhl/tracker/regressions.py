@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from statistics import median
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from statistics import NormalDist, median
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
 
 from ivhl.tracker.changepoints import detect
-from ivhl.tracker.changes import judge_changes
-from ivhl.tracker.metrics import RELEVANT, measured
+from ivhl.tracker.changes import CaseChange, decide, limits_of, tests_of
+from ivhl.tracker.facts import changed_facts
+from ivhl.tracker.metrics import RELEVANT, SECONDS, Metric
 from ivhl.tracker.series import ALONG, series_of
 from ivhl.tracker.wording import short_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from ivhl.records.record import Failure, RunRecord
-    from ivhl.tracker.changes import CaseChange
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.changes import Change as QuantityChange
+    from ivhl.tracker.changes import Tested
     from ivhl.tracker.compare import Case
+    from ivhl.tracker.entries import Entry
     from ivhl.tracker.series import Along, Point, Series
     from ivhl.tracker.spread import Spreads
 
@@ -37,6 +41,10 @@ State = Literal["suspected", "persists", "over"]
 ENOUGH_POINTS = 8
 # Failures from outside the code: no change of it.
 _OUTSIDE = frozenset({"environment", "unavailable", "absent", "timeout", "out_of_memory"})
+_SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
+_NORMAL_95 = NormalDist().inv_cdf(0.975)
+# As ``changepoints.detect``: values and their 95 % intervals to the first index of each level.
+Detect = Callable[[Sequence[float], Sequence[tuple[float, float]]], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +88,25 @@ class Incident(NamedTuple):
         return max(change.at for change in self.changes)
 
 
+class History(Protocol):
+    """What changes are found in: the index of a folder of records."""
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """The latest entry of each key."""
+
+    def read(self, entries: Iterable[Entry]) -> tuple[RunRecord, ...]:
+        """Return the records of entries, in their order."""
+
+
 def find_changes(
-    records: Iterable[RunRecord],
+    history: History,
     spreads: Spreads,
     commit_order: Sequence[str] = (),
     along: Iterable[Along] = ALONG,
+    *,
+    wanted: Callable[[Entry], bool] = lambda _: True,
+    detect: Detect = detect,
 ) -> tuple[Change, ...]:
     """Return all changes along commits, releases and Pythons.
 
@@ -92,33 +114,72 @@ def find_changes(
     discoveries are controlled over all neighbours that are judged along one field.
 
     Args:
-        records: One per case and commit (``load_records``).
+        history: Entries and their records.
         spreads: What runs of the same code differ by.
         commit_order: Commits up to HEAD, oldest first.
         along: The fields.
+        wanted: Which entries count.
+        detect: Finds the steps of a long segment.
     """
-    records = tuple(records)
-    found: list[Change] = []
-    for field in along:
-        every = series_of(records, field, commit_order)
-        pairs = {
-            (number, one.name, other.name): (one.record, other.record)
-            for number, series in enumerate(every)
-            for segment in series.segments()
-            if len(segment) < ENOUGH_POINTS
-            for one, other in pairwise(segment)
-            if _may_differ(one, other, field) and not (one.record.failure or other.record.failure)
-        }
-        judged = judge_changes(pairs, spreads)
-        for number, series in enumerate(every):
-            for segment in series.segments():
-                steps = _steps(segment, field)
-                for place, (one, other) in enumerate(pairwise(segment), 1):
-                    change = judged.get((number, one.name, other.name))
-                    kind = _kind_of(one, other, change, steps.get(place))
-                    if kind is not None and _may_differ(one, other, field):
-                        found.append(_change(series, segment, place, kind))
-    return tuple(found)
+    entries = tuple(filter(wanted, history.entries))
+    found = [
+        suspect
+        for field in along
+        for suspect in _suspects(series_of(entries, field, commit_order), spreads, detect)
+    ]
+    both = [point.entry for suspect in found for point in suspect.points]
+    records = history.read(both)
+    changes = (
+        _change(suspect, before, after)
+        for suspect, before, after in zip(found, records[::2], records[1::2], strict=True)
+    )
+    return tuple(change for change in changes if change is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """Two neighbours that seem to differ.
+
+    Attributes:
+        place: Index of the second one in the segment.
+        step: The step found there, in a long segment.
+        changes: What their quantities say, in a short one.
+    """
+
+    series: Series
+    segment: Sequence[Point]
+    place: int
+    step: _Step | None = None
+    changes: Mapping[Metric, QuantityChange] = field(default_factory=dict)
+
+    @property
+    def points(self) -> tuple[Point, Point]:
+        return self.segment[self.place - 1], self.segment[self.place]
+
+
+def _suspects(every: Iterable[Series], spreads: Spreads, detect: Detect) -> Iterator[_Suspect]:
+    tests: list[tuple[_Suspect, dict[Metric, Tested]]] = []
+    for series in every:
+        for segment in series.segments():
+            steps = _steps(segment, series.along, detect)
+            for place, (one, other) in enumerate(pairwise(segment), 1):
+                if not _may_differ(one.entry, other.entry, series.along):
+                    continue
+                suspect = _Suspect(series, segment, place, steps.get(place))
+                if one.entry.failure_class or other.entry.failure_class:
+                    if _is_of_the_code(one.entry, other.entry):
+                        yield suspect
+                    continue
+                short = len(segment) < ENOUGH_POINTS
+                pair = one.entry, other.entry
+                tests.append((suspect, tests_of(*pair, spreads) if short else {}))
+    limits = limits_of(tested for _, tested in tests)
+    for suspect, tested in tests:
+        before, after = (point.entry for point in suspect.points)
+        moved = any(test.p <= limits[metric] for metric, test in tested.items())
+        facts = before.facts != after.facts or before.errors != after.errors
+        if moved or facts or suspect.step is not None:
+            yield replace(suspect, changes=decide(tested, limits))
 
 
 def incidents_of(changes: Iterable[Change]) -> tuple[Incident, ...]:
@@ -141,31 +202,48 @@ def _size(change: Change) -> tuple[int, float, Case]:
     return KINDS.index(change.kind), effect, change.case
 
 
-def _may_differ(one: Point, other: Point, along: Along) -> bool:
-    """Return whether the two points can differ by more than noise."""
-    if along != "commit" or one.record.sources is None:
-        return True
-    return one.record.sources != other.record.sources
+def _may_differ(one: Entry, other: Entry, along: Along) -> bool:
+    """Return whether the two can differ by more than noise."""
+    return along != "commit" or one.sources is None or one.sources != other.sources
 
 
 class _Step(NamedTuple):
-    """A step in the speedup of a long segment: the medians around it and its text."""
+    """A step in a long segment: the ratio of the medians around it, and its text."""
 
-    ratio: float
+    kind: Kind
+    effect: float
     text: str
 
 
-def _steps(segment: Sequence[Point], along: Along) -> dict[int, _Step]:
+def _steps(segment: Sequence[Point], along: Along, detect: Detect) -> dict[int, _Step]:
     """Return the steps of a long segment by the index of the first point after them.
+
+    The seconds of compiled code are searched where every point has a calibration: without one, the
+    machine itself moves them.
+    """
+    found: dict[int, _Step] = {}
+    if len(segment) < ENOUGH_POINTS:
+        return found
+    ran = [i for i, point in enumerate(segment) if point.entry.failure_class is None]
+    if all(segment[i].entry.calibration for i in ran):
+        found |= _steps_of("compiled", segment, ran, along, detect)
+    return found | _steps_of("speedup", segment, ran, along, detect)
+
+
+def _steps_of(
+    metric: Metric, segment: Sequence[Point], ran: Sequence[int], along: Along, detect: Detect
+) -> dict[int, _Step]:
+    """Return the steps of one quantity.
 
     A step at a commit that changes nothing of the case is moved to the next neighbour that does.
     """
-    if len(segment) < ENOUGH_POINTS:
-        return {}
-    ran = [i for i, point in enumerate(segment) if point.record.speedup is not None]
-    speedups = [segment[i].record.speedup for i in ran]
-    values = [found.value for found in speedups if found]
-    intervals = [(found.low, found.high) for found in speedups if found]
+    ran = [i for i in ran if metric in segment[i].entry.values]
+    values = [_value(segment[i].entry, metric) for i in ran]
+    errors = [segment[i].entry.values[metric].error for i in ran]
+    intervals = [
+        (value * math.exp(-_NORMAL_95 * error), value * math.exp(_NORMAL_95 * error))
+        for value, error in zip(values, errors, strict=True)
+    ]
     places = detect(values, intervals)
     steps: dict[int, _Step] = {}
     bounds = [0, *places, len(values)]
@@ -177,93 +255,130 @@ def _steps(segment: Sequence[Point], along: Along) -> dict[int, _Step]:
                 for shift in (0, -1, 1)
                 if 0 < place + shift < len(ran)
                 and _may_differ(
-                    segment[ran[place + shift] - 1], segment[ran[place + shift]], along
+                    segment[ran[place + shift] - 1].entry, segment[ran[place + shift]].entry, along
                 )
             ),
             None,
         )
-        if blamed is not None and max(before, after) / min(before, after) >= RELEVANT["speedup"]:
-            side = _side(segment, ran[left:place], ran[place:right])
-            text = f"speedup {before:.2f}x to {after:.2f}x over {right - left} points; {side}"
-            steps[blamed] = _Step(after / before, text)
+        if blamed is None or max(before, after) / min(before, after) < RELEVANT[metric]:
+            continue
+        kind = _kind_of_step(metric, after / before, segment, ran[left:place], ran[place:right])
+        if kind is not None:
+            sides = _sides(segment, ran[left:place], ran[place:right])
+            what = f"{metric} {after / before:.2f}x"
+            if metric == "speedup":
+                what = f"speedup {before:.2f}x to {after:.2f}x"
+            moved = ", ".join(f"{name} {ratio:.2f}x" for name, ratio in sides.items())
+            text = f"{what} over {right - left} points; {moved}"
+            steps[blamed] = _Step(kind, after / before, text)
     return steps
 
 
-def _side(segment: Sequence[Point], before: Iterable[int], after: Iterable[int]) -> str:
-    """Return how much the medians of both sides' seconds moved."""
-    texts = []
-    for metric in ("eager", "compiled"):
+def _kind_of_step(
+    metric: Metric,
+    ratio: float,
+    segment: Sequence[Point],
+    before: Sequence[int],
+    after: Sequence[int],
+) -> Kind | None:
+    """Return what a step amounts to, by the rule of ``CaseChange.kind``.
+
+    A speedup that moved with the seconds of eager code alone is neither.
+    """
+    if metric == "compiled":
+        return "slower" if ratio > 1 else "faster"
+    sides = _sides(segment, before, after)
+    eager, compiled = sides.get("eager", 1.0), sides.get("compiled", 1.0)
+    if max(eager, 1 / eager) > max(compiled, 1 / compiled) and (eager < 1) == (ratio < 1):
+        return None
+    return "slower" if ratio < 1 else "faster"
+
+
+def _sides(
+    segment: Sequence[Point], before: Sequence[int], after: Sequence[int]
+) -> dict[Metric, float]:
+    """Return by how much the medians of both sides' seconds moved."""
+    found: dict[Metric, float] = {}
+    for metric in _SIDES:
         was, now = (
-            [found.value for i in part if (found := measured(segment[i].record, metric))]
+            [_value(e, metric) for i in part if metric in (e := segment[i].entry).values]
             for part in (before, after)
         )
         if was and now:
-            texts.append(f"{metric} {median(now) / median(was):.2f}x")
-    return ", ".join(texts)
+            found[metric] = median(now) / median(was)
+    return found
+
+
+def _value(entry: Entry, metric: Metric) -> float:
+    """Return a quantity; seconds relative to those of the calibration, where there is one."""
+    value = entry.values[metric].value
+    return value / entry.calibration if metric in SECONDS and entry.calibration else value
+
+
+def _is_of_the_code(one: Entry, other: Entry) -> bool:
+    """Return whether one of both failed, for a reason that a change of code can have."""
+    failed = other if one.failure_class is None else one
+    if one.failure_class is not None and other.failure_class is not None:
+        return False
+    # SIGKILL: somebody, or Linux for lack of memory.
+    return failed.failure_class not in _OUTSIDE and failed.exception != "SIGKILL"
 
 
 def _kind_of(
-    one: Point, other: Point, change: CaseChange | None, step: _Step | None
+    suspect: _Suspect, before: RunRecord, after: RunRecord
 ) -> tuple[Kind, str, float | None] | None:
     """Return kind, reason and effect of what happened between two neighbours, if anything."""
-    if one.record.failure or other.record.failure:
-        return _of_failures(one.record.failure, other.record.failure)
-    if step is not None:
-        return ("slower" if step.ratio < 1 else "faster"), step.text, step.ratio
-    if change is None:
-        return None
+    if failure := after.failure or before.failure:
+        text = f"{failure.failure_class}: {short_message(failure.message)}".removesuffix(": ")
+        return ("fails" if after.failure else "mended"), text, None
+    change = CaseChange(changed_facts(before, after), suspect.changes)
+    step = suspect.step
+    if step is not None and not change.worse_facts:
+        return step.kind, step.text, step.effect
     speedup = change.changes.get("speedup")
     effect = speedup.ratio if speedup else None
+    reason = change.reason
+    if step is not None:
+        effect, reason = step.effect, f"{reason}; {step.text}"
     match change.kind:
         case "same" | "noisy":
             return None
         case kind:
-            return kind, change.reason, effect
+            return kind, reason, effect
 
 
-def _of_failures(
-    before: Failure | None, after: Failure | None
-) -> tuple[Kind, str, float | None] | None:
-    failure = before or after
-    both = before is not None and after is not None
-    if failure is None or both or failure.failure_class in _OUTSIDE:
+def _change(suspect: _Suspect, before: RunRecord, after: RunRecord) -> Change | None:
+    what = _kind_of(suspect, before, after)
+    if what is None:
         return None
-    if failure.exception == "SIGKILL":  # somebody, or Linux for lack of memory
-        return None
-    text = f"{failure.failure_class}: {short_message(failure.message)}".removesuffix(": ")
-    return ("fails" if after else "mended"), text, None
-
-
-def _change(
-    series: Series, segment: Sequence[Point], place: int, what: tuple[Kind, str, float | None]
-) -> Change:
-    one, other = segment[place - 1], segment[place]
     kind, reason, effect = what
+    one, other = suspect.points
+    later = [point.entry for point in suspect.segment[suspect.place + 1 :]]
     return Change(
-        along=series.along,
-        case=series.case,
+        along=suspect.series.along,
+        case=suspect.series.case,
         before=one.name,
         place=other.name,
         kind=kind,
         reason=reason,
         effect=effect,
-        state=_state(kind, one.record, [point.record for point in segment[place + 1 :]], effect),
-        at=other.record.recorded_at,
-        command=other.record.command,
+        state=_state(kind, one.entry, other.entry, later),
+        at=after.recorded_at,
+        command=after.command,
     )
 
 
-def _state(
-    kind: Kind, before: RunRecord, later: Sequence[RunRecord], effect: float | None
-) -> State:
+def _state(kind: Kind, before: Entry, place: Entry, later: Sequence[Entry]) -> State:
     """Return whether the later points of the segment still show the change."""
     if not later:
         return "suspected"
     newest = later[-1]
     if kind in ("fails", "mended"):
-        return "persists" if (newest.failure is not None) == (kind == "fails") else "over"
-    if newest.speedup is None or before.speedup is None or not effect:
+        return "persists" if (newest.failure_class is not None) == (kind == "fails") else "over"
+    if kind == "degraded" and (before.facts, before.errors) == (newest.facts, newest.errors):
+        return "over"
+    if kind == "degraded" or not all("speedup" in e.values for e in (before, place, newest)):
         return "persists"
     # Back when the newest value is nearer to the old level than to the new one.
-    moved = math.log(newest.speedup.value / before.speedup.value)
-    return "persists" if abs(moved) >= abs(math.log(effect)) / 2 else "over"
+    was, then, now = (math.log(_value(e, "speedup")) for e in (before, place, newest))
+    return "over" if abs(now - was) < abs(now - then) else "persists"

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ivhl.records.store import newest_by, recorded_rank
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compare import Case, case_of
 from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.entries import subject_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.records.record import RunRecord
+    from ivhl.records.store import Key
+    from ivhl.tracker.entries import Entry
 
 Along = Literal["commit", "torch", "python"]
 ALONG: tuple[Along, ...] = get_args(Along)
@@ -27,7 +30,7 @@ ALONG: tuple[Along, ...] = get_args(Along)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One record of a series.
+    """One run of a series.
 
     Attributes:
         name: Commit, release or Python.
@@ -36,7 +39,7 @@ class Point:
     """
 
     name: str
-    record: RunRecord
+    entry: Entry
     marks: tuple[str, ...] = ()
 
 
@@ -60,7 +63,7 @@ class Series:
 
 
 def series_of(
-    records: Iterable[RunRecord], along: Along, commit_order: Sequence[str] = ()
+    entries: Iterable[Entry], along: Along, commit_order: Sequence[str] = ()
 ) -> tuple[Series, ...]:
     """Return all series along a field, sorted by case.
 
@@ -68,17 +71,21 @@ def series_of(
     same commit. Of several subjects, that with the most points is taken, then the newest.
 
     Args:
-        records: Any records.
+        entries: Any entries.
         along: The field.
         commit_order: Commits, oldest first. Others are left out of series along commits, since
             their place is unknown; without any order, time decides.
     """
-    groups: dict[tuple[Case, str], list[RunRecord]] = defaultdict(list)
-    for record in records:
-        groups[case_of(record, along), record.dtype].append(record)
+    groups: dict[tuple[Case, str], list[Entry]] = defaultdict(list)
+    cases: dict[Key, Case] = {}
+    for entry in entries:
+        case = cases.get(entry.case)
+        if case is None:
+            case = cases[entry.case] = case_of(entry, along)
+        groups[case, entry.dtype].append(entry)
     position = {commit: i for i, commit in enumerate(commit_order)}
     found = []
-    for (case, dtype), group in sorted(groups.items(), key=lambda item: item[0]):
+    for (case, dtype), group in sorted(groups.items(), key=itemgetter(0)):
         if along == "commit":
             chosen = _along_commits(group, position)
         else:
@@ -87,34 +94,29 @@ def series_of(
     return tuple(found)
 
 
-def _along_commits(
-    group: Iterable[RunRecord], position: Mapping[str, int]
-) -> list[tuple[str, RunRecord]]:
+def _along_commits(group: Iterable[Entry], position: Mapping[str, int]) -> list[tuple[str, Entry]]:
     newest = newest_by(
-        (record for record in group if not position or record.commit in position),
-        lambda record: record.commit,
+        (entry for entry in group if not position or entry.commit in position),
+        lambda entry: entry.commit,
     )
     return sorted(
         newest.items(), key=lambda item: (position.get(item[0], 0), recorded_rank(item[1]))
     )
 
 
-def _of_one_subject(group: Iterable[RunRecord], along: Along) -> list[tuple[str, RunRecord]]:
-    def name(record: RunRecord) -> str:
-        return record.cell.torch if along == "torch" else record.cell.python
-
-    subjects: dict[object, dict[str, RunRecord]] = defaultdict(dict)
-    newest = newest_by(group, lambda r: ((r.sources or r.commit, r.benchmark), name(r)))
-    for (subject, where), record in newest.items():
-        subjects[subject][where] = record
+def _of_one_subject(group: Iterable[Entry], along: Along) -> list[tuple[str, Entry]]:
+    subjects: dict[object, dict[str, Entry]] = defaultdict(dict)
+    newest = newest_by(group, lambda entry: (subject_of(entry), getattr(entry, along)))
+    for (subject, where), entry in newest.items():
+        subjects[subject][where] = entry
     chosen = max(subjects.values(), key=lambda s: (len(s), max(map(recorded_rank, s.values()))))
     order = release_key if along == "torch" else python_key
     return sorted(chosen.items(), key=lambda item: order(item[0]))
 
 
-def _points(chosen: Sequence[tuple[str, RunRecord]], along: Along) -> tuple[Point, ...]:
+def _points(chosen: Sequence[tuple[str, Entry]], along: Along) -> tuple[Point, ...]:
     points: list[Point] = []
-    for name, record in chosen:
-        marks = differences(points[-1].record, record, along) if points else []
-        points.append(Point(name, record, tuple(marks)))
+    for name, entry in chosen:
+        marks = differences(points[-1].entry, entry, along) if points else []
+        points.append(Point(name, entry, tuple(marks)))
     return tuple(points)

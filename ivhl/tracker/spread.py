@@ -2,7 +2,8 @@
 
 The interval in a record comes from the rounds of one run. Another run has other processes, another
 memory layout and another time of day. How much its ratio differs is learnt from repeated runs on
-one machine under equal conditions, per kind of case, and checked on held-out runs (``coverage``).
+one machine under equal conditions, per kind of case and per case, and checked on held-out runs
+(``coverage``).
 
 The scale of a run is ``sqrt(tau**2 + within**2)``: the standard deviation between runs, and the
 standard error implied by the run's own interval. How many scales contain 95 or 98 % of the
@@ -14,23 +15,30 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from itertools import combinations, product
+from itertools import combinations
 from statistics import NormalDist, fmean, median
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from ivhl.instrument import version_of
-from ivhl.records.record import Interval
-from ivhl.records.store import device_type, key_of
+from ivhl.records.record import Interval, RunRecord
+from ivhl.records.store import key_of
+from ivhl.tracker.entries import Entry, entry_of, made_of, subject_of
 from ivhl.tracker.metrics import JUDGED, difference, is_calibrated, within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Iterable,
+        Iterator,
+        MutableMapping,
+        Sequence,
+    )
 
-    from ivhl.records.record import RunRecord
+    from ivhl.records.store import Key
+    from ivhl.tracker.entries import Run
     from ivhl.tracker.metrics import Metric
 
 CONFIDENCE = 0.95
@@ -39,6 +47,11 @@ VERDICT_CONFIDENCE = 0.98
 # With fewer pairs or runs, the spreads shipped in spread.json are used.
 ENOUGH_PAIRS = 40
 ENOUGH_RUNS = 4
+# Of a case that ran more often, the newest: n runs make n (n - 1) / 2 pairs.
+MOST_RUNS = 20
+# Weight of what cases of one kind differ by, in runs, beside the runs of the case itself: with 1 to
+# 8, the coverage of the repeats is 94.7 to 95.3 %.
+OWN_PRIOR = 2
 # Limits in seconds per compiled call between short, medium and long cases: shorter ones are noisier.
 SHORT_S, LONG_S = 1e-4, 1e-3
 _STANDARD = NormalDist()
@@ -55,6 +68,24 @@ class CaseKind(NamedTuple):
     length: Literal["short", "medium", "long"]
 
 
+class Scores(NamedTuple):
+    """Numbers of scales that contain a part of the differences of two runs.
+
+    Attributes:
+        another_95: Contains 95 %, where the scale is of one run, which predicts another.
+        another_98: Likewise 98 %.
+        verdict: Contains 98 %, where the scale is of both runs.
+    """
+
+    another_95: float
+    another_98: float
+    verdict: float
+
+    def of(self, confidence: float) -> float:
+        """Return the score for an interval of this confidence."""
+        return self.another_98 if confidence > CONFIDENCE else self.another_95
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """How much two runs of one kind of case differ.
@@ -62,72 +93,122 @@ class Spread:
     Attributes:
         tau: Standard deviation between runs of the logarithm of the ratio, beyond what the
             intervals of the runs explain.
-        scores: Confidence to the number of scales that contains this part of the differences.
+        scores: How many scales the differences are.
+        own_scores: The same for scales that are corrected by other runs of the case.
         pairs: Number of pairs of runs it was learnt from.
         origin: Which runs these were, as text.
     """
 
     tau: float
-    scores: Mapping[float, float]
+    scores: Scores
+    own_scores: Scores
     pairs: int
     origin: str
 
-    def factor(self, *runs: RunRecord, confidence: float, metric: Metric = "speedup") -> float:
+    def corrected_by(self, own: Own) -> Spread:
+        """Return the spread of a case, of which its own runs say this.
+
+        Cases of one kind differ. Their common variance counts as ``OWN_PRIOR`` runs beside the
+        case's own: the posterior mean for a scaled inverse chi-squared prior.
+        """
+        variance = (OWN_PRIOR * self.tau**2 + own.runs * own.variance) / (OWN_PRIOR + own.runs)
+        return replace(self, tau=math.sqrt(max(variance, 0.0)), scores=self.own_scores)
+
+    def factor(self, *runs: Run, confidence: float, metric: Metric = "speedup") -> float:
         """Return the factor by which two runs differ at most, with this confidence.
 
         Args:
             runs: Both runs, or one: its own interval is then used for the other run as well.
-            confidence: A key of ``scores``.
+            confidence: ``CONFIDENCE`` or ``VERDICT_CONFIDENCE``.
             metric: Which quantity of the records.
         """
-        return math.exp(self.scores[confidence] * self.scale(*runs, metric=metric))
+        return math.exp(self.scores.of(confidence) * self.scale(*runs, metric=metric))
 
-    def scale(self, *runs: RunRecord, metric: Metric = "speedup") -> float:
+    def scale(self, *runs: Run, metric: Metric = "speedup") -> float:
         """Return the scale of the difference of two runs; see ``factor``."""
         both = runs if len(runs) > 1 else runs * 2
         return math.hypot(*(_scale(self.tau, within(run, metric)) for run in both))
 
 
-class Spreads:
-    """The spreads learnt from records, by machine and kind of case.
+class Own(NamedTuple):
+    """What the repeated runs of one case say about it.
 
-    Args:
-        records: All records, including those that a later one replaces.
+    Attributes:
+        variance: Between its runs, of the logarithm, beyond what their intervals explain.
+        runs: Number of runs, beyond the first of each subject.
     """
 
-    def __init__(self, records: Iterable[RunRecord] = ()) -> None:
-        self._repeats = tuple(repeats(records))
-        self._learnt: dict[tuple[Metric, bool], dict[tuple[str, CaseKind], Spread]] = {}
+    variance: float
+    runs: int
 
-    def of(
-        self, record: RunRecord, metric: Metric = "speedup", *, calibrated: bool = False
-    ) -> Spread:
-        """Return the spread of the record's machine and kind, or the shipped one.
+
+class Learnt(NamedTuple):
+    """What was learnt of one quantity: by machine and kind of case, and by case."""
+
+    kinds: dict[tuple[str, CaseKind], Spread]
+    cases: dict[Key, Own]
+
+
+class Spreads:
+    """The spreads learnt from runs, by machine and kind of case, and by case.
+
+    Args:
+        runs: All runs, including those that a later one replaces; as a function, it is called once
+            something is learnt from them.
+        known: What was learnt before from the same runs; what is learnt now is added.
+    """
+
+    def __init__(
+        self,
+        runs: Iterable[Run] | Callable[[], Iterable[Run]] = (),
+        known: MutableMapping[tuple[Metric, bool], Learnt] | None = None,
+    ) -> None:
+        self._runs = runs
+        self._repeats: tuple[tuple[Entry, ...], ...] | None = None
+        self._learnt = {} if known is None else known
+
+    def of(self, run: Run, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
+        """Return the spread of a run's case.
+
+        That of its machine and kind, or the shipped one; corrected by the past of the case itself.
 
         Args:
-            record: A run of the case.
+            run: A run of the case.
             metric: Which quantity.
             calibrated: Whether runs are compared relative to the speed of the machine.
         """
-        if (metric, calibrated) not in self._learnt:
-            self._learnt[metric, calibrated] = self._learn(metric, calibrated=calibrated)
-        kind = kind_of(record)
-        found = self._learnt[metric, calibrated].get((record.machine.name, kind))
-        return found or shipped(kind, metric, calibrated=calibrated)
+        learnt = self._learnt.get((metric, calibrated))
+        if learnt is None:
+            learnt = self._learnt[metric, calibrated] = self._learn(metric, calibrated=calibrated)
+        kind = kind_of(run)
+        case = run.case if isinstance(run, Entry) else key_of(run)._replace(commit="")
+        found = learnt.kinds.get((case.machine, kind)) or shipped(
+            kind, metric, calibrated=calibrated
+        )
+        own = learnt.cases.get(case)
+        return found if own is None else found.corrected_by(own)
 
-    def _learn(self, metric: Metric, *, calibrated: bool) -> dict[tuple[str, CaseKind], Spread]:
-        pairs: dict[tuple[str, CaseKind], list[_Pair]] = defaultdict(list)
+    def _learn(self, metric: Metric, *, calibrated: bool) -> Learnt:
+        if self._repeats is None:
+            self._repeats = tuple(repeats(self._runs() if callable(self._runs) else self._runs))
+        pairs: dict[tuple[str, CaseKind], list[list[_Pair]]] = defaultdict(list)
+        own: dict[Key, list[Own]] = defaultdict(list)
         for runs in self._repeats:
+            mine: list[_Pair] = []
             for one, other in combinations(runs, 2):
                 pair = _pair(one, other, metric)
                 if pair is not None and is_calibrated(one, other, metric) == calibrated:
-                    pairs[one.machine.name, kind_of(one)].append(pair)
-        return {
-            key: learn(found, f"{len(found)} pairs of runs on {key[0]}")
+                    mine.append(pair)
+            if mine:
+                pairs[runs[0].case.machine, kind_of(runs[0])].append(mine)
+                own[runs[0].case].append(own_of(mine))
+        kinds = {
+            key: learn(found, f" on {key[0]}")
             for key, found in pairs.items()
-            if len(found) >= ENOUGH_PAIRS
-            and len({run for pair in found for run in pair.runs}) >= ENOUGH_RUNS
+            if sum(map(len, found)) >= ENOUGH_PAIRS
+            and len({run for case in found for pair in case for run in pair.runs}) >= ENOUGH_RUNS
         }
+        return Learnt(kinds, {case: _together(found) for case, found in own.items()})
 
     def another_run(self, record: RunRecord, *, confidence: float = CONFIDENCE) -> Interval | None:
         """Return the speedup's interval for another run; ``None`` if the record has no speedup."""
@@ -145,78 +226,138 @@ class Spreads:
 
 
 # Where nobody has repeated runs of a metric, e.g. of cold compiling, which repeats do not do again.
-ASSUMED = Spread(
-    tau=0.1, scores={CONFIDENCE: 1.96, VERDICT_CONFIDENCE: 2.33}, pairs=0, origin="assumed: 10 %"
-)
+_NORMAL_SCORES: Final = Scores(1.96, 2.33, 2.33)
+ASSUMED = Spread(0.1, _NORMAL_SCORES, _NORMAL_SCORES, 0, "assumed: 10 %")
 
 
 class _Pair(NamedTuple):
     difference: float
     within: tuple[float, float]
-    runs: frozenset[str]
+    runs: tuple[str, str]
 
 
-def kind_of(record: RunRecord) -> CaseKind:
-    """Return the kind of a record's case; without measured seconds, its length is ``long``."""
-    seconds = median(record.compiled.samples_s) if record.compiled else math.inf
+def kind_of(run: Run) -> CaseKind:
+    """Return the kind of a run's case; without measured seconds, its length is ``long``."""
+    if isinstance(run, Entry):
+        seconds, device = run.compiled_s, run.case.device
+    else:
+        seconds = median(run.compiled.samples_s) if run.compiled else None
+        device = key_of(run).device
     length: Literal["short", "medium", "long"] = "long"
-    if seconds < LONG_S:
+    if seconds is not None and seconds < LONG_S:
         length = "short" if seconds < SHORT_S else "medium"
-    return CaseKind(
-        instrument=version_of(record.conditions.instrument),
-        device=device_type(record),
-        clock=record.conditions.clock,
-        length=length,
-    )
+    made = made_of(run)
+    return CaseKind(made.instrument, device, made.clock, length)
 
 
-def repeats(records: Iterable[RunRecord]) -> Iterator[tuple[RunRecord, ...]]:
-    """Yield the runs of each case that was repeated under equal conditions.
+def repeats(runs: Iterable[Run]) -> Iterator[tuple[Entry, ...]]:
+    """Yield the runs of each case that was repeated under equal conditions, oldest first.
 
-    Runs of different commits count as repeats if the sources that the case reaches are equal.
+    Runs of different commits count as repeats if the sources that the case reaches are equal. Of
+    more than ``MOST_RUNS``, the newest are taken.
     """
-    groups: dict[object, dict[str, RunRecord]] = defaultdict(dict)
-    for record in records:
-        if record.speedup is None:
+    groups: dict[object, dict[str, Entry]] = defaultdict(dict)
+    for run in runs:
+        entry = run if isinstance(run, Entry) else entry_of(run)
+        if "speedup" not in entry.values:
             continue
-        conditions = record.conditions
-        subject = record.sources or record.commit, record.benchmark
-        same = (
-            key_of(record)._replace(commit=""), subject, record.cell.lock_sha256, conditions.threads,
-            conditions.image, conditions.packages,
-            # Without the length: noise moves a case near a limit from one length to the other.
-            kind_of(record)._replace(length="long"),
-        )  # fmt: skip
+        # Without the wheels, which older records do not have.
+        made = entry.made._replace(wheels=())
         # Keyed by time: the same record in two files is one run.
-        groups[same][record.recorded_at] = record
-    for runs in groups.values():
-        if len(runs) > 1:
-            yield tuple(runs[at] for at in sorted(runs))
+        groups[entry.case, subject_of(entry), made][entry.recorded_at] = entry
+    for found in groups.values():
+        if len(found) > 1:
+            yield tuple(found[at] for at in sorted(found)[-MOST_RUNS:])
 
 
-def learn(pairs: Sequence[_Pair], origin: str) -> Spread:
-    """Return the spread of pairs of runs."""
-    beyond = fmean(p.difference**2 - p.within[0] ** 2 - p.within[1] ** 2 for p in pairs) / 2
-    tau = math.sqrt(max(beyond, 0.0))
-    scores = sorted(
-        abs(p.difference) / (math.hypot(*(_scale(tau, w) for w in p.within)) or 1.0) for p in pairs
+def learn(groups: Iterable[Sequence[_Pair]], origin: str = "") -> Spread:
+    """Return the spread of the pairs of runs of several cases.
+
+    Args:
+        groups: Pairs of runs, case by case.
+        origin: Where they are from; their number comes first.
+    """
+    cases = tuple(groups)
+    pairs = [pair for case in cases for pair in case]
+    tau = math.sqrt(max(_beyond(pairs), 0.0))
+    first = Spread(
+        tau, _NORMAL_SCORES, _NORMAL_SCORES, len(pairs), f"{len(pairs)} pairs of runs{origin}"
     )
-    return Spread(
-        tau=tau,
-        scores={c: _quantile(scores, c) for c in (CONFIDENCE, VERDICT_CONFIDENCE)},
-        pairs=len(pairs),
-        origin=origin,
+    left_out = [(pair, own, place) for case in cases for pair, own, place in _left_out(case)]
+    return replace(
+        first,
+        scores=_quantiles([(pair, tau, place) for pair, _, place in left_out]),
+        own_scores=_quantiles(
+            [
+                (pair, first.corrected_by(own).tau if own else tau, place)
+                for pair, own, place in left_out
+            ]
+        ),
     )
 
 
-def _pair(one: RunRecord, other: RunRecord, metric: Metric) -> _Pair | None:
+def _quantiles(pairs: Iterable[tuple[_Pair, float, int]]) -> Scores:
+    """Return the scores of pairs, each with the spread of its case and which run is predicted.
+
+    An interval for another run knows the error of one run only, a verdict those of both.
+    """
+    predictions, verdicts = [], []
+    for pair, tau, predicted in pairs:
+        known = _scale(tau, pair.within[1 - predicted])
+        other = _scale(tau, pair.within[predicted])
+        predictions.append(abs(pair.difference) / (math.hypot(known, known) or 1.0))
+        verdicts.append(abs(pair.difference) / (math.hypot(known, other) or 1.0))
+    predictions.sort()
+    return Scores(
+        another_95=_quantile(predictions, CONFIDENCE),
+        another_98=_quantile(predictions, VERDICT_CONFIDENCE),
+        verdict=_quantile(sorted(verdicts), VERDICT_CONFIDENCE),
+    )
+
+
+def _left_out(pairs: Sequence[_Pair]) -> Iterator[tuple[_Pair, Own | None, int]]:
+    """Yield each pair twice, with what the other runs of the case say but one of the two.
+
+    The last item is which of the two is predicted, and left out.
+    """
+    total, of_run, n_of_run = 0.0, defaultdict[str, float](float), Counter[str]()
+    for pair in pairs:
+        beyond = _beyond([pair])
+        total += beyond
+        for run in pair.runs:
+            of_run[run] += beyond
+            n_of_run[run] += 1
+    for pair in pairs:
+        for place, run in enumerate(pair.runs):
+            n = len(pairs) - n_of_run[run]
+            own = Own((total - of_run[run]) / n, len(n_of_run) - 2) if n else None
+            yield pair, own, place
+
+
+def own_of(pairs: Sequence[_Pair]) -> Own:
+    """Return what pairs of runs of one case say about it."""
+    runs = len({run for pair in pairs for run in pair.runs})
+    return Own(_beyond(pairs), runs - 1)
+
+
+def _together(found: Sequence[Own]) -> Own:
+    runs = sum(own.runs for own in found)
+    return Own(sum(own.variance * own.runs for own in found) / runs, runs)
+
+
+def _beyond(pairs: Iterable[_Pair]) -> float:
+    """Return the variance between runs beyond that within; negative by chance if there is none."""
+    return fmean(p.difference**2 - p.within[0] ** 2 - p.within[1] ** 2 for p in pairs) / 2
+
+
+def _pair(one: Entry, other: Entry, metric: Metric) -> _Pair | None:
     apart = difference(one, other, metric)
     if apart is None:
         return None
     return _Pair(
         difference=apart,
         within=(within(one, metric), within(other, metric)),
-        runs=frozenset({one.recorded_at, other.recorded_at}),
+        runs=(one.recorded_at, other.recorded_at),
     )
 
 
@@ -237,7 +378,7 @@ def _quantile(scores: Sequence[float], confidence: float) -> float:
 
 
 @cache
-def _defaults() -> dict[str, dict[str, object]]:
+def _defaults() -> dict[str, dict[str, Any]]:
     text = (files("ivhl.tracker") / _DEFAULTS).read_text(encoding="utf-8")
     return json.loads(text)  # type: ignore[no-any-return]
 
@@ -259,13 +400,12 @@ def shipped(kind: CaseKind, metric: Metric = "speedup", *, calibrated: bool = Fa
     if name is None:
         return ASSUMED
     found = entries[name]
-    scores = found["scores"]
-    assert isinstance(scores, dict)  # noqa: S101  (for the type checker)
     return Spread(
-        tau=float(str(found["tau"])),
-        scores={float(c): float(s) for c, s in scores.items()},
-        pairs=int(str(found["pairs"])),
-        origin=str(found["origin"]),
+        tau=found["tau"],
+        scores=Scores(**found["scores"]),
+        own_scores=Scores(**found["own_scores"]),
+        pairs=found["pairs"],
+        origin=found["origin"],
     )
 
 
@@ -292,66 +432,68 @@ class Coverage(NamedTuple):
     slower: float
 
 
-def coverage(groups: Iterable[Sequence[RunRecord]], metric: Metric = "speedup") -> Coverage:
-    """Return how well the intervals predict held-out runs, by leave-one-case-out validation.
+def coverage(groups: Iterable[Sequence[Entry]], metric: Metric = "speedup") -> Coverage:
+    """Return how well the intervals predict held-out runs.
+
+    The interval of a run is computed from the runs of all other cases, and from those of its own
+    case but the one that it predicts.
 
     Args:
-        groups: Runs of each case, from ``repeats``. The interval of a case is computed from the
-            runs of all other cases.
+        groups: Runs of each case, from ``repeats``.
         metric: Which quantity. A ``slower`` run is one whose difference exceeds what the verdict
             allows, in one direction.
     """
     learnt_from = []
     for runs in groups:
         pairs = (_pair(one, other, metric) for one, other in combinations(runs, 2))
-        learnt_from.append((kind_of(runs[0]), [pair for pair in pairs if pair is not None]))
+        mine = [pair for pair in pairs if pair is not None]
+        learnt_from.append((runs[0].case._replace(machine=""), kind_of(runs[0]), mine))
     held = own = slower = n = 0
-    for number, (kind, mine) in enumerate(learnt_from):
-        others = [
-            pair
-            for k, (other_kind, found) in enumerate(learnt_from)
-            if k != number and other_kind.length == kind.length
-            for pair in found
-        ]
-        if len(others) < ENOUGH_PAIRS:  # too few of this length: use all lengths
-            others = [p for k, (_, found) in enumerate(learnt_from) if k != number for p in found]
-        spread = learn(others, "") if len(others) >= ENOUGH_PAIRS else shipped(kind, metric)
-        for pair in mine:
-            for apart, (first, second) in (
-                (pair.difference, pair.within),
-                (-pair.difference, pair.within[::-1]),
-            ):
-                scale = math.hypot(_scale(spread.tau, first), _scale(spread.tau, first))
-                both = math.hypot(_scale(spread.tau, first), _scale(spread.tau, second))
-                n += 1
-                held += abs(apart) <= spread.scores[CONFIDENCE] * scale
-                own += abs(apart) <= _NORMAL_95 * first
-                slower += apart > spread.scores[VERDICT_CONFIDENCE] * both
+    for case, kind, mine in learnt_from:
+        others = [(kind_, found) for other, kind_, found in learnt_from if other != case]
+        alike = [found for kind_, found in others if kind_.length == kind.length]
+        if sum(map(len, alike)) < ENOUGH_PAIRS:  # too few of this length: use all lengths
+            alike = [found for _, found in others]
+        known = sum(map(len, alike)) >= ENOUGH_PAIRS
+        spread = learn(alike) if known else shipped(kind, metric)
+        for pair, past, predicted in _left_out(mine):
+            here = spread.corrected_by(past) if past else spread
+            first, second = pair.within[1 - predicted], pair.within[predicted]
+            apart = pair.difference if predicted else -pair.difference
+            scale = math.hypot(_scale(here.tau, first), _scale(here.tau, first))
+            both = math.hypot(_scale(here.tau, first), _scale(here.tau, second))
+            n += 1
+            held += abs(apart) <= here.scores.another_95 * scale
+            own += abs(apart) <= _NORMAL_95 * first
+            slower += apart > here.scores.verdict * both
     if not n:
         return Coverage(0, math.nan, math.nan, math.nan)
     return Coverage(n, held / n, own / n, slower / n)
 
 
-def spreads_by_length(groups: Iterable[Sequence[RunRecord]]) -> dict[str, Spread]:
+def spreads_by_length(groups: Iterable[Sequence[Entry]]) -> dict[str, Spread]:
     """Return the contents of ``spread.json``: spreads per metric, instrument and length.
 
     Args:
         groups: Runs of each case, from ``repeats``.
     """
-    pairs: dict[str, list[_Pair]] = defaultdict(list)
+    found: dict[str, list[list[_Pair]]] = defaultdict(list)
     for runs in groups:
         kind = kind_of(runs[0])
-        for (one, other), metric in product(combinations(runs, 2), JUDGED):
-            pair = _pair(one, other, metric)
-            if pair is None:
-                continue
-            room = _room(metric, calibrated=is_calibrated(one, other, metric))
-            pairs[f"{room}{kind.instrument}/{kind.length}"].append(pair)
-            pairs[f"{room}any"].append(pair)
+        for metric in JUDGED:
+            of_case: dict[str, list[_Pair]] = defaultdict(list)
+            for one, other in combinations(runs, 2):
+                pair = _pair(one, other, metric)
+                if pair is not None:
+                    room = _room(metric, calibrated=is_calibrated(one, other, metric))
+                    of_case[room].append(pair)
+            for room, pairs in of_case.items():
+                found[f"{room}{kind.instrument}/{kind.length}"].append(pairs)
+                found[f"{room}any"].append(pairs)
     return {
-        name: learn(found, f"{len(found)} pairs of runs on other machines")
-        for name, found in sorted(pairs.items())
-        if len(found) >= ENOUGH_PAIRS
+        name: learn(cases, " on other machines")
+        for name, cases in sorted(found.items())
+        if sum(map(len, cases)) >= ENOUGH_PAIRS
     }
 
 

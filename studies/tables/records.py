@@ -12,6 +12,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ivhl.records.files import record_file
 from ivhl.records.store import is_existing, latest_per_case, load_records
 from ivhl.workload import load_workloads
 
@@ -70,9 +71,10 @@ LOOPS: Final = (
     ("e2de3d41", "3.13", "ops.gp_euler", "real-dynamic"),
     ("e2de3d41", "3.13", "ops.cdt_sweep", "naive-compiled"),
 )
-# The repeated runs that spread.json was learnt from: conditions to machine, and the file of each.
+# The repeated runs that spread.json was learnt from: conditions to machine, and commits to files.
 REPEATED: Final = {"quiet": "vm-2core", "beside other work": "vm-2core-load"}
-REPEATED_FILE: Final = "6715d198-py3.12-torch2.15.0.jsonl"
+REPEATED_COMMITS: Final = ("6715d198", "44f8ac83")
+REPEATED_CELL: Final = "py3.12-torch2.15.0"
 
 
 @cache
@@ -251,17 +253,23 @@ def spread(root: Path) -> list[str]:
 
 def _spread_column(root: Path, machines: Sequence[str]) -> list[str]:
     """Return the column of some machines, of which no two are compared with each other."""
-    files = [root / "results" / machine / "records" / REPEATED_FILE for machine in machines]
+    files = [
+        (machine, file)
+        for machine in machines
+        for commit in REPEATED_COMMITS
+        if (file := record_file(root / "results", machine, commit, REPEATED_CELL)).is_file()
+    ]
     command = [sys.executable, "-m", "ivhl", "spread", "--json"]
     with TemporaryDirectory() as folder:
-        for file, machine in zip(files, machines, strict=True):
+        for machine, file in files:
             link = Path(folder, machine, machine, "records", file.name)
-            link.parent.mkdir(parents=True)
+            link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(file)
+        for machine in machines:
             command += ["--results", str(Path(folder, machine))]
         done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE)
     found = json.loads(done.stdout)
-    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    lines = [line for _, file in files for line in file.read_text(encoding="utf-8").splitlines()]
     records = [json.loads(line) for line in lines]
     load_averages = [record["conditions"]["load_average"] for record in records]
     speedup = found["speedup"]

@@ -19,11 +19,12 @@ from ivhl.records.record import (
     OutputError,
     RunRecord,
 )
-from ivhl.tracker.spread import Spread, Spreads
+from ivhl.tracker.spread import Scores, Spread, Spreads
 from ivhl.workload import Workload
 
 if TYPE_CHECKING:
     from ivhl.records.record import FailureClass, Phase
+    from ivhl.tracker.entries import Run
     from ivhl.tracker.metrics import Metric
 
 _NOT_MEASURED: dict[str, Any] = {
@@ -181,11 +182,9 @@ class Known(Spreads):
 
     def __init__(self, tau: float) -> None:
         super().__init__()
-        self._spread = Spread(tau=tau, scores={0.95: 2.0, 0.98: 2.5}, pairs=100, origin="a test")
+        self._spread = Spread(tau, Scores(2.0, 2.5, 2.5), Scores(2.0, 2.5, 2.5), 100, "a test")
 
-    def of(
-        self, record: RunRecord, metric: Metric = "speedup", *, calibrated: bool = False
-    ) -> Spread:
+    def of(self, run: Run, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
         """Return the spread."""
-        del record, metric, calibrated
+        del run, metric, calibrated
         return self._spread

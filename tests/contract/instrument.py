@@ -61,6 +61,8 @@ LEFT_OUT: Final = {
     "records/answers.py": "decides whether and in which order to measure, not how",
     "records/bounds.py": "says what cannot be a record, where records are read",
     "records/store.py": "reads records where pydantic is, not in a cell",
+    "records/files.py:read_records_file": "reads records",
+    "records/files.py:records_files": "reads records",
     "records/files.py:write_whole": "replaces files of asv, not records",
     "records/record.py:Cell": "says where it ran",
     "records/record.py:Conditions": "says how it ran",

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep indexes of test results out of the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(autouse=True)
 def _own_benchmarks() -> Iterator[None]:
     """Import ivhl's own ``benchmarks`` again after a test that read another project's.
 

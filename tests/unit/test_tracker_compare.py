@@ -16,6 +16,7 @@ from ivhl.cli import app
 from ivhl.errors import IvhlError, ResultsError, SpecError
 from ivhl.records.record import Counted, Wheel
 from ivhl.tracker.compare import axis_of, choose, compare, summarise
+from ivhl.tracker.entries import entry_of
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.records import Known, make_failure, make_record
 
@@ -136,7 +137,9 @@ def test_other_builds_of_torch_are_not_compared_along_commits() -> None:
 
 
 def test_the_names_say_what_is_compared() -> None:
-    records = [make_record(torch="2.5.1"), make_record(torch="2.6.0", python="3.13")]
+    records = [
+        entry_of(make_record(torch="2.5.1")), entry_of(make_record(torch="2.6.0", python="3.13"))
+    ]  # fmt: skip
     assert axis_of(("2.5.1", "2.6.0"), records) == "torch"
     assert axis_of(("3.12", "3.13"), records) == "python"
     assert axis_of(("bench", "bench"), records) == "machine"

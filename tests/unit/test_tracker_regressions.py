@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Arm, Calibration, Counted
+from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
 from ivhl.tracker.series import series_of
 from tests.builders.fleet import a_record, make_fleet_project, write_records
@@ -58,7 +59,7 @@ def along_commits(*records: RunRecord) -> list[Change]:
     """Return what is found in this history of one case."""
     history = [at(n, record) for n, record in enumerate(records)]
     order = [hash_of(n) for n in range(len(records))]
-    return list(find_changes(history, QUIET, order, ["commit"]))
+    return list(find_changes(MemoryHistory(history), QUIET, order, ["commit"]))
 
 
 BASE = timed(2e-3, 1e-3)
@@ -96,7 +97,7 @@ def test_a_mended_failure_is_over_and_an_open_one_persists() -> None:
 def test_a_commit_that_changes_nothing_of_the_case_is_never_blamed() -> None:
     same = "a" * 64
     history = [at(0, BASE, sources=same), at(1, timed(2e-3, 2e-3), sources=same)]
-    assert find_changes(history, QUIET, [hash_of(0), hash_of(1)], ["commit"]) == ()
+    assert find_changes(MemoryHistory(history), QUIET, [hash_of(0), hash_of(1)], ["commit"]) == ()
 
 
 def test_another_instrument_or_lock_is_a_break_and_no_step() -> None:
@@ -109,8 +110,10 @@ def test_another_instrument_or_lock_is_a_break_and_no_step() -> None:
     ):
         first = at(0, replace(BASE, benchmark="c" * 64))
         history = [first, at(1, replace(slow, benchmark="c" * 64), **changes)]
-        assert find_changes(history, QUIET, [hash_of(0), hash_of(1)], ["commit"]) == ()
-        (series,) = series_of(history, "commit", [hash_of(0), hash_of(1)])
+        assert (
+            find_changes(MemoryHistory(history), QUIET, [hash_of(0), hash_of(1)], ["commit"]) == ()
+        )
+        (series,) = series_of(MemoryHistory(history).entries, "commit", [hash_of(0), hash_of(1)])
         assert series.points[1].marks
         assert len(series.segments()) == 2
 
@@ -118,7 +121,7 @@ def test_another_instrument_or_lock_is_a_break_and_no_step() -> None:
 def test_what_is_bad_since_a_release_is_placed_there_and_persists() -> None:
     speeds = {"2.5.1": 2.0, "2.6.0": 2.0, "2.7.1": 1.0, "2.8.0": 1.0, "2.15.0": 1.0}
     history = [make_record(torch=torch, speedup=speed) for torch, speed in speeds.items()]
-    (found,) = find_changes(history, QUIET, along=["torch"])
+    (found,) = find_changes(MemoryHistory(history), QUIET, along=["torch"])
     assert (found.before, found.place, found.kind, found.state) == (
         "2.6.0", "2.7.1", "slower", "persists",
     )  # fmt: skip
@@ -131,7 +134,7 @@ def test_releases_of_two_subjects_are_never_mixed() -> None:
         at(0, make_record(torch="2.6.0", speedup=2.0)),
         at(1, make_record(torch="2.7.1", speedup=1.0)),
     ]
-    assert find_changes(history, QUIET, along=["torch"]) == ()
+    assert find_changes(MemoryHistory(history), QUIET, along=["torch"]) == ()
 
 
 @pytest.mark.parametrize("place", [12, 25])
@@ -150,7 +153,9 @@ def test_a_step_in_a_long_noisy_history_is_placed(place: int) -> None:
         )
         for n, record in enumerate(history)
     ]
-    found = find_changes(records, Known(0.02), [hash_of(n) for n in range(31)], ["commit"])
+    found = find_changes(
+        MemoryHistory(records), Known(0.02), [hash_of(n) for n in range(31)], ["commit"]
+    )
     assert [(c.kind, c.state) for c in found] == [("slower", "persists")]
     assert abs(int(found[0].place, 16) - place) <= 1
     assert found[0].effect == pytest.approx(1 / 1.2, rel=0.05)
@@ -162,7 +167,7 @@ def test_cases_that_moved_together_are_one_incident() -> None:
         for n, compiled_s in enumerate((1e-3, 1e-3 * speed * 1e3)):
             history.append(at(n, replace(timed(2e-3, compiled_s), workload=workload)))
     order = [hash_of(0), hash_of(1)]
-    found = find_changes(history, QUIET, order, ["commit"])
+    found = find_changes(MemoryHistory(history), QUIET, order, ["commit"])
     incidents = incidents_of(found)
     assert [(one.worse, len(one.changes)) for one in incidents] == [(True, 1), (False, 1)]
     assert {c.kind in WORSE for one in incidents if one.worse for c in one.changes} == {True}
@@ -170,7 +175,7 @@ def test_cases_that_moved_together_are_one_incident() -> None:
 
 @pytest.mark.parametrize("history", [[], [BASE], [make_failure()]])
 def test_a_history_without_neighbours_has_no_change(history: Sequence[RunRecord]) -> None:
-    assert find_changes(history, QUIET) == ()
+    assert find_changes(MemoryHistory(history), QUIET) == ()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ivhl.tracker.entries import entry_of
 from ivhl.tracker.metrics import within
 from ivhl.tracker.spread import (
     CONFIDENCE,
@@ -51,7 +52,7 @@ def runs_of(
 def test_only_runs_under_equal_conditions_are_repeats() -> None:
     one = make_record()
     later = replace(one, recorded_at="2026-11-02T12:00:00+00:00")
-    assert list(repeats([one, later])) == [(one, later)]
+    assert list(repeats([one, later])) == [(entry_of(one), entry_of(later))]
     assert not list(repeats([one, one]))  # the same line in two files
     assert not list(repeats([one, make_failure(recorded_at=later.recorded_at)]))
     for other in (
@@ -68,7 +69,7 @@ def test_only_runs_under_equal_conditions_are_repeats() -> None:
 def test_commits_with_equal_sources_are_repeats() -> None:
     one = make_record(sources="ab" * 32)
     later = replace(one, commit="f" * 40, recorded_at="2026-11-02T12:00:00+00:00")
-    assert list(repeats([one, later])) == [(one, later)]
+    assert list(repeats([one, later])) == [(entry_of(one), entry_of(later))]
     # Copied to another commit without a measurement: not another run.
     assert not list(repeats([one, replace(one, commit="f" * 40, same_as=one.commit)]))
 
@@ -76,9 +77,21 @@ def test_commits_with_equal_sources_are_repeats() -> None:
 @pytest.mark.parametrize("sigma", [0.0, 0.01, 0.05, 0.2])
 def test_the_learnt_spread_is_that_of_the_runs(sigma: float) -> None:
     records = runs_of(30, 10, sigma, width=0.001)
-    spread = Spreads(records).of(records[0])
+    fresh = make_record(workload="ops.new", width=0.001)
+    spread = Spreads(records).of(fresh)  # has no past of its own
     assert spread.tau == pytest.approx(sigma, rel=0.15, abs=1e-3)
     assert "on bench" in spread.origin
+
+
+def test_the_past_of_a_case_corrects_what_is_usual_for_its_kind() -> None:
+    calm, wild = runs_of(30, 10, 0.01, width=0.001), runs_of(1, 10, 0.2, width=0.001, seed=1)
+    records = [*calm, *(replace(record, workload="ops.wild") for record in wild)]
+    spreads = Spreads(records)
+    assert spreads.of(records[-1]).tau == pytest.approx(0.2, rel=0.5)
+    assert spreads.of(calm[0]).tau < 0.05 < spreads.of(make_record(workload="ops.new")).tau * 2
+    # Two runs say little.
+    few = Spreads([*calm, *(replace(r, workload="ops.wild") for r in wild[:2])])
+    assert few.of(records[-1]).tau < spreads.of(records[-1]).tau
 
 
 @pytest.mark.parametrize(("sigma", "width"), [(0.02, 0.001), (0.05, 0.05), (0.0, 0.02)])
@@ -103,7 +116,8 @@ def test_heavy_tails_keep_the_coverage() -> None:
 def test_with_few_runs_the_shipped_spread_is_used() -> None:
     few = runs_of(1, 4, 0.3)
     assert len(few) * 3 / 2 < ENOUGH_PAIRS
-    assert Spreads(few).of(few[0]) == shipped(kind_of(few[0]))
+    fresh = make_record(workload="ops.new")
+    assert Spreads(few).of(fresh) == shipped(kind_of(fresh))
 
 
 @given(st.floats(0.1, 50), st.floats(0.001, 0.5))
@@ -126,7 +140,7 @@ def test_a_record_without_the_ratio_has_no_interval() -> None:
 def test_an_instrument_without_repeats_uses_the_spread_of_all() -> None:
     known = kind_of(make_record())
     unknown = CaseKind("1", known.device, known.clock, known.length)
-    assert shipped(unknown).scores[CONFIDENCE] > 0
+    assert shipped(unknown).scores.of(CONFIDENCE) > 0
     assert shipped(unknown) == shipped(unknown._replace(length="short"))
 
 

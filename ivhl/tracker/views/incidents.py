@@ -14,7 +14,7 @@ from ivhl.tracker.views.source import PageView, case_page
 from ivhl.tracker.wording import short_message, times
 
 if TYPE_CHECKING:
-    from ivhl.records.record import RunRecord
+    from ivhl.tracker.entries import Entry
     from ivhl.tracker.regressions import Change, Incident
     from ivhl.tracker.views.source import Source
 
@@ -195,9 +195,10 @@ def _curve(source: Source, change: Change) -> tuple[tuple[float | None, ...], in
         return (), 0
     at = names.index(change.place)
     start, end = max(0, at - _AROUND), at + _AROUND
-    values = tuple(_speedup(point.record) for point in points[start:end])
+    values = tuple(_speedup(point.entry) for point in points[start:end])
     return values, at - start
 
 
-def _speedup(record: RunRecord) -> float | None:
-    return None if record.speedup is None else record.speedup.value
+def _speedup(entry: Entry) -> float | None:
+    found = entry.values.get("speedup")
+    return None if found is None else found.value

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ivhl.records.store import device_type, is_existing, recorded_rank
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.compat import Row, Series, python_key, release_key, retired
+from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.project import rows_of
 from ivhl.tracker.regressions import find_changes, incidents_of
 from ivhl.tracker.series import series_of
@@ -205,8 +206,10 @@ class Source:
     def changes(self) -> tuple[Change, ...]:
         """Everything that changed, along commits, releases and Pythons."""
         gone = set(map(id, retired(self.state.records, self.state.workloads)))
-        kept = (record for record in self.state.records if id(record) not in gone)
-        return find_changes(kept, self.state.spreads, self.state.commit_order)
+        kept = MemoryHistory(record for record in self.state.records if id(record) not in gone)
+        return find_changes(
+            kept, self.state.spreads, self.state.commit_order, detect=self.state.detect
+        )
 
     @cached_property
     def incidents(self) -> tuple[Incident, ...]:
@@ -216,8 +219,9 @@ class Source:
     @cached_property
     def _series(self) -> Mapping[tuple[Along, Case], tuple[Point, ...]]:
         found: dict[tuple[Along, Case], tuple[Point, ...]] = {}
+        entries = MemoryHistory(self.state.records).entries if self.changes else ()
         for along in {change.along for change in self.changes}:
-            for one in series_of(self.state.records, along, self.state.commit_order):
+            for one in series_of(entries, along, self.state.commit_order):
                 found[along, one.case] = one.points
         return found
 

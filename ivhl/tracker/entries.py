@@ -1,0 +1,142 @@
+"""What the views need of a record, without its samples: small enough to hold a whole history."""
+
+from __future__ import annotations
+
+import json
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from ivhl.instrument import version_of
+from ivhl.records.record import RunRecord
+from ivhl.records.store import is_existing, key_of
+from ivhl.tracker.facts import errors_of, facts_digest
+from ivhl.tracker.metrics import METRICS, Measured, Metric, measured, speed_of_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ivhl.records.record import FailureClass
+    from ivhl.records.store import Key
+
+
+class Made(NamedTuple):
+    """How a record was made: two records can be compared if nothing of it differs.
+
+    Attributes:
+        instrument: Version of the instrument, as ``ivhl.instrument.version_of`` has it.
+        packages: Those of an existing environment; empty for a cell, whose lock names them.
+        wheels: Name, version and hash of the installed wheels of PyTorch and Triton.
+    """
+
+    lock: str | None
+    instrument: str
+    threads: int
+    clock: str
+    image: str | None
+    packages: tuple[str, ...]
+    wheels: tuple[tuple[str, str, str | None], ...]
+
+
+class Entry(NamedTuple):
+    """One record of the index.
+
+    Attributes:
+        id: Its place in the index, for ``Index.read``.
+        case: Its key without the commit.
+        benchmark: As in the record, as are ``sources`` and ``dtype``.
+        compiled_s: Median seconds of a compiled call, over all processes.
+        facts: Digest of what it says without noise (``facts.facts_digest``).
+        errors: The errors of the outputs, as JSON; equal texts are equal errors.
+        values: The quantities that it has.
+        calibration: Seconds of the calibration (``metrics.speed_of_machine``).
+    """
+
+    id: int
+    case: Key
+    commit: str
+    python: str
+    torch: str
+    dtype: str
+    recorded_at: str
+    sources: str | None
+    benchmark: str | None
+    made: Made
+    failure_class: FailureClass | None
+    exception: str | None
+    compiled_s: float | None
+    facts: str
+    errors: str
+    values: dict[Metric, Measured]
+    calibration: float | None
+
+    @property
+    def key(self) -> Key:
+        """What it measured; see ``store.Key``."""
+        return self.case._replace(commit=self.commit)
+
+
+# What can be compared and judged: a record, or what the index keeps of one.
+Run = RunRecord | Entry
+
+
+def entry_of(record: RunRecord, number: int = 0) -> Entry:
+    """Return the entry of a record.
+
+    Args:
+        record: Any record.
+        number: Its place in the index.
+    """
+    key, failure = key_of(record), record.failure
+    found = ((metric, measured(record, metric)) for metric in METRICS)
+    return Entry(
+        id=number,
+        case=key._replace(commit=""),
+        commit=key.commit,
+        python=record.cell.python,
+        torch=record.cell.torch,
+        dtype=record.dtype,
+        recorded_at=record.recorded_at,
+        sources=record.sources,
+        benchmark=record.benchmark,
+        made=made_of(record),
+        failure_class=None if failure is None else failure.failure_class,
+        exception=None if failure is None else failure.exception,
+        compiled_s=None if record.compiled is None else median(record.compiled.samples_s),
+        facts=facts_digest(record),
+        errors=json.dumps(errors_of(record)),
+        values={metric: value for metric, value in found if value is not None},
+        calibration=speed_of_machine(record),
+    )
+
+
+def made_of(run: Run) -> Made:
+    """Return how a run was made."""
+    if isinstance(run, Entry):
+        return run.made
+    conditions = run.conditions
+    return Made(
+        lock=run.cell.lock_sha256,
+        instrument=version_of(conditions.instrument),
+        threads=conditions.threads,
+        clock=conditions.clock,
+        image=conditions.image,
+        packages=conditions.packages if is_existing(run) else (),
+        wheels=tuple((w.name, w.version, w.record_sha256) for w in conditions.wheels or ()),
+    )
+
+
+def subject_of(run: Run) -> tuple[str, str | None]:
+    """Return the code that was measured: runs with equal subjects differ by noise only."""
+    return run.sources or run.commit, run.benchmark
+
+
+class MemoryHistory:
+    """Records that are in memory, where others read an index."""
+
+    def __init__(self, records: Iterable[RunRecord]) -> None:
+        self._records = tuple(records)
+        self.entries = tuple(entry_of(record, i) for i, record in enumerate(self._records))
+
+    def read(self, entries: Iterable[Entry]) -> tuple[RunRecord, ...]:
+        """Return the records of entries, in their order."""
+        return tuple(self._records[entry.id] for entry in entries)

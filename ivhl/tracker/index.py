@@ -1,0 +1,530 @@
+"""The index of a folder of records: what views need of each, without its samples, in SQLite.
+
+Records stay the truth. The index is made from them, brought up to date by what changed since, and
+thrown away and made again when it is broken or of another version. It lies in the user's cache, so
+that a folder of records holds records only, and may be read-only.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sqlite3
+from collections import defaultdict
+from collections.abc import MutableMapping
+from contextlib import suppress
+from dataclasses import astuple
+from functools import cached_property
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import finalize
+
+from ivhl.errors import ResultsError
+from ivhl.records.files import read_records_file, records_files
+from ivhl.records.store import Key, Problem, is_in_future, key_of, latest_possible, parse_record
+from ivhl.tracker.changepoints import detect
+from ivhl.tracker.entries import Entry, Made, entry_of
+from ivhl.tracker.metrics import METRICS, Measured
+from ivhl.tracker.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.metrics import Metric
+
+# Modules that decide what the index holds: with another source of one, it is made again.
+_SOURCES: Final = {
+    "ivhl.records": ("record.py", "store.py", "files.py", "bounds.py"),
+    "ivhl.tracker": (
+        *("index.py", "entries.py", "metrics.py", "facts.py", "spread.py", "changepoints.py"),
+        *("levels.py", "noise.py", "short_series.py"),
+    ),
+}
+# Another process may be writing the index of a long history.
+_WAIT_S = 60.0
+_VALUES: Final = tuple(f"{metric}{end}" for metric in METRICS for end in ("", "_error"))
+_SCHEMA: Final = f"""
+CREATE TABLE file (
+    id INTEGER PRIMARY KEY, path TEXT UNIQUE, size INTEGER, stamp TEXT, length INTEGER,
+    sha256 TEXT, lines INTEGER
+);
+CREATE TABLE problem (file INTEGER, line INTEGER, rule TEXT);
+CREATE TABLE cases (
+    id INTEGER PRIMARY KEY, machine TEXT, device TEXT, cell TEXT, existing INTEGER, workload TEXT,
+    workload_version INTEGER, size TEXT, variant TEXT, python TEXT, torch TEXT, dtype TEXT
+);
+CREATE TABLE made (id INTEGER PRIMARY KEY, json TEXT);
+CREATE TABLE subject (id INTEGER PRIMARY KEY, sources TEXT, benchmark TEXT);
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY, file INTEGER, line INTEGER, start INTEGER, length INTEGER,
+    cases INTEGER, "commit" TEXT, recorded_at TEXT, subject INTEGER, made INTEGER,
+    failure_class TEXT, exception TEXT, compiled_s REAL, facts TEXT, errors TEXT,
+    {", ".join(f"{name} REAL" for name in _VALUES)}, calibration REAL, latest INTEGER DEFAULT 1
+);
+CREATE INDEX run_of_case ON run (cases, "commit");
+CREATE INDEX run_of_file ON run (file);
+CREATE TABLE learnt (
+    metric TEXT, calibrated INTEGER, json TEXT, PRIMARY KEY (metric, calibrated)
+);
+CREATE TABLE steps (digest TEXT PRIMARY KEY, places TEXT);
+"""
+_COLUMNS: Final = (
+    *("file", "line", "start", "length", "cases", '"commit"', "recorded_at", "subject", "made"),
+    *("failure_class", "exception", "compiled_s", "facts", "errors", *_VALUES, "calibration"),
+)
+_INSERT: Final = (
+    f"INSERT INTO run ({', '.join(_COLUMNS)}) "  # noqa: S608  (names of this file)
+    f"VALUES ({', '.join('?' * len(_COLUMNS))})"
+)
+_SELECT: Final = (
+    'SELECT id, cases, "commit", recorded_at, subject, made, failure_class, exception, '  # noqa: S608
+    "compiled_s, "
+    f"facts, errors, calibration, {', '.join(_VALUES)} FROM run WHERE latest = ?"
+)
+# Within a file the later line counts, between files the later time: as in ``records.store``.
+_LATEST: Final = """
+UPDATE run SET latest = id IN (
+    SELECT id FROM (
+        SELECT last.id AS id, row_number() OVER (
+            PARTITION BY cases, "commit"
+            ORDER BY recorded_at <= ? DESC, recorded_at DESC, path DESC
+        ) AS place
+        FROM (
+            SELECT run.*, row_number() OVER (
+                PARTITION BY file, cases, "commit" ORDER BY line DESC
+            ) AS from_end
+            FROM run JOIN touched USING (cases, "commit")
+        ) AS last JOIN file ON file.id = last.file
+        WHERE from_end = 1
+    ) WHERE place = 1
+) WHERE (cases, "commit") IN (SELECT cases, "commit" FROM touched)
+"""
+
+
+class _Found(NamedTuple):
+    path: str
+    size: int
+    stamp: str
+
+
+def open_index(results: Path) -> Index:
+    """Return the index of a folder of results, up to date.
+
+    Where none can be kept (no cache folder, no room), it is made in memory.
+    """
+    place = index_file(results)
+    for attempt in (str(place), str(place), ":memory:"):
+        index = None
+        try:
+            if attempt != ":memory:":
+                place.parent.mkdir(parents=True, exist_ok=True)
+            index = Index(results, attempt)
+            index.update()
+        except (OSError, sqlite3.Error) as error:
+            if index is not None:
+                index.close()
+            if attempt == ":memory:":
+                raise
+            if _is_broken(error):
+                with suppress(OSError):
+                    place.unlink(missing_ok=True)
+        else:
+            return index
+    raise AssertionError("an index in memory cannot be broken")
+
+
+def index_file(results: Path) -> Path:
+    """Return where the index of a folder of results is kept."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    name = sha256(os.fsencode(results.resolve())).hexdigest()[:16]
+    return Path(home) / "ivhl" / "index" / f"{name}.sqlite"
+
+
+def _is_broken(error: Exception) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is None or code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _version() -> int:
+    """Return a number that is another one after any change of what the index holds."""
+    digest = sha256()
+    for package, names in _SOURCES.items():
+        for name in names:
+            digest.update((files(package) / name).read_bytes())
+    return int.from_bytes(digest.digest()[:4]) >> 1
+
+
+class Index:
+    """The entries of a folder of results.
+
+    Args:
+        results: Folder with ``<machine>/records/*.jsonl``; a missing folder has no records.
+        database: Path of the database, or ``:memory:``.
+    """
+
+    def __init__(self, results: Path, database: str) -> None:
+        self._results = results
+        self._unreadable: tuple[Problem, ...] = ()
+        self._db = sqlite3.connect(database, timeout=_WAIT_S, isolation_level=None)
+        self._close = finalize(self, self._db.close)
+        self.place = None if database == ":memory:" else Path(database)
+
+    def close(self) -> None:
+        """Close the database; so does the end of the index itself."""
+        self._close()
+
+    def update(self) -> None:
+        """Bring the index up to date with the files of records.
+
+        A file that only grew is read from where it ended; another one whole.
+
+        Raises:
+            sqlite3.Error: If the index is broken or cannot be written.
+        """
+        version = _version()
+        if not self._is_current(version):
+            with self._writing():
+                if not self._is_current(version):
+                    self._create(version)
+        found = {one.path: one for one in self._found()}
+        if self._changed(found):
+            with self._writing():
+                self._take(found, self._changed(found))
+
+    def _is_current(self, version: int) -> bool:
+        return bool(self._db.execute("PRAGMA user_version").fetchone() == (version,))
+
+    def _writing(self) -> _Transaction:
+        return _Transaction(self._db)
+
+    def _create(self, version: int) -> None:
+        names = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (name,) in names:
+            self._db.execute(f'DROP TABLE "{name}"')
+        for statement in filter(str.strip, _SCHEMA.split(";")):
+            self._db.execute(statement)
+        self._db.execute(f"PRAGMA user_version = {version}")
+
+    def _found(self) -> Iterator[_Found]:
+        paths, unreadable = records_files(self._results)
+        self._unreadable = tuple(Problem(folder, None, rule) for folder, rule in unreadable)
+        for path in paths:
+            with suppress(OSError):
+                at = path.stat()
+                # Nobody can set the time of the last change of an inode.
+                stamp = f"{at.st_ino}:{at.st_mtime_ns}:{at.st_ctime_ns}"
+                yield _Found(path.relative_to(self._results).as_posix(), at.st_size, stamp)
+
+    def _changed(self, found: dict[str, _Found]) -> list[str]:
+        """Return the files that are new, gone or may have another content."""
+        rows = self._db.execute("SELECT path, size, stamp FROM file")
+        known = {path: _Found(path, size, stamp) for path, size, stamp in rows}
+        return sorted(p for p in found.keys() | known.keys() if found.get(p) != known.get(p))
+
+    def _take(self, found: dict[str, _Found], changed: Iterable[str]) -> None:
+        ids = _Ids(self._db)
+        touched: set[tuple[int, str]] = set()
+        for path in changed:
+            touched |= self._take_file(path, found.get(path), ids)
+        self._db.execute('CREATE TEMP TABLE touched (cases INTEGER, "commit" TEXT)')
+        self._db.executemany("INSERT INTO touched VALUES (?, ?)", touched)
+        self._db.execute(_LATEST, (latest_possible(),))
+        self._db.execute("DROP TABLE touched")
+        if touched:
+            self._db.execute("DELETE FROM learnt")
+
+    def _take_file(self, path: str, found: _Found | None, ids: _Ids) -> set[tuple[int, str]]:
+        """Take in one file; return the case and commit of each record that is new or gone."""
+        row = self._db.execute(
+            "SELECT id, length, sha256, lines FROM file WHERE path = ?", (path,)
+        ).fetchone()
+        data, rule = b"", None
+        if found is not None:
+            try:
+                data = read_records_file(self._results / path)
+            except ResultsError as error:
+                rule = str(error)
+        number: int | None = None
+        start = lines = 0
+        touched: set[tuple[int, str]] = set()
+        if row is not None:
+            number, start, digest, lines = row
+            if data[start - 1 : start] != b"\n" or sha256(data[:start]).hexdigest() != digest:
+                touched |= self._forget(row[0])
+                number, start, lines = None, 0, 0
+        if found is None:
+            return touched
+        facts = (found.size, found.stamp, len(data), sha256(data).hexdigest(), data.count(b"\n"))
+        number = self._db.execute(
+            "INSERT OR REPLACE INTO file (id, path, size, stamp, length, sha256, lines) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (number, path, *facts),
+        ).lastrowid
+        if rule is not None:
+            self._db.execute("INSERT INTO problem VALUES (?, NULL, ?)", (number, rule))
+        rows, problems = _rows(data, start, lines, number, ids)
+        self._db.executemany(_INSERT, (row.values for row in rows))
+        self._db.executemany("INSERT INTO problem VALUES (?, ?, ?)", problems)
+        return touched | {(row.case, row.commit) for row in rows}
+
+    def _forget(self, number: int) -> set[tuple[int, str]]:
+        """Drop a file; return the case and commit of each record that it had."""
+        gone = self._db.execute('SELECT cases, "commit" FROM run WHERE file = ?', (number,))
+        touched: set[tuple[int, str]] = set(gone.fetchall())
+        self._db.execute("DELETE FROM run WHERE file = ?", (number,))
+        self._db.execute("DELETE FROM problem WHERE file = ?", (number,))
+        self._db.execute("DELETE FROM file WHERE id = ?", (number,))
+        return touched
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The files and lines that could not be read."""
+        rows = self._db.execute(
+            "SELECT path, line, rule FROM problem JOIN file ON file.id = file ORDER BY path, line"
+        )
+        found = (Problem(self._results / path, line, rule) for path, line, rule in rows)
+        return (*self._unreadable, *found)
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """The latest entry of each key."""
+        # Nothing of a history is ever garbage, and the collector would go through it many times.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return self._entries(latest=True)
+        finally:
+            if collects:
+                gc.enable()
+
+    @cached_property
+    def replaced(self) -> tuple[Entry, ...]:
+        """Earlier entries of these keys: other runs of the same case."""
+        return self._entries(latest=False)
+
+    def _entries(self, *, latest: bool) -> tuple[Entry, ...]:
+        cases = {}
+        for number, machine, device, cell, existing, *rest in self._db.execute(
+            "SELECT * FROM cases"
+        ):
+            workload, version, size, variant, *how = rest
+            what = (workload, version, size, variant)
+            cases[number] = (Key(machine, device, "", cell, bool(existing), *what), *how)
+        made = {number: _made(text) for number, text in self._db.execute("SELECT * FROM made")}
+        subjects = {number: (s, b) for number, s, b in self._db.execute("SELECT * FROM subject")}
+        found = []
+        for row in self._db.execute(_SELECT, (latest,)):
+            number, case, commit, at, subject, how = row[:6]
+            failure_class, exception, compiled_s, facts, errors, calibration = row[6:12]
+            key, python, torch, dtype = cases[case]
+            values = row[12:]
+            found.append(
+                Entry(
+                    number, key, commit, python, torch, dtype, at, *subjects[subject], made[how],
+                    failure_class, exception, compiled_s, facts, errors,
+                    {
+                        metric: Measured(values[2 * i], values[2 * i + 1])
+                        for i, metric in enumerate(METRICS)
+                        if values[2 * i] is not None
+                    },
+                    calibration,
+                )
+            )  # fmt: skip
+        return tuple(found)
+
+    def read(self, entries: Iterable[Entry]) -> tuple[RunRecord, ...]:
+        """Return the records of entries, in their order.
+
+        Raises:
+            ResultsError: If a file was changed since the index was brought up to date.
+        """
+        return self._read([entry.id for entry in entries])
+
+    def _read(self, numbers: Sequence[int]) -> tuple[RunRecord, ...]:
+        wanted: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        for number in dict.fromkeys(numbers):
+            path, start, length = self._db.execute(
+                "SELECT path, start, run.length FROM run JOIN file ON file.id = file "
+                "WHERE run.id = ?",
+                (number,),
+            ).fetchone()
+            wanted[path].append((number, start, length))
+        found: dict[int, RunRecord] = {}
+        for path, places in wanted.items():
+            data = read_records_file(self._results / path)
+            for number, start, length in places:
+                try:
+                    found[number] = parse_record(data[start : start + length])
+                except ValueError as error:
+                    raise ResultsError(
+                        f"{self._results / path} was changed while it was read",
+                        hint="run the same command again",
+                    ) from error
+        return tuple(found[number] for number in numbers)
+
+    def newest(self, commit_order: Sequence[str] = ()) -> tuple[RunRecord, ...]:
+        """Return the newest record of each case in each cell, of every version of its workload.
+
+        Args:
+            commit_order: As for ``store.latest_per_case``.
+        """
+        position = {commit: i for i, commit in enumerate(commit_order)}
+        best: dict[int, tuple[int, bool, str, str, int]] = {}
+        for number, case, commit, at in self._db.execute(
+            'SELECT id, cases, "commit", recorded_at FROM run WHERE latest'
+        ):
+            rank = (position.get(commit, -1), not is_in_future(at), at, commit, number)
+            if rank > best.get(case, ()):
+                best[case] = rank
+        records = self._read([number for *_, number in best.values()])
+        return tuple(sorted(records, key=key_of))
+
+    @property
+    def spreads(self) -> Spreads:
+        """What runs of the same code differ by; what was learnt is kept until records change."""
+        return Spreads(lambda: (*self.entries, *self.replaced), _Known(self._db))
+
+    def detect(
+        self, values: Sequence[float], intervals: Sequence[tuple[float, float]]
+    ) -> Sequence[int]:
+        """Return ``changepoints.detect`` of a series; the answer is kept."""
+        digest = sha256(repr((values, intervals)).encode()).hexdigest()[:32]
+        row = self._db.execute("SELECT places FROM steps WHERE digest = ?", (digest,)).fetchone()
+        if row is not None:
+            return json.loads(row[0])  # type: ignore[no-any-return]
+        found = detect(values, intervals)
+        with suppress(sqlite3.Error):  # not kept, where another process is writing
+            self._db.execute(
+                "INSERT OR IGNORE INTO steps VALUES (?, ?)", (digest, json.dumps(found))
+            )
+        return found
+
+
+class _Transaction:
+    """Writes all or nothing; waits for another process that writes."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+class _Ids:
+    """The numbers of what many records share."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._known: dict[str, dict[tuple[object, ...], int]] = {}
+        for table in ("cases", "made", "subject"):
+            rows = db.execute(f"SELECT * FROM {table}")  # noqa: S608  (a name of this file)
+            self._known[table] = {tuple(values): number for number, *values in rows}
+
+    def of(self, table: str, values: tuple[object, ...]) -> int:
+        known = self._known[table]
+        number = known.get(values)
+        if number is None:
+            marks = ", ".join("?" * len(values))
+            found = self._db.execute(
+                f"INSERT INTO {table} VALUES (NULL, {marks})",  # noqa: S608  (likewise)
+                values,
+            ).lastrowid
+            assert found is not None  # noqa: S101  (for the type checker: it was an INSERT)
+            number = known[values] = found
+        return number
+
+
+class _Known(MutableMapping[tuple["Metric", bool], "Learnt"]):
+    """What was learnt from the runs, kept in the index."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._here: dict[tuple[Metric, bool], Learnt] = {}
+
+    def __getitem__(self, key: tuple[Metric, bool]) -> Learnt:
+        if key not in self._here:
+            row = self._db.execute(
+                "SELECT json FROM learnt WHERE metric = ? AND calibrated = ?", key
+            ).fetchone()
+            if row is None:
+                raise KeyError(key)
+            kinds, cases = json.loads(row[0])
+            self._here[key] = Learnt(
+                {
+                    (machine, CaseKind(*kind)): Spread(
+                        tau, Scores(*scores), Scores(*own_scores), pairs, origin
+                    )
+                    for machine, kind, tau, scores, own_scores, pairs, origin in kinds
+                },
+                {Key(*case): Own(*own) for case, own in cases},
+            )
+        return self._here[key]
+
+    def __setitem__(self, key: tuple[Metric, bool], learnt: Learnt) -> None:
+        self._here[key] = learnt
+        kinds = [
+            (machine, kind, *astuple(found)) for (machine, kind), found in learnt.kinds.items()
+        ]
+        text = json.dumps((kinds, [*learnt.cases.items()]))
+        with suppress(sqlite3.Error):  # not kept, where another process is writing
+            self._db.execute("INSERT OR REPLACE INTO learnt VALUES (?, ?, ?)", (*key, text))
+
+    def __delitem__(self, key: tuple[Metric, bool]) -> None:
+        del self._here[key]
+
+    def __iter__(self) -> Iterator[tuple[Metric, bool]]:
+        return iter(self._here)
+
+    def __len__(self) -> int:
+        return len(self._here)
+
+
+def _made(text: str) -> Made:
+    lock, instrument, threads, clock, image, packages, wheels = json.loads(text)
+    return Made(
+        lock, instrument, threads, clock, image, tuple(packages), tuple(map(tuple, wheels))
+    )
+
+
+def _rows(
+    data: bytes, start: int, lines: int, file: int | None, ids: _Ids
+) -> tuple[list[_Row], list[tuple[object, ...]]]:
+    """Return the rows of the records from a place on, and those of the lines that are none."""
+    rows: list[_Row] = []
+    problems: list[tuple[object, ...]] = []
+    for number, line in enumerate(data[start:].split(b"\n"), lines + 1):
+        if line.strip():
+            try:
+                rows.append(_row(parse_record(line), (file, number, start, len(line)), ids))
+            except ValueError as error:
+                problems.append((file, number, str(error)))
+        start += len(line) + 1
+    return rows, problems
+
+
+class _Row(NamedTuple):
+    case: int
+    commit: str
+    values: tuple[object, ...]
+
+
+def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
+    entry = entry_of(record)
+    machine, device, _, *what = entry.case
+    case = ids.of("cases", (machine, device, *what, entry.python, entry.torch, entry.dtype))
+    values = [number for m in METRICS for number in entry.values.get(m, (None, None))]
+    columns = (
+        *place, case, entry.commit, entry.recorded_at,
+        ids.of("subject", (entry.sources, entry.benchmark)),
+        ids.of("made", (json.dumps(entry.made),)),
+        entry.failure_class, entry.exception, entry.compiled_s, entry.facts, entry.errors,
+        *values, entry.calibration,
+    )  # fmt: skip
+    return _Row(case, entry.commit, columns)

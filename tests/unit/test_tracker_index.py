@@ -1,0 +1,224 @@
+"""The index says what the records say, whatever happened to either."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ivhl.errors import ResultsError
+from ivhl.records.files import record_file
+from ivhl.records.record import to_json
+from ivhl.records.store import latest_per_case, load_records, parse_record
+from ivhl.tracker.changepoints import detect
+from ivhl.tracker.entries import entry_of
+from ivhl.tracker.index import index_file, open_index
+from ivhl.tracker.metrics import JUDGED, difference
+from ivhl.tracker.spread import Spreads
+from tests.builders.fleet import write_records
+from tests.builders.records import make_failure, make_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.entries import Entry
+
+
+def at(n: int, **changes: object) -> RunRecord:
+    record = make_record(speedup=2.0 + 0.01 * n)
+    about = {"commit": f"{n:040x}", "recorded_at": f"2026-11-01T00:00:{n:02}+00:00"}
+    return replace(record, **about | changes)  # type: ignore[arg-type]
+
+
+def bare(entries: Iterable[Entry]) -> list[Entry]:
+    return sorted(entry._replace(id=0) for entry in entries)
+
+
+def same_as_records(results: Path) -> None:
+    """Assert that the index and the records themselves say the same."""
+    loaded, index = load_records(results), open_index(results)
+    assert bare(index.entries) == bare(map(entry_of, loaded.records))
+    assert bare(index.replaced) == bare(map(entry_of, loaded.replaced))
+    assert sorted(map(str, index.problems)) == sorted(map(str, loaded.problems))
+    assert sorted(map(to_json, index.read(index.entries))) == sorted(map(to_json, loaded.records))
+    order = sorted({record.commit for record in loaded.records})[1:]
+    assert latest_per_case(index.newest(order), order) == latest_per_case(loaded.records, order)
+
+
+def records_at(results: Path, n: int = 0) -> Path:
+    record = at(n)
+    return record_file(results, record.machine.name, record.commit, record.cell.id)
+
+
+RECORDS = (
+    at(0), at(1), at(2, workload="ops.other"), at(3, failure=make_failure().failure, speedup=None),
+    at(1, recorded_at="2020-01-01T00:00:00+00:00"), at(0, recorded_at="2099-01-01T00:00:00+00:00"),
+)  # fmt: skip
+DAMAGES = st.sampled_from(
+    ["append", "cut", "broken line", "delete", "rewrite", "touch", "elsewhere", "not utf-8"]
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(DAMAGES, st.integers(0, 5)), max_size=6))
+def test_the_index_follows_whatever_happens_to_the_files(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+) -> None:
+    results = tmp_path_factory.mktemp("results")
+    write_records(results, *RECORDS[:4])
+    same_as_records(results)
+    for damage, n in steps:
+        record, path = RECORDS[n], records_at(results, n % 4)
+        line = to_json(record).encode() + b"\n"
+        if damage == "append":
+            write_records(results, record)
+        elif damage == "elsewhere":
+            other = path.with_name(f"copied-{n}.jsonl")
+            other.write_bytes(line)
+        elif not path.is_file():
+            continue
+        elif damage == "cut":
+            path.write_bytes(path.read_bytes()[: -1 - 40 * n])
+        elif damage == "broken line":
+            path.write_bytes(path.read_bytes() + b'{"schema": 1}\n')
+        elif damage == "not utf-8":
+            path.write_bytes(b"\xff\xfe\n" + path.read_bytes())
+        elif damage == "delete":
+            path.unlink()
+        elif damage == "rewrite":
+            path.write_bytes(line)
+        else:
+            os.utime(path, (n, n))
+        same_as_records(results)
+
+
+def test_an_appended_record_is_all_that_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_records(tmp_path, *RECORDS)
+    open_index(tmp_path)
+    parsed: list[bytes] = []
+
+    def count(line: bytes) -> RunRecord:
+        parsed.append(line)
+        return parse_record(line)
+
+    monkeypatch.setattr("ivhl.tracker.index.parse_record", count)
+    write_records(tmp_path, at(0, recorded_at="2026-12-01T00:00:00+00:00"))
+    open_index(tmp_path)
+    assert len(parsed) == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: b"no database",
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-100],
+        lambda _: b"",
+        lambda data: data[:60] + b"\0\0\0\7" + data[64:],  # the version
+    ],
+)
+def test_a_broken_index_is_made_again(tmp_path: Path, damage: object) -> None:
+    write_records(tmp_path, *RECORDS)
+    open_index(tmp_path).close()
+    place = index_file(tmp_path)
+    place.write_bytes(damage(place.read_bytes()))  # type: ignore[operator]
+    same_as_records(tmp_path)
+
+
+def test_an_index_that_cannot_be_kept_is_made_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_records(tmp_path, *RECORDS)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert open_index(tmp_path).place is None
+    same_as_records(tmp_path)
+
+
+def test_the_index_of_another_folder_is_never_read(tmp_path: Path) -> None:
+    write_records(tmp_path / "one", at(0))
+    write_records(tmp_path / "two", at(1))
+    assert [e.commit for e in open_index(tmp_path / "one").entries] == [at(0).commit]
+    assert [e.commit for e in open_index(tmp_path / "two").entries] == [at(1).commit]
+    assert open_index(tmp_path / "none").entries == ()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from ivhl.tracker.index import open_index
+while True:
+    open_index(Path(sys.argv[1])).close()
+"""
+
+
+def test_writers_at_once_and_kills_lose_nothing(tmp_path: Path) -> None:
+    write_records(tmp_path, *RECORDS)
+    words = [sys.executable, "-c", WRITER, str(tmp_path)]
+    for round_ in range(3):
+        writers = [subprocess.Popen(words) for _ in range(2)]
+        for n in range(8):
+            write_records(tmp_path, at(10 * round_ + n, workload=f"ops.w{n}"))
+            time.sleep(0.1)
+        for writer in writers:
+            writer.send_signal(signal.SIGKILL)
+            writer.wait()
+    same_as_records(tmp_path)
+    check = sqlite3.connect(index_file(tmp_path))
+    assert check.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    check.close()
+
+
+def test_a_file_that_changes_after_the_update_is_named(tmp_path: Path) -> None:
+    write_records(tmp_path, at(0))
+    index = open_index(tmp_path)
+    records_at(tmp_path).write_bytes(b"something else\n" * 1000)
+    with pytest.raises(ResultsError, match="changed while it was read"):
+        index.read(index.entries)
+
+
+def test_entries_judge_as_their_records_do(tmp_path: Path) -> None:
+    write_records(tmp_path, *RECORDS)
+    index = open_index(tmp_path)
+    records = index.read(index.entries)
+    for one, other in zip(index.entries, index.entries[1:], strict=False):
+        pair = records[index.entries.index(one)], records[index.entries.index(other)]
+        for metric in JUDGED:
+            assert difference(one, other, metric) == difference(*pair, metric)
+
+
+def test_what_was_learnt_is_kept_until_a_record_is_added(tmp_path: Path) -> None:
+    runs = [
+        replace(at(n), commit=at(0).commit, workload=f"ops.w{n % 7}", sources="a" * 64)
+        for n in range(56)
+    ]
+    write_records(tmp_path, *runs)
+    learnt = open_index(tmp_path).spreads.of(runs[0])
+    assert learnt == Spreads(runs).of(runs[0])
+    kept = open_index(tmp_path)
+    kept.__dict__["entries"] = kept.__dict__["replaced"] = ()
+    assert kept.spreads.of(runs[0]) == learnt
+    write_records(tmp_path, replace(runs[0], recorded_at="2026-11-02T00:00:00+00:00"))
+    assert open_index(tmp_path).spreads.of(runs[0]).pairs > learnt.pairs
+
+
+def test_steps_are_found_once(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    values = [1.0, 1.01, 0.99, 1.0, 1.02, 1.0, 1.3, 1.31, 1.29, 1.3, 1.31, 1.3, 1.29, 1.3]
+    intervals = [(value * 0.99, value * 1.01) for value in values]
+    found = index.detect(values, intervals)
+    assert found
+    assert [*found] == [*index.detect(values, intervals)] == [*detect(values, intervals)]
