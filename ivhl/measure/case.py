@@ -609,11 +609,13 @@ class Measurement:
             raise CaseError("recompile_limit", limit)
         total, ok = self.watch.frames()
         graphs, captured = self.watch.graphs()
-        if not graphs or not captured or (ok < total and not self.watch.graph_breaks()):
+        if not self.watch.compiled_something():
+            reasons = "; ".join(one.text for one in self.watch.graph_breaks()[:3])
             raise CaseError(
                 "not_compiled",
                 f"Dynamo saw {total} frames and compiled {ok} of them, with {captured} operations "
-                f"in {graphs} graphs; the rest ran eagerly without an error",
+                f"in {graphs} graphs; the rest ran eagerly without an error"
+                + (f": {reasons}" if reasons else ""),
             )
 
     def refuse_changed_eager_inputs(self, number: int) -> None:

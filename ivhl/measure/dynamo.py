@@ -1,16 +1,29 @@
-"""Watch Dynamo: count frames, graphs, graph breaks and recompiles, with their reasons.
+"""Watch Dynamo: count frames, graphs, graph breaks and recompiles, with their reasons and places.
 
-Read from Dynamo's counters and log artifacts, which are the same from PyTorch 2.2 to 2.15; the
-structured trace and the metrics objects changed with nearly every release.
+Each release counts otherwise (``tests/contract/test_dynamo.py`` compares them):
+
+- ``counters["frames"]``: in 2.5 and 2.6, a frame given up for a break in a loop counts as compiled.
+- ``counters["graph_break"]`` lacks branches on data; ``counters["unimplemented"]`` has, in 2.15,
+  such branches and frames that are given up; in 2.5 and 2.6 only the latter, and not all.
+- ``graph_break_reasons`` has every place where a graph ended, with the user's stack, in all three.
+
+So graph breaks are those of ``graph_break_reasons``, and frames that are given up are those that
+Dynamo logs.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import sysconfig
 from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ivhl.records.record import Counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # "at 0x7f..." and paths would make two equal reasons differ between runs and machines.
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
@@ -18,6 +31,28 @@ FOLDERS = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
 
 # "torch._dynamo hit config.cache_size_limit (8)" up to 2.6, "recompile_limit" later.
 LIMIT = re.compile(r"hit config\.(?:accumulated_)?(?:cache_size|recompile)_limit")
+# Where Dynamo says that it runs a whole frame eagerly, on the logger of graph breaks. Up to 2.6 a
+# frame with a break in a loop is given up too, and only a message of the level INFO says so.
+GIVEN_UP = (
+    "Graph break: skip",
+    "Failed to handle graph break gracefully",
+    "which results in a skip",
+)
+IN_A_LOOP = "Skipping frame because there is a graph break in a for/while loop"
+# ``File "a/b.py", line 3, in f`` of a traceback; ``at a/b.py:3`` of a message.
+FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>\S+)')
+SUMMARY = re.compile(r"file (?P<file>[^\s,>]+), line (?P<line>\d+) in (?P<name>\S+)")
+PLACE = re.compile(r"in user code at (?P<file>\S+):(?P<line>\d+)$", re.MULTILINE)
+# Dynamo compiles the rest of ``f`` behind a break in line 3 as ``torch_dynamo_resume_in_f_at_3``.
+RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<name>.+)_at_\d+$")
+# Texts that say little in place of what they stand for.
+PLAIN = {
+    "generic_jump TensorVariable()": "data-dependent branching (generic_jump TensorVariable())",
+    "Data-dependent jump": "data-dependent branching",
+}
+_REASON = re.compile(
+    r"(?:Graph Break |^)Reason: (?:Unsupported: )?(?P<text>.*)", re.DOTALL | re.MULTILINE
+)
 
 
 class Watch(logging.Handler):
@@ -27,24 +62,55 @@ class Watch(logging.Handler):
         super().__init__()
         self.recompiles: Counter[str] = Counter()
         import torch._dynamo  # noqa: PLC0415  (imports Inductor's half, seconds; only when compiling)
-        from torch._dynamo.utils import counters  # noqa: PLC0415
+        from torch._dynamo.utils import counters, graph_break_reasons  # noqa: PLC0415
 
         self._counters = counters
         counters.clear()
+        self._breaks = graph_break_reasons
+        graph_break_reasons.clear()
+        self._given_up: Counter[str] = Counter()
+        # By ``file:line``: the reason last logged, and the place with its function.
+        self._reasons: dict[str, str] = {}
+        self._places: dict[str, str] = {}
         # No counter of 2.2 to 2.15 counts recompiles, but every release logs each one.
-        torch._logging.set_logs(recompiles=True)  # noqa: SLF001
+        torch._logging.set_logs(recompiles=True, graph_breaks=True)  # noqa: SLF001
         logging.getLogger("torch._dynamo.guards.__recompiles").addHandler(self)
+        for module in ("symbolic_convert", "convert_frame"):
+            logger = logging.getLogger(f"torch._dynamo.{module}.__graph_breaks")
+            logger.addHandler(self)
+            logger.propagate = False  # each has pages of text, which the record has in short
+        _Loops.listen(self)
         # At the recompile limit, a frame without ``fullgraph`` runs eagerly; only this log says so.
         logging.getLogger("torch._dynamo").addHandler(self)
         self._limits: Counter[str] = Counter()
 
+    def note_loop(self, message: str) -> None:
+        """Count a frame that is given up since its graph would break in a loop."""
+        place = user_frame(frames_in(message))
+        reason = self._reasons.get(place.partition(" ")[0], "data-dependent branching")
+        self._given_up[at(f"{reason} (in a loop: the frame runs eagerly)", place)] += 1
+
     def emit(self, record: logging.LogRecord) -> None:
-        """Count one recompile by its reason, or note that Dynamo gave up on a frame."""
-        text = tidy(record.getMessage())
+        """Count one recompile or one frame that is given up, or note that the limit was reached."""
+        message = record.getMessage()
         if record.name.endswith("__recompiles"):
-            self.recompiles[text] += 1
-        elif LIMIT.search(text):
-            self._limits[text] += 1
+            self.recompiles[tidy(message)] += 1
+        elif record.name.endswith("__graph_breaks"):
+            reason, place = _reason_in(record, message), self._place_in(message)
+            self._reasons[place.partition(" ")[0]] = tidy(PLAIN.get(reason, reason))
+            if any(mark in message for mark in GIVEN_UP):
+                self._given_up[at(reason, place)] += 1
+        elif LIMIT.search(message):
+            self._limits[tidy(message)] += 1
+
+    def _place_in(self, message: str) -> str:
+        """Return the user's frame of a break; a message about one seen before has no stack."""
+        place = user_frame(frames_in(message))
+        if place:
+            return self._places.setdefault(place.partition(" ")[0], place)
+        if found := PLACE.search(message):
+            place = user_frame([(found["file"], int(found["line"]), "")]).strip()
+        return self._places.get(place, place)
 
     def fell_back(self) -> str | None:
         """Return Dynamo's message if it gave up recompiling a frame, else ``None``."""
@@ -84,18 +150,109 @@ class Watch(logging.Handler):
         stats = self._counters["stats"]
         return int(stats["unique_graphs"]), int(stats["calls_captured"])
 
-    def graph_breaks(self) -> tuple[Counted, ...]:
-        """Return the reason and number of each graph break.
+    def compiled_something(self) -> bool:
+        """Return whether a graph with an operation went to the backend.
 
-        Up to 2.6, if Dynamo gives up a frame and compiles only the frames that it calls, the reason
-        is counted only as ``unimplemented``.
+        If so, frames that run eagerly are graph breaks, of which the record has the reasons: most of
+        the work may be compiled nevertheless.
         """
-        breaks = self._counters["graph_break"] or self._counters["unimplemented"]
-        return counted(Counter({tidy(str(k)): int(v) for k, v in breaks.items()}))
+        graphs, captured = self.graphs()
+        return bool(graphs and captured)
+
+    def graph_breaks(self) -> tuple[Counted, ...]:
+        """Return the reason, the user's frame and the number of each graph break.
+
+        A frame that runs eagerly as a whole counts as one. If Dynamo names no reason for such
+        frames, they are counted without one.
+        """
+        found = Counter(
+            at(str(one.reason), user_frame((f.filename, f.lineno, f.name) for f in one.user_stack))
+            for one in self._breaks
+        )
+        found += self._given_up
+        total, ok = self.frames()
+        unnamed = total - ok - self._given_up.total()
+        if unnamed > 0 and not self._counters["unimplemented"]:
+            found["Dynamo ran a frame eagerly and named no reason"] += unnamed
+        elif unnamed > 0:
+            for text, count in self._counters["unimplemented"].items():
+                found[at(str(text), user_frame(frames_in(str(text))))] += int(count)
+        return counted(found)
 
     def recompile_reasons(self) -> tuple[Counted, ...]:
         """Return the reason and number of each recompile."""
         return counted(self.recompiles)
+
+
+def frames_in(text: str) -> list[tuple[str, int | None, str]]:
+    """Return file, line and function of each frame that a message of Dynamo's shows."""
+    return [
+        (found["file"], int(found["line"]), found["name"].rstrip(">"))
+        for pattern in (FRAME, SUMMARY)
+        for found in pattern.finditer(text)
+    ]
+
+
+def user_frame(frames: Iterable[tuple[str, int | None, str]]) -> str:
+    """Return the innermost frame outside of PyTorch and the standard library.
+
+    Args:
+        frames: File, line and function of each, outermost first.
+
+    Returns:
+        ``folder/file.py:line function``, or nothing.
+    """
+    library = Path(sysconfig.get_path("stdlib"))
+    for file, line, name in reversed(list(frames)):
+        path = Path(file)
+        inside = path.is_relative_to(library) and "site-packages" not in path.parts
+        if inside or "torch" in path.parts or file.startswith("<"):
+            continue
+        resumed = RESUMED.match(name)
+        return f"{'/'.join(path.parts[-2:])}:{line} {resumed['name'] if resumed else name}"
+    return ""
+
+
+def at(reason: str, place: str) -> str:
+    """Return a reason in short, with its place."""
+    first, _, rest = tidy(PLAIN.get(reason, reason)).partition("\n")
+    return "\n".join(filter(None, (f"{first} at {place}" if place else first, rest)))
+
+
+def _reason_in(record: logging.LogRecord, message: str) -> str:
+    """Return why Dynamo gave a frame up: from the exception up to 2.6, from the message later."""
+    if record.exc_info and record.exc_info[1] is not None:
+        return str(record.exc_info[1]).partition("\n\nfrom user code")[0]
+    text = message.partition("Graph break encountered:")[2] or message
+    if found := _REASON.search(text):
+        text = found["text"]
+    return text.partition("User code traceback:")[0].strip()
+
+
+class _Loops(logging.Filter):
+    """Hears messages of the level INFO about frames with a break in a loop; shows no more of it."""
+
+    def __init__(self, watch: Watch, shown: int) -> None:
+        super().__init__()
+        self._watch = watch
+        self.shown = shown
+
+    @classmethod
+    def listen(cls, watch: Watch) -> None:
+        """Let a watch hear them, in place of an earlier one."""
+        logger = logging.getLogger("torch._dynamo.symbolic_convert")
+        shown = logger.getEffectiveLevel()
+        for old in [one for one in logger.filters if isinstance(one, cls)]:
+            shown = old.shown
+            logger.removeFilter(old)
+        logger.setLevel(min(shown, logging.INFO))
+        logger.addFilter(cls(watch, shown))
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell the watch; pass on what would have been shown anyway."""
+        if record.levelno == logging.INFO and IN_A_LOOP in record.getMessage():
+            self._watch.note_loop(record.getMessage())
+        return record.levelno >= self.shown
 
 
 def counted(counter: Counter[str]) -> tuple[Counted, ...]:
