@@ -28,6 +28,7 @@ TABS: Final = (
     ("index.html", "Overview"),
     ("matrix.html", "Matrix"),
     ("regressions.html", "Regressions"),
+    ("compare.html", "Compare"),
     ("environments.html", "Environments"),
     ("asv.html", "asv"),
 )
@@ -39,6 +40,7 @@ _PAGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "matrix.html": ("matrix.html", ("site.js", "details.js", "matrix.js")),
     "case.html": ("matrix.html", (_UPLOT, "site.js", "details.js", "charts.js", "case.js")),
     "regressions.html": ("regressions.html", ("site.js", "regressions.js")),
+    "compare.html": ("compare.html", ("site.js", "compare.js")),
     "environment.html": ("environments.html", ()),
     "environments.html": ("environments.html", ()),
     "run.html": ("environments.html", ()),

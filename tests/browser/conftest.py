@@ -50,11 +50,17 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a published site."""
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a project with records."""
     root = tmp_path_factory.mktemp("project")
     make_project(root)
-    return publish(root, root / "site").output
+    return root
+
+
+@pytest.fixture(scope="session")
+def site(project: Path) -> Path:
+    """Return a folder with a published site."""
+    return publish(project, project / "site").output
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

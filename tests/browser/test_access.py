@@ -21,6 +21,7 @@ PAGES = (
     "matrix.html",
     CASE,
     "regressions.html",
+    "compare.html",
     "environments.html",
     "environment/py3.12-torch2.6.0.html",
     "run",
@@ -151,6 +152,6 @@ def test_paper_gets_the_whole_matrix(browser: Browser, site: Path) -> None:
     page.goto((site / "matrix.html").as_uri())
     page.emulate_media(media="print")
     assert page.locator(".table-scroll").evaluate("e => getComputedStyle(e).overflow") == "visible"
-    assert not page.locator("#filters").is_visible()
-    assert not page.locator(".bar").is_visible()
+    page.locator("#filters").wait_for(state="hidden")
+    page.locator(".bar").wait_for(state="hidden")
     page.close()

@@ -203,12 +203,19 @@ class Source:
         return tuple(record for record in found if record.workload_version == version)
 
     @cached_property
+    def shown(self) -> tuple[RunRecord, ...]:
+        """The records of cases that the project still has."""
+        gone = set(map(id, retired(self.state.records, self.state.workloads)))
+        return tuple(record for record in self.state.records if id(record) not in gone)
+
+    @cached_property
     def changes(self) -> tuple[Change, ...]:
         """Everything that changed, along commits, releases and Pythons."""
-        gone = set(map(id, retired(self.state.records, self.state.workloads)))
-        kept = MemoryHistory(record for record in self.state.records if id(record) not in gone)
         return find_changes(
-            kept, self.state.spreads, self.state.commit_order, detect=self.state.detect
+            MemoryHistory(self.shown),
+            self.state.spreads,
+            self.state.commit_order,
+            detect=self.state.detect,
         )
 
     @cached_property

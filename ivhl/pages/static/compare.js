@@ -1,0 +1,152 @@
+"use strict";
+// Compare: two sides, a file each; ratios with what runs of the same code differ by.
+(() => {
+  const block = document.getElementById("choices");
+  if (!block) { return; }
+  const { make } = site;
+  const { places } = JSON.parse(block.textContent);
+  const form = document.getElementById("pick");
+  const result = document.getElementById("result");
+  const NEWEST = "newest";
+  // In this order they are listed.
+  const KINDS = ["broke", "lower", "breaks more graphs", "recompiles more", "only before", "incomparable", "mended", "higher", "only after", "both fail", "no difference shown"];
+
+  function fill(select, values, wanted) {
+    const kept = wanted !== undefined ? wanted : select.value;
+    select.replaceChildren(...values.map(([value, text]) => make("option", { value }, text)));
+    if (values.some(([value]) => value === kept)) { select.value = kept; }
+  }
+  const unique = (values) => [...new Set(values)];
+  function fillSide(side, wanted) {
+    const field = (name) => form.elements[`${side}-${name}`];
+    fill(field("place"), places.map((one) => [one.slug, one.name]), wanted.place);
+    const place = places.find((one) => one.slug === field("place").value);
+    fill(field("python"), unique(place.cells.map((cell) => cell[0])).map((one) => [one, one]), wanted.python);
+    const here = place.cells.filter((cell) => cell[0] === field("python").value);
+    fill(field("torch"), here.map((cell) => [cell[1], cell[1]]), wanted.torch);
+    const cell = here.find((one) => one[1] === field("torch").value);
+    fill(field("commit"), [[NEWEST, "newest of each case"], ...cell[3].map((i) => [place.commits[i], place.commits[i]]).reverse()], wanted.commit);
+    return { place: place.slug, name: place.name, python: cell[0], torch: cell[1], cell: cell[2], commit: field("commit").value };
+  }
+
+  const read = (data) => new Map(Object.entries(data.cases).map(([name, entries]) =>
+    [name, entries.map((entry) => Object.fromEntries(data.fields.map((field, i) => [field, entry[i]])))]));
+
+  // The pair of records of a case: of the same sources, if there is one.
+  function pair(before, after, elsewhere) {
+    if (elsewhere) {
+      for (const b of after) { for (const a of before) { if (a.sources === b.sources) { return [a, b]; } } }
+    }
+    return [before[0], after[0]];
+  }
+  function why(a, b, elsewhere, sameCell) {
+    const found = [];
+    if (a.same !== b.same) { found.push(`${a.same} before; ${b.same} after`); }
+    if (sameCell && a.lock !== b.lock) { found.push(`lock ${a.lock} before, ${b.lock} after`); }
+    if (elsewhere && a.sources !== b.sources) { found.push(`other sources: commit ${a.commit} before, ${b.commit} after`); }
+    return found.join("; ");
+  }
+  const reach = (a, b, field) => Math.hypot(a[field], b[field]);
+  function ratio(a, b, field) { return a[field] > 0 && b[field] > 0 ? b[field] / a[field] : null; }
+  function judge(a, b, elsewhere, sameCell) {
+    const fails = [a, b].map((one) => one.speedup === null);
+    if (fails[0] && fails[1]) { return ["both fail", a.status === b.status ? a.status : `${a.status} before; ${b.status} after`]; }
+    if (fails[0] || fails[1]) { return [fails[0] ? "mended" : "broke", `${a.status} before; ${b.status} after`]; }
+    const apart = why(a, b, elsewhere, sameCell);
+    if (apart) { return ["incomparable", apart]; }
+    for (const [field, kind] of [["breaks", "breaks more graphs"], ["recompiles", "recompiles more"]]) {
+      if (a[field] !== null && b[field] > a[field]) { return [kind, `${a[field]} before, ${b[field]} after`]; }
+    }
+    const moved = Math.log(ratio(a, b, "speedup"));
+    const kind = Math.abs(moved) <= reach(a, b, "reach") ? "no difference shown" : moved < 0 ? "lower" : "higher";
+    const sides = ["eager", "compiled"].map((field) => {
+      const found = ratio(a, b, field);
+      return found && Math.abs(Math.log(found)) > reach(a, b, `reach_${field}`) ? `${field} ${found > 1 ? "slower" : "faster"}: ${times(found)}` : null;
+    }).filter(Boolean);
+    return [kind, sides.join(", ") || (kind === "no difference shown" ? "" : "which side moved cannot be told from the seconds")];
+  }
+  const times = (value) => `${value >= 0.01 && value < 1e4 ? value.toFixed(2) : value.toExponential(1)}x`;
+  const shown = (value) => (value === null ? "–" : times(value));
+
+  function mean(values) {
+    const logs = values.filter((value) => value > 0).map(Math.log);
+    if (!logs.length) { return "–"; }
+    const middle = logs.reduce((a, b) => a + b, 0) / logs.length;
+    if (logs.length < 2) { return `${times(Math.exp(middle))}, one case`; }
+    const error = Math.sqrt(logs.reduce((sum, one) => sum + (one - middle) ** 2, 0) / (logs.length - 1) / logs.length);
+    return `${times(Math.exp(middle))} [${times(Math.exp(middle - 1.96 * error))}, ${times(Math.exp(middle + 1.96 * error))}]`;
+  }
+
+  let turn = 0;
+  async function show() {
+    turn += 1;
+    const mine = turn;
+    const wanted = (side) => Object.fromEntries(["place", "python", "torch", "commit"].map((name) => [name, form.elements[`${side}-${name}`].value]));
+    const a = fillSide("a", wanted("a"));
+    const b = fillSide("b", wanted("b"));
+    site.setAddress([...new FormData(form)]);
+    const path = (side) => `data/side/${side.place}/${side.cell}/${side.commit}.js`;
+    let sides;
+    try {
+      sides = (await Promise.all([a, b].map((side) => site.load(path(side))))).map(read);
+    } catch (error) {
+      result.replaceChildren(make("p", { class: "empty" }, String(error.message)));
+      return;
+    }
+    if (mine !== turn) { return; }
+    const sameCell = a.cell === b.cell;
+    const elsewhere = !sameCell || a.place !== b.place;
+    const rows = [];
+    for (const name of new Set([...sides[0].keys(), ...sides[1].keys()])) {
+      const [before, after] = sides.map((side) => side.get(name));
+      if (!before || !after) {
+        const one = (before || after)[0];
+        rows.push({ name, kind: before ? "only before" : "only after", text: one.status, before: before ? one.speedup : null, after: after ? one.speedup : null, effect: null });
+        continue;
+      }
+      const [one, other] = pair(before, after, elsewhere);
+      const [kind, text] = judge(one, other, elsewhere, sameCell);
+      const effect = kind === "incomparable" ? null : ratio(one, other, "speedup");
+      rows.push({ name, kind, text, before: one.speedup, after: other.speedup, effect, one, other, reach: effect === null ? null : Math.exp(reach(one, other, "reach")) });
+    }
+    rows.sort((x, y) => KINDS.indexOf(x.kind) - KINDS.indexOf(y.kind) || Math.abs(Math.log(y.effect || 1)) - Math.abs(Math.log(x.effect || 1)) || x.name.localeCompare(y.name));
+    draw(a, b, rows);
+  }
+
+  function draw(a, b, rows) {
+    const both = rows.filter((row) => row.effect !== null);
+    const counts = KINDS.map((kind) => [kind, rows.filter((row) => row.kind === kind).length]).filter(([, n]) => n);
+    const listed = form.elements.all.checked ? rows : rows.filter((row) => row.kind !== "no difference shown");
+    const says = (side) => `Python ${side.python}, PyTorch ${side.torch}, ${side.commit === NEWEST ? "newest" : side.commit}, ${side.name}`;
+    const worse = new Set(["broke", "lower", "breaks more graphs", "recompiles more"]);
+    const better = new Set(["mended", "higher"]);
+    const table = make("table", { class: "plain" },
+      make("thead", {}, make("tr", {}, ...["case", "what", "before", "after", "after / before", "same code up to", "why"].map((head) => make("th", { scope: "col" }, head)))),
+      make("tbody", {}, ...listed.map((row) => make("tr", {},
+        make("th", { scope: "row" }, row.name),
+        make("td", {}, make("span", { class: `chip ${worse.has(row.kind) ? "verdict-worse" : better.has(row.kind) ? "verdict-better" : "s-unavailable"}` }, row.kind)),
+        make("td", {}, shown(row.before)), make("td", {}, shown(row.after)), make("td", {}, shown(row.effect)),
+        make("td", {}, row.reach ? times(row.reach) : "–"), make("td", { class: "why" }, row.text)))));
+    result.replaceChildren(
+      make("p", {}, make("b", {}, says(a)), " → ", make("b", {}, says(b))),
+      make("p", { id: "summary" }, `${rows.length} cases: ${counts.map(([kind, n]) => `${n} ${kind}`).join(", ")}. `,
+        both.length ? `Over the ${both.length} measured on both sides in the same way: speedup ${mean(both.map((row) => row.effect))} of what it was; eager ${mean(both.map((row) => ratio(row.one, row.other, "eager")))}, compiled ${mean(both.map((row) => ratio(row.one, row.other, "compiled")))} of the seconds; cold compile ${mean(both.map((row) => ratio(row.one, row.other, "cold")))}.` : "None was measured on both sides in the same way."),
+      listed.length ? make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cases" }, table) : make("p", { class: "quiet" }, "No case differs."));
+  }
+
+  const address = site.address();
+  const start = (side) => Object.fromEntries(["place", "python", "torch", "commit"].map((name) => [name, address.get(`${side}-${name}`) || undefined]));
+  fillSide("a", start("a"));
+  fillSide("b", start("b"));
+  if (!address.get("a-torch") && !address.get("b-torch")) {
+    // At first: the two newest releases of the first Python.
+    const releases = [...form.elements["b-torch"].options].map((one) => one.value);
+    form.elements["b-torch"].value = releases[releases.length - 1];
+    form.elements["a-torch"].value = releases[Math.max(0, releases.length - 2)];
+  }
+  form.elements.all.checked = address.get("all") !== null;
+  form.addEventListener("input", show);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.hidden = false;
+  show();
+})();
