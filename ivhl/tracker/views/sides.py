@@ -82,7 +82,7 @@ def _entry(record: RunRecord, spreads: Spreads) -> list[Any]:
         found = values[metric]
         # The half of the distance, in logarithms, that two runs like this one seldom exceed.
         spread = spreads.of(record, metric)
-        reach = spread.scores[VERDICT_CONFIDENCE] * spread.scale(record, metric=metric)
+        reach = spread.scores.of(VERDICT_CONFIDENCE) * spread.scale(record, metric=metric)
         reaches.append(_short(reach / 2**0.5) if found else None)
     facts = record.compile
     counts = (
