@@ -86,6 +86,7 @@ IN_TESTS = (
 ONLY_IN_FULL = (
     *(f"contract(torch={release!r})" for release in RELEASES if release != OLDEST_TORCH),
     "calculator",
+    "examples",
     *(f"cheats(torch={release!r})" for release in RELEASES),
 )
 
@@ -168,6 +169,13 @@ def faults(session: nox.Session) -> None:
     install_cell(session, OLDEST_TORCH)
     files = ("tests/e2e/test_faults.py", "tests/e2e/test_cheats.py")
     run_tests(session, *files, "-m", "not full")
+
+
+@nox.session(venv_backend="uv", tags=FULL)
+def examples(session: nox.Session) -> None:
+    """Measure two projects of PyPI from their folders in examples/."""
+    session.install("--group", "test", "-e", ".")
+    run_tests(session, "tests/e2e/test_examples.py")
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=FULL)

@@ -145,3 +145,22 @@ def test_records_have_separate_hashes_of_project_and_benchmark(said: tuple[Path,
     record = records["ops.softplus"]
     assert len(record["sources"]) == len(record["benchmark"]) == 64
     assert record["sources"] != record["benchmark"]
+
+
+def test_the_uncommitted_tree_is_tried_without_a_record(said: tuple[Path, str]) -> None:
+    root = said[0]
+    before = {path: path.read_bytes() for path in (root / "results").rglob("*") if path.is_file()}
+    ops = root / "softplus" / "ops.py"
+    text = ops.read_text(encoding="utf-8")
+    told = run(sys.executable, "-m", "ivhl", "try", "ops.softplus", cwd=root)
+    assert "right, and " in told
+    try:
+        ops.write_text(text.replace("return ", "raise ValueError('not yet')\n    return "))
+        told = run(sys.executable, "-m", "ivhl", "try", "ops.softplus", cwd=root, expect=7)
+    finally:
+        ops.write_text(text)
+    assert "Traceback (most recent call last):" in told
+    assert "softplus/ops.py" in told
+    assert "eager_failed in phase eager" in told
+    after = {path: path.read_bytes() for path in (root / "results").rglob("*") if path.is_file()}
+    assert before == after
