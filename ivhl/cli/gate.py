@@ -19,7 +19,8 @@ from ivhl.errors import IvhlError, UnknownNameError, WorseError
 from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
-from ivhl.matrix.project import find_root
+from ivhl.matrix.project import MATRIX, find_root
+from ivhl.matrix.spec import load_matrix
 from ivhl.tracker.gate import GAPS, KINDS, MEANINGS, REGRESSIONS, judge
 from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
@@ -59,12 +60,10 @@ def gate_command(
             "Actions.",
         ),
     ] = "text",
-    python: Annotated[
-        list[str] | None, typer.Option(help="With --measure: only this Python; repeatable.")
-    ] = None,
+    python: Annotated[list[str] | None, typer.Option(help="Only this Python; repeatable.")] = None,
     torch: Annotated[
         list[str] | None,
-        typer.Option(help="With --measure: these releases (default: default tier); repeatable."),
+        typer.Option(help="Only this PyTorch release; repeatable. With --measure: measure it."),
     ] = None,
     *,
     measure: Annotated[
@@ -89,6 +88,7 @@ def gate_command(
     folder = results if measure and results else results_folder(results, root)
     folder = folder.resolve()
     commits = find_commit(root, base), find_commit(root, head)
+    releases = tuple(map(load_matrix(root / MATRIX).release, torch or ()))
     # The name under which this machine measures may be another one than its host name.
     here = machine[0] if machine and len(machine) == 1 else os.uname().nodename
     if BY_PROCESSOR in (machine or ()):
@@ -96,7 +96,7 @@ def gate_command(
         machine = [here if name == BY_PROCESSOR else name for name in machine or ()]
     if measure:
         console = Terminal(stderr=True, highlight=False, soft_wrap=True)
-        _measured(root, folder, commits, here, python or (), torch or (), console)
+        _measured(root, folder, commits, here, python or (), releases, console)
     index = open_index(folder)
     for problem in index.problems:
         Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
@@ -107,7 +107,12 @@ def gate_command(
     entries = [e for e in index.entries if not machine or e.case.machine in machine]
     hashes = {entry.commit for entry in entries}
     before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)
-    records = index.read(entry for entry in entries if entry.commit in before | after)
+    records = [
+        record
+        for record in index.read(entry for entry in entries if entry.commit in before | after)
+        if record.cell.python in (python or (record.cell.python,))
+        and record.cell.torch in (releases or (record.cell.torch,))
+    ]
     workloads = declared(root)
     verdict = judge(records, before, after, workloads, index.spreads)
     if confirm:

@@ -439,3 +439,12 @@ def test_a_comment_has_base_eager_head_eager_and_head_compiled(root: Path) -> No
     assert rows[0][1] == "<code>ops.one/small/a</code>"
     assert all(time.endswith("s") for time in rows[0][2:5])
     assert rows[1][4:] == ["-", "<code>wrong</code> |"]
+
+
+def test_a_gate_of_one_release_does_not_miss_the_others(root: Path) -> None:
+    base = history(root, make_record(), None)
+    assert gate("--base", base, "--torch", "2.6.0", "--python", "3.12")[1] is not None
+    text, error = gate("--base", base, "--torch", "2.5.1")
+    assert isinstance(error, GapsError)
+    assert "nothing to compare" in str(error)
+    assert "missing" not in text.partition("error")[0]
