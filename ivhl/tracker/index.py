@@ -25,7 +25,6 @@ from weakref import finalize
 from ivhl.errors import ResultsError
 from ivhl.records.files import read_records_file, records_files
 from ivhl.records.store import Key, Problem, is_in_future, key_of, latest_possible, parse_record
-from ivhl.tracker.changepoints import detect
 from ivhl.tracker.entries import Entry, Made, entry_of
 from ivhl.tracker.metrics import METRICS, Measured
 from ivhl.tracker.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
@@ -396,6 +395,9 @@ class Index:
         row = self._db.execute("SELECT places FROM steps WHERE digest = ?", (digest,)).fetchone()
         if row is not None:
             return json.loads(row[0])  # type: ignore[no-any-return]
+        # Imported here: NumPy takes a tenth of a second, and most commands find no steps.
+        from ivhl.tracker.changepoints import detect  # noqa: PLC0415
+
         found = detect(values, intervals)
         with suppress(sqlite3.Error):  # not kept, where another process is writing
             self._db.execute(

@@ -11,7 +11,6 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.records.store import device_type
-from ivhl.tracker.changepoints import detect
 from ivhl.tracker.compat import compat_rows, retired
 from ivhl.tracker.index import open_index
 from ivhl.tracker.spread import SHIPPED, Spreads
@@ -59,7 +58,7 @@ class State:
     cases: tuple[Case, ...]
     commit_order: tuple[str, ...]
     spreads: Spreads = SHIPPED
-    detect: Detect = detect
+    detect: Detect | None = None
     known_releases: tuple[str, ...] = ()
     root: Path | None = None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -107,24 +106,33 @@ def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> Rendera
     label_width = max(max(len(s.workload), len(f"  {s.size} {s.variant}")) for s in series)
     entry_width = max(*(len(c) for c in columns), *(e.cell_len for e in entries.values()))
     fitting = max(1, (width - label_width - 2) // (entry_width + 2))
-    tables = []
+    lines: list[Text] = []
     for start in range(0, len(columns), fitting):
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
-        table.add_column("workload", overflow="fold", min_width=label_width)
-        for cell in columns[start : start + fitting]:
-            table.add_column(cell, overflow="fold", min_width=entry_width)
+        shown = columns[start : start + fitting]
+        head = [Text("workload"), *map(Text, shown)]
+        lines += [
+            _line(head, label_width, entry_width),
+            Text("─" * (label_width + len(shown) * (entry_width + 2))),
+        ]
         workload = None
         for one in series:
             if one.workload != workload:
                 workload = one.workload
-                table.add_row(Text(workload, "bold"))
+                lines.append(Text(workload, "bold"))
+            found = (entries.get((one, cell), Text()) for cell in shown)
             label = Text(f"  {one.size} {one.variant}")
-            table.add_row(
-                label,
-                *(entries.get((one, cell), "") for cell in columns[start : start + fitting]),
-            )
-        tables.append(table)
-    return Group(*(part for table in tables for part in (table, Text())))
+            lines.append(_line([label, *found], label_width, entry_width))
+        lines.append(Text())
+    return Group(*lines)
+
+
+def _line(parts: Sequence[Text], label_width: int, entry_width: int) -> Text:
+    """Return the columns of a line. All widths are known: a table would measure every cell again."""
+    line = Text(no_wrap=True, overflow="ignore")
+    for width, part in zip((label_width, *[entry_width] * (len(parts) - 1)), parts, strict=True):
+        line.append_text(part)
+        line.append(" " * (width - part.cell_len + 2))
+    return line
 
 
 def _entry(row: Row, reasons: dict[str, int]) -> Text:

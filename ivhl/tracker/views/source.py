@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.records.store import device_type, is_existing, recorded_rank
 from ivhl.tracker.annotations import note_of
+from ivhl.tracker.changepoints import detect
 from ivhl.tracker.compat import Row, Series, python_key, release_key, retired
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.project import rows_of
@@ -215,7 +216,7 @@ class Source:
             MemoryHistory(self.shown),
             self.state.spreads,
             self.state.commit_order,
-            detect=self.state.detect,
+            detect=self.state.detect or detect,
         )
 
     @cached_property
