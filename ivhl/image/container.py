@@ -20,7 +20,7 @@ from ivhl.image import inside
 from ivhl.image.engine import Client, EngineError, engine_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from ivhl.measure.settings import Settings
@@ -34,6 +34,22 @@ USER = 10001  # as in the Dockerfile
 _SCRATCH_SHARE = 0.25
 _SHOWN_LINES = 5
 _STOP_S = 5
+_MOST_PROCESSES = 4096
+# Of one message; a record has at most 4 MiB (``ivhl.fleet.sources``).
+_LONGEST_LINE = 8 * 2**20
+_KEPT_LINES, _KEPT_BYTES = 50, 2000  # of other output, to say why a container ended
+# What a container may say: event to the texts that come with it. Measured code can print, too.
+_EVENTS: dict[str, tuple[str, ...]] = {
+    "cell-building": (),
+    "cell-measuring": (),
+    "cell-measured": (),
+    "cell-failed": ("message", "output"),
+    "refused": ("message", "hint"),
+    "case-started": ("case",),
+    "case-finished": ("case", "record"),
+    "case-kept": ("case",),
+    "case-unchanged": ("case",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,21 +70,32 @@ class Resources:
     gpus: tuple[str, ...] = ()
 
 
-def choose_cpus(text: str, machine: Machine, threads: int) -> tuple[int, ...]:
+def choose_cpus(
+    text: str, machine: Machine, threads: int, taken: Collection[int] = ()
+) -> tuple[int, ...]:
     """Return the CPUs to pin to.
 
     Args:
-        text: E.g. ``2-3,6``. Empty means the last CPUs: one per thread, and one for the process
-            that supervises them.
+        text: E.g. ``2-3,6``. Empty means the last free CPUs: one per thread, and one for the
+            process that supervises them.
         machine: Machine of the engine.
         threads: Threads of the measured code.
+        taken: CPUs of other containers that measure, which may be started by another host.
 
     Raises:
-        SpecError: If the text names no CPUs, or CPUs that the machine does not have.
+        SpecError: If the text names no CPUs, or CPUs that the machine does not have; or if it is
+            empty, and others measure on so many that too few are free.
     """
     if not text:
-        first = max(0, machine.n_cpus - threads - 1)
-        return tuple(range(first, machine.n_cpus))
+        wanted = min(threads + 1, machine.n_cpus)
+        free = [cpu for cpu in range(machine.n_cpus) if cpu not in taken]
+        if len(free) < wanted:
+            raise SpecError(
+                f"other containers measure on CPUs {_cpu_list(taken)} of {machine.n_cpus}, and "
+                f"{wanted} are needed",
+                hint="wait for them to end, or name CPUs yourself: --cpus",
+            )
+        return tuple(free[-wanted:])
     chosen: set[int] = set()
     try:
         for part in text.split(","):
@@ -82,6 +109,25 @@ def choose_cpus(text: str, machine: Machine, threads: int) -> tuple[int, ...]:
             hint="two of them are 2,3 or 2-3",
         )
     return tuple(sorted(chosen))
+
+
+def _cpu_list(cpus: Collection[int]) -> str:
+    return ",".join(map(str, sorted(cpus)))
+
+
+def taken_cpus(client: Client) -> frozenset[int]:
+    """Return the CPUs to which running containers of any checkout and host are pinned.
+
+    Raises:
+        EngineError: If the engine does not answer.
+    """
+    taken: set[int] = set()
+    with engine_errors("looking for other containers that measure"):
+        for container in client.containers.list(filters={"label": RUN_LABEL}):
+            # What this module wrote: numbers and commas.
+            pinned = str(container.attrs.get("HostConfig", {}).get("CpusetCpus") or "")
+            taken |= {int(cpu) for cpu in pinned.split(",") if cpu.isdecimal()}
+    return frozenset(taken)
 
 
 def choose_memory(limit: int | None, machine: Machine) -> int:
@@ -183,7 +229,10 @@ def _container(client: Client, order: Order, doing: str) -> Iterator[Any]:
             # exec: Inductor loads libraries that it compiles there.
             tmpfs={SCRATCH: f"rw,exec,nosuid,nodev,mode=1777,size={scratch}"},
             mounts=[Mount(target=HOME, source="", type="volume")],
-            cpuset_cpus=",".join(map(str, order.limits.cpus)),
+            cpuset_cpus=_cpu_list(order.limits.cpus),
+            # Far more than compiling on all cores needs: code that forks without end ends itself,
+            # and not the machine of the engine.
+            pids_limit=_MOST_PROCESSES,
             mem_limit=memory,
             memswap_limit=memory,
             cap_drop=["ALL"],
@@ -211,23 +260,49 @@ def remove_leftovers(client: Client, run: str) -> None:
                 container.remove(v=True, force=True)
 
 
-def _messages(stream: Any, errors: list[bytes], doing: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401
-    """Yield the container's JSON messages; append its other output to ``errors``."""
+def _messages(stream: Any, errors: list[bytes], doing: str) -> Iterator[dict[str, str]]:  # noqa: ANN401
+    """Yield the container's messages; append the end of its other output to ``errors``.
+
+    Raises:
+        EngineError: If the connection is lost, or a line never ends.
+    """
     pending = b""
     with engine_errors(doing):
         for out, error in stream:
-            if error:
-                errors.append(error)
-                del errors[:-50]
+            _keep(errors, error or b"")
             pending += out or b""
             *lines, pending = pending.split(b"\n")
+            if len(pending) > _LONGEST_LINE:
+                raise EngineError(
+                    f"{doing}: the container printed a line of more than {_LONGEST_LINE >> 20} MiB",
+                    hint="measured code prints to the output of the harness: see what it does",
+                )
             for line in lines:
-                try:
-                    message = json.loads(line)
-                except ValueError:  # other output, or a line cut off when the engine stops
-                    errors.append(line)
-                else:
+                if (message := read_message(line)) is not None:
                     yield message
+                else:  # other output, or a line cut off when the engine stops
+                    _keep(errors, line)
+
+
+def _keep(errors: list[bytes], text: bytes) -> None:
+    if text:
+        errors.append(text[-_KEPT_BYTES:])
+        del errors[:-_KEPT_LINES]
+
+
+def read_message(line: bytes) -> dict[str, str] | None:
+    """Return a message of the container with the texts that belong to it; ``None`` for others."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    event = message.get("event") if isinstance(message, dict) else None
+    if not isinstance(event, str) or event not in _EVENTS:
+        return None
+    details = {name: message.get(name) for name in _EVENTS[event]}
+    if not all(isinstance(value, str) for value in details.values()):
+        return None
+    return {"event": event, **details}
 
 
 def _payload(order: Order) -> bytes:

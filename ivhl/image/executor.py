@@ -28,13 +28,15 @@ from ivhl.image.container import (
     choose_memory,
     measure_in_container,
     remove_leftovers,
+    taken_cpus,
 )
 from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
 from ivhl.measure.outcome import failed_everywhere
+from ivhl.records.bounds import impossible
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Cell
-from ivhl.records.store import Key, key_of, load_records, parse_record
+from ivhl.records.store import Key, device_type, key_of, load_records, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,8 +83,8 @@ class DockerExecutor:
         self._cpus = cpus
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         self._gpus = tuple(gpu.strip() for gpu in visible.split(",") if gpu.strip())
-        # Two checkouts may use one engine.
-        self._run = hashlib.sha256(str(root).encode()).hexdigest()[:16]
+        # Two checkouts may use one engine, also from two hosts that have them in the same folder.
+        self._run = run_label(root)
 
     def machine(self, request: Request) -> Machine:
         """Return the machine of the engine.
@@ -104,14 +106,13 @@ class DockerExecutor:
             ) from error
 
     def check(self, settings: Settings, python: str) -> Settings:  # noqa: ARG002  (an executor's method)
-        """Remove containers of a killed run, and check the CPUs.
+        """Check the CPUs.
 
         Raises:
             SpecError: If ``--cpus`` names CPUs that the machine does not have.
             EngineError: If the engine does not answer.
         """
         choose_cpus(self._cpus, settings.machine, settings.effort.threads)
-        remove_leftovers(self.client, self._run)
         return settings
 
     def measure(
@@ -131,6 +132,8 @@ class DockerExecutor:
             EngineError: If the engine goes away.
             ResultsError: If a record cannot be written.
         """
+        # Only now: this run holds the lock of the checkout, so the container of no other is removed.
+        remove_leftovers(self.client, self._run)
         events = Path(settings.events)
         events.parent.mkdir(parents=True, exist_ok=True)
         events.write_text("", encoding="utf-8")
@@ -174,7 +177,12 @@ class DockerExecutor:
             commit=commit,
             records=(),
             limits=Resources(
-                cpus=choose_cpus(self._cpus, settings.machine, settings.effort.threads),
+                cpus=choose_cpus(
+                    self._cpus,
+                    settings.machine,
+                    settings.effort.threads,
+                    taken_cpus(self.client),
+                ),
                 memory_bytes=choose_memory(settings.effort.memory_limit, settings.machine),
                 gpus=self._gpus,
             ),
@@ -230,6 +238,14 @@ class DockerExecutor:
         if places:
             write_machine(results, settings.machine.name, asv_machine(settings.machine))
             write_asv_results(self._root, settings, records, places)
+
+
+def run_label(root: Path) -> str:
+    """Return the label of this checkout's containers: no other on any host has it."""
+    machine_id = Path("/etc/machine-id")
+    here = machine_id.read_text(encoding="utf-8") if machine_id.is_file() else ""
+    parts = (os.uname().nodename, here, str(os.getuid()), str(root))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 class _Cell:
@@ -291,9 +307,11 @@ class _Cell:
 
     def _hear(self, message: dict[str, Any]) -> None:
         event, details = message.pop("event"), message
+        if "case" in details and details["case"] not in {case.name for case in self._cases}:
+            raise self._forged(f"case: was not ordered (got {ascii(details['case'])[:100]})")
         match event:
             case "case-finished":
-                record = self._keep(parse_record(details["record"].encode()))
+                record = self._keep(self._checked(details["case"], details["record"]))
                 self._done.add(details["case"])
                 failure = record.failure
                 details = {
@@ -312,6 +330,41 @@ class _Cell:
             case "refused":
                 raise SpecError(details["message"], hint=details["hint"])
         self.tell(event, **details)
+
+    def _checked(self, case: str, line: str) -> RunRecord:
+        """Return the record of a case, if it is what was ordered.
+
+        Code that is measured runs in the container, and can print what it likes.
+
+        Raises:
+            EngineError: If it is no record, or one of something else.
+        """
+        try:
+            record = parse_record(line.encode(errors="replace"))
+        except ValueError as error:
+            raise self._forged(str(error)) from error
+        order, settings = self.order, self._settings
+        name = f"{record.workload}/{record.size}/{record.variant}"
+        ordered: dict[str, tuple[object, object]] = {
+            "project": (record.project, settings.project),
+            "commit": (record.commit, order.commit),
+            "cell": (record.cell, order.cell),
+            "machine": (record.machine, settings.machine),
+            "case": (name, case),
+            "conditions.device": (device_type(record), settings.effort.device),
+        }
+        for field, (got, wanted) in ordered.items():
+            if got != wanted:
+                raise self._forged(f"{field}: must be {wanted} (got {ascii(got)[:200]})")
+        for mistake in impossible(record):
+            raise self._forged(mistake)
+        return record
+
+    def _forged(self, rule: str) -> EngineError:
+        return EngineError(
+            f"the container of {self.order.cell.id} printed a record that was not ordered: {rule}",
+            hint="code of the project prints messages like those of the harness: see what it does",
+        )
 
     def _keep(self, record: RunRecord) -> RunRecord:
         """Write a record, with what the container does not know: its image and the full command.

@@ -1,0 +1,210 @@
+"""What a container prints is checked: it runs the code that is measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from ivhl.errors import SpecError
+from ivhl.image import container, executor
+from ivhl.image.container import (
+    RUN_LABEL,
+    Order,
+    Resources,
+    _container,
+    _messages,
+    choose_cpus,
+    read_message,
+    taken_cpus,
+)
+from ivhl.image.engine import EngineError
+from ivhl.image.executor import DockerExecutor, _Cell, run_label
+from ivhl.measure.settings import Settings
+from ivhl.records.record import Machine, to_json
+from ivhl.records.store import load_records
+from tests.builders.records import make_record
+
+if TYPE_CHECKING:
+    from ivhl.records.record import RunRecord
+
+ROOT = Path(__file__).parents[2]
+MACHINE = Machine(name="m", cpu="c", n_cpus=8, memory_bytes=16 << 30, system="Linux x86_64")
+IMAGE = f"sha256:{'a' * 64}"
+
+
+def ordered() -> RunRecord:
+    return make_record(machine=MACHINE, project="demo")
+
+
+def a_cell(folder: Path) -> _Cell:
+    """Return a cell whose container was asked for one case."""
+    record = ordered()
+    settings = Settings(
+        root=str(folder),
+        project="demo",
+        workloads="m:W",
+        machine=MACHINE,
+        results=str(folder / "results"),
+        scratch=str(folder / "scratch"),
+        interpreters={},
+        events=str(folder / "events.jsonl"),
+    )
+    order = Order(
+        root=folder,
+        image=IMAGE,
+        settings=settings,
+        cell=record.cell,
+        commit=record.commit,
+        records=(),
+        limits=Resources(cpus=(0,), memory_bytes=1 << 30),
+        run="x",
+    )
+    name = f"{record.workload}/{record.size}/{record.variant}"
+    return _Cell(None, order, cast("Any", [SimpleNamespace(name=name)]), settings)
+
+
+def said(record: RunRecord | str, case: str = "ops.gp_evolve/small/naive-compiled") -> Any:  # noqa: ANN401
+    line = record if isinstance(record, str) else to_json(record)
+    return {"event": "case-finished", "case": case, "record": line}
+
+
+def test_the_record_that_was_ordered_is_kept(tmp_path: Path) -> None:
+    cell = a_cell(tmp_path)
+    cell._hear(said(ordered()))
+    (kept,) = load_records(tmp_path / "results").records
+    assert kept.conditions.image == IMAGE
+    assert cell.left == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"machine": replace(MACHINE, name="main-runner")}, "machine: must be"),
+        ({"machine": replace(MACHINE, cpu="another")}, "machine: must be"),
+        ({"commit": "f" * 40}, "commit: must be"),
+        ({"project": "other"}, "project: must be"),
+        ({"cell": replace(ordered().cell, lock_sha256="0" * 64)}, "cell: must be"),
+        ({"variant": "other"}, "case: must be"),
+        ({"conditions": replace(ordered().conditions, device="cuda X")}, "conditions.device"),
+        ({"duration_s": -1.0}, "duration_s: must be from 0"),
+    ],
+)
+def test_a_record_of_something_else_is_not_kept(
+    tmp_path: Path, changes: dict[str, Any], rule: str
+) -> None:
+    with pytest.raises(EngineError, match="printed a record that was not ordered") as caught:
+        a_cell(tmp_path)._hear(said(replace(ordered(), **changes)))
+    assert rule in str(caught.value)
+    assert load_records(tmp_path / "results").records == ()
+
+
+@pytest.mark.parametrize("line", ["", "5", "{}", "x", "[" * 5000, '{"schema": "ivhl.run/99"}'])
+def test_a_record_that_is_none_is_no_traceback(tmp_path: Path, line: str) -> None:
+    with pytest.raises(EngineError, match="not ordered"):
+        a_cell(tmp_path)._hear(said(line))
+
+
+def test_a_case_that_was_not_ordered_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="was not ordered"):
+        a_cell(tmp_path)._hear({"event": "case-kept", "case": "x"})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"5",
+        b"null",
+        b"[]",
+        b'"x"',
+        b"{}",
+        b'{"event": 5}',
+        b'{"event": []}',
+        b'{"event": "case-finished"}',
+        b'{"event": "case-finished", "case": 1, "record": "x"}',
+        b'{"event": "no-such-event"}',
+        b"[" * 5000,
+        b"\xff",
+        b"9" * 5000,
+    ],
+)
+def test_other_output_is_no_message(line: bytes) -> None:
+    assert read_message(line) is None
+    errors: list[bytes] = []
+    assert list(_messages([(line + b"\n", None)], errors, "testing")) == []
+    assert errors
+
+
+def test_a_message_has_only_what_belongs_to_it() -> None:
+    line = json.dumps({"event": "cell-building", "cell": "forged", "at": 1, "event2": 3}).encode()
+    assert read_message(line) == {"event": "cell-building"}
+
+
+def test_output_without_end_is_an_error_and_takes_no_memory() -> None:
+    errors: list[bytes] = []
+    with pytest.raises(EngineError, match="a line of more than"):
+        list(_messages(((b"x" * 2**20, None) for _ in range(100)), errors, "testing"))
+    list(_messages(((b"y" * 5000 + b"\n", b"z" * 5000) for _ in range(1000)), errors, "testing"))
+    assert sum(map(len, errors)) <= 50 * 2000
+
+
+def engine(*pinned: str) -> Any:  # noqa: ANN401
+    """Return an engine with containers that measure on some CPUs."""
+    found = [SimpleNamespace(attrs={"HostConfig": {"CpusetCpus": cpus}}) for cpus in pinned]
+    listed = SimpleNamespace(list=lambda **_: found)
+    return SimpleNamespace(containers=listed)
+
+
+def test_two_runs_on_one_engine_have_cpus_of_their_own() -> None:
+    assert taken_cpus(engine("6,7", "", "x")) == {6, 7}
+    assert choose_cpus("", MACHINE, 1) == (6, 7)
+    assert choose_cpus("", MACHINE, 1, {6, 7}) == (4, 5)
+    assert choose_cpus("", MACHINE, 1, {7, 4}) == (5, 6)
+    assert choose_cpus("6-7", MACHINE, 1, {6, 7}) == (6, 7)
+    with pytest.raises(SpecError, match="other containers measure on CPUs 0,1,2,3,4,5,6 of 8"):
+        choose_cpus("", MACHINE, 1, range(7))
+
+
+def test_no_other_host_has_the_label_of_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path("/work/project")
+    mine = run_label(root)
+    assert mine == run_label(root)
+    assert mine != run_label(root / "other")
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename="another-host"))
+    assert mine != run_label(root)
+
+
+def test_containers_are_removed_only_while_the_checkout_is_locked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """``check`` runs before the lock is taken: another run of this checkout may be measuring."""
+    removed: list[str] = []
+    monkeypatch.setattr(executor, "remove_leftovers", lambda _, run: removed.append(run))
+    docker = DockerExecutor.__new__(DockerExecutor)
+    docker.client, docker._run, docker._cpus = None, "label", ""
+    docker.check(a_cell(tmp_path)._settings, "3.12")
+    assert removed == []
+
+
+def test_a_container_cannot_start_processes_without_end(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {}
+
+    def create(*_: object, **options: Any) -> Any:  # noqa: ANN401
+        asked.update(options)
+        return SimpleNamespace(remove=lambda **_: None)
+
+    client = SimpleNamespace(containers=SimpleNamespace(create=create))
+    with _container(client, a_cell(tmp_path).order, "testing"):
+        pass
+    assert asked["pids_limit"] == container._MOST_PROCESSES
+    assert asked["labels"] == {RUN_LABEL: "x"}
+
+
+def test_the_python_of_a_base_is_tried_before_the_packages_are_fetched() -> None:
+    text = (ROOT / "envs" / "docker" / "Dockerfile").read_text()
+    tried = text.index('su --shell /bin/sh ivhl --command "/opt/ivhl/cell/bin/python -c pass"')
+    assert text.index("uv venv") < tried < text.index("uv pip sync")
