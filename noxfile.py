@@ -88,6 +88,7 @@ ONLY_IN_FULL = (
     "calculator",
     "examples",
     *(f"cheats(torch={release!r})" for release in RELEASES),
+    "fuzz",
 )
 
 
@@ -184,6 +185,16 @@ def cheats(session: nox.Session, torch: str) -> None:
     """Run every workload that cheats, and the honest ones for comparison."""
     install_cell(session, torch)
     run_tests(session, "tests/e2e/test_cheats.py")
+
+
+@nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=FULL, allow_parallel=True)
+def fuzz(session: nox.Session) -> None:
+    """Attack what reads files of others, for 10 minutes: `-- --seconds 3600 --seed 7 records`."""
+    session.install("--group", "test", "-e", ".")
+    arguments = list(session.posargs)
+    if "--seconds" not in arguments:
+        arguments += ["--seconds", "600"]
+    session.run("python", "-m", "tests.fuzz", *arguments)
 
 
 @nox.session(venv_backend="uv", tags=CHECK, allow_parallel=True)

@@ -179,12 +179,21 @@ def _read(path: Path) -> Iterable[RunRecord | Problem]:
         if not line.strip():
             continue
         try:
-            record = parse_record(line)
+            yield read_record(line)
         except ValueError as error:
             yield Problem(path, number, str(error))
-            continue
-        mistake = next(impossible(record), "")
-        yield Problem(path, number, mistake) if mistake else record
+
+
+def read_record(line: bytes) -> RunRecord:
+    """Parse a record of the results, whoever wrote it there.
+
+    Raises:
+        ValueError: If it is not valid, or has a number or a time that no measurement gives.
+    """
+    record = parse_record(line)
+    for mistake in impossible(record):
+        raise ValueError(mistake)
+    return record
 
 
 def parse_record(line: bytes) -> RunRecord:

@@ -24,7 +24,15 @@ from weakref import finalize
 
 from ivhl.errors import ResultsError
 from ivhl.records.files import read_records_file, records_files
-from ivhl.records.store import Key, Problem, is_in_future, key_of, latest_possible, parse_record
+from ivhl.records.store import (
+    Key,
+    Problem,
+    is_in_future,
+    key_of,
+    latest_possible,
+    parse_record,
+    read_record,
+)
 from ivhl.tracker.entries import Entry, Made, entry_of
 from ivhl.tracker.metrics import METRICS, Measured
 from ivhl.tracker.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
@@ -504,7 +512,7 @@ def _rows(
     for number, line in enumerate(data[start:].split(b"\n"), lines + 1):
         if line.strip():
             try:
-                rows.append(_row(parse_record(line), (file, number, start, len(line)), ids))
+                rows.append(_row(read_record(line), (file, number, start, len(line)), ids))
             except ValueError as error:
                 problems.append((file, number, str(error)))
         start += len(line) + 1

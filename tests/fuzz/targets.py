@@ -33,6 +33,7 @@ from ivhl.records.store import Loaded, load_records
 from ivhl.tracker.compare import compare
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.gate import judge
+from ivhl.tracker.index import Index
 from ivhl.tracker.project import State, rows_of
 from ivhl.tracker.regressions import find_changes
 from ivhl.tracker.spread import Spreads
@@ -187,7 +188,15 @@ def _through_a_file(*lines: bytes) -> Loaded:
         path = Path(folder, "box", "records", "x.jsonl")
         for line in filter(None, lines):
             append_line(path, line.decode())
-        return load_records(Path(folder))
+        loaded = load_records(Path(folder))
+        index = Index(Path(folder), ":memory:")
+        try:
+            index.update()
+            assert len(index.problems) == len(loaded.problems)
+            index.newest((COMMIT,))
+        finally:
+            index.close()
+        return loaded
 
 
 def _show(loaded: Loaded) -> None:

@@ -20,6 +20,7 @@ from ivhl.records.bounds import impossible
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import to_json
 from ivhl.records.store import latest_per_case, load_records, newest_by
+from ivhl.tracker.index import Index
 from ivhl.tracker.project import load_state
 from ivhl.tracker.views import case
 from ivhl.tracker.views.broken import without_broken
@@ -167,6 +168,19 @@ def test_lines_in_the_results_that_no_measurement_gives_are_named(root: Path) ->
     loaded = load_records(root / "results")
     assert loaded.records == (good,)
     assert [problem.line for problem in loaded.problems] == list(range(2, 14))
+
+
+def test_the_index_leaves_out_what_no_measurement_gives(root: Path) -> None:
+    good = a_record(root)
+    path = record_file(root / "results", "box", good.commit, good.cell.id)
+    append_record(path, good)
+    with path.open("a") as file:
+        file.writelines(with_values(good, **values) + "\n" for values, _ in BEYOND[:12])
+    index = Index(root / "results", ":memory:")
+    index.update()
+    assert [problem.line for problem in index.problems] == list(range(2, 14))
+    assert len(index.newest()) == 1
+    index.close()
 
 
 def test_a_pipe_among_the_records_is_named_and_not_read(root: Path) -> None:
