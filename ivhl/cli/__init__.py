@@ -44,7 +44,7 @@ COMMANDS = {
     ),
     "publish": (
         "results",
-        "Build the static site: asv's pages, Compatibility and Speedup.",
+        "Build the static site.",
     ),
     "compare": (
         "compare",
