@@ -28,6 +28,7 @@ from asv.results import Results
 from asv.util import load_json
 
 from ivhl.asv.configuration import load_configuration
+from ivhl.asv.verdicts import write_verdicts
 from ivhl.errors import ResultsError
 from ivhl.git import published_branches
 from ivhl.pages.build import write_pages
@@ -109,7 +110,9 @@ def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
         made = when.read_text(encoding="utf-8") if when.is_file() else ""
         state = load_state(root, results)
         shown = replace(state, problems=(*map(str, bad), *state.problems))
-        problems = _write_ours(shown, results, new, output, (now, made))
+        source, problems = _write_ours(shown, results, new, output, (now, made))
+        if renewed:
+            write_verdicts(new / _ASV, source.changes, new / "feed.xml")
         (new / MARKER).write_text(_MARKED, encoding="utf-8")
         exchange(new, output)
     off_branch = sorted(
@@ -133,23 +136,24 @@ def _link(source: str, target: str) -> None:
 
 def _write_ours(
     state: State, results: Path, new: Path, old: Path, times: tuple[str, str]
-) -> tuple[str, ...]:
-    """Write our pages, without the records that break them; return what the pages name."""
+) -> tuple[Source, tuple[str, ...]]:
+    """Write our pages, without the records that break them; return what they show and name."""
     now, made = times
     try:
         annotations = load_annotations(results)
     except ResultsError as error:
         annotations = ()
         state = replace(state, problems=(*state.problems, str(error)))
+    source = Source(state, now, annotations)
     try:
-        write_pages(Source(state, now, annotations), new, old, made)
+        write_pages(source, new, old, made)
     except Exception:
         without = without_broken(state)
         if without.records == state.records:  # no single record is the reason
             raise
-        state = without
-        write_pages(Source(state, now, annotations), new, old, made)
-    return state.problems
+        state, source = without, Source(without, now, annotations)
+        write_pages(source, new, old, made)
+    return source, state.problems
 
 
 def _write_asv(

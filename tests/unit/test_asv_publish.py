@@ -205,3 +205,27 @@ def test_the_error_for_an_old_configuration_says_what_to_write(root: Path) -> No
 def test_an_unwritable_output_is_named(root: Path) -> None:
     with pytest.raises(ResultsError, match="cannot create a folder in /proc"):
         publish(root, Path("/proc/site"))
+
+
+def test_asvs_page_of_regressions_shows_our_verdicts(root: Path) -> None:
+    publish(root, root / "site", asv=True)
+    asv = root / "site" / "asv"
+    listed = json.loads((asv / "regressions.json").read_text())["regressions"]
+    main = json.loads((asv / "index.json").read_text())
+    (place,) = {jump[1] for *_, jumps in listed for jump in jumps}
+    assert main["revision_to_hash"][str(place)] == commits_of(root)[0]
+    for text, graph, params, number, _, _, jumps in listed:
+        name, _, what = text.partition("(")
+        assert "ops.gp_evolve/small/real-compiled: slower on Python" in what
+        assert f"PyTorch {params['torch']}" in what
+        case = main["benchmarks"][name]["params"][0][number]
+        assert case == "'ops.gp_evolve/small/real-compiled'"
+        assert (asv / graph).is_file()
+        assert jumps[0][3] / jumps[0][2] == pytest.approx(2.15 / 1.2, rel=0.1)
+    assert {params["python"] for _, _, params, *_ in listed} == {"3.12", "3.13", "3.14"}
+    feed = (asv / "regressions.xml").read_text()
+    assert 'href="../regressions.html' in feed
+
+
+def commits_of(root: Path) -> list[str]:
+    return git(root, "log", "--format=%H").split()
