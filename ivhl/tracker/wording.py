@@ -195,7 +195,12 @@ def short_message(text: str) -> str:
     message over 600 characters keeps its beginning and its end: one of them has the reason.
     """
     lines = [_ENVIRONMENT.sub("", line).strip() for line in text.splitlines()]
-    kept = [line for line in lines if line and not line.startswith(_BOILERPLATE)]
+    kept = [
+        line
+        for line in lines
+        # Nor the marks below the lines of a traceback, which stand below nothing in one line.
+        if line.strip("~^ ") and not line.startswith(_BOILERPLATE)
+    ]
     line = " ".join(kept) or text.strip()
     if len(line) <= _LONGEST_MESSAGE:
         return line
