@@ -19,6 +19,7 @@ from ivhl.cli import app
 from ivhl.cli.bench import bench_command
 from ivhl.errors import IvhlError, LockError, SpecError, UnknownNameError
 from ivhl.image.agreement import every_record, judge_agreement
+from ivhl.image.bill import make_bill
 from ivhl.image.build import find_image, list_images, prune_images
 from ivhl.image.engine import connect
 from ivhl.image.executor import DockerExecutor
@@ -241,6 +242,19 @@ def diff_command(
         f"{counted(len(found), 'difference')} between {two[0].short} and {two[1].short}",
         hint="system packages come with the base image: pin it by digest",
     )
+
+
+@image_app.command("bill")
+def bill_command(
+    image: Annotated[str, typer.Argument(metavar="CELL | IMAGE", help="From `ivhl image list`.")],
+) -> None:
+    """Print the software bill of materials of an image as JSON, in CycloneDX 1.6.
+
+    With a CELL, that of its newest image.
+    """
+    client = connect()
+    found = list_images(client, image)[:1] or [find_image(client, image)]
+    typer.echo(json.dumps(make_bill(found[0], contents(client, found[0].id)), indent=1))
 
 
 @image_app.command("compare")

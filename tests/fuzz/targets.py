@@ -210,8 +210,7 @@ def _show(loaded: Loaded) -> None:
     rows = rows_of(state)
     json.dumps([row.to_dict() for row in rows], allow_nan=False)
     json.dumps([asdict(record) for record in records], allow_nan=False)
-    commits = [frozenset({COMMIT}), frozenset({r.commit for r in records})]
-    judge(list(records), *commits, (), spreads)
+    judge(records, {COMMIT}, {record.commit for record in records}, (), spreads)
     compare(list(records), list(records), "results", spreads)
     find_changes(MemoryHistory(records), spreads, (COMMIT,))
 
