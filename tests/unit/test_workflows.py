@@ -540,6 +540,12 @@ def test_measured_records_are_uploaded_whatever_happens() -> None:
     assert "always()" in upload["if"]
 
 
+def test_the_action_uploads_what_it_measured_whatever_happens() -> None:
+    action = load(HERE / ".github" / "actions" / "compare" / "action.yml")
+    (upload,) = [step for step in action["runs"]["steps"] if "upload" in step.get("uses", "")]
+    assert upload["if"] == "${{ always() }}"
+
+
 def test_a_push_that_only_brings_records_is_published() -> None:
     words = " ".join(dict(jobs())["bench/report"]["if"].split())
     assert "needs.measure.result != 'skipped' || github.event_name == 'push'" in words
