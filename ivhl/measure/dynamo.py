@@ -8,7 +8,7 @@ Each release counts otherwise (``tests/contract/test_dynamo.py`` compares them):
 - ``graph_break_reasons`` has every place where a graph ended, with the user's stack, in all three.
 
 So graph breaks are those of ``graph_break_reasons``, and frames that are given up are those that
-Dynamo logs.
+Dynamo logs, at the level INFO.
 """
 
 from __future__ import annotations
@@ -31,14 +31,11 @@ FOLDERS = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
 
 # "torch._dynamo hit config.cache_size_limit (8)" up to 2.6, "recompile_limit" later.
 LIMIT = re.compile(r"hit config\.(?:accumulated_)?(?:cache_size|recompile)_limit")
-# Where Dynamo says that it runs a whole frame eagerly, on the logger of graph breaks. Up to 2.6 a
-# frame with a break in a loop is given up too, and only a message of the level INFO says so.
-GIVEN_UP = (
-    "Graph break: skip",
-    "Failed to handle graph break gracefully",
-    "which results in a skip",
-)
+# Messages of the level INFO about frames that run eagerly as a whole. The second one, of 2.5 and
+# 2.6, is about frames that count as compiled.
+GIVEN_UP = "WON'T CONVERT "
 IN_A_LOOP = "Skipping frame because there is a graph break in a for/while loop"
+CODE = re.compile(r"WON'T CONVERT (?P<name>\S+) (?P<file>\S+) line (?P<line>\d+)")
 # ``File "a/b.py", line 3, in f`` of a traceback; ``at a/b.py:3`` of a message.
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>\S+)')
 SUMMARY = re.compile(r"file (?P<file>[^\s,>]+), line (?P<line>\d+) in (?P<name>\S+)")
@@ -69,6 +66,7 @@ class Watch(logging.Handler):
         self._breaks = graph_break_reasons
         graph_break_reasons.clear()
         self._given_up: Counter[str] = Counter()
+        self._unconverted = 0
         # By ``file:line``: the reason last logged, and the place with its function.
         self._reasons: dict[str, str] = {}
         self._places: dict[str, str] = {}
@@ -79,16 +77,31 @@ class Watch(logging.Handler):
             logger = logging.getLogger(f"torch._dynamo.{module}.__graph_breaks")
             logger.addHandler(self)
             logger.propagate = False  # each has pages of text, which the record has in short
-        _Loops.listen(self)
+        for module in ("symbolic_convert", "convert_frame"):
+            _Heard.listen(self, logging.getLogger(f"torch._dynamo.{module}"))
         # At the recompile limit, a frame without ``fullgraph`` runs eagerly; only this log says so.
         logging.getLogger("torch._dynamo").addHandler(self)
         self._limits: Counter[str] = Counter()
 
-    def note_loop(self, message: str) -> None:
-        """Count a frame that is given up since its graph would break in a loop."""
-        place = user_frame(frames_in(message))
-        reason = self._reasons.get(place.partition(" ")[0], "data-dependent branching")
-        self._given_up[at(f"{reason} (in a loop: the frame runs eagerly)", place)] += 1
+    def note_given_up(self, record: logging.LogRecord) -> None:
+        """Count a frame that Dynamo gave up, by the reason and the place of the break in it."""
+        message = record.getMessage()
+        if message.startswith(GIVEN_UP):
+            error = record.exc_info[1] if record.exc_info else None
+            stack = getattr(error, "real_stack", None) or ()
+            frames = [(f.filename, f.lineno, f.name) for f in stack]
+            if (code := CODE.match(message)) is not None:
+                frames.insert(0, (code["file"], int(code["line"]), code["name"]))
+            place = user_frame(frames)
+            reason = str(getattr(error, "msg", error)).partition("\n\nfrom user code")[0]
+            self._unconverted += 1
+        else:
+            place = user_frame(frames_in(message))
+            reason = "data-dependent branching (in a loop: the frame runs eagerly)"
+        known = self._reasons.get(place.partition(" ")[0])
+        if known and not message.startswith(GIVEN_UP):
+            known += " (in a loop: the frame runs eagerly)"
+        self._given_up[at(known or reason, place)] += 1
 
     def emit(self, record: logging.LogRecord) -> None:
         """Count one recompile or one frame that is given up, or note that the limit was reached."""
@@ -98,8 +111,6 @@ class Watch(logging.Handler):
         elif record.name.endswith("__graph_breaks"):
             reason, place = _reason_in(record, message), self._place_in(message)
             self._reasons[place.partition(" ")[0]] = tidy(PLAIN.get(reason, reason))
-            if any(mark in message for mark in GIVEN_UP):
-                self._given_up[at(reason, place)] += 1
         elif LIMIT.search(message):
             self._limits[tidy(message)] += 1
 
@@ -171,12 +182,8 @@ class Watch(logging.Handler):
         )
         found += self._given_up
         total, ok = self.frames()
-        unnamed = total - ok - self._given_up.total()
-        if unnamed > 0 and not self._counters["unimplemented"]:
+        if (unnamed := total - ok - self._unconverted) > 0:
             found["Dynamo ran a frame eagerly and named no reason"] += unnamed
-        elif unnamed > 0:
-            for text, count in self._counters["unimplemented"].items():
-                found[at(str(text), user_frame(frames_in(str(text))))] += int(count)
         return counted(found)
 
     def recompile_reasons(self) -> tuple[Counted, ...]:
@@ -229,8 +236,8 @@ def _reason_in(record: logging.LogRecord, message: str) -> str:
     return text.partition("User code traceback:")[0].strip()
 
 
-class _Loops(logging.Filter):
-    """Hears messages of the level INFO about frames with a break in a loop; shows no more of it."""
+class _Heard(logging.Filter):
+    """Hears what a logger says of frames that are given up, and shows no more than before."""
 
     def __init__(self, watch: Watch, shown: int) -> None:
         super().__init__()
@@ -238,9 +245,8 @@ class _Loops(logging.Filter):
         self.shown = shown
 
     @classmethod
-    def listen(cls, watch: Watch) -> None:
-        """Let a watch hear them, in place of an earlier one."""
-        logger = logging.getLogger("torch._dynamo.symbolic_convert")
+    def listen(cls, watch: Watch, logger: logging.Logger) -> None:
+        """Let a watch hear a logger, in place of an earlier watch."""
         shown = logger.getEffectiveLevel()
         for old in [one for one in logger.filters if isinstance(one, cls)]:
             shown = old.shown
@@ -250,8 +256,8 @@ class _Loops(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell the watch; pass on what would have been shown anyway."""
-        if record.levelno == logging.INFO and IN_A_LOOP in record.getMessage():
-            self._watch.note_loop(record.getMessage())
+        if str(record.msg).startswith((GIVEN_UP, IN_A_LOOP)):
+            self._watch.note_given_up(record)
         return record.levelno >= self.shown
 
 

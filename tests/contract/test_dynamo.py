@@ -68,6 +68,20 @@ def calls_a_loop(x: Tensor) -> Tensor:
     return part(y) * total
 
 
+def rows_of(x: Tensor) -> Iterator[Tensor]:
+    for row in x:
+        yield torch.sin(row)
+
+
+def consumes_rows(rows: Iterator[Tensor]) -> Tensor:
+    torch._dynamo.graph_break()
+    return torch.stack(list(rows))
+
+
+def has_a_generator(x: Tensor) -> Tensor:
+    return consumes_rows(rows_of(x)) + part(x)
+
+
 def refuses(x: Tensor) -> Tensor:
     if torch.compiler.is_compiling():
         raise ValueError("not while compiling")
@@ -206,6 +220,15 @@ def test_blocks_with_breaks_are_named_by_their_own_lines() -> None:
     own = place(Block.forward, ".item()")
     assert any(first_line(one.text).endswith(f" at {own}") for one in found.graph_breaks())
     assert all(" at contract/test_dynamo.py:" in one.text for one in found.graph_breaks())
+
+
+def test_every_frame_that_is_not_compiled_is_named() -> None:
+    found = watch(has_a_generator, torch.rand(3))
+    assert found.compiled_something()
+    total, ok = found.frames()
+    texts = [one.text for one in found.graph_breaks()]
+    assert sum(one.count for one in found.graph_breaks()) >= total - ok
+    assert all(" at contract/test_dynamo.py:" in first_line(text) for text in texts), texts
 
 
 def test_a_recompile_names_the_users_function() -> None:
