@@ -74,6 +74,14 @@ COMMANDS = {
         "spread",
         "Show how much repeated runs of a case differ, and how often intervals predicted it.",
     ),
+    "compact": (
+        "storage",
+        "Pack the records of old commits; no value is lost, and every command reads them as before.",
+    ),
+    "export": (
+        "storage",
+        "Write all records with their samples to a Parquet file, a row each. Needs pyarrow.",
+    ),
     "matrix": (
         "matrix",
         "Show, check and lock the cells: every Python with every PyTorch release.",

@@ -57,39 +57,6 @@ def record_file(results: Path, machine: str, commit: str, cell_id: str) -> Path:
     return results / machine / "records" / f"{commit[:8]}-{cell_id}.jsonl"
 
 
-def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
-    """Return the files of records, sorted, and the folders that cannot be read, each with a rule.
-
-    ``glob`` passes over such folders: a machine would vanish from every table.
-    """
-    found: list[Path] = []
-    unreadable: list[tuple[Path, str]] = []
-    for folder in sorted(results.glob("*/")):
-        records = folder / "records"
-        try:
-            found += sorted(path for path in records.iterdir() if path.suffix == ".jsonl")
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            unreadable.append((records, f"cannot be read: {error.strerror}"))
-    return found, unreadable
-
-
-def read_records_file(path: Path) -> bytes:
-    """Return the content of a file of records.
-
-    Raises:
-        ResultsError: If it cannot be read.
-    """
-    try:
-        # A pipe would block forever, and a device may never end.
-        if not path.is_file():
-            raise ResultsError("must be a plain file")
-        return path.read_bytes()
-    except OSError as error:
-        raise ResultsError(f"cannot be read: {error.strerror}") from error
-
-
 def write_whole(path: Path, data: bytes) -> bool:
     """Replace a file atomically; return whether its content changed.
 

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ivhl.errors import ResultsError
 from ivhl.records.bounds import impossible
-from ivhl.records.files import read_records_file, records_files
+from ivhl.records.reading import read_records_file, records_files
 from ivhl.records.record import SCHEMA, RunRecord
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import finalize
 
 from ivhl.errors import ResultsError
-from ivhl.records.files import read_records_file, records_files
+from ivhl.records.reading import read_records_file, records_files
 from ivhl.records.store import (
     Key,
     Problem,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 # Modules that decide what the index holds: with another source of one, it is made again.
 _SOURCES: Final = {
-    "ivhl.records": ("record.py", "store.py", "files.py", "bounds.py"),
+    "ivhl.records": ("record.py", "store.py", "reading.py", "bounds.py"),
     "ivhl.tracker": (
         *("index.py", "entries.py", "metrics.py", "facts.py", "spread.py", "changepoints.py"),
         *("levels.py", "noise.py", "short_series.py"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl.tracker.compare import choose, compare, summarise
+from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.project import load_state
 from tests.builders.history import GATE, IMAGE, SCRIPT
 
@@ -259,8 +260,10 @@ def test_two_releases_are_compared_as_on_the_command_line(
     summary = page.locator("#summary")
     summary.wait_for()
     state = load_state(project, project / "results")
-    here = [record for record in state.records if record.cell.python == "3.12"]
-    before, after = (choose(here, "torch", {torch}) for torch in ("2.8.0", "2.9.1"))
+    here = MemoryHistory(record for record in state.records if record.cell.python == "3.12")
+    before, after = (
+        here.read(choose(here.entries, "torch", {torch})) for torch in ("2.8.0", "2.9.1")
+    )
     (expected,) = summarise(compare(before, after, "torch", state.spreads))
     mean = expected.means["speedup"]
     assert f"Over the {mean.cases} measured on both sides" in summary.inner_text()

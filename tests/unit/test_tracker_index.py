@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ivhl.errors import ResultsError
 from ivhl.records.files import record_file
 from ivhl.records.record import to_json
-from ivhl.records.store import latest_per_case, load_records, parse_record
+from ivhl.records.store import latest_per_case, load_records, read_record
 from ivhl.tracker.changepoints import detect
 from ivhl.tracker.entries import entry_of
 from ivhl.tracker.index import index_file, open_index
@@ -112,9 +112,9 @@ def test_an_appended_record_is_all_that_is_read(
 
     def count(line: bytes) -> RunRecord:
         parsed.append(line)
-        return parse_record(line)
+        return read_record(line)
 
-    monkeypatch.setattr("ivhl.tracker.index.parse_record", count)
+    monkeypatch.setattr("ivhl.tracker.index.read_record", count)
     write_records(tmp_path, at(0, recorded_at="2026-12-01T00:00:00+00:00"))
     open_index(tmp_path)
     assert len(parsed) == 1

@@ -1,0 +1,59 @@
+"""``ivhl compact`` and ``ivhl export``: records packed, and records for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ivhl.cli import app
+from ivhl.cli.declared import results_folder
+from ivhl.errors import ResultsError
+from ivhl.matrix.project import find_root
+from ivhl.tracker.compact import compact
+from ivhl.tracker.export import export_parquet
+from ivhl.tracker.index import open_index
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.wording import counted, memory
+
+ResultsOption = Annotated[
+    Path | None, typer.Option("--results", help="Folder of the results (default: results).")
+]
+
+
+@app.command("compact")
+def compact_command(
+    keep: Annotated[
+        int, typer.Option(min=1, help="Commits of each cell and machine that stay as they are.")
+    ] = 20,
+    results: ResultsOption = None,
+) -> None:
+    """Pack the records of old commits; no value is lost, and every command reads them as before."""
+    folder = results_folder(results, find_root())
+    done = compact(folder, open_index(folder), keep)
+    console = Terminal(highlight=False, soft_wrap=True)
+    if not done.files:
+        console.print(f"nothing to pack: no cell has records of more than {keep} commits")
+        return
+    console.print(
+        f"{counted(done.files, 'file')} packed: {memory(done.before)} before, "
+        f"{memory(done.after)} now"
+    )
+
+
+@app.command("export")
+def export_command(
+    path: Annotated[Path, typer.Argument(help="File to write, e.g. records.parquet.")],
+    results: ResultsOption = None,
+) -> None:
+    """Write all records with their samples to a Parquet file, a row each. Needs pyarrow."""
+    index = open_index(results_folder(results, find_root()))
+    try:
+        number = export_parquet(index, path)
+    except OSError as error:
+        raise ResultsError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="choose another place with room",
+        ) from error
+    Terminal(highlight=False, soft_wrap=True).print(f"{path}: {counted(number, 'record')}")

@@ -1,0 +1,73 @@
+"""The files of records, plain or packed, where more than the standard library is installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ivhl.errors import ResultsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PACKED: Final = ".zst"
+_ENDINGS: Final = (".jsonl", f".jsonl{PACKED}")
+# A packed file that is not a hundred times smaller than this was not made by `ivhl compact`.
+LARGEST: Final = 4 << 30
+
+
+def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
+    """Return the files of records, sorted, and the folders that cannot be read, each with a rule.
+
+    ``glob`` passes over such folders: a machine would vanish from every table.
+    """
+    found: list[Path] = []
+    unreadable: list[tuple[Path, str]] = []
+    for folder in sorted(results.glob("*/")):
+        records = folder / "records"
+        try:
+            found += sorted(p for p in records.iterdir() if p.name.endswith(_ENDINGS))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            unreadable.append((records, f"cannot be read: {error.strerror}"))
+    return found, unreadable
+
+
+def read_records_file(path: Path) -> bytes:
+    """Return the content of a file of records, unpacked.
+
+    Raises:
+        ResultsError: If it cannot be read.
+    """
+    try:
+        # A pipe would block forever, and a device may never end.
+        if not path.is_file():
+            raise ResultsError("must be a plain file")
+        data = path.read_bytes()
+    except OSError as error:
+        raise ResultsError(f"cannot be read: {error.strerror}") from error
+    return unpacked(data) if path.suffix == PACKED else data
+
+
+def packed(data: bytes) -> bytes:
+    """Return the content in the form of Zstandard, with its hash."""
+    import zstandard  # noqa: PLC0415  (few results have packed files)
+
+    return zstandard.ZstdCompressor(level=19, write_checksum=True).compress(data)
+
+
+def unpacked(data: bytes) -> bytes:
+    """Return the content of a packed file.
+
+    Raises:
+        ResultsError: If it is cut off, damaged, or larger than ``LARGEST``.
+    """
+    import zstandard  # noqa: PLC0415  (likewise)
+
+    try:
+        size = zstandard.frame_content_size(data)
+        if not 0 <= size <= LARGEST:
+            raise ResultsError(f"cannot be unpacked: says that it holds {size} bytes")
+        return zstandard.ZstdDecompressor().decompress(data)
+    except zstandard.ZstdError as error:
+        raise ResultsError(f"cannot be unpacked: {error}") from error

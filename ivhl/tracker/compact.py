@@ -1,0 +1,86 @@
+"""Pack the records of old commits: nothing of them is lost, and every view reads them as before."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ivhl.errors import ResultsError
+from ivhl.records.files import write_whole
+from ivhl.records.reading import PACKED, packed, read_records_file, records_files, unpacked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ivhl.tracker.index import Index
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What was packed.
+
+    Attributes:
+        files: Number of files.
+        before: Their bytes before, ``after`` those now.
+    """
+
+    files: int
+    before: int
+    after: int
+
+
+def compact(results: Path, index: Index, keep: int) -> Packed:
+    """Pack the files of records of all but the newest commits of each cell on each machine.
+
+    Runs look for earlier answers in files that are not packed: the standard library of a cell
+    cannot unpack them. With the newest commits that is where unchanged cases are found.
+
+    Args:
+        results: Folder of the results.
+        index: Its index.
+        keep: How many commits of each cell and machine stay as they are.
+
+    Raises:
+        ResultsError: If a file cannot be written; it stays as it was, and so do all after it.
+    """
+    newest: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    for entry in index.entries:
+        commits = newest[entry.case.machine, entry.case.cell]
+        commits[entry.commit] = max(commits.get(entry.commit, ""), entry.recorded_at)
+    kept = {
+        (machine, f"{commit[:8]}-{cell}.jsonl")
+        for (machine, cell), commits in newest.items()
+        for commit in sorted(commits, key=lambda c: commits[c], reverse=True)[:keep]
+    }
+    files = before = after = 0
+    for path in records_files(results)[0]:
+        if path.suffix == PACKED or (path.parent.parent.name, path.name) in kept:
+            continue
+        files += 1
+        before += path.stat().st_size
+        after += _pack(path)
+    return Packed(files, before, after)
+
+
+def _pack(path: Path) -> int:
+    """Pack a file, after what is packed of it already; return the size."""
+    target = path.with_name(path.name + PACKED)
+    data = read_records_file(path)
+    # A process that is killed between writing and deleting leaves both; what is there twice is one
+    # record for every view.
+    if target.is_file() and not (old := read_records_file(target)).endswith(data):
+        data = old + data
+    form = packed(data)
+    if unpacked(form) != data:
+        raise ResultsError(
+            f"{path}: packing lost something", hint="please report it with the file"
+        )
+    write_whole(target, form)
+    if read_records_file(path) not in data:
+        raise ResultsError(
+            f"{path} was written to while it was packed",
+            hint="run the same command again once no run writes there",
+        )
+    path.unlink()
+    return len(form)
