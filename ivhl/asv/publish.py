@@ -33,8 +33,8 @@ from ivhl.errors import ResultsError
 from ivhl.git import published_branches
 from ivhl.pages.build import write_pages
 from ivhl.records.store import Problem
-from ivhl.tracker.annotations import load_annotations
-from ivhl.tracker.project import State, load_state
+from ivhl.tracker.annotations import Annotation, load_annotations
+from ivhl.tracker.project import load_state
 from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.source import Source
 
@@ -108,9 +108,7 @@ def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
             shutil.copytree(output / _ASV, new / _ASV, copy_function=_link)
         when = new / _ASV / _MADE
         made = when.read_text(encoding="utf-8") if when.is_file() else ""
-        state = load_state(root, results)
-        shown = replace(state, problems=(*map(str, bad), *state.problems))
-        source, problems = _write_ours(shown, results, new, output, (now, made))
+        source, problems = _write_ours(root, results, bad, (new, output), (now, made))
         if renewed:
             write_verdicts(new / _ASV, source.changes, new / "feed.xml")
         (new / MARKER).write_text(_MARKED, encoding="utf-8")
@@ -135,21 +133,29 @@ def _link(source: str, target: str) -> None:
 
 
 def _write_ours(
-    state: State, results: Path, new: Path, old: Path, times: tuple[str, str]
+    root: Path,
+    results: Path,
+    bad: Iterable[Problem],
+    folders: tuple[Path, Path],
+    times: tuple[str, str],
 ) -> tuple[Source, tuple[str, ...]]:
     """Write our pages, without the records that break them; return what they show and name."""
-    now, made = times
+    (new, old), (now, made) = folders, times
+    problems = [str(problem) for problem in bad]
+    annotations: tuple[Annotation, ...] = ()
     try:
         annotations = load_annotations(results)
     except ResultsError as error:
-        annotations = ()
-        state = replace(state, problems=(*state.problems, str(error)))
+        problems.append(str(error))
+    state = load_state(root, results, history=False)
+    state = replace(state, problems=(*problems, *state.problems))
     source = Source(state, now, annotations)
     try:
         write_pages(source, new, old, made)
     except Exception:
-        without = without_broken(state)
-        if without.records == state.records:  # no single record is the reason
+        every = load_state(root, results)
+        without = without_broken(replace(every, problems=state.problems))
+        if without.records == every.records:  # no single record is the reason
             raise
         state, source = without, Source(without, now, annotations)
         write_pages(source, new, old, made)

@@ -237,17 +237,22 @@ def compat_rows(
     return tuple(sorted(rows, key=_row_key))
 
 
+def declared_cases(workloads: Sequence[Workload]) -> frozenset[tuple[str, int, str, str]]:
+    """Return name, version, variant and device of every case that the project has."""
+    return frozenset(
+        (workload.name, workload.version, variant.name, device)
+        for workload in workloads
+        for variant in workload.variants
+        for device in variant.devices
+    )
+
+
 def retired(records: Iterable[RunRecord], workloads: Sequence[Workload]) -> tuple[RunRecord, ...]:
     """Return the records of cases that the project no longer has; none if ``workloads`` is empty.
 
     These cases cannot be measured again, so the tables leave them out.
     """
-    declared = {
-        (workload.name, workload.version, variant.name, device)
-        for workload in workloads
-        for variant in workload.variants
-        for device in variant.devices
-    }
+    declared = declared_cases(workloads)
     return tuple(
         record
         for record in records

@@ -15,7 +15,7 @@ from ivhl.tracker.metrics import METRICS, Measured, Metric, measured, speed_of_m
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ivhl.records.record import FailureClass
+    from ivhl.records.record import FailureClass, Reference
     from ivhl.records.store import Key
 
 
@@ -37,6 +37,26 @@ class Made(NamedTuple):
     wheels: tuple[tuple[str, str, str | None], ...]
 
 
+class Shown(NamedTuple):
+    """What pages show of a record beside its quantities; equal in most runs of a case.
+
+    Attributes:
+        breaks: Number of graph breaks; ``None`` for engines without Dynamo.
+        recompiles: Likewise.
+        eager_peak: Most bytes that an eager call held.
+        eager_error: Largest RMSE of eager over the outputs.
+        reference: As in the record, as are ``uncommitted`` and ``same_as``.
+    """
+
+    breaks: int | None
+    recompiles: int | None
+    eager_peak: int | None
+    eager_error: float | None
+    reference: Reference
+    uncommitted: bool | None
+    same_as: str | None
+
+
 class Entry(NamedTuple):
     """One record of the index.
 
@@ -49,6 +69,7 @@ class Entry(NamedTuple):
         errors: The errors of the outputs, as JSON; equal texts are equal errors.
         values: The quantities that it has.
         calibration: Seconds of the calibration (``metrics.speed_of_machine``).
+        shown: What pages show beside the quantities.
     """
 
     id: int
@@ -68,6 +89,7 @@ class Entry(NamedTuple):
     errors: str
     values: dict[Metric, Measured]
     calibration: float | None
+    shown: Shown
 
     @property
     def key(self) -> Key:
@@ -106,6 +128,23 @@ def entry_of(record: RunRecord, number: int = 0) -> Entry:
         errors=json.dumps(errors_of(record)),
         values={metric: value for metric, value in found if value is not None},
         calibration=speed_of_machine(record),
+        shown=shown_of(record),
+    )
+
+
+def shown_of(record: RunRecord) -> Shown:
+    """Return what pages show of a record beside its quantities."""
+    facts = record.compile
+    counted = facts is not None and facts.graphs is not None
+    errors = [one.eager_rmse for one in record.accuracy if one.eager_rmse is not None]
+    return Shown(
+        breaks=sum(one.count for one in facts.graph_breaks) if facts and counted else None,
+        recompiles=sum(one.count for one in facts.recompiles) if facts and counted else None,
+        eager_peak=record.memory.eager_peak if record.memory else None,
+        eager_error=max(errors, default=None),
+        reference=record.reference,
+        uncommitted=record.uncommitted,
+        same_as=record.same_as,
     )
 
 

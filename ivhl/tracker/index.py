@@ -33,7 +33,7 @@ from ivhl.records.store import (
     parse_record,
     read_record,
 )
-from ivhl.tracker.entries import Entry, Made, entry_of
+from ivhl.tracker.entries import Entry, Made, Shown, entry_of
 from ivhl.tracker.metrics import METRICS, Measured
 from ivhl.tracker.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
 
@@ -70,7 +70,8 @@ CREATE TABLE run (
     id INTEGER PRIMARY KEY, file INTEGER, line INTEGER, start INTEGER, length INTEGER,
     cases INTEGER, "commit" TEXT, recorded_at TEXT, subject INTEGER, made INTEGER,
     failure_class TEXT, exception TEXT, compiled_s REAL, facts TEXT, errors TEXT,
-    {", ".join(f"{name} REAL" for name in _VALUES)}, calibration REAL, latest INTEGER DEFAULT 1
+    {", ".join(f"{name} REAL" for name in _VALUES)}, calibration REAL, shown TEXT,
+    latest INTEGER DEFAULT 1
 );
 CREATE INDEX run_of_case ON run (cases, "commit");
 CREATE INDEX run_of_file ON run (file);
@@ -81,7 +82,16 @@ CREATE TABLE steps (digest TEXT PRIMARY KEY, places TEXT);
 """
 _COLUMNS: Final = (
     *("file", "line", "start", "length", "cases", '"commit"', "recorded_at", "subject", "made"),
-    *("failure_class", "exception", "compiled_s", "facts", "errors", *_VALUES, "calibration"),
+    *(
+        "failure_class",
+        "exception",
+        "compiled_s",
+        "facts",
+        "errors",
+        *_VALUES,
+        "calibration",
+        "shown",
+    ),
 )
 _INSERT: Final = (
     f"INSERT INTO run ({', '.join(_COLUMNS)}) "  # noqa: S608  (names of this file)
@@ -90,7 +100,7 @@ _INSERT: Final = (
 _SELECT: Final = (
     'SELECT id, cases, "commit", recorded_at, subject, made, failure_class, exception, '  # noqa: S608
     "compiled_s, "
-    f"facts, errors, calibration, {', '.join(_VALUES)} FROM run WHERE latest = ?"
+    f"facts, errors, calibration, shown, {', '.join(_VALUES)} FROM run WHERE latest = ?"
 )
 # Within a file the later line counts, between files the later time: as in ``records.store``.
 _LATEST: Final = """
@@ -323,12 +333,16 @@ class Index:
             cases[number] = (Key(machine, device, "", cell, bool(existing), *what), *how)
         made = {number: _made(text) for number, text in self._db.execute("SELECT * FROM made")}
         subjects = {number: (s, b) for number, s, b in self._db.execute("SELECT * FROM subject")}
+        looks: dict[str, Shown] = {}
         found = []
         for row in self._db.execute(_SELECT, (latest,)):
             number, case, commit, at, subject, how = row[:6]
             failure_class, exception, compiled_s, facts, errors, calibration = row[6:12]
             key, python, torch, dtype = cases[case]
-            values = row[12:]
+            shown = looks.get(row[12])
+            if shown is None:
+                shown = looks[row[12]] = Shown(*json.loads(row[12]))
+            values = row[13:]
             found.append(
                 Entry(
                     number, key, commit, python, torch, dtype, at, *subjects[subject], made[how],
@@ -338,7 +352,7 @@ class Index:
                         for i, metric in enumerate(METRICS)
                         if values[2 * i] is not None
                     },
-                    calibration,
+                    calibration, shown,
                 )
             )  # fmt: skip
         return tuple(found)
@@ -535,6 +549,6 @@ def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
         ids.of("subject", (entry.sources, entry.benchmark)),
         ids.of("made", (json.dumps(entry.made),)),
         entry.failure_class, entry.exception, entry.compiled_s, entry.facts, entry.errors,
-        *values, entry.calibration,
+        *values, entry.calibration, json.dumps(entry.shown),
     )  # fmt: skip
     return _Row(case, entry.commit, columns)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.records.record import RunRecord
     from ivhl.tracker.compat import Row
-    from ivhl.tracker.regressions import Detect
+    from ivhl.tracker.regressions import Detect, History
     from ivhl.workload import Case, Workload
 
 _NO_CELLS: tuple[CellSpec, ...] = ()
@@ -46,6 +46,7 @@ class State:
         detect: Finds the steps of a long series.
         known_releases: All PyTorch releases of the matrix, so that one that was not run is a gap.
         root: Folder of the project, for its locks.
+        history: Reads what ``records`` lacks, if it has only the newest of each case.
     """
 
     name: str
@@ -61,6 +62,7 @@ class State:
     detect: Detect | None = None
     known_releases: tuple[str, ...] = ()
     root: Path | None = None
+    history: History | None = None
 
 
 def load_state(root: Path, results: Path, *, history: bool = True) -> State:
@@ -117,6 +119,7 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
         detect=index.detect,
         known_releases=known,
         root=root,
+        history=index,
     )
 
 

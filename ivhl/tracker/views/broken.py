@@ -22,12 +22,16 @@ def without_broken(state: State) -> State:
 
     Records come from other machines. What the bounds of ``ivhl.records.bounds`` do not foresee in
     one of them must not keep the pages from all others.
+
+    Args:
+        state: The project with all of its records.
     """
     good, problems = [], list(state.problems)
     for record in state.records:
         alone = replace(
-            state, records=(record,), problems=(), cells=(), cases=(), releases=None, workloads=()
-        )
+            state, records=(record,), problems=(), cells=(), cases=(), releases=None, workloads=(),
+            history=None,
+        )  # fmt: skip
         try:
             _make_all(Source(alone))
         except Exception as error:  # noqa: BLE001  (whatever it is, the others are shown)
@@ -36,7 +40,7 @@ def without_broken(state: State) -> State:
             problems.append(text[:_LONGEST])
         else:
             good.append(record)
-    return replace(state, records=tuple(good), problems=tuple(problems))
+    return replace(state, records=tuple(good), problems=tuple(problems), history=None)
 
 
 def _make_all(source: Source) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections import defaultdict
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compat import format_speedup, python_key, release_key
-from ivhl.tracker.metrics import Metric, measured
+from ivhl.tracker.entries import Entry, entry_of
 from ivhl.tracker.spans import spans_of, spans_sentence
 from ivhl.tracker.views.facts import error_lines, fact_groups
 from ivhl.tracker.views.incidents import IncidentView, incident_view
@@ -28,8 +31,9 @@ from ivhl.tracker.wording import (
     ENGINE_WORDS,
     STATUS_MEANINGS,
     STATUS_WORDS,
-    marked,
+    times,
 )
+from ivhl.tracker.wording import marks as marks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
     from ivhl.records.record import Arm, Counted, RunRecord
     from ivhl.tracker.comparable import Axis
     from ivhl.tracker.compat import Row, Series
+    from ivhl.tracker.entries import Run
+    from ivhl.tracker.metrics import Measured, Metric
 
 # Charts of a case: the key of a curve, its title and unit. Those with ``eager`` show both sides.
 CHARTS: Final[tuple[tuple[str, str, str], ...]] = (
@@ -59,6 +65,7 @@ _CURVES: Final = (
 MOST_TEXT = 20_000
 _MOST_REASONS = 40
 _HASH = 8
+_NORMAL_95 = NormalDist().inv_cdf(0.975)
 _DIGITS = 5
 
 
@@ -202,10 +209,10 @@ def _over_releases(source: Source, rows: Sequence[Row]) -> tuple[dict[str, Any],
     return {"x": list(releases), "lines": lines}, tuple(breaks)
 
 
-def _marks(records: Sequence[RunRecord | None], axis: Axis) -> dict[int, list[str]]:
+def _marks(records: Sequence[Run | None], axis: Axis) -> dict[int, list[str]]:
     """Return why a point cannot be compared with the one before, by its index."""
     found: dict[int, list[str]] = {}
-    last: RunRecord | None = None
+    last: Run | None = None
     for i, record in enumerate(records):
         if record is None:
             continue
@@ -217,7 +224,7 @@ def _marks(records: Sequence[RunRecord | None], axis: Axis) -> dict[int, list[st
 
 
 def _curves(
-    records: Sequence[RunRecord | None], rows: Sequence[Row | None] | None = None
+    records: Sequence[Run | None], rows: Sequence[Row | None] | None = None
 ) -> dict[str, list[float | None]]:
     """Return a list for each curve, with ``None`` where nothing was measured."""
     found: dict[str, list[float | None]] = {name: [] for name in _CURVES}
@@ -231,22 +238,29 @@ def _curves(
     return {name: values for name, values in found.items() if any(v is not None for v in values)}
 
 
-def _values(record: RunRecord) -> dict[str, float | None]:
+def _values(run: Run) -> dict[str, float | None]:
+    entry = run if isinstance(run, Entry) else entry_of(run)
     values: dict[str, float | None] = {}
     for metric in _MEASURED:
-        number = measured(record, metric)
+        number = entry.values.get(metric)
         values[metric] = number.value if number else None
-    if record.speedup is not None:
-        values |= {"low": record.speedup.low, "high": record.speedup.high}
-    values["memory_eager"] = record.memory.eager_peak if record.memory else None
-    for name, field in (("error", "compiled_rmse"), ("error_eager", "eager_rmse")):
-        errors = [e for one in record.accuracy if (e := getattr(one, field)) is not None]
-        values[name] = max(errors, default=None)
-    facts = record.compile
-    if facts is not None and facts.graphs is not None:
-        values["breaks"] = sum(one.count for one in facts.graph_breaks)
-        values["recompiles"] = sum(one.count for one in facts.recompiles)
-    return values
+    if speedup := entry.values.get("speedup"):
+        values |= dict(zip(("low", "high"), _ends(speedup), strict=True))
+    errors = [error for _, error, _ in json.loads(entry.errors) if error is not None]
+    shown = entry.shown
+    return values | {
+        "memory_eager": shown.eager_peak,
+        "error": max(errors, default=None),
+        "error_eager": shown.eager_error,
+        "breaks": shown.breaks,
+        "recompiles": shown.recompiles,
+    }
+
+
+def _ends(found: Measured) -> tuple[float, float]:
+    """Return the ends of the 95 % interval within the run."""
+    factor = math.exp(_NORMAL_95 * found.error)
+    return found.value / factor, found.value * factor
 
 
 def _short(value: float | None) -> float | None:
@@ -259,7 +273,6 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
     record = row.record
     if record is None:
         raise ValueError(row)
-    history = source.history(row)
     meaning = (
         CLASS_MEANINGS[row.failure_class] if row.failure_class else STATUS_MEANINGS[row.status]
     )
@@ -289,7 +302,7 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
         ],
         "lock": record.cell.lock_sha256 or "",
         "samples": _samples(record),
-        "history": _history(history, source),
+        "history": _history(source.course(row)),
     }
 
 
@@ -335,23 +348,23 @@ def _samples(record: RunRecord) -> dict[str, list[float | None]]:
     }
 
 
-def _history(history: Sequence[RunRecord], source: Source) -> dict[str, Any]:
+def _history(course: Sequence[Entry]) -> dict[str, Any]:
     """Return the course over commits."""
-    marks = _marks(history, "commit")
+    marks = _marks(course, "commit")
     return {
-        "x": [record.commit[:_HASH] for record in history],
-        "at": [record.recorded_at for record in history],
-        "same": [(record.same_as or "")[:_HASH] for record in history],
-        "results": [_result(record) for record in history],
-        "lines": [{"name": "speedup", "marks": sorted(marks), **_curves(history)}],
-        "breaks": [
-            f"before {history[i].commit[:_HASH]}: {'; '.join(t)}" for i, t in marks.items()
-        ],
-        "known": len(source.state.commit_order),
+        "x": [entry.commit[:_HASH] for entry in course],
+        "at": [entry.recorded_at for entry in course],
+        "same": [(entry.shown.same_as or "")[:_HASH] for entry in course],
+        "results": [_result(entry) for entry in course],
+        "lines": [{"name": "speedup", "marks": sorted(marks), **_curves(course)}],
+        "breaks": [f"before {course[i].commit[:_HASH]}: {'; '.join(t)}" for i, t in marks.items()],
     }
 
 
-def _result(record: RunRecord) -> str:
-    if record.failure is not None:
-        return marked(record.failure.failure_class, record)
-    return marked(format_speedup(record.speedup), record) if record.speedup else ""
+def _result(entry: Entry) -> str:
+    text: str = entry.failure_class or ""
+    if speedup := entry.values.get("speedup"):
+        low, high = (times(end)[:-1] for end in _ends(speedup))
+        text = f"{times(speedup.value)} [{low}, {high}]"
+    notes = marks_of(entry.shown.reference, uncommitted=bool(entry.shown.uncommitted))
+    return " · ".join((text, *notes))

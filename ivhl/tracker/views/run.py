@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ivhl.instrument import describe_instrument
-from ivhl.records.store import device_type
-from ivhl.tracker.compat import STATUSES, python_key, release_key, status_of
+from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.timings import PHASES
 from ivhl.tracker.views.source import PageView, Place, Source, environment_page, run_page
-from ivhl.tracker.wording import STATUS_WORDS, memory, seconds
+from ivhl.tracker.wording import memory, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.entries import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,14 @@ class RunView:
 
 def run_views(source: Source) -> tuple[RunView, ...]:
     """Return the page of each run, the newest first. A record that stands for another has none."""
-    groups: dict[tuple[Place, str], list[RunRecord]] = defaultdict(list)
-    for record in source.state.records:
-        place = Place(record.machine.name, device_type(record))
-        groups[place, record.same_as or record.commit].append(record)
-    views = [_view(source, place, commit, group) for (place, commit), group in groups.items()]
+    groups: dict[tuple[Place, str], list[Entry]] = defaultdict(list)
+    for entry in source.history.entries:
+        place = Place(entry.case.machine, entry.case.device)
+        groups[place, entry.shown.same_as or entry.commit].append(entry)
+    views = [
+        _view(source, place, commit, source.history.read(group))
+        for (place, commit), group in groups.items()
+    ]
     return tuple(sorted(views, key=lambda view: (view.last, view.href), reverse=True))
 
 
@@ -91,7 +94,10 @@ def _view(source: Source, place: Place, commit: str, group: Sequence[RunRecord])
 
 
 def _cell(cell: str, records: Sequence[RunRecord]) -> RunCell:
-    counts = Counter(status_of(record) for record in records)
+    counts = Counter(
+        record.failure.failure_class.replace("_", " ") if record.failure else "measured"
+        for record in records
+    )
     times = [record.recorded_at for record in records]
     phases = Counter[str]()
     for record in records:
@@ -105,7 +111,7 @@ def _cell(cell: str, records: Sequence[RunRecord]) -> RunCell:
     return RunCell(
         cell=cell,
         environment=environment_page(cell),
-        counts=", ".join(f"{counts[s]} {STATUS_WORDS[s]}" for s in STATUSES if counts[s]),
+        counts=", ".join(f"{n} {word}" for word, n in counts.most_common()),
         first=min(times)[:16],
         last=max(times)[:16],
         conditions=tuple(_conditions(records)),

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from ivhl.instrument import version_of
-from ivhl.records.store import device_type, is_existing, recorded_rank
-from ivhl.tracker.compat import status_of
-from ivhl.tracker.metrics import measured
+from ivhl.records.store import recorded_rank
+from ivhl.tracker.entries import subject_of
 from ivhl.tracker.spread import VERDICT_CONFIDENCE
 from ivhl.tracker.views.source import Place, Source, cells_of, slug
-from ivhl.tracker.wording import STATUS_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ivhl.records.record import RunRecord
+    from ivhl.records.store import Key
+    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
 
 NEWEST: Final = "newest"
@@ -28,6 +27,8 @@ NEWEST: Final = "newest"
 # cells are compared at the same code, as ``ivhl compare`` does.
 _MOST_SUBJECTS = 3
 _DIGITS = 5
+_MEASURED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled", "cold", "memory")
+_JUDGED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled")
 _HASH = 8
 
 
@@ -60,11 +61,11 @@ def side_files(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the address and the content of each side."""
     spreads = source.state.spreads
     for (place, cell), group in _sides(source).items():
-        for which, records in group.items():
+        for which, entries in group.items():
             cases: dict[str, list[list[Any]]] = defaultdict(list)
-            for record in records:
-                name = f"{record.workload}/{record.size}/{record.variant}"
-                cases[name].append(_entry(record, spreads))
+            for entry in entries:
+                case = entry.case
+                cases[f"{case.workload}/{case.size}/{case.variant}"].append(_case(entry, spreads))
             yield side_data(place, cell, which), {"fields": FIELDS, "cases": cases}
 
 
@@ -74,41 +75,26 @@ FIELDS: Final = (
 )  # fmt: skip
 
 
-def _entry(record: RunRecord, spreads: Spreads) -> list[Any]:
-    conditions = record.conditions
-    values = {m: measured(record, m) for m in ("speedup", "eager", "compiled", "cold", "memory")}
+def _case(entry: Entry, spreads: Spreads) -> list[Any]:
+    made, shown = entry.made, entry.shown
+    values = [entry.values.get(metric) for metric in _MEASURED]
     reaches = []
-    for metric in ("speedup", "eager", "compiled"):
-        found = values[metric]
+    for metric in _JUDGED:
         # The half of the distance, in logarithms, that two runs like this one seldom exceed.
-        spread = spreads.of(record, metric)
-        reach = spread.scores.of(VERDICT_CONFIDENCE) * spread.scale(record, metric=metric)
-        reaches.append(_short(reach / 2**0.5) if found else None)
-    facts = record.compile
-    counts = (
-        (None, None)
-        if facts is None or facts.graphs is None
-        else tuple(sum(o.count for o in group) for group in (facts.graph_breaks, facts.recompiles))
-    )
-    failure = record.failure
-    status = status_of(record, spreads)
+        spread = spreads.of(entry, metric)
+        reach = spread.scores.of(VERDICT_CONFIDENCE) * spread.scale(entry, metric=metric)
+        reaches.append(_short(reach / 2**0.5) if metric in entry.values else None)
+    how = "in a container" if made.image else "native"
     return [
-        record.commit[:_HASH],
-        STATUS_WORDS[status] + (f": {failure.failure_class}" if failure else ""),
-        *(_short(found.value) if (found := values[m]) else None for m in values),
-        *counts,
+        entry.commit[:_HASH],
+        f"failed: {entry.failure_class}" if entry.failure_class else "measured",
+        *(None if found is None else _short(found.value) for found in values),
+        shown.breaks,
+        shown.recompiles,
         *reaches,
-        (record.sources or record.commit)[:12] + (record.benchmark or "")[:12],
-        " ".join(
-            (
-                f"instrument {version_of(conditions.instrument)},",
-                f"{conditions.threads} threads,",
-                f"clock {conditions.clock},",
-                f"{record.dtype},",
-                "in a container" if conditions.image else "native",
-            )
-        ),
-        (record.cell.lock_sha256 or "existing")[:12],
+        (entry.sources or entry.commit)[:12] + (entry.benchmark or "")[:12],
+        f"instrument {made.instrument}, {made.threads} threads, {made.clock}, {entry.dtype}, {how}",
+        (made.lock or "existing")[:12],
     ]
 
 
@@ -116,24 +102,22 @@ def _short(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def _sides(source: Source) -> dict[tuple[Place, str], dict[str, Sequence[RunRecord]]]:
-    """Return the records of each place and cell: by commit, and the newest of each case."""
-    by_commit: dict[tuple[Place, str], dict[str, list[RunRecord]]] = {}
-    for record in sorted(source.shown, key=recorded_rank):
-        if is_existing(record):
-            continue
-        place = Place(record.machine.name, device_type(record))
-        group = by_commit.setdefault((place, record.cell.id), {})
-        group.setdefault(record.commit[:_HASH], []).append(record)
-    sides: dict[tuple[Place, str], dict[str, Sequence[RunRecord]]] = {}
+def _sides(source: Source) -> dict[tuple[Place, str], dict[str, Sequence[Entry]]]:
+    """Return the runs of each place and cell: by commit, and the newest of each case."""
+    by_commit: dict[tuple[Place, str], dict[str, list[Entry]]] = {}
+    for entry in sorted(source.entries, key=recorded_rank):
+        if not entry.case.existing:
+            place = Place(entry.case.machine, entry.case.device)
+            group = by_commit.setdefault((place, entry.case.cell), {})
+            group.setdefault(entry.commit[:_HASH], []).append(entry)
+    sides: dict[tuple[Place, str], dict[str, Sequence[Entry]]] = {}
     for key, group in by_commit.items():
-        newest: dict[tuple[str, str, str], dict[object, RunRecord]] = defaultdict(dict)
-        every = sorted((r for records in group.values() for r in records), key=recorded_rank)
-        for record in reversed(every):
-            case = newest[record.workload, record.size, record.variant]
-            subject = (record.sources or record.commit, record.benchmark)
-            if subject not in case and len(case) < _MOST_SUBJECTS:
-                case[subject] = record
-        last = [record for case in newest.values() for record in case.values()]
+        newest: dict[Key, dict[object, Entry]] = defaultdict(dict)
+        every = sorted((entry for found in group.values() for entry in found), key=recorded_rank)
+        for entry in reversed(every):
+            case = newest[entry.case]
+            if len(case) < _MOST_SUBJECTS:
+                case.setdefault(subject_of(entry), entry)
+        last = [entry for case in newest.values() for entry in case.values()]
         sides[key] = {NEWEST: last, **group}
     return sides

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from ivhl.records.store import device_type, is_existing, recorded_rank
+from ivhl.records.store import is_existing, recorded_rank
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.changepoints import detect
-from ivhl.tracker.compat import Row, Series, python_key, release_key, retired
+from ivhl.tracker.compat import Row, Series, declared_cases, python_key, release_key
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.project import rows_of
 from ivhl.tracker.regressions import find_changes, incidents_of
@@ -24,11 +24,11 @@ from ivhl.tracker.series import series_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ivhl.records.record import RunRecord
     from ivhl.tracker.annotations import Annotation
     from ivhl.tracker.compare import Case
+    from ivhl.tracker.entries import Entry
     from ivhl.tracker.project import State
-    from ivhl.tracker.regressions import Change, Incident
+    from ivhl.tracker.regressions import Change, History, Incident
     from ivhl.tracker.series import Along, Point
     from ivhl.workload import Workload
 
@@ -178,44 +178,46 @@ class Source:
         return {series: tuple(rows) for series, rows in groups.items()}
 
     @cached_property
-    def _histories(self) -> Mapping[tuple[Series, str, bool], tuple[RunRecord, ...]]:
+    def history(self) -> History:
+        """All runs of the project."""
+        return self.state.history or MemoryHistory(self.state.records)
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """The runs of cases that the project still has."""
+        declared = declared_cases(self.state.workloads)
+        return tuple(entry for entry in self.history.entries if _is_declared(entry, declared))
+
+    @cached_property
+    def _courses(self) -> Mapping[tuple[Series, str, bool], tuple[Entry, ...]]:
         position = {commit: i for i, commit in enumerate(self.state.commit_order)}
-        groups: dict[tuple[Series, str, bool], list[RunRecord]] = defaultdict(list)
-        for record in self.state.records:
-            series = Series(
-                record.machine.name,
-                device_type(record),
-                record.workload,
-                record.size,
-                record.variant,
-            )
-            groups[series, record.cell.id, is_existing(record)].append(record)
+        groups: dict[tuple[Series, str, bool], list[Entry]] = defaultdict(list)
+        for entry in self.history.entries:
+            case = entry.case
+            series = Series(case.machine, case.device, case.workload, case.size, case.variant)
+            groups[series, case.cell, case.existing].append(entry)
         return {
-            key: tuple(sorted(group, key=lambda r: (position.get(r.commit, -1), recorded_rank(r))))
+            key: tuple(sorted(group, key=lambda e: (position.get(e.commit, -1), recorded_rank(e))))
             for key, group in groups.items()
         }
 
-    def history(self, row: Row) -> tuple[RunRecord, ...]:
-        """Return the records of a row's case in its cell, of its version, oldest commit first."""
+    def course(self, row: Row) -> tuple[Entry, ...]:
+        """Return the runs of a row's case in its cell, of its version, oldest commit first."""
         if row.record is None:
             return ()
-        found = self._histories.get((row.series, row.cell, is_existing(row.record)), ())
+        found = self._courses.get((row.series, row.cell, is_existing(row.record)), ())
         version = row.record.workload_version
-        return tuple(record for record in found if record.workload_version == version)
-
-    @cached_property
-    def shown(self) -> tuple[RunRecord, ...]:
-        """The records of cases that the project still has."""
-        gone = set(map(id, retired(self.state.records, self.state.workloads)))
-        return tuple(record for record in self.state.records if id(record) not in gone)
+        return tuple(entry for entry in found if entry.case.workload_version == version)
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
         """Everything that changed, along commits, releases and Pythons."""
+        declared = declared_cases(self.state.workloads)
         return find_changes(
-            MemoryHistory(self.shown),
+            self.history,
             self.state.spreads,
             self.state.commit_order,
+            wanted=lambda entry: _is_declared(entry, declared),
             detect=self.state.detect or detect,
         )
 
@@ -227,9 +229,8 @@ class Source:
     @cached_property
     def _series(self) -> Mapping[tuple[Along, Case], tuple[Point, ...]]:
         found: dict[tuple[Along, Case], tuple[Point, ...]] = {}
-        entries = MemoryHistory(self.state.records).entries if self.changes else ()
         for along in {change.along for change in self.changes}:
-            for one in series_of(entries, along, self.state.commit_order):
+            for one in series_of(self.entries, along, self.state.commit_order):
                 found[along, one.case] = one.points
         return found
 
@@ -308,6 +309,14 @@ class Source:
         if len(parts) > _PACKAGED:  # benchmarks.SUBJECT.NAME.calls
             return parts[-3]
         return workload.partition(".")[0]
+
+
+def _is_declared(entry: Entry, declared: frozenset[tuple[str, int, str, str]]) -> bool:
+    """Return whether the project still has the case; without declarations it has all."""
+    case = entry.case
+    return not declared or (
+        (case.workload, case.workload_version, case.variant, case.device) in declared
+    )
 
 
 def _series_of(change: Change) -> Series:
