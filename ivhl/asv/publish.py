@@ -186,12 +186,27 @@ def _write_asv(
 def set_aside_unreadable(results: Path) -> tuple[Problem, ...]:
     """Rename asv's result files that asv cannot read, so that asv writes them again.
 
-    One such file stops every later ``asv run``. The records contain all their data.
+    One such file stops every later ``asv run``. The records contain all their data. Files of others
+    stay as they are: a project may have had a folder ``results`` before it had ivhl.
     """
-    unreadable = _unreadable(results)
+    others = set(foreign_files(results))
+    unreadable = tuple(one for one in _unreadable(results) if one.path not in others)
     for problem in unreadable:
         problem.path.rename(problem.path.with_name(f"{problem.path.name}.unreadable"))
     return unreadable
+
+
+def foreign_files(results: Path) -> tuple[Path, ...]:
+    """Return the files in the results folder that asv would read, and that neither made."""
+    return tuple(
+        path
+        for path in sorted(results.rglob("*.json"))
+        if path != results / "benchmarks.json"
+        and not (
+            path.parent.parent == results
+            and ((path.parent / "machine.json").exists() or (path.parent / "records").is_dir())
+        )
+    )
 
 
 def _resolved(output: Path) -> Path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ivhl.asv.publish import foreign_files
 from ivhl.cli import app
 from ivhl.errors import SpecError
 from ivhl.init.plan import make_plan, write_plan
@@ -51,6 +52,11 @@ def init_command(
     plan = make_plan(
         root, python or (), torch or (), github=bool(ci), today=dt.datetime.now(tz=dt.UTC).date()
     )
+    if foreign_files(root / "results"):
+        console.print(
+            "note: results/ holds files that are not ivhl's, and records go there: move them",
+            markup=False,
+        )
     for note in plan.notes:
         console.print(f"note: {note}", markup=False)
     if not plan.changes:

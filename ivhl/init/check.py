@@ -11,6 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ivhl.asv.configuration import load_configuration
+from ivhl.asv.publish import foreign_files
 from ivhl.errors import IvhlError
 from ivhl.git import untracked_files
 from ivhl.init.plan import EXAMPLE_MARK, lacking_ignores
@@ -69,6 +70,10 @@ def check_project(root: Path) -> Report:
     else:
         if matrix is not None:
             problems += _other_cells(conf, matrix)
+    problems += [
+        f"results/: holds {path.relative_to(root)}, not ivhl's; records go there: move it"
+        for path in foreign_files(root / "results")[:3]
+    ]
     if matrix is not None:
         told = list(_dependencies(root, matrix))
         problems += [text for text, wrong in told if wrong]

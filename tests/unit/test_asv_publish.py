@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ivhl.asv.configuration import load_configuration
-from ivhl.asv.publish import publish
+from ivhl.asv.publish import foreign_files, publish, set_aside_unreadable
 from ivhl.errors import ResultsError, SpecError
 from tests.builders.project import git, make_commits, make_project, write_asv_results
 from tests.builders.records import make_record
@@ -229,3 +229,16 @@ def test_asvs_page_of_regressions_shows_our_verdicts(root: Path) -> None:
 
 def commits_of(root: Path) -> list[str]:
     return git(root, "log", "--format=%H").split()
+
+
+def test_files_of_the_project_in_its_results_are_left_alone(root: Path) -> None:
+    ours = root / "results" / "bench" / "broken.json"
+    ours.write_text("{")
+    for name in ("metrics.json", "run-1/metrics.json", "benchmarks/deep/x.json"):
+        path = root / "results" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"accuracy": 0.9')
+    assert [one.path for one in set_aside_unreadable(root / "results")] == [ours]
+    assert [path.name for path in foreign_files(root / "results")] == [
+        "x.json", "metrics.json", "metrics.json",
+    ]  # fmt: skip
