@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
 
 from ivhl.tracker.changepoints import detect
 from ivhl.tracker.changes import CaseChange, decide, limits_of, tests_of
+from ivhl.tracker.compare import case_of
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.metrics import RELEVANT, SECONDS, Metric
 from ivhl.tracker.series import ALONG, series_of
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ivhl.records.record import RunRecord
+    from ivhl.records.store import Key
     from ivhl.tracker.changes import Change as QuantityChange
     from ivhl.tracker.changes import Tested
     from ivhl.tracker.compare import Case
@@ -32,13 +34,15 @@ if TYPE_CHECKING:
     from ivhl.tracker.series import Along, Point, Series
     from ivhl.tracker.spread import Spreads
 
-Kind = Literal["fails", "degraded", "slower", "faster", "mended"]
+Kind = Literal["fails", "degraded", "slower", "stopped", "faster", "mended"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-WORSE: frozenset[Kind] = frozenset({"fails", "degraded", "slower"})
+WORSE: frozenset[Kind] = frozenset({"fails", "degraded", "slower", "stopped"})
 State = Literal["suspected", "persists", "over"]
 
 # Segments with fewer points are judged neighbour by neighbour: a detector needs both sides.
 ENOUGH_POINTS = 8
+# A series has stopped when so many later commits were measured in its cell, and it has no point.
+STOPPED_AFTER = 5
 # Failures from outside the code: no change of it.
 _OUTSIDE = frozenset({"environment", "unavailable", "absent", "timeout", "out_of_memory"})
 _SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
@@ -121,7 +125,7 @@ def find_changes(
         wanted: Which entries count.
         detect: Finds the steps of a long segment.
     """
-    entries = tuple(filter(wanted, history.entries))
+    entries, along = tuple(filter(wanted, history.entries)), tuple(along)
     found = [
         suspect
         for field in along
@@ -133,7 +137,50 @@ def find_changes(
         _change(suspect, before, after)
         for suspect, before, after in zip(found, records[::2], records[1::2], strict=True)
     )
-    return tuple(change for change in changes if change is not None)
+    found_here = tuple(change for change in changes if change is not None)
+    if "commit" in along and commit_order:
+        return (*found_here, *_stopped(entries, history, commit_order))
+    return found_here
+
+
+def _stopped(
+    entries: Iterable[Entry], history: History, commit_order: Sequence[str]
+) -> Iterator[Change]:
+    """Yield the series along commits that get no more points, while others of their cell do.
+
+    A series that ends quietly would never be in any list: nothing of it got worse.
+    """
+    position = {commit: i for i, commit in enumerate(commit_order)}
+    last: dict[Key, Entry] = {}
+    measured: dict[tuple[str, str, str, bool], set[int]] = defaultdict(set)
+    for entry in entries:
+        if entry.commit in position:
+            case = entry.case
+            measured[case.machine, case.device, case.cell, case.existing].add(
+                position[entry.commit]
+            )
+            if case not in last or position[last[case].commit] < position[entry.commit]:
+                last[case] = entry
+    ended = []
+    for case, entry in sorted(last.items()):
+        commits = measured[case.machine, case.device, case.cell, case.existing]
+        later = sorted(at for at in commits if at > position[entry.commit])
+        if len(later) >= STOPPED_AFTER:
+            ended.append((entry, later))
+    records = history.read(entry for entry, _ in ended)
+    for (entry, later), record in zip(ended, records, strict=True):
+        yield Change(
+            along="commit",
+            case=case_of(entry, "commit"),
+            before=entry.commit,
+            place=commit_order[later[0]],
+            kind="stopped",
+            reason=f"no record since; {len(later)} later commits were measured in this cell",
+            effect=None,
+            state="persists",
+            at=entry.recorded_at,
+            command=record.command,
+        )
 
 
 @dataclass(frozen=True, slots=True)

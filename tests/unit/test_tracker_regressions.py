@@ -173,6 +173,29 @@ def test_cases_that_moved_together_are_one_incident() -> None:
     assert {c.kind in WORSE for one in incidents if one.worse for c in one.changes} == {True}
 
 
+def test_a_series_that_gets_no_more_points_has_stopped() -> None:
+    other = replace(BASE, workload="ops.other")
+    history = [
+        at(n, record) for n in range(7) for record in (BASE, other) if n < 2 or record is other
+    ]
+    order = [hash_of(n) for n in range(7)]
+    (found,) = find_changes(MemoryHistory(history), QUIET, order, ["commit"])
+    assert (found.kind, found.before, found.place) == ("stopped", hash_of(1), hash_of(2))
+    assert found.case.workload == BASE.workload
+    assert "5 later commits" in found.reason
+    assert found.command == BASE.command
+    # Four later ones are an ordinary gap, and other cells say nothing.
+    few = [record for record in history if record.commit != hash_of(6)]
+    assert not find_changes(MemoryHistory(few), QUIET, order, ["commit"])
+    elsewhere = [
+        replace(r, cell=replace(r.cell, id="py3.13-torch2.6.0"))
+        if r.workload == "ops.other"
+        else r
+        for r in history
+    ]
+    assert not find_changes(MemoryHistory(elsewhere), QUIET, order, ["commit"])
+
+
 @pytest.mark.parametrize("history", [[], [BASE], [make_failure()]])
 def test_a_history_without_neighbours_has_no_change(history: Sequence[RunRecord]) -> None:
     assert find_changes(MemoryHistory(history), QUIET) == ()

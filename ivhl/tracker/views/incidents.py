@@ -23,6 +23,7 @@ _KIND_WORDS = {
     "fails": "newly fail",
     "degraded": "degraded",
     "slower": "slower",
+    "stopped": "stopped",
     "faster": "faster",
     "mended": "mended",
 }
