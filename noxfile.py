@@ -166,9 +166,9 @@ def e2e(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK, allow_parallel=True)
 def faults(session: nox.Session) -> None:
-    """Run every fault, and one workload of each kind that cheats."""
+    """Run every fault, and one workload of each kind that cheats or has a model."""
     install_cell(session, OLDEST_TORCH)
-    files = ("tests/e2e/test_faults.py", "tests/e2e/test_cheats.py")
+    files = ("tests/e2e/test_faults.py", "tests/e2e/test_cheats.py", "tests/e2e/test_models.py")
     run_tests(session, *files, "-m", "not full")
 
 
@@ -182,9 +182,9 @@ def examples(session: nox.Session) -> None:
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=FULL)
 @nox.parametrize("torch", RELEASES)
 def cheats(session: nox.Session, torch: str) -> None:
-    """Run every workload that cheats, and the honest ones for comparison."""
+    """Run every workload that cheats, the honest ones for comparison, and all with a model."""
     install_cell(session, torch)
-    run_tests(session, "tests/e2e/test_cheats.py")
+    run_tests(session, "tests/e2e/test_cheats.py", "tests/e2e/test_models.py")
 
 
 @nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=FULL, allow_parallel=True)
