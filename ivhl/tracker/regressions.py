@@ -151,6 +151,11 @@ def _stopped(
     A series that ends quietly would never be in any list: nothing of it got worse.
     """
     position = {commit: i for i, commit in enumerate(commit_order)}
+    entries = tuple(entries)
+    version: dict[str, int] = {}
+    for entry in entries:
+        case = entry.case
+        version[case.workload] = max(version.get(case.workload, 0), case.workload_version)
     last: dict[Key, Entry] = {}
     measured: dict[tuple[str, str, str, bool], set[int]] = defaultdict(set)
     for entry in entries:
@@ -165,7 +170,8 @@ def _stopped(
     for case, entry in sorted(last.items()):
         commits = measured[case.machine, case.device, case.cell, case.existing]
         later = sorted(at for at in commits if at > position[entry.commit])
-        if len(later) >= STOPPED_AFTER:
+        replaced = case.workload_version < version[case.workload]
+        if len(later) >= STOPPED_AFTER and not replaced:
             ended.append((entry, later))
     records = history.read(entry for entry, _ in ended)
     for (entry, later), record in zip(ended, records, strict=True):

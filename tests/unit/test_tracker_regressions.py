@@ -175,9 +175,7 @@ def test_cases_that_moved_together_are_one_incident() -> None:
 
 def test_a_series_that_gets_no_more_points_has_stopped() -> None:
     other = replace(BASE, workload="ops.other")
-    history = [
-        at(n, record) for n in range(7) for record in (BASE, other) if n < 2 or record is other
-    ]
+    history = [at(n, other) for n in range(7)] + [at(n, BASE) for n in range(2)]
     order = [hash_of(n) for n in range(7)]
     (found,) = find_changes(MemoryHistory(history), QUIET, order, ["commit"])
     assert (found.kind, found.before, found.place) == ("stopped", hash_of(1), hash_of(2))
@@ -194,6 +192,9 @@ def test_a_series_that_gets_no_more_points_has_stopped() -> None:
         for r in history
     ]
     assert not find_changes(MemoryHistory(elsewhere), QUIET, order, ["commit"])
+    newer = [replace(r, workload_version=2) for r in history if r.workload == "ops.other"]
+    replaced = [replace(r, workload="ops.other") for r in history if r.workload == BASE.workload]
+    assert not find_changes(MemoryHistory([*newer, *replaced]), QUIET, order, ["commit"])
 
 
 @pytest.mark.parametrize("history", [[], [BASE], [make_failure()]])
