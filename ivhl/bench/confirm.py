@@ -122,6 +122,7 @@ def confirm(
     Raises:
         IvhlError: As ``bench``; the records written before stay.
     """
+    cases = tuple(cases)
     open_cases = tuple(dict.fromkeys(cases))
     known = {_time(record) for record in _runs(results, (base, head))}
     found: dict[tuple[str, str], Confirmed] = {}
@@ -144,6 +145,11 @@ def confirm(
         )
         if not open_cases:
             break
+    measured = {case for _, case in found}
+    for case in dict.fromkeys(cases):
+        if case not in measured:
+            cell = f"py{request.python}-torch{','.join(request.releases)}"
+            found[cell, case] = Confirmed(cell, case, "undecided", 0, "no record of both commits")
     return tuple(found[key] for key in sorted(found))
 
 

@@ -123,8 +123,13 @@ def marked(text: str, record: RunRecord) -> str:
     return " · ".join((text, *marks(record.reference, uncommitted=record.uncommitted)))
 
 
+_LONG = 1000.0  # from here on, a number of seconds has more digits than are meant
+
+
 def seconds(value: float) -> str:
-    """Return a duration, e.g. ``6.4 s``, ``1.2 ms`` or ``46 µs``."""
+    """Return a duration, e.g. ``6.4 s``, ``1.2 ms``, ``46 µs`` or ``33.5 min``."""
+    if value >= _LONG:
+        return f"{value / 60:.3g} min" if value < 60 * _LONG else f"{value / 3600:.3g} h"
     for factor, unit in ((1.0, "s"), (_MILLI, "ms"), (_MILLI**2, "µs")):
         if value >= factor:
             return f"{value / factor:.3g} {unit}"

@@ -118,6 +118,18 @@ def test_a_true_change_is_confirmed_and_no_change_is_not(tmp_path: Path) -> None
     assert verdicts[1] <= 1
 
 
+def test_a_case_that_was_not_measured_is_undecided_and_named(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {CASE: 1.0})
+    found = confirm(
+        Request(root=tmp_path, python="3.12", releases=("2.6.0",)), BASE, HEAD, [CASE],
+        results=tmp_path, spreads=Known(0.03), console=Console(file=StringIO()),
+        measure=lambda *_: bench.measured.append(("", ())),
+    )  # fmt: skip
+    assert found == ((
+        "py3.12-torch2.6.0", CASE, "undecided", 0, "no record of both commits"
+    ),)  # fmt: skip
+
+
 def test_earlier_runs_do_not_count(tmp_path: Path) -> None:
     before = Bench(tmp_path, {CASE: 3.0})
     run(before)
