@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.bench.confirm import Confirmed
-    from ivhl.tracker.gate import Verdict
+    from ivhl.tracker.gate import Finding, Verdict
 
+# A change by this factor is measured again also where noise may have made it.
+DOUBTFUL = 1.15
 _WORDS = {
     "worse": "confirmed worse",
     "better": "confirmed better",
@@ -144,12 +146,22 @@ def confirm_cells(
 
 
 def suspects_on(machine: str, verdict: Verdict) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the cases that got worse on a machine, by Python and release."""
+    """Return the cases that got worse on a machine, or may have, by Python and release."""
     found: dict[tuple[str, str], list[str]] = {}
-    for one in verdict.of(REGRESSIONS):
-        if one.key.machine == machine:
+    for one in verdict.findings:
+        if one.key.machine == machine and (one.kind in REGRESSIONS or _may_be_worse(one)):
             found.setdefault((one.key.python, one.key.torch), []).append(one.key.case)
     return {cell: tuple(cases) for cell, cases in found.items()}
+
+
+def _may_be_worse(finding: Finding) -> bool:
+    """Return whether a change for the worse was seen that noise alone could have made."""
+    if finding.kind not in ("noisy", "held") or finding.change is None:
+        return False
+    changes = finding.change.changes
+    slower = changes["compiled"].ratio if "compiled" in changes else 1.0
+    less = 1 / changes["speedup"].ratio if "speedup" in changes else 1.0
+    return max(slower, less) >= DOUBTFUL
 
 
 def confirmed_only(verdict: Verdict, machine: str, found: Iterable[Confirmed]) -> Verdict:
@@ -158,13 +170,15 @@ def confirmed_only(verdict: Verdict, machine: str, found: Iterable[Confirmed]) -
     findings = []
     for finding in verdict.findings:
         outcome = outcomes.get((finding.key.cell, finding.key.case))
-        if finding.key.machine != machine or finding.kind not in REGRESSIONS or outcome is None:
+        if finding.key.machine != machine or outcome is None:
             findings.append(finding)
             continue
         text = f"{_WORDS[outcome.verdict]} in {counted(outcome.rounds, 'round')}: {outcome.text}"
         kind = finding.kind
         if outcome.verdict != "worse":
             kind = "noisy" if outcome.verdict == "undecided" else "held"
+        elif kind not in REGRESSIONS:
+            kind = "slower"
         findings.append(replace(finding, kind=kind, reason=f"{text}; before: {finding.reason}"))
     findings.sort(key=lambda one: KINDS.index(one.kind))
     return replace(verdict, findings=tuple(findings))

@@ -212,6 +212,22 @@ def test_the_gate_drops_what_is_not_confirmed(said: Any, kind: str) -> None:  # 
     assert suspects_on("elsewhere", verdict) == {}
 
 
+def test_what_noise_may_hide_is_measured_again() -> None:
+    records = [
+        replace(make_record(speedup=speed, workload=name), commit=commit)
+        for name, now in (("ops.worse", 1.6), ("ops.same", 1.9), ("ops.better", 2.6))
+        for commit, speed in ((BASE, 2.0), (HEAD, now))
+    ]
+    verdict = judge(records, {BASE}, {HEAD}, spreads=Known(0.2))
+    assert {one.kind for one in verdict.findings} == {"noisy"}
+    case = "ops.worse/small/naive-compiled"
+    assert suspects_on("bench", verdict) == {("3.12", "2.6.0"): (case,)}
+    outcome = Confirmed(records[0].cell.id, case, "worse", 1, "compiled 1.25x")
+    (slower, *others) = confirmed_only(verdict, "bench", [outcome]).findings
+    assert (slower.key.case, slower.kind) == (case, "slower")
+    assert {one.kind for one in others} == {"noisy"}
+
+
 def test_the_command_refuses_what_it_cannot_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
