@@ -13,8 +13,9 @@ from ivhl.fleet.sources import Refused, printable
 from ivhl.git import commits_there, lock_texts
 from ivhl.machine.identity import name_mistake
 from ivhl.matrix.locks import parse_lock
+from ivhl.records.age import is_in_future
 from ivhl.records.bounds import impossible
-from ivhl.records.store import NewerSchemaError, is_in_future, parse_record
+from ivhl.records.store import NewerSchemaError, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

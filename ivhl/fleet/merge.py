@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ivhl.errors import ResultsError
+from ivhl.records.age import recorded_rank
 from ivhl.records.files import UNFINISHED, write_whole
 from ivhl.records.record import to_json
-from ivhl.records.store import parse_record, recorded_rank
+from ivhl.records.store import parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ivhl.instrument import version_of
+from ivhl.records.age import rank_of
 from ivhl.records.record import SCHEMAS
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def newest_of_other_commits(
             older = found.get(case)
             if made is None or made[1:-1] != made_like[1:] or not data.get("sources"):
                 continue
-            if older is None or data["recorded_at"] > older["recorded_at"]:
+            if older is None or rank_of(data["recorded_at"]) > rank_of(older["recorded_at"]):
                 found[case] = data
     return found
 

@@ -6,14 +6,13 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from ivhl.errors import ResultsError
+from ivhl.records.age import Dated, recorded_rank
 from ivhl.records.bounds import impossible
 from ivhl.records.reading import read_records_file, records_files
 from ivhl.records.record import SCHEMA, RunRecord
@@ -25,11 +24,9 @@ if TYPE_CHECKING:
 _ADAPTER = TypeAdapter(RunRecord)
 _SHOWN_MISTAKES = 3
 _SHOWN_VALUE = 60
-# A machine without a working clock battery is years off; one with another time zone, hours.
-_AHEAD = timedelta(days=31)
 
 K = TypeVar("K")
-R = TypeVar("R", bound="Dated")
+R = TypeVar("R", bound=Dated)
 
 
 class NewerSchemaError(ValueError):
@@ -256,36 +253,6 @@ def newest_by(
             equals wins.
     """
     return {key(record): record for record in sorted(records, key=rank or recorded_rank)}
-
-
-class Dated(Protocol):
-    """A record, or what the index keeps of one."""
-
-    @property
-    def recorded_at(self) -> str:
-        """When it was made."""
-
-
-def recorded_rank(record: Dated) -> tuple[bool, str]:
-    """Return the rank of a record by time: whatever asks which of two is newer compares these.
-
-    A record from the future is older than all others. Its machine had a wrong clock, or its sender
-    wants it to stay: by its date alone, one of 2099 would hide every later record of its case until
-    then.
-    """
-    return not is_in_future(record.recorded_at), record.recorded_at
-
-
-def is_in_future(recorded_at: str) -> bool:
-    """Return whether a time of recording lies further ahead than clocks of machines differ."""
-    # In one form and one zone, so the order of the texts is that of the times.
-    return recorded_at > latest_possible()
-
-
-@cache
-def latest_possible() -> str:
-    """Return the latest time of recording that is not in the future, as this process started."""
-    return (datetime.now(UTC) + _AHEAD).isoformat(timespec="seconds")
 
 
 def latest_per_case(

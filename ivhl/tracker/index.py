@@ -23,16 +23,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import finalize
 
 from ivhl.errors import ResultsError
+from ivhl.records.age import is_in_future, latest_possible
 from ivhl.records.reading import read_records_file, records_files
-from ivhl.records.store import (
-    Key,
-    Problem,
-    is_in_future,
-    key_of,
-    latest_possible,
-    parse_record,
-    read_record,
-)
+from ivhl.records.store import Key, Problem, key_of, parse_record, read_record
 from ivhl.tracker.entries import Entry, Made, Shown, entry_of
 from ivhl.tracker.metrics import METRICS, Measured
 from ivhl.tracker.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
@@ -45,7 +38,7 @@ if TYPE_CHECKING:
 
 # Modules that decide what the index holds: with another source of one, it is made again.
 _SOURCES: Final = {
-    "ivhl.records": ("record.py", "store.py", "reading.py", "bounds.py"),
+    "ivhl.records": ("age.py", "record.py", "store.py", "reading.py", "bounds.py"),
     "ivhl.tracker": (
         *("index.py", "entries.py", "metrics.py", "facts.py", "spread.py", "changepoints.py"),
         *("levels.py", "noise.py", "short_series.py"),

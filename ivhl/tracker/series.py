@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, get_args
 
-from ivhl.records.store import newest_by, recorded_rank
+from ivhl.records.age import recorded_rank
+from ivhl.records.store import newest_by
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compare import Case, case_of
 from ivhl.tracker.compat import python_key, release_key

@@ -58,6 +58,7 @@ LEFT_OUT: Final = {
     "measure/sources.py": "tells sources apart, after a case has run",
     "measure/syntax.py": "tells sources apart, after a case has run",
     "measure/wheels.py": "says what is installed",
+    "records/age.py": "decides which record is newer",
     "records/answers.py": "decides whether and in which order to measure, not how",
     "records/bounds.py": "says what cannot be a record, where records are read",
     "records/store.py": "reads records where pydantic is, not in a cell",

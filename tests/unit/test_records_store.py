@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.git import commit_order
+from ivhl.records.answers import newest_keys, newest_of_other_commits
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import RunRecord, to_json
 from ivhl.records.store import (
@@ -183,3 +184,15 @@ def test_an_existing_environment_does_not_replace_a_locked_cell(tmp_path: Path) 
     loaded = load_records(tmp_path)
     assert [is_existing(record) for record in loaded.records] == [False, True]
     assert len(latest_per_case(loaded.records)) == 2
+
+
+def test_a_record_of_2099_answers_for_no_case_of_today(tmp_path: Path) -> None:
+    """In a cell, as everywhere else."""
+    now = make_record(commit="a" * 40, sources="a" * 64, recorded_at="2026-11-20T00:00:00+00:00")
+    later = replace(now, commit="b" * 40, recorded_at="2099-01-01T00:00:00+00:00")
+    folder = tmp_path / "bench" / "records"
+    for record in (now, later):
+        append_record(record_file(tmp_path, "bench", record.commit, record.cell.id), record)
+    (made,) = newest_keys(record_file(tmp_path, "bench", now.commit, now.cell.id)).values()
+    (found,) = newest_of_other_commits(folder, made[:-1]).values()
+    assert found["commit"] == now.commit

@@ -11,7 +11,7 @@ from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.locks import LockState, lock_state
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
-from ivhl.records.store import recorded_rank
+from ivhl.records.age import recorded_rank
 from ivhl.tracker.compat import STATUSES, python_key, release_key
 from ivhl.tracker.views.source import PageView, Source, environment_page
 from ivhl.tracker.wording import STATUS_WORDS, short_message

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from ivhl.records.store import recorded_rank
+from ivhl.records.age import recorded_rank
 from ivhl.tracker.entries import subject_of
 from ivhl.tracker.spread import VERDICT_CONFIDENCE
 from ivhl.tracker.views.source import Place, Source, cells_of, slug

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from ivhl.records.store import is_existing, recorded_rank
+from ivhl.records.age import recorded_rank
+from ivhl.records.store import is_existing
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.changepoints import detect
 from ivhl.tracker.compat import Row, Series, declared_cases, python_key, release_key
