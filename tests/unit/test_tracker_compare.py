@@ -67,7 +67,7 @@ def test_a_new_graph_break_degrades_a_case_that_got_faster() -> None:
 
 
 def test_means_are_over_what_ran_on_both_sides() -> None:
-    """The mean of the passing cases rises when the slowest breaks. This one does not."""
+    """pytorch/test-infra#6969: the mean of the passing cases rises when the slowest breaks."""
     before = [
         make_record(workload="ops.a", speedup=4.0),
         make_record(workload="ops.b", speedup=1.0),

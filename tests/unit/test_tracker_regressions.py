@@ -16,7 +16,7 @@ from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
-from ivhl.tracker.series import series_of
+from ivhl.tracker.series import ALONG, series_of
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.records import Known, make_failure, make_record
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import RunRecord
     from ivhl.tracker.regressions import Change
+    from ivhl.tracker.series import Along
 
 QUIET = Known(0.01)
 
@@ -116,6 +117,32 @@ def test_another_instrument_or_lock_is_a_break_and_no_step() -> None:
         (series,) = series_of(MemoryHistory(history).entries, "commit", [hash_of(0), hash_of(1)])
         assert series.points[1].marks
         assert len(series.segments()) == 2
+
+
+@pytest.mark.parametrize("along", ALONG)
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(BASE, machine=replace(BASE.machine, name="other")),
+        replace(BASE, conditions=replace(BASE.conditions, device="cuda NVIDIA H200")),
+        make_record(python="3.13"),
+        make_record(torch="2.15.0"),
+        replace(BASE, cell=replace(BASE.cell, lock_sha256=None)),
+        replace(BASE, workload="ops.other"),
+        replace(BASE, workload_version=2),
+        replace(BASE, size="large"),
+        replace(BASE, variant="other"),
+        replace(BASE, dtype="float16"),
+    ],
+)
+def test_records_that_differ_in_one_field_are_never_in_one_series(
+    other: RunRecord, along: Along
+) -> None:
+    """pytorch/test-infra#7719: with a field less, compiled and eager results made one series."""
+    history = MemoryHistory([at(0, BASE), at(0, other)])
+    moved = (other.cell.python, other.cell.torch) != (BASE.cell.python, BASE.cell.torch)
+    along_it = moved and along == ("python" if other.cell.python != BASE.cell.python else "torch")
+    assert len(series_of(history.entries, along)) == (1 if along_it else 2)
 
 
 def test_what_is_bad_since_a_release_is_placed_there_and_persists() -> None:
