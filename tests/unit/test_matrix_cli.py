@@ -119,7 +119,9 @@ def test_check_prints_all_problems_and_exits_1(project: Path, ivhl: Ivhl) -> Non
     assert code == 1
     assert "py3.12-torch2.6.0.txt: is missing" in out
     assert "py3.13-torch2.15.0.txt: line 1: must hold no address" in out
-    assert "2 problems" in out
+    # Both are also found by their hashes.
+    assert "py3.12-torch2.6.0.txt: is in SHA256SUMS, and missing" in out
+    assert "4 problems" in out
 
 
 def test_all_mistakes_of_a_matrix_are_printed(project: Path, ivhl: Ivhl) -> None:
