@@ -50,8 +50,8 @@ class Scales:
         tolerance: For the tolerance and for eager's own error; of a parameter after a step, how far
             the step moved it.
         rounding: For roundings; of a gradient, the largest value of any gradient.
-        free: An RMSE that always passes; of a parameter of which some exact gradients vanish, so
-            that rounding alone decides where an optimizer moves it, a few of these moves.
+        free: An RMSE that always passes; of a parameter, how far a step may be off because the
+            gradients are rounded, and a few moves where rounding alone decides the direction.
         largest: An error of one element that always passes; of a parameter, a few of its moves:
             optimizers that divide by the size of a gradient magnify the rounding of small ones.
         exact: Whether the values are integers: no tolerance and no rounding.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ivhl.measure.accuracy import ROUNDINGS, ROUNDOFF, Scales, as_real
+from ivhl.measure.accuracy import ROUNDINGS, ROUNDINGS_BESIDE, ROUNDOFF, Scales, as_real
 from ivhl.measure.draws import cast, clone
 from ivhl.measure.failures import CaseError, classify, message_of
 from ivhl.measure.leaves import Leaves, difference, leaves_of
@@ -291,27 +291,35 @@ class Subject:
         kinds: dict[str, float] = {}
         for path, value in largest.items():
             kinds[_kind(path)] = max(kinds.get(_kind(path), 0.0), value)
-        least = ROUNDINGS * ROUNDOFF[self._case.workload.dtype] * kinds.get("grad", 0.0)
-        noise = {
-            path.removeprefix("grad."): _share_of_noise(eager[path], gradient, least)
+        rounding_of_gradients = ROUNDOFF[self._case.workload.dtype] * kinds.get("grad", 0.0)
+        least = ROUNDINGS * rounding_of_gradients
+        gradients = {
+            path.removeprefix("grad."): gradient
             for path, gradient in exact.items()
             if path.startswith("grad.")
+        }
+        noise = {
+            name: _share_of_noise(eager[f"grad.{name}"], gradient, least)
+            for name, gradient in gradients.items()
         }
         found = []
         for path, reference in exact.items():
             kind, scale, moved = _kind(path), largest[path], 0.0
             rounding = scale if kind in ("output", "model") else kinds[kind]
             tolerance, free = scale, 0.0
+            parameter = path.removeprefix(f"{kind}.")
+            share = noise.get(parameter)
             if path in start:
                 before = start[path].to(device="cpu")
                 tolerance = _moved(reference, before)
-                moved = FREE_MOVES * max(tolerance, _moved(eager[path].cpu(), before))
-            share = noise.get(path.removeprefix(f"{kind}."))
-            if share is None:  # not of a parameter
-                moved = 0.0
-            elif share > 0.0:
+                if share is not None:
+                    moved = FREE_MOVES * max(tolerance, _moved(eager[path].cpu(), before))
+                if share is not None and kind == "model":
+                    allowed = ROUNDINGS_BESIDE * rounding_of_gradients
+                    free = _error_of_move(reference, before, gradients[parameter], allowed)
+            if share:
                 size = FREE_MOVES * _largest(eager[path]) if kind == "grad" else moved
-                free = size * share**0.5
+                free += size * share**0.5
             whole = not (eager[path].is_floating_point() or eager[path].is_complex())
             found.append(Scales(tolerance, rounding, free, moved, exact=whole))
         return found
@@ -370,6 +378,19 @@ def _share_of_noise(eager: Tensor, exact: Tensor, least: float) -> float:
         return 0.0
     a, b = as_real(eager.detach().cpu()), as_real(exact)
     return float(((b.abs() <= least) & (a != 0)).double().mean())
+
+
+def _error_of_move(now: Tensor, before: Tensor, gradient: Tensor, error: float) -> float:
+    """Return the RMSE of a parameter after a step if each gradient has this error.
+
+    No optimizer magnifies the relative error of a gradient: stochastic gradient descent moves a
+    parameter in proportion to it, Adam nearly by its sign.
+    """
+    if not gradient.numel() or now.shape != gradient.shape or error == 0.0:
+        return 0.0
+    move = as_real(now) - as_real(before)
+    relative = error / as_real(gradient).abs().clamp(min=error)
+    return float((move * relative).square().mean().sqrt())
 
 
 def _largest(tensor: Tensor) -> float:

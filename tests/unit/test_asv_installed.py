@@ -147,3 +147,15 @@ def test_an_altered_cell_fails_with_what_to_do(locked: Path) -> None:
     failure = Locked._altered(about)  # type: ignore[arg-type]
     assert "1 installed files differ from their wheels (demo/data.bin)" in str(failure)
     assert "uv cache clean" in str(failure)
+
+
+def test_libraries_of_cuda_are_read_where_a_gpu_is_used(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, "torch", {"torch/lib/libtorch_cuda.so": b"a", "torch/a.py": b"b"})
+    packages = tmp_path / "cell" / "lib" / "python3.12" / "site-packages"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    (packages / "torch" / "lib" / "libtorch_cuda.so").write_bytes(b"c")
+    assert altered_files(tmp_path / "cell", device="cpu") == []
+    assert altered_files(tmp_path / "cell", device="cuda") == ["torch/lib/libtorch_cuda.so"]
+    (packages / "torch" / "a.py").write_bytes(b"d")
+    assert altered_files(tmp_path / "cell", device="cpu") == ["torch/a.py"]

@@ -11,10 +11,13 @@ torch = pytest.importorskip("torch", reason="torch is only in the cells")
 
 from ivhl.measure.leaves import difference, leaves_of  # noqa: E402  (torch first)
 from ivhl.measure.models import Held, Loss, cast_model, default_call, held_copy  # noqa: E402
+from ivhl.measure.subject import _error_of_move  # noqa: E402
 from ivhl.workload import load_workloads  # noqa: E402
 from tests.e2e import models_calls as calls  # noqa: E402
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ivhl.records.record import Passes
 
 CPU = torch.device("cpu")
@@ -200,3 +203,37 @@ def test_an_object_is_taken_apart_by_its_attributes_even_if_it_holds_itself() ->
 
 def test_the_workloads_with_models_are_declared_without_mistakes() -> None:
     assert load_workloads("tests.e2e.models:WORKLOADS")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
+        lambda p: torch.optim.Adam(p, lr=1e-3),
+        lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.1),
+        lambda p: torch.optim.NAdam(p, lr=1e-3),
+        lambda p: torch.optim.RMSprop(p, lr=1e-3),
+        lambda p: torch.optim.Adagrad(p, lr=1e-2),
+    ],
+)
+def test_rounded_gradients_move_a_parameter_no_further_than_is_allowed(
+    make: Callable[[list[Any]], Any],
+) -> None:
+    error = 1e-7
+    for seed in range(50):
+        draw = torch.Generator().manual_seed(seed)
+        before, sign, shift = (
+            torch.rand(8, dtype=torch.float64, generator=draw) for _ in range(3)
+        )
+        # Gradients below a few errors are noise, which `_share_of_noise` allows for.
+        size = 4 * error * 10 ** (5 * torch.rand(8, dtype=torch.float64, generator=draw))
+        gradient = torch.where(sign < 0.5, -size, size)
+        moved = []
+        for rounded in (gradient, gradient + error * (2 * shift - 1)):
+            parameter = torch.nn.Parameter(before.clone())
+            parameter.grad = rounded
+            make([parameter]).step()
+            moved.append(parameter.detach())
+        off = float((moved[0] - moved[1]).square().mean().sqrt())
+        # A step of RMSprop or Adagrad from an error of a quarter is not quite linear.
+        assert off <= 1.5 * _error_of_move(moved[0], before, gradient, error)
