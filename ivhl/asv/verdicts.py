@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asv.graph import Graph
 
-from ivhl.tracker.regressions import WORSE
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
@@ -21,7 +19,8 @@ if TYPE_CHECKING:
 
 FILE: Final = "regressions.json"
 FEED: Final = "regressions.xml"
-# The graph that a change is shown in: asv calls what rises a regression.
+# The graph that a change is shown in: asv calls what rises a regression. A series that stopped has
+# no jump that asv could draw.
 _GRAPHS: Final[dict[Kind, str]] = {
     "fails": "track_failed",
     "degraded": "track_relative_time",
@@ -47,7 +46,7 @@ def write_verdicts(site: Path, changes: Iterable[Change], feed: Path) -> None:
 
 def _entry(site: Path, main: Mapping[str, Any], change: Change) -> list[object] | None:
     """Return a change as asv lists it; ``None`` if it is not one that asv has a graph of."""
-    if change.along != "commit" or change.kind not in WORSE:
+    if change.along != "commit" or change.kind not in _GRAPHS:
         return None
     benchmark = _benchmark(main, _GRAPHS[change.kind])
     place = next((int(r) for r, h in main["revision_to_hash"].items() if h == change.place), None)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from ivhl.bench import bench
 from ivhl.bench.selection import Selection
 from ivhl.measure.effort import PROCESSES
-from ivhl.records.store import load_records
 from ivhl.tracker.facts import changed_facts
+from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import RELEVANT, difference, is_calibrated
 from ivhl.tracker.wording import short_message
 
@@ -232,8 +232,8 @@ def _of_failures(
 
 
 def _runs(results: Path, commits: Collection[str]) -> list[RunRecord]:
-    loaded = load_records(results)
-    return [r for r in (*loaded.records, *loaded.replaced) if r.commit in commits]
+    index = open_index(results)
+    return list(index.read(e for e in (*index.entries, *index.replaced) if e.commit in commits))
 
 
 def _time(record: RunRecord) -> tuple[str, ...]:

@@ -23,8 +23,7 @@ from ivhl.image.executor import DockerExecutor
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import Tier, load_matrix
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
-from ivhl.records.store import load_records
-from ivhl.tracker.spread import Spreads
+from ivhl.tracker.index import open_index
 from ivhl.tracker.table import render_results
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.timings import recorded_since, render_timings
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.bench.request import Done, Executor
-    from ivhl.records.store import Loaded
+    from ivhl.tracker.index import Index
 
 
 @app.command("bench")
@@ -177,14 +176,14 @@ def bench_command(
     if shard is not None and not any(one.cells for one in done):
         console.print(f"share {shard} has no work for Python {', '.join(python or ['any'])}")
         return
-    loaded = load_records(results or root / "results")
-    _show(console, done, loaded, request.effort, began if timings else None)
+    index = open_index(results or root / "results")
+    _show(console, done, index, request.effort, began if timings else None)
     if missing := [case for one in done for case in one.missing]:
         raise ResultsError(
             f"{counted(len(missing), 'case')} without a record: {'; '.join(missing[:5])}",
             hint=f"run the same command again; asv's output is in {done[-1].log}",
         )
-    problems = [str(problem) for problem in loaded.problems]
+    problems = [str(problem) for problem in index.problems]
     if results is not None and not no_publish:
         problems.append(
             f"site not built: it shows only {root / 'results'}, and this run wrote to {results}"
@@ -239,22 +238,20 @@ def _measure(
 
 
 def _show(
-    console: Terminal, done: Sequence[Done], loaded: Loaded, effort: Effort, began: datetime | None
+    console: Terminal, done: Sequence[Done], index: Index, effort: Effort, began: datetime | None
 ) -> None:
     """Print a table for each commit and Python, and the seconds of its phases since ``began``."""
-    spreads = Spreads((*loaded.records, *loaded.replaced))
     for one in done:
         # Only this run's commit: the folder may hold records of newer ones.
-        records = [
-            record
-            for record in loaded.records
-            if record.commit == one.commit
-            and record.machine.name == one.machine
-            and record.conditions.device.split()[0] == effort.device
-            and record.conditions.threads == effort.threads
-            and f"{record.workload}/{record.size}/{record.variant}" in one.cases
-        ]
-        console.print(render_results(records, one.cells, spreads=spreads))
+        records = index.read(
+            entry
+            for entry in index.entries
+            if entry.commit == one.commit
+            and (entry.case.machine, entry.case.device) == (one.machine, effort.device)
+            and entry.made.threads == effort.threads
+            and f"{entry.case.workload}/{entry.case.size}/{entry.case.variant}" in one.cases
+        )
+        console.print(render_results(records, one.cells, spreads=index.spreads))
         console.print(
             f"commit {one.commit[:8]}, {counted(len(one.cells), 'cell')}, {one.seconds:.0f} s",
             highlight=False,

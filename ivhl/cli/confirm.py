@@ -21,9 +21,8 @@ from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import find_root
 from ivhl.measure.effort import Effort
-from ivhl.records.store import load_records
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge
-from ivhl.tracker.spread import Spreads
+from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -130,8 +129,7 @@ def confirm_cells(
         console: Where progress is printed.
         rounds: Most rounds per cell.
     """
-    loaded = load_records(results)
-    spreads = Spreads((*loaded.records, *loaded.replaced))
+    spreads = open_index(results).spreads
     found: list[Confirmed] = []
     for (python, torch), cases in sorted(cells.items()):
         request = Request(
@@ -190,8 +188,9 @@ def _verdict(root: Path, results: Path, commits: tuple[str, str], machine: str) 
     Raises:
         ResultsError: If it has no record of one of the commits.
     """
-    records = [r for r in load_records(results).records if r.machine.name == machine]
-    hashes = {record.commit for record in records}
+    index = open_index(results)
+    entries = [entry for entry in index.entries if entry.case.machine == machine]
+    hashes = {entry.commit for entry in entries}
     before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)
     if not before & hashes or not after & hashes:
         raise ResultsError(
@@ -199,7 +198,8 @@ def _verdict(root: Path, results: Path, commits: tuple[str, str], machine: str) 
             hint="measure both (ivhl bench --commit REV), or name cases with --case, --python and "
             "--torch",
         )
-    return judge(records, before, after, declared(root))
+    records = index.read(entry for entry in entries if entry.commit in before | after)
+    return judge(records, before, after, declared(root), index.spreads)
 
 
 def _print(console: Terminal, found: Sequence[Confirmed]) -> None:

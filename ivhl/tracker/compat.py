@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from ivhl.records.record import FailureClass, Interval, Reference, RunRecord
     from ivhl.workload import Case, Workload
 
-Status = Literal["works", "slow", "wrong", "unsupported", "unavailable", "failed", "not_run"]
+Status = Literal[
+    "works", "noisy", "slow", "wrong", "unsupported", "unavailable", "failed", "not_run"
+]  # fmt: skip
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 # Failures that do not count against the PyTorch release: ivhl or the workload is at fault, or a
@@ -32,6 +34,8 @@ _STATUS_OF: dict[FailureClass, Status] = {
     "absent": "unavailable",
     "wrong": "wrong",
 }
+# An interval that reaches below the inverse of this is too wide to say that a case is not slow.
+_WIDE = 1.3
 
 
 class CellLike(Protocol):
@@ -150,11 +154,24 @@ def is_slow(record: RunRecord, spreads: Spreads = SHIPPED) -> bool:
     return another is not None and another.high < 1
 
 
+def is_noisy(record: RunRecord, spreads: Spreads = SHIPPED) -> bool:
+    """Return whether it is too noisy to say whether the variant is slower than eager.
+
+    Either this run found it slower, and others may not; or even one slower by 1.3x would not show.
+    """
+    another = spreads.another_run(record, confidence=VERDICT_CONFIDENCE)
+    if record.speedup is None or another is None or not another.low < 1 <= another.high:
+        return False
+    return record.speedup.high < 1 or another.low < 1 / _WIDE
+
+
 def status_of(record: RunRecord, spreads: Spreads = SHIPPED) -> Status:
     """Return the status that a record gives its case."""
     if record.failure is not None:
         return _STATUS_OF.get(record.failure.failure_class, "failed")
-    return "slow" if is_slow(record, spreads) else "works"
+    if is_slow(record, spreads):
+        return "slow"
+    return "noisy" if is_noisy(record, spreads) else "works"
 
 
 def format_speedup(interval: Interval) -> str:
@@ -289,8 +306,9 @@ def _row(record: RunRecord, spreads: Spreads) -> Row:
     speedup, aa, failure = record.speedup, record.aa, record.failure
     another = spreads.another_run(record)
     message = "" if failure is None else failure.message
-    if status == "slow" and another is not None:
-        message = f"slower than eager: {format_speedup(another)}"
+    if status in ("slow", "noisy") and another is not None:
+        what = "slower than eager" if status == "slow" else "too noisy to say whether slower"
+        message = f"{what}: {format_speedup(another)}"
         if aa is not None:
             message += f"; noise alone gives {format_speedup(aa)}"
     return Row(

@@ -13,6 +13,7 @@ from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.wording import (
     REFERENCE_MARKS,
     REFERENCE_MEANINGS,
+    STATUS_WORDS,
     UNCOMMITTED_MARK,
     UNCOMMITTED_MEANING,
     marks,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 STYLES: dict[Status, str] = {
     "works": "green",
+    "noisy": "cyan",
     "slow": "yellow",
     "wrong": "bold red",
     "unsupported": "magenta",
@@ -140,9 +142,9 @@ def _entry(row: Row, reasons: dict[str, int]) -> Text:
     if row.status == "not_run":
         return Text("not run", style)
     if row.speedup is not None:
-        slow = " slow" if row.status == "slow" else ""
+        word = f" {STATUS_WORDS[row.status]}" if row.status in ("slow", "noisy") else ""
         interval = f"[{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
-        return Text(f"{row.speedup:.2f}x {interval}{slow}{_mark(row)}", style)
+        return Text(f"{row.speedup:.2f}x {interval}{word}{_mark(row)}", style)
     exception = row.record.failure.exception if row.record and row.record.failure else ""
     reason = f"{row.failure_class}: {exception}{': ' if exception else ''}"
     number = reasons.setdefault(reason + short_message(row.message), len(reasons) + 1)

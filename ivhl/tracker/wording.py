@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 STATUS_WORDS: dict[Status, str] = {
     "works": "works",
+    "noisy": "too noisy",
     "slow": "slow",
     "wrong": "wrong",
     "unsupported": "unsupported",
@@ -23,7 +24,8 @@ STATUS_WORDS: dict[Status, str] = {
 }
 
 STATUS_MEANINGS: dict[Status, str] = {
-    "works": "runs and agrees with its reference; no verdict calls it slower than eager",
+    "works": "runs, agrees with its reference, and is no slower than eager",
+    "noisy": "runs and agrees with its reference; too noisy to say whether it is slower than eager",
     "slow": "slower than eager; 99 of 100 other runs would show this, too",
     "wrong": "the output exceeds the error budget",
     "unsupported": "this PyTorch release does not support this variant on this Python or device",

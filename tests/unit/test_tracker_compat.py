@@ -51,6 +51,28 @@ def test_slow_means_that_other_runs_would_be_slow(
     assert is_slow(make_record(speedup=speedup, width=width), Known(tau)) is slow
 
 
+@pytest.mark.parametrize(
+    ("speedup", "width", "tau", "status"),
+    [
+        (0.8, 0.02, 0.01, "slow"),
+        (0.8, 0.02, 0.1, "noisy"),  # this run was slower; others may not be
+        (0.99, 0.02, 0.01, "works"),  # neither was this run
+        (1.01, 0.02, 0.2, "noisy"),  # slower by 1.3x would not show
+        (2.0, 0.02, 0.2, "works"),  # wide, and faster all the same
+    ],
+)
+def test_what_noise_hides_is_not_said_to_work(
+    speedup: float, width: float, tau: float, status: Status
+) -> None:
+    assert status_of(make_record(speedup=speedup, width=width), Known(tau)) == status
+
+
+@given(st.floats(0.1, 0.99), st.floats(0, 0.005), st.floats(0, 0.5))
+def test_no_spread_turns_slow_into_works(speedup: float, width: float, tau: float) -> None:
+    record = make_record(speedup=speedup, width=width)
+    assert status_of(record, Known(0.0)) != "slow" or status_of(record, Known(tau)) != "works"
+
+
 @given(st.floats(0.1, 3), st.floats(0, 0.5), st.floats(0, 0.5))
 def test_more_spread_never_makes_a_case_slow(speedup: float, tau: float, more: float) -> None:
     record = make_record(speedup=speedup)

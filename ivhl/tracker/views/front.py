@@ -237,7 +237,7 @@ def _cell(rows: Sequence[Row], href: str, matched: frozenset[Series]) -> GridCel
     if not run:
         return None
     counts = Counter(row.status for row in run)
-    good = counts["works"] + counts["slow"]
+    good = counts["works"] + counts["noisy"] + counts["slow"]
     mean = _mean(run, matched)
     shares, start = [], 0.0
     for status in STATUSES:

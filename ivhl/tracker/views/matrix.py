@@ -53,7 +53,6 @@ class MatrixCell:
 
     Attributes:
         text: What the cell shows: a speedup, or the status.
-        mark: ``below`` if the whole interval is below 1 but not slow by the verdict's standard.
         move: ``down`` or ``up`` if the speedup differs visibly from that on the release before.
         was: Speedup on the release before, if it moved.
         shade: 0 to 3, the size of the speedup.
@@ -65,7 +64,6 @@ class MatrixCell:
     status: Status
     word: str
     text: str
-    mark: str
     move: str
     was: str
     shade: int
@@ -246,7 +244,7 @@ def before_of(rows: Sequence[Row]) -> Mapping[str, Row]:
 def cell_view(row: Row | None, before: Row | None) -> MatrixCell:
     """Return a case in a cell; ``before`` is the row of the release that was run before it."""
     if row is None or row.status == "not_run":
-        return MatrixCell("not_run", STATUS_WORDS["not_run"], "", "", "", "", 0, "")
+        return MatrixCell("not_run", STATUS_WORDS["not_run"], "", "", "", 0, "")
     word = STATUS_WORDS[row.status]
     move = moved(before, row)
     was = times(before.speedup) if move and before and before.speedup is not None else ""
@@ -254,7 +252,6 @@ def cell_view(row: Row | None, before: Row | None) -> MatrixCell:
         status=row.status,
         word=word,
         text=word if row.speedup is None else times(row.speedup),
-        mark="below" if is_below(row) else "",
         move=move,
         was=was,
         shade=shade_of(row.speedup),
@@ -268,11 +265,6 @@ def notes_of(row: Row) -> tuple[str, ...]:
     found = marks(row.reference, uncommitted=bool(row.uncommitted))
     kinds = (("quick", row.quick), ("existing", row.existing))
     return (*found, *(word for word, holds in kinds if holds))
-
-
-def is_below(row: Row) -> bool:
-    """Return whether the interval for another run is below 1, though no verdict calls it slow."""
-    return row.status == "works" and row.speedup_high is not None and row.speedup_high < 1
 
 
 def moved(before: Row | None, row: Row) -> str:
