@@ -1,0 +1,92 @@
+"""``ivhl matrix new``: releases that the matrix lacks."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ivhl.cli.markdown import code
+from ivhl.cli.matrix.app import COLOURS, matrix_app, new_console, print_json
+from ivhl.matrix.project import load
+from ivhl.matrix.releases import find_new_releases, support_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.matrix.releases import WheelSupport
+
+
+@matrix_app.command("new")
+def new_releases(
+    torch: Annotated[
+        list[str] | None,
+        typer.Option("--torch", help="Check this release instead, new or not; repeatable."),
+    ] = None,
+    form: Annotated[
+        Literal["text", "json", "github"],
+        typer.Option("--format", help="github: Markdown for an issue."),
+    ] = "text",
+) -> None:
+    """List PyTorch releases that the matrix lacks, with the Pythons that can install them.
+
+    Lists releases newer than the matrix's newest, and newer patches of its minor releases.
+    Writes nothing.
+    """
+    root, matrix = load()
+    today = dt.datetime.now(tz=dt.UTC).date()
+    named = tuple(dict.fromkeys(matrix.release(text) for text in torch or ()))
+    support = {
+        release: support_of(root, matrix, release, today)
+        for release in named or find_new_releases(root, matrix)
+    }
+    if form == "json":
+        print_json(
+            {
+                release: {
+                    one.cell.python: {"lock": one.kind, "message": one.message} for one in row
+                }
+                for release, row in support.items()
+            }
+        )
+        return
+    console = new_console()
+    for release, row in support.items():
+        if form == "github":
+            typer.echo(_release_markdown(release, row, today))
+            continue
+        for one in row:
+            colour = COLOURS.get(one.kind, "red")
+            console.print(one.kind, style=colour, end=" ")
+            console.print(f"{one.cell.id}:", end=" ")
+            reason = one.message or "all its requirements can be installed"
+            console.print(reason.partition("\n")[0], markup=False)
+    if not support and form == "text":
+        console.print(
+            f"no release newer than the matrix: {', '.join(matrix.releases('extended'))}"
+        )
+
+
+def _release_markdown(release: str, row: Sequence[WheelSupport], today: dt.date) -> str:
+    words = {"locked": "yes", "unavailable": "no", "undecided": "unknown"}
+    table = [f"| {one.cell.python} | {words[one.kind]} | {_why(one)} |" for one in row]
+    measure = (
+        f"set `exclude-newer` of `envs/matrix.toml` to {today.isoformat()}, add a `[[torch]]` row, "
+        f"run `nox -s lock`, commit, `nox -s bench-{row[-1].cell.python} -- --torch {release}`"
+    )
+    return "\n".join(
+        [
+            f"PyTorch {release}: what `ivhl matrix new` finds in the package registry.",
+            "",
+            "| Python | can be installed | why not |",
+            "|---|---|---|",
+            *table,
+            "",
+            f"To see whether it compiles, measure it: {measure}.",
+        ]
+    )
+
+
+def _why(one: WheelSupport) -> str:
+    return code(one.message.partition("\n")[0]) if one.message else ""
