@@ -148,30 +148,20 @@ def python_key(python: str) -> tuple[bool, Version, str]:
     return (unknown, version, python)
 
 
-def is_slow(record: RunRecord, spreads: Spreads = SHIPPED) -> bool:
-    """Return whether 99 of 100 other runs would find the variant slower than eager."""
-    another = spreads.another_run(record, confidence=VERDICT_CONFIDENCE)
-    return another is not None and another.high < 1
-
-
-def is_noisy(record: RunRecord, spreads: Spreads = SHIPPED) -> bool:
-    """Return whether it is too noisy to say whether the variant is slower than eager.
-
-    Either this run found it slower, and others may not; or even one slower by 1.3x would not show.
-    """
-    another = spreads.another_run(record, confidence=VERDICT_CONFIDENCE)
-    if record.speedup is None or another is None or not another.low < 1 <= another.high:
-        return False
-    return record.speedup.high < 1 or another.low < 1 / _WIDE
-
-
 def status_of(record: RunRecord, spreads: Spreads = SHIPPED) -> Status:
-    """Return the status that a record gives its case."""
+    """Return the status that a record gives its case.
+
+    *slow*: 99 of 100 other runs would find the variant slower than eager. *noisy*: this run did, and
+    others may not; or even one slower by 1.3x would not show.
+    """
     if record.failure is not None:
         return _STATUS_OF.get(record.failure.failure_class, "failed")
-    if is_slow(record, spreads):
+    another = spreads.another_run(record, confidence=VERDICT_CONFIDENCE)
+    if record.speedup is None or another is None or another.low >= 1:
+        return "works"
+    if another.high < 1:
         return "slow"
-    return "noisy" if is_noisy(record, spreads) else "works"
+    return "noisy" if record.speedup.high < 1 or another.low < 1 / _WIDE else "works"
 
 
 def format_speedup(interval: Interval) -> str:
