@@ -34,6 +34,8 @@ _STATUS_OF: dict[FailureClass, Status] = {
     "absent": "unavailable",
     "wrong": "wrong",
 }
+# What is too noisy to call slow has a right result, and no verdict against it.
+_GOOD: frozenset[Status] = frozenset({"works", "noisy"})
 # An interval that reaches below the inverse of this is too wide to say that a case is not slow.
 _WIDE = 1.3
 
@@ -348,11 +350,11 @@ def _support(series: Series, python: str, rows: Iterable[Row]) -> Support:
         (row for row in rows if row.status != "not_run"), key=lambda row: release_key(row.torch)
     )
     tried = [row for row in run if not _is_blameless(row)]
-    good = [row for row in tried if row.status == "works"]
-    bad = [row for row in tried if row.status != "works"]
+    good = [row for row in tried if row.status in _GOOD]
+    bad = [row for row in tried if row.status not in _GOOD]
     since = None
     for row in reversed(tried):
-        if row.status != "works":
+        if row.status not in _GOOD:
             break
         since = row.torch
     return Support(

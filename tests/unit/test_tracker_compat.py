@@ -248,6 +248,14 @@ def the_support(*records: RunRecord) -> Support:
     return only
 
 
+def test_a_release_that_is_too_noisy_to_judge_is_not_a_bad_one() -> None:
+    noisy = make_record(torch="2.9.1", speedup=0.98, width=0.01)
+    (row,) = compat_rows([noisy])
+    assert row.status == "noisy"
+    found = the_support(noisy, make_record(torch="2.10.0"))
+    assert (found.first_good, found.last_bad, found.good_since) == ("2.9.1", None, "2.9.1")
+
+
 def test_first_good_and_last_bad_release() -> None:
     found = the_support(
         make_failure(torch="2.4.1", python="3.13"),
