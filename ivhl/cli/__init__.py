@@ -38,6 +38,10 @@ COMMANDS = {
         "results",
         "Show which cases work in which cell, from the newest record of each case.",
     ),
+    "advise": (
+        "advise",
+        "Say which Python and PyTorch release to take, and what the records have against others.",
+    ),
     "results": (
         "results",
         "List the records, oldest first. --json prints them as stored, with all samples.",

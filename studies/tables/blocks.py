@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BEGIN: Final = re.compile(r"<!-- made by: (.+) -->")
 END: Final = "<!-- end -->"
 OWN: Final = ["python", "-m", "studies.tables"]
-READING: Final = (["ivhl", "compat"], ["ivhl", "compare"], ["ivhl", "spread"])
+READING: Final = tuple(["ivhl", name] for name in ("advise", "compat", "compare", "spread"))
 WRITES: Final = "--write"  # of ivhl spread
 COLUMNS: Final = "100"  # more would be cut off where GitHub shows a page
 
@@ -83,7 +83,7 @@ def make(command: str, root: Path) -> list[str]:
         lines = ["```console", f"$ {command}", *_console(words[1:], root), "```"]
     else:
         raise ValueError(
-            "the command must be ivhl compat, compare or spread without --write, or "
+            "the command must be ivhl advise, compat, compare or spread without --write, or "
             f"{shlex.join(OWN)} with one of {', '.join(TABLES)} (got {command!r})"
         )
     return ["", *lines, ""]

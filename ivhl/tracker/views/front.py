@@ -117,7 +117,7 @@ def front_view(source: Source, place: Place) -> FrontView:
         others=tuple(
             (other.name, front_page(other, page.main)) for other in page.places if other != place
         ),
-        supported=tuple(_supported(source, rows, python) for python in pythons),
+        supported=supported(source, rows),
         newest=newest,
         worth=tuple(
             (python, _worth(cells[python, newest], matched))
@@ -145,8 +145,13 @@ def front_view(source: Source, place: Place) -> FrontView:
     )
 
 
-def _supported(source: Source, rows: Sequence[Row], python: str) -> tuple[str, str]:
-    """Return the releases whose ``torch.compile`` works on a Python, in intervals."""
+def supported(source: Source, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+    """Return, for each Python, the releases whose ``torch.compile`` works, in intervals."""
+    pythons = sorted({row.python for row in rows}, key=python_key)
+    return tuple((python, _supported(source, rows, python)) for python in pythons)
+
+
+def _supported(source: Source, rows: Sequence[Row], python: str) -> str:
     words: dict[str, str] = {}
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -155,7 +160,7 @@ def _supported(source: Source, rows: Sequence[Row], python: str) -> tuple[str, s
             groups[row.torch].append(row)
     for torch, group in groups.items():
         words[torch] = _word_of(group)
-    return python, spans_sentence(spans(words, source.releases(rows)))
+    return spans_sentence(spans(words, source.releases(rows)))
 
 
 def _word_of(rows: Sequence[Row]) -> str:

@@ -1,0 +1,71 @@
+"""``ivhl advise``: which Python and PyTorch release to take."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ivhl.cli import app
+from ivhl.cli.declared import results_folder
+from ivhl.errors import ResultsError, UnknownNameError
+from ivhl.matrix.project import find_root
+from ivhl.tracker.advice import advise
+from ivhl.tracker.project import load_state
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.views.front import supported
+from ivhl.tracker.views.source import Source
+
+
+@app.command("advise")
+def advise_command(
+    machine: Annotated[
+        str | None, typer.Option(help="Machine (default: the one with most cases).")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: as machine).")] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: results).")
+    ] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Say which Python and PyTorch release to take, and what the records have against others.
+
+    Only what was run counts: a Python that was not is not recommended.
+    """
+    root = find_root()
+    state = load_state(root, results_folder(results, root), history=False)
+    source = Source(state)
+    places = list(source.by_place)
+    for kind, wanted, known in (
+        ("machine", machine, {place.machine for place in places}),
+        ("device", device, {place.device for place in places}),
+    ):
+        if wanted is not None and wanted not in known:
+            raise UnknownNameError(kind, wanted, known)
+    chosen = [
+        place
+        for place in places
+        if place.machine == (machine or place.machine) and place.device == (device or place.device)
+    ]
+    rows = source.by_place[chosen[0]] if chosen else ()
+    found = advise(rows, state.spreads)
+    if found is None:
+        raise ResultsError(
+            "no case has a result there", hint="measure first, e.g. nox -s bench-3.12"
+        )
+    support = dict(supported(source, rows))
+    place = chosen[0]
+    if as_json:
+        about = {"machine": place.machine, "device": place.device, "support": support}
+        typer.echo(json.dumps(about | asdict(found), indent=1))
+        return
+    console = Terminal(highlight=False)
+    console.print(Text(f"torch.compile on {place.machine}, {place.device}", "bold"))
+    for python, text in support.items():
+        console.print(f"  Python {python}: {text}")
+    console.print(f"\n{found}")

@@ -1,0 +1,170 @@
+"""Which Python and which PyTorch release to take, and what the records have for and against it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from ivhl.tracker.compare import compare, summarise
+from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.wording import counted, times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.compare import Comparison, Mean
+    from ivhl.tracker.compat import Row
+    from ivhl.tracker.spread import Spreads
+
+# Cases that a sentence names; the rest are counted.
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """A cell to take.
+
+    Attributes:
+        worth: How many cases pass there, and how fast they are.
+        reasons: Compared with each other Python on the same release; empty if nothing is to say.
+        against: Python to why it is not taken, for those that were tried.
+        changed: What the release changed on this Python, compared with the one tried before it.
+    """
+
+    python: str
+    torch: str
+    worth: str
+    reasons: tuple[str, ...]
+    against: Mapping[str, str]
+    changed: str
+
+    def __str__(self) -> str:
+        """Return one paragraph."""
+        found = [f"Take Python {self.python} with PyTorch {self.torch}: {self.worth}."]
+        found += filter(None, self.reasons)
+        found += [f"Not {python}: {why}." for python, why in self.against.items()]
+        return " ".join([*found, self.changed] if self.changed else found)
+
+
+def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
+    """Return the newest Python, on the newest release with a right result, that costs nothing.
+
+    It costs something if a case that passes on another Python fails, breaks more graphs or is
+    slower, or if the mean speedup is shown to be lower. If each costs something, the one with most
+    passing cases is taken.
+
+    Args:
+        rows: Rows of one machine and device.
+        spreads: What runs of the same code differ by.
+    """
+    run = [row for row in rows if row.record is not None and not row.existing]
+    passing = [row for row in run if row.speedup is not None]
+    if not passing:
+        return None
+    torch = max((row.torch for row in passing), key=release_key)
+    cells = {
+        python: [row for row in run if (row.python, row.torch) == (python, torch)]
+        for python in sorted({row.python for row in run if row.torch == torch}, key=python_key)
+    }
+    costs = {
+        python: "; ".join(
+            cost
+            for other, before in cells.items()
+            if other != python and (cost := _cost(before, after, other, spreads))
+        )
+        for python, after in cells.items()
+    }
+    free = [python for python, cost in costs.items() if not cost]
+    python = free[-1] if free else max(cells, key=lambda name: (_passed(cells[name]), name))
+    others = [other for other in cells if other != python]
+    newest = release_key(torch)
+    earlier = [row for row in run if row.python == python and release_key(row.torch) < newest]
+    return Advice(
+        python=python,
+        torch=torch,
+        worth=_worth(cells[python]),
+        reasons=tuple(_reason(cells[other], cells[python], other, spreads) for other in others),
+        against={other: costs[other] for other in others if costs[other]},
+        changed=_changed(earlier, cells[python], spreads),
+    )
+
+
+def _passed(rows: Iterable[Row]) -> int:
+    return sum(row.speedup is not None for row in rows)
+
+
+def _worth(rows: Sequence[Row]) -> str:
+    speedups = [row.speedup for row in rows if row.speedup is not None]
+    slow = sum(row.status == "slow" for row in rows)
+    text = f"{len(speedups)} of {counted(len(rows), 'case')} pass"
+    text += f", {slow} of them slower than eager" if slow else ""
+    return f"{text}; they are {times(math.exp(fmean(map(math.log, speedups))))} as fast as eager"
+
+
+def _cost(before: Sequence[Row], after: Sequence[Row], other: str, spreads: Spreads) -> str:
+    """Return what a Python costs compared with another one; empty if nothing was shown."""
+    found, mean = _compared(before, after, spreads)
+    parts = []
+    for kind, what in (
+        ("broke", "fail that pass"),
+        ("degraded", "break more graphs than"),
+        ("slower", "are slower than"),
+    ):
+        names = [one.case.name for one in found if one.kind == kind]
+        if names:
+            parts.append(f"{counted(len(names), 'case')} {what} on {other}: {_some(names)}")
+    if not parts and mean is not None and mean.high < 1:
+        parts.append(f"the mean speedup is {_ratio(mean)} of that on {other}")
+    return "; ".join(parts)
+
+
+def _reason(before: Sequence[Row], after: Sequence[Row], other: str, spreads: Spreads) -> str:
+    found, mean = _compared(before, after, spreads)
+    mended = [one.case.name for one in found if one.kind == "mended"]
+    texts = []
+    if mean is not None:
+        texts.append(f"The speedup is {_ratio(mean)} of that on {other}, over {mean.cases} cases.")
+    elif any(one.kind == "incomparable" for one in found):
+        texts.append(f"The times of {other} were measured in another way: they say nothing.")
+    if mended:
+        texts.append(f"{counted(len(mended), 'case')} fail on {other} only: {_some(mended)}.")
+    return " ".join(texts)
+
+
+def _changed(earlier: Sequence[Row], now: Sequence[Row], spreads: Spreads) -> str:
+    """Return what a release changed compared with the newest one tried before it."""
+    if not earlier:
+        return ""
+    last = max((row.torch for row in earlier), key=release_key)
+    before = _records([row for row in earlier if row.torch == last])
+    found = compare(before, _records(now), "torch", spreads)
+    parts = [
+        f"{counted(len(names), 'case')} {what}: {_some(names)}"
+        for kind, what in (("broke", "fail now"), ("slower", "slower"), ("mended", "mended"))
+        if (names := [one.case.name for one in found if one.kind == kind])
+    ]
+    return f"Since PyTorch {last}: {'; '.join(parts)}." if parts else ""
+
+
+def _compared(
+    before: Sequence[Row], after: Sequence[Row], spreads: Spreads
+) -> tuple[tuple[Comparison, ...], Mean | None]:
+    found = compare(_records(before), _records(after), "python", spreads)
+    means = [one.means.get("speedup") for one in summarise(found)]
+    return found, next((mean for mean in means if mean and math.isfinite(mean.high)), None)
+
+
+def _records(rows: Iterable[Row]) -> list[RunRecord]:
+    return [row.record for row in rows if row.record is not None]
+
+
+def _ratio(mean: Mean) -> str:
+    return f"{times(mean.ratio)} [{mean.low:.2f}, {mean.high:.2f}]"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -1,0 +1,87 @@
+"""``ivhl advise``: the newest Python that costs nothing, and why not the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ivhl.tracker.advice import Advice, advise
+from ivhl.tracker.compat import compat_rows, python_key
+from ivhl.tracker.spread import SHIPPED
+from tests.builders.records import make_failure, make_record
+
+if TYPE_CHECKING:
+    from ivhl.records.record import RunRecord
+
+CASES = tuple(f"ops.case_{n}" for n in range(4))
+
+
+def advice_of(*records: RunRecord) -> Advice | None:
+    return advise(compat_rows(records), SHIPPED)
+
+
+def on(python: str, torch: str = "2.15.0", speedup: float = 2.0) -> list[RunRecord]:
+    """Return a record of every case in a cell."""
+    made = make_record(python=python, torch=torch, speedup=speedup, width=0.005)
+    return [replace(made, workload=case) for case in CASES]
+
+
+def test_the_newest_python_is_taken_where_all_are_alike() -> None:
+    found = advice_of(*on("3.12"), *on("3.13"), *on("3.14"))
+    assert found is not None
+    assert (found.python, found.torch, found.against) == ("3.14", "2.15.0", {})
+    assert "4 of 4 cases pass" in str(found)
+    assert "of that on 3.12, over 4 cases." in str(found)
+
+
+def test_a_python_that_breaks_a_case_is_not_taken_and_the_case_is_named() -> None:
+    broken = replace(make_failure("crash", "signal 11", python="3.14", torch="2.15.0"))
+    on_14 = [replace(broken, workload=CASES[0]), *on("3.14")[1:]]
+    found = advice_of(*on("3.12"), *on("3.13"), *on_14)
+    assert found is not None
+    assert found.python == "3.13"
+    assert "1 case fail" in found.against["3.14"]
+    assert f"{CASES[0]}/" in found.against["3.14"]
+    assert f"{CASES[0]}/" in found.reasons[-1]  # it fails on 3.14 only
+
+
+def test_a_slower_python_is_not_taken() -> None:
+    found = advice_of(*on("3.12"), *on("3.13", speedup=1.0))
+    assert found is not None
+    assert found.python == "3.12"
+    assert "slower than on 3.12" in found.against["3.13"]
+
+
+def test_the_newest_release_with_a_result_is_taken_with_what_it_changed() -> None:
+    refused = [
+        replace(make_failure(python="3.13", torch="2.16.0"), workload=case) for case in CASES
+    ]
+    found = advice_of(*on("3.13", "2.6.0", 4.0), *on("3.13"), *refused)
+    assert found is not None
+    assert found.torch == "2.15.0"
+    assert found.changed.startswith("Since PyTorch 2.6.0: 4 cases slower")
+
+
+def test_nothing_is_advised_without_a_result() -> None:
+    assert advice_of() is None
+    assert advice_of(make_failure(python="3.13")) is None
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(["3.12", "3.13", "3.14"]), st.booleans(), min_size=1))
+def test_a_python_on_which_all_fails_is_taken_only_if_none_is_left(works: dict[str, bool]) -> None:
+    records = [
+        record
+        for python, right in works.items()
+        for record in (
+            on(python)
+            if right
+            else [replace(make_failure(python=python, torch="2.15.0"), workload=c) for c in CASES]
+        )
+    ]
+    found = advice_of(*records)
+    right = sorted((python for python, one in works.items() if one), key=python_key)
+    assert (found.python if found else None) == (right[-1] if right else None)
