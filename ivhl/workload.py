@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import zip_longest
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ivhl.errors import SpecError, UnknownNameError
@@ -41,6 +43,7 @@ _LONGEST_NAME = 100
 _MOST_VERSIONS = 10**9
 _SHOWN_MISTAKES = 10
 _HINT = "the module must import without torch; callables are named as 'module:function'"
+_DECLARES = "a declaration only declares; the functions that it names may do this"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -313,7 +316,7 @@ def use_benchmarks(root: Path, package: str) -> None:
     module = module_from_spec(spec)
     sys.modules[package] = module
     try:
-        with redirect_stdout(sys.stderr):  # what it prints is no output of the command
+        with _importing():
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever somebody's module raises
         del sys.modules[package]
@@ -321,6 +324,35 @@ def use_benchmarks(root: Path, package: str) -> None:
             f"[tool.ivhl] benchmarks = {package!r} does not import: {type(error).__name__}: {error}",
             hint=f"correct {place / '__init__.py'}; it must import without torch",
         ) from error
+
+
+@contextmanager
+def _importing() -> Iterator[None]:
+    """Import somebody's declarations: nothing that they do lasts, but what they declare.
+
+    What they print is no output of the command. A thread would keep ivhl from ending; a forked
+    process would run the command a second time.
+
+    Raises:
+        RuntimeError: If they start a thread, or change the working directory.
+    """
+
+    def start(thread: Thread) -> None:
+        raise RuntimeError(f"starts the thread {thread.name!r}: {_DECLARES}")
+
+    process, folder, usual = os.getpid(), Path.cwd(), Thread.start
+    Thread.start = start  # type: ignore[assignment, method-assign]
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        Thread.start = usual  # type: ignore[method-assign]
+        if os.getpid() != process:
+            os._exit(1)
+        moved = Path.cwd()
+        os.chdir(folder)
+    if moved != folder:
+        raise RuntimeError(f"changes the working directory to {moved}: {_DECLARES}")
 
 
 def broken_benchmarks(reference: str) -> tuple[str, ...]:
@@ -337,7 +369,8 @@ def _benchmark_modules(package: str) -> dict[str, str | None]:
         SpecError: If the package does not import, or is none.
     """
     try:
-        places = importlib.import_module(package).__path__
+        with _importing():
+            places = importlib.import_module(package).__path__
     except (Exception, SystemExit) as error:  # whatever somebody's module raises
         raise SpecError(
             f"[tool.ivhl] benchmarks = {package!r} does not import as a package: "
@@ -348,7 +381,7 @@ def _benchmark_modules(package: str) -> dict[str, str | None]:
     for name in sorted(module.name for module in pkgutil.iter_modules(places, f"{package}.")):
         try:
             if _binds_workloads(name):
-                with redirect_stdout(sys.stderr):  # what it prints is no output of the command
+                with _importing():
                     importlib.import_module(name)
                 found[name] = None
         except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever somebody's module raises)
@@ -382,7 +415,8 @@ def _tuple_of(reference: str) -> tuple[Workload, ...]:
         SpecError: If it is none.
     """
     try:
-        workloads = resolve(reference)
+        with _importing():
+            workloads = resolve(reference)
     except SpecError:
         raise
     # Whatever somebody's module raises; sys.exit(0) would end ivhl as if all were done.

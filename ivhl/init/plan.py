@@ -228,7 +228,7 @@ def _chosen(
             f"{source.name}: requires-python {str(source.requires_python)!r} excludes Python "
             f"{', '.join(forbidden)}",
             hint="name one that it allows with --python, e.g. --python "
-            f"{_allowed_python(source.requires_python) or '3.12'}, or widen requires-python",
+            f"{_allowed_python(source.requires_python, forbidden[0])}, or widen requires-python",
         )
     if not releases:
         newest = highest(chosen[-1], f"torch{source.torch}")
@@ -251,8 +251,11 @@ def _chosen(
     return chosen, list(dict.fromkeys(found)), notes
 
 
-def _allowed_python(allowed: SpecifierSet) -> str:
-    return next((f"3.{n}" for n in range(15, 8, -1) if allowed.contains(f"3.{n}.0")), "")
+def _allowed_python(allowed: SpecifierSet, asked: str) -> str:
+    """Return the Python nearest to the one asked for: the most releases are likely to have both."""
+    minor = int(asked.removesuffix("t").partition(".")[2])
+    found = [n for n in range(9, 16) if allowed.contains(f"3.{n}.0")]
+    return f"3.{min(found, key=lambda n: abs(n - minor), default=12)}"
 
 
 def _matrix_text(

@@ -69,6 +69,11 @@ def read_source(root: Path) -> Source:
     path = root / "pyproject.toml"
     if not any((root / name).is_file() for name in _BUILD_FILES):
         raise SpecError(f"{root}: no pyproject.toml and no setup.py", hint=_where(root))
+    if not any((root / name).is_file() for name in _BUILD_FILES[:2]):
+        raise SpecError(
+            f"{root}: has a setup.cfg alone, which nothing builds",
+            hint='write a pyproject.toml with [build-system] requires = ["setuptools"]',
+        )
     try:
         top_level(root)
     except SpecError as error:

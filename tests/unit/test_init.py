@@ -241,8 +241,9 @@ def test_a_failed_build_says_what_the_compiler_says(
         (
             {"pyproject.toml": PYPROJECT.replace(">=3.10", ">=3.13")},
             "requires-python '>=3.13' excludes Python 3.12",
-            "--python 3.15",
+            "--python 3.13,",
         ),
+        ({"setup.cfg": "[metadata]\nname = x\n"}, "has a setup.cfg alone", "[build-system]"),
         (
             {"pyproject.toml": PYPROJECT.replace("einops>=0.8", "einops @ git+https://x/y")},
             "einops comes from an address",

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +27,7 @@ from ivhl.workload import (
     use_benchmarks,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ROOT = Path(__file__).parents[2]
 WORKLOADS = load_workloads("benchmarks")
 GOOD = Workload(
     name="ops.good",
@@ -299,6 +302,53 @@ def test_a_broken_module_removes_only_its_own_workloads(
     first, second = broken_benchmarks(package)
     assert first == f"{package}.b does not import: ModuleNotFoundError: No module named 'nowhere'"
     assert second.startswith(f"{package}.c does not import: SyntaxError: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import sys\nsys.exit(0)", "SystemExit: 0"),
+        ("import os\nos.chdir('/')", "RuntimeError: changes the working directory to /: "),
+        (
+            "import threading\nthreading.Thread(target=threading.Event().wait, name='t').start()",
+            "RuntimeError: starts the thread 't': a declaration only declares",
+        ),
+    ],
+)
+def test_a_declaration_that_acts_is_named_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    before = Path.cwd(), threading.enumerate()
+    package = make_benchmarks(tmp_path, monkeypatch, a=f"WORKLOADS = ()\n{text}")
+    (broken,) = broken_benchmarks(package)
+    assert broken.startswith(f"{package}.a does not import: {says}")
+    assert (Path.cwd(), threading.enumerate()) == before
+    threading.Thread(target=int).start()  # others start threads as ever
+
+
+@pytest.mark.parametrize("where", ["__init__", "a", "tuple"])
+def test_what_declarations_print_and_fork_is_no_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    acts = "import os\nprint('said')\nos.fork()\n"
+    modules = {"__init__": "", "a": DECLARED.format(name="ops.a")}
+    acting = "__init__" if where == "__init__" else "a"
+    modules[acting] = acts + modules[acting]
+    package = make_benchmarks(tmp_path, monkeypatch, **modules)
+    reference = f"{package}.a:WORKLOADS" if where == "tuple" else package
+    command = (
+        "from ivhl.workload import load_workloads\n"
+        f"print([one.name for one in load_workloads({reference!r})])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", command],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "['ops.a']\n"
+    assert "said" in done.stderr
 
 
 @pytest.mark.parametrize(
