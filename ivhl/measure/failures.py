@@ -7,6 +7,7 @@ releases, and the parent process does not import torch.
 from __future__ import annotations
 
 import re
+import sysconfig
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import FailureClass, Phase
 
+_STANDARD = sysconfig.get_path("stdlib")
+_INSTALLED = {"site-packages", "dist-packages"}
 # Every wording of the gate from PyTorch 2.0 to 2.15; two can occur in one release.
 SUPPORT_GATE = re.compile(
     r"(?:Dynamo|torch\.compile) is not supported on Python"
@@ -150,13 +153,15 @@ def message_of(error: BaseException, limit: int = 2000) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return ``file:line`` of the innermost frame outside torch and the harness, or ``""``.
+    """Return ``file:line`` of the innermost frame outside torch, Python and the harness, or ``""``.
 
     Only the last two parts of the path, because records are published.
     """
     frames = [f for e in chain(error) for f in traceback.extract_tb(e.__traceback__)]
     for frame in reversed(frames):
         parts = Path(frame.filename).parts
-        if "torch" not in parts and "measure" not in parts and frame.lineno:
+        # The standard library is beside site-packages: no place in anybody's project.
+        python = frame.filename.startswith((_STANDARD, "<frozen")) and not _INSTALLED & {*parts}
+        if "torch" not in parts and "measure" not in parts and not python and frame.lineno:
             return f"{'/'.join(parts[-2:])}:{frame.lineno}"
     return ""

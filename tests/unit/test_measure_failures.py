@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,6 @@ from ivhl.measure.failures import classify, lacks, message_of, place_of, qualifi
 from ivhl.workload import resolve
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ivhl.records.record import FailureClass, Phase
 
 # Collected from PyTorch 2.0.1 to 2.15; the sources are named in docs/measuring.md.
@@ -128,6 +127,12 @@ def test_names_and_places_are_those_of_the_users_code() -> None:
     with pytest.raises(KeyError) as caught:
         dict[str, int]()["missing"]
     assert qualified_name(caught.value) == "KeyError"
+    assert place_of(caught.value).startswith("unit/test_measure_failures.py:")
+
+
+def test_the_standard_library_is_no_place_in_the_users_code() -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        Path("nowhere", "weights.pt").read_bytes()
     assert place_of(caught.value).startswith("unit/test_measure_failures.py:")
 
 
