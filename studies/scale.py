@@ -1,7 +1,7 @@
-"""Make a long history out of the committed records, and measure what the views cost on it.
+"""Make a project with a long history out of the committed records; measure views and site on it.
 
 ``python -m studies.scale DIR --records 65000`` prints CPU seconds of each step, of this process or
-of the command. docs/regressions.md has the figures.
+of the command, and the seconds that it took. docs/regressions.md has the figures.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.tracker.index import index_file, open_index
+from ivhl.workload import load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,48 +31,73 @@ CELLS: Final = tuple(
 )
 CASES: Final = 80
 COMMANDS: Final = (("compat",), ("regressions",), ("compare", "2.6.0", "2.15.0"))
+PUBLISH: Final = ("publish", "--no-asv")
 
 
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m studies.scale")
-    parser.add_argument("folder", type=Path, help="an empty folder for the records")
+    parser.add_argument("folder", type=Path, help="an empty folder for the project")
     parser.add_argument("--records", type=int, default=65_000)
     options = parser.parse_args()
-    folder: Path = options.folder
+    folder: Path = options.folder.resolve()
     cases = _cases()
     per_commit = len(CELLS) * len(cases)
-    commits = options.records // per_commit
+    n_commits = options.records // per_commit
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    commits = make_project(folder, n_commits + 2)
     results = folder / "results"
-    for n in range(commits):
-        write_commit(results, n, cases)
-    print(f"{commits * per_commit} records of {len(cases)} cases in {len(CELLS)} cells")
-    with _cpu("first index"):
+    for n in range(n_commits):
+        write_commit(results, n, commits[n], cases)
+    print(f"{n_commits * per_commit} records of {len(cases)} cases in {len(CELLS)} cells")
+    with _seconds("first index"):
         open_index(results)
-    write_commit(results, commits, cases)
-    with _cpu(f"one commit more, {per_commit} records"):
+    write_commit(results, n_commits, commits[n_commits], cases)
+    with _seconds(f"one commit more, {per_commit} records"):
         open_index(results)
     print(f"size of the index: {index_file(results).stat().st_size / 1e6:.0f} MB")
-    for words in COMMANDS:
-        command = [sys.executable, "-m", "ivhl", *words, "--results", str(results)]
+    for words in (*COMMANDS, PUBLISH):
         for how in ("first", "again"):
-            with _cpu(f"ivhl {' '.join(words)}, {how}", children=True):
-                subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+            _run(folder, words, how)
+    write_commit(results, n_commits + 1, commits[n_commits + 1], cases)
+    _run(folder, PUBLISH, f"one commit more, {per_commit} records")
 
 
-def write_commit(results: Path, number: int, cases: list[dict[str, Any]]) -> None:
+def make_project(folder: Path, n_commits: int) -> list[str]:
+    """Write a project without results; return its commits, oldest first.
+
+    Its commits are empty. Series along commits need them: without a place a record is in none.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("pyproject.toml", "asv.conf.json"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("envs", "benchmarks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    stream = "".join(
+        f"commit refs/heads/main\ncommitter scale <scale@example.org> {n} +0000\ndata 0\n\n"
+        for n in range(n_commits)
+    )
+    git = ["git", "-C", str(folder)]
+    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    subprocess.run([*git, "fast-import", "--quiet"], input=stream.encode(), check=True)
+    listed = subprocess.run(
+        [*git, "rev-list", "--reverse", "main"], check=True, capture_output=True, text=True
+    )
+    return listed.stdout.split()
+
+
+def write_commit(results: Path, number: int, commit: str, cases: list[dict[str, Any]]) -> None:
     """Write the records of one commit in every cell; speedups vary by 3 %."""
     draw = random.Random(number)  # noqa: S311  (noise)
     day = 86_400 * number
     at = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(1_700_000_000 + day))
     for python, torch in CELLS:
         cell = f"py{python}-torch{torch}"
-        path = results / "scale" / "records" / f"{number:08x}-{cell}.jsonl"
+        path = results / "scale" / "records" / f"{commit[:8]}-{cell}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = []
         for case in cases:
-            record = case | {"commit": f"{number:08x}{0:032x}", "recorded_at": at}
+            record = case | {"commit": commit, "recorded_at": at}
             record["sources"] = f"{number:064x}"
             record["cell"] = {
                 "id": cell, "python": python, "torch": torch, "lock_sha256": f"{0:064x}"
@@ -85,23 +112,40 @@ def write_commit(results: Path, number: int, cases: list[dict[str, Any]]) -> Non
 
 
 def _cases() -> list[dict[str, Any]]:
-    """Return a committed record of each of ``CASES`` cases."""
+    """Return a committed record of each of ``CASES`` cases that the project has."""
+    declared = {
+        (workload.name, size, variant.name): workload.version
+        for workload in load_workloads("benchmarks")
+        for size in workload.sizes
+        for variant in workload.variants
+        if "cpu" in variant.devices
+    }
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     for path in sorted((ROOT / "results").glob("*/records/*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
-            found.setdefault((record["workload"], record["size"], record["variant"]), record)
+            case = record["workload"], record["size"], record["variant"]
+            if case in declared:
+                found.setdefault(case, record | {"workload_version": declared[case]})
     return [found[case] for case in sorted(found)][:CASES]
 
 
+def _run(folder: Path, words: tuple[str, ...], how: str) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "ivhl", *words]
+    with _seconds(f"ivhl {' '.join(words)}, {how}", children=True):
+        subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
 @contextmanager
-def _cpu(what: str, *, children: bool = False) -> Iterator[None]:
+def _seconds(what: str, *, children: bool = False) -> Iterator[None]:
     who = resource.RUSAGE_CHILDREN if children else resource.RUSAGE_SELF
-    before = resource.getrusage(who)
+    before, began = resource.getrusage(who), time.perf_counter()
     yield
+    wall = time.perf_counter() - began
     after = resource.getrusage(who)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(f"{what}: {seconds:.2f} CPU s", flush=True)
+    print(f"{what}: {seconds:.2f} CPU s, {wall:.2f} s", flush=True)
 
 
 if __name__ == "__main__":

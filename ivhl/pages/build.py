@@ -13,7 +13,7 @@ from ivhl.tracker.views.front import front_view
 from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.matrix import matrix_views
 from ivhl.tracker.views.run import run_views
-from ivhl.tracker.views.sides import choices, side_files
+from ivhl.tracker.views.sides import choices, side_files, sides_of
 from ivhl.tracker.views.source import cell_data
 
 if TYPE_CHECKING:
@@ -68,8 +68,9 @@ def site_files(source: Source, asv: str = "") -> Iterator[tuple[str, bytes]]:
         render("regressions.html", page, "regressions.html", view=regressions),
     )
     path = "compare.html"
-    yield path, render(path, page, path, choices=choices(source))
-    for path, side in side_files(source):
+    sides = sides_of(source)
+    yield path, render(path, page, path, choices=choices(source, sides))
+    for path, side in side_files(source, sides):
         yield path, data_script(path, side)
     yield "feed.xml", feed(regressions)
     cells, runs = environment_views(source), run_views(source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -46,6 +47,9 @@ _PAGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "run.html": ("environments.html", ()),
     "asv.html": ("asv.html", ("site.js",)),
 }
+# How JSON in ASCII writes the characters of ``pages.text``, and others: all data with none of these
+# is visible as it is, and going through it takes longer than writing it.
+_MAY_BE_UNSEEN: Final = re.compile(r"\\(?:[bf]|u(?:00[01789]|061|20(?:0|2[89a-e]|6)|[def]))")
 _SMALL_HEIGHT = 32.0  # of the small picture of a change
 _SMALL_EDGE = 5.0
 
@@ -151,4 +155,9 @@ def compatibility_json(rows: Iterable[Row]) -> bytes:
 
 
 def _json(data: Any) -> str:  # noqa: ANN401  (JSON)
-    return json.dumps(visible_data(data), allow_nan=False, separators=(",", ":"))
+    text = _encoded(data)
+    return _encoded(visible_data(data)) if _MAY_BE_UNSEEN.search(text) else text
+
+
+def _encoded(data: Any) -> str:  # noqa: ANN401  (JSON)
+    return json.dumps(data, allow_nan=False, separators=(",", ":"))

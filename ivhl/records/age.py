@@ -20,7 +20,8 @@ class Dated(Protocol):
 
 def recorded_rank(record: Dated) -> tuple[bool, str]:
     """Return the rank of a record by time: whatever asks which of two is newer compares these."""
-    return rank_of(record.recorded_at)
+    at = record.recorded_at
+    return at <= latest_possible(), at  # as ``rank_of``: called for every point of a history
 
 
 def rank_of(recorded_at: str) -> tuple[bool, str]:

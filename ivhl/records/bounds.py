@@ -31,65 +31,74 @@ _MOST_TIMES = 1e9
 _LARGEST = 1e75
 _LEAST_CONFIDENCE = 0.5
 _SHOWN = 100
+_NUMBERS = (int, float)
 
 
-def impossible(record: RunRecord) -> Iterator[str]:
-    """Yield each number and time of a record that no measurement gives: place, rule and value."""
-    yield from _mistakes(record, "")
+def impossible(record: RunRecord) -> list[str]:
+    """Return each number and time of a record that no measurement gives: place, rule and value."""
+    found: list[str] = []
+    _check(record, "", found)
     if not _is_utc(record.recorded_at):
-        yield (
+        found.append(
             "recorded_at: must be UTC to the second, as 2026-11-20T15:03:52+00:00 "
             f"(got {_got(record.recorded_at)})"
         )
+    return found
 
 
-def _mistakes(part: Any, place: str) -> Iterator[str]:  # noqa: ANN401  (any part of a record)
-    if isinstance(part, Interval):
-        yield from _interval_mistakes(part, place)
+def _check(part: Any, place: str, found: list[str]) -> None:  # noqa: ANN401  (any part of a record)
+    """Append the mistakes of a part. Every view reads every record, so this must take little."""
     kind: type = type(part)
+    if kind is Interval:
+        found += _interval_mistakes(part, place)
     for name in _with_numbers(kind):
         value = getattr(part, name)
         if value is None:
             continue
-        here = f"{place}.{name}" if place else name
-        if isinstance(value, tuple):
-            yield from _tuple_mistakes(value, here, name)
+        if type(value) in _NUMBERS:
+            _check_number(value, place, name, found)
+        elif isinstance(value, tuple):
+            _check_tuple(value, place, name, found)
         elif isinstance(value, dict):
-            yield from _tuple_mistakes(tuple(value.values()), here, name)
-        elif is_dataclass(value):
-            yield from _mistakes(value, here)
+            _check_tuple(tuple(value.values()), place, name, found)
         else:
-            yield from _out_of_bounds(value, here, name)
-    if isinstance(part, Arm) and not part.samples_s:
-        yield f"{place}.samples_s: must hold positive seconds (got none)"
+            _check(value, _below(place, name), found)
+    if kind is Arm and not part.samples_s:
+        found.append(f"{place}.samples_s: must hold positive seconds (got none)")
 
 
-def _tuple_mistakes(values: tuple[Any, ...], place: str, name: str) -> Iterator[str]:
+def _below(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
+
+
+def _check_tuple(values: tuple[Any, ...], place: str, name: str, found: list[str]) -> None:
     if not values:
         return
-    if is_dataclass(values[0]):
+    if type(values[0]) not in _NUMBERS:
         for number, value in enumerate(values):
-            yield from _mistakes(value, f"{place}.{number}")
+            _check(value, f"{_below(place, name)}.{number}", found)
     else:  # the extremes are within the bounds if all are
-        for value in (min(values), max(values)):
-            yield from _out_of_bounds(value, place, name)
+        _check_number(min(values), place, name, found)
+        _check_number(max(values), place, name, found)
 
 
-def _out_of_bounds(value: float, place: str, name: str) -> Iterator[str]:
+def _check_number(value: float, place: str, name: str, found: list[str]) -> None:
     if name == "samples_s":
         if not _SHORTEST_S <= value <= _LONGEST_S:
-            yield (
-                f"{place}: must hold positive seconds, from {_SHORTEST_S:.0e} to {_LONGEST_S:.0e} "
-                f"(got {_got(value)})"
+            found.append(
+                f"{_below(place, name)}: must hold positive seconds, from {_SHORTEST_S:.0e} to "
+                f"{_LONGEST_S:.0e} (got {_got(value)})"
             )
         return
     most: float = _MOST if isinstance(value, int) else _LARGEST
     if name.endswith("_s"):
         most = _LONGEST_S
     if not 0 <= value <= most:
-        yield f"{place}: must be from 0 to {most:.0e} (got {_got(value)})"
+        here = _below(place, name)
+        found.append(f"{here}: must be from 0 to {most:.0e} (got {_got(value)})")
     elif 0 < value < 1 / _LARGEST:
-        yield f"{place}: must be 0, or from {1 / _LARGEST:.0e} (got {_got(value)})"
+        here = _below(place, name)
+        found.append(f"{here}: must be 0, or from {1 / _LARGEST:.0e} (got {_got(value)})")
 
 
 def _interval_mistakes(part: Interval, place: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ivhl.tracker.levels import BOUND, Array, Noise, location
+from ivhl.tracker.levels import BOUND, Array, Noise, location, median
 from ivhl.tracker.noise import best_levels, noise_within, without_modes
 from ivhl.tracker.short_series import steps_of_few
 
@@ -88,7 +88,7 @@ def _prepare(
         if (v > 0).all():
             x, limits = np.log(v), np.log(limits)
         else:
-            scale = float(np.median(np.abs(v))) or float(np.abs(v).max())
+            scale = median(np.abs(v)) or float(np.abs(v).max())
             x, limits = (
                 np.clip(np.nan_to_num(part / (scale or 1.0)), -LARGEST, LARGEST)
                 for part in (v, limits)
@@ -128,7 +128,7 @@ def _without_returns(x: Array, noise: Noise, places: list[int]) -> list[int]:
     """Drop short regimes after which the level is as before, unless their evidence is strong."""
     ends = [0, *places, len(x)]
     scores = [_evidence(x, noise, *ends[i : i + 3]) for i in range(len(places))]
-    medians = [float(np.median(x[max(a, b - WINDOW) : b])) for a, b in pairwise(ends)]
+    medians = [median(x[max(a, b - WINDOW) : b]) for a, b in pairwise(ends)]
     dropped: set[int] = set()
     for i in range(1, len(places)):
         before, here, after = medians[i - 1 : i + 2]
@@ -157,7 +157,7 @@ def _evidence(x: Array, noise: Noise, start: int, middle: int, end: int) -> floa
         return 0.0
     where = slice(max(start, middle - WINDOW), middle), slice(middle, min(end, middle + WINDOW))
     away = np.concatenate([np.abs(x[part] - np.median(x[part])) for part in where])
-    scale = max(noise.typical, 1.4826 * float(np.median(away)))
+    scale = max(noise.typical, 1.4826 * median(away))
     weights = [1 / noise.sd[part] ** 2 for part in where]
     left, right = (
         _Side(x[part], weight, location(x[part], weight, scale))

@@ -97,6 +97,45 @@ class Entry(NamedTuple):
         return self.case._replace(commit=self.commit)
 
 
+class Held(NamedTuple):
+    """What held while a record was made; equal in most records of a run in a cell.
+
+    Attributes:
+        cpu: As in the record's machine, as are ``n_cpus``, ``memory_bytes`` and ``system``.
+        python_full: As in its conditions, as are the others.
+        stability: Check, level and what was seen of each observation of the machine.
+    """
+
+    cpu: str
+    n_cpus: int
+    memory_bytes: int
+    system: str
+    python_full: str
+    torch_full: str | None
+    lock: str | None
+    instrument: str
+    device: str
+    threads: int
+    clock: str
+    quick: bool
+    image: str | None
+    stability: tuple[tuple[str, str, str], ...]
+
+
+class Ran(NamedTuple):
+    """What the page of a run shows of a record, beside its entry.
+
+    Attributes:
+        load: Load before the case.
+        phase_s: Seconds of each phase, summed over all processes.
+    """
+
+    duration_s: float
+    load: float | None
+    phase_s: dict[str, float]
+    held: Held
+
+
 # What can be compared and judged: a record, or what the index keeps of one.
 Run = RunRecord | Entry
 
@@ -148,6 +187,32 @@ def shown_of(record: RunRecord) -> Shown:
     )
 
 
+def ran_of(record: RunRecord) -> Ran:
+    """Return what the page of a run shows of a record."""
+    machine, conditions = record.machine, record.conditions
+    return Ran(
+        duration_s=record.duration_s,
+        load=conditions.load_average,
+        phase_s=dict(record.phase_s or {}),
+        held=Held(
+            cpu=machine.cpu,
+            n_cpus=machine.n_cpus,
+            memory_bytes=machine.memory_bytes,
+            system=machine.system,
+            python_full=conditions.python_full,
+            torch_full=conditions.torch_full,
+            lock=record.cell.lock_sha256,
+            instrument=conditions.instrument,
+            device=conditions.device,
+            threads=conditions.threads,
+            clock=conditions.clock,
+            quick=conditions.quick,
+            image=conditions.image,
+            stability=tuple((o.check, o.level, o.seen) for o in conditions.stability or ()),
+        ),
+    )
+
+
 def made_of(run: Run) -> Made:
     """Return how a run was made."""
     if isinstance(run, Entry):
@@ -179,3 +244,7 @@ class MemoryHistory:
     def read(self, entries: Iterable[Entry]) -> tuple[RunRecord, ...]:
         """Return the records of entries, in their order."""
         return tuple(self._records[entry.id] for entry in entries)
+
+    def ran(self) -> dict[int, Ran]:
+        """Return what pages of runs show, by ``Entry.id``."""
+        return {i: ran_of(record) for i, record in enumerate(self._records)}

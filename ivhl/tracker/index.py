@@ -15,18 +15,18 @@ from collections import defaultdict
 from collections.abc import MutableMapping
 from contextlib import suppress
 from dataclasses import astuple
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import finalize
 
 from ivhl.errors import ResultsError
 from ivhl.records.age import is_in_future, latest_possible
 from ivhl.records.reading import read_records_file, records_files
 from ivhl.records.store import Key, Problem, key_of, parse_record, read_record
-from ivhl.tracker.entries import Entry, Made, Shown, entry_of
+from ivhl.tracker.entries import Entry, Held, Made, Ran, Shown, entry_of, ran_of
 from ivhl.tracker.metrics import METRICS, Measured
 from ivhl.tracker.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
 
@@ -58,13 +58,14 @@ CREATE TABLE cases (
     workload_version INTEGER, size TEXT, variant TEXT, python TEXT, torch TEXT, dtype TEXT
 );
 CREATE TABLE made (id INTEGER PRIMARY KEY, json TEXT);
+CREATE TABLE held (id INTEGER PRIMARY KEY, json TEXT);
 CREATE TABLE subject (id INTEGER PRIMARY KEY, sources TEXT, benchmark TEXT);
 CREATE TABLE run (
     id INTEGER PRIMARY KEY, file INTEGER, line INTEGER, start INTEGER, length INTEGER,
     cases INTEGER, "commit" TEXT, recorded_at TEXT, subject INTEGER, made INTEGER,
     failure_class TEXT, exception TEXT, compiled_s REAL, facts TEXT, errors TEXT,
     {", ".join(f"{name} REAL" for name in _VALUES)}, calibration REAL, shown TEXT,
-    latest INTEGER DEFAULT 1
+    duration_s REAL, load REAL, phase_s TEXT, held INTEGER, latest INTEGER DEFAULT 1
 );
 CREATE INDEX run_of_case ON run (cases, "commit");
 CREATE INDEX run_of_file ON run (file);
@@ -84,6 +85,10 @@ _COLUMNS: Final = (
         *_VALUES,
         "calibration",
         "shown",
+        "duration_s",
+        "load",
+        "phase_s",
+        "held",
     ),
 )
 _INSERT: Final = (
@@ -350,6 +355,15 @@ class Index:
             )  # fmt: skip
         return tuple(found)
 
+    def ran(self) -> dict[int, Ran]:
+        """Return what pages of runs show of the latest records, by ``Entry.id``."""
+        held = {number: _held(text) for number, text in self._db.execute("SELECT * FROM held")}
+        rows = self._db.execute("SELECT id, duration_s, load, phase_s, held FROM run WHERE latest")
+        return {
+            number: Ran(duration_s, load, json.loads(phase_s), held[how])
+            for number, duration_s, load, phase_s, how in rows
+        }
+
     def read(self, entries: Iterable[Entry]) -> tuple[RunRecord, ...]:
         """Return the records of entries, in their order.
 
@@ -440,7 +454,7 @@ class _Ids:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._known: dict[str, dict[tuple[object, ...], int]] = {}
-        for table in ("cases", "made", "subject"):
+        for table in ("cases", "made", "held", "subject"):
             rows = db.execute(f"SELECT * FROM {table}")  # noqa: S608  (a name of this file)
             self._known[table] = {tuple(values): number for number, *values in rows}
 
@@ -503,11 +517,22 @@ class _Known(MutableMapping[tuple["Metric", bool], "Learnt"]):
         return len(self._here)
 
 
+@lru_cache(maxsize=1024)
+def _json_of(part: Made | Held | Shown) -> str:
+    """Return JSON of what many records share."""
+    return json.dumps(part)
+
+
 def _made(text: str) -> Made:
     lock, instrument, threads, clock, image, packages, wheels = json.loads(text)
     return Made(
         lock, instrument, threads, clock, image, tuple(packages), tuple(map(tuple, wheels))
     )
+
+
+def _held(text: str) -> Held:
+    values: list[Any] = json.loads(text)
+    return Held._make((*values[:-1], tuple(map(tuple, values[-1]))))
 
 
 def _rows(
@@ -533,15 +558,16 @@ class _Row(NamedTuple):
 
 
 def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
-    entry = entry_of(record)
+    entry, ran = entry_of(record), ran_of(record)
     machine, device, _, *what = entry.case
     case = ids.of("cases", (machine, device, *what, entry.python, entry.torch, entry.dtype))
     values = [number for m in METRICS for number in entry.values.get(m, (None, None))]
     columns = (
         *place, case, entry.commit, entry.recorded_at,
         ids.of("subject", (entry.sources, entry.benchmark)),
-        ids.of("made", (json.dumps(entry.made),)),
+        ids.of("made", (_json_of(entry.made),)),
         entry.failure_class, entry.exception, entry.compiled_s, entry.facts, entry.errors,
-        *values, entry.calibration, json.dumps(entry.shown),
+        *values, entry.calibration, _json_of(entry.shown),
+        ran.duration_s, ran.load, json.dumps(ran.phase_s), ids.of("held", (_json_of(ran.held),)),
     )  # fmt: skip
     return _Row(case, entry.commit, columns)

@@ -16,6 +16,7 @@ from ivhl.tracker.levels import (
     Modes,
     Noise,
     fit,
+    median,
     penalty,
     segments,
     spread,
@@ -86,7 +87,7 @@ def without_modes(x: Array, se: Array, places: list[int]) -> tuple[Array, list[i
 
 def _with_errors(sd: float, se: Array) -> Array:
     """Return the deviation of each point; a point with a wider interval deviates more."""
-    between = max(0.0, sd**2 - float(np.median(se)) ** 2)
+    between = max(0.0, sd**2 - median(se) ** 2)
     return np.maximum(np.sqrt(between + se**2), FLOOR)
 
 
@@ -99,7 +100,7 @@ def _regimes(n: int, places: list[int]) -> Array:
 
 def _large(x: Array, noise: Noise, places: list[int]) -> list[int]:
     """Return the steps that no correlation explains."""
-    medians = [float(np.median(x[a:b])) for a, b in segments(places, len(x))]
+    medians = [median(x[a:b]) for a, b in segments(places, len(x))]
     steps = np.abs(np.diff(medians))
     return [m for m, d in zip(places, steps, strict=True) if d > LARGE * noise.typical]
 
@@ -115,7 +116,7 @@ def _from_differences(x: Array, se: Array, places: list[int]) -> Noise:
     variance = variogram[0] if variogram else spread(np.diff(x)) ** 2
     if len(variogram) < LAGS + 2 or variance == 0:
         return Noise(_with_errors(math.sqrt(variance), se))
-    total = max(variance, min(float(np.median(variogram[LAGS - 1 :])), 9 * variance))
+    total = max(variance, min(median(variogram[LAGS - 1 :]), 9 * variance))
     rho = np.clip(1 - np.asarray(variogram[:LAGS]) / total, 0, 0.95)
     weights = 1 - np.arange(1, LAGS + 1) / (LAGS + 1)
     inflation = 1 + 2 * float(rho @ weights)
@@ -128,7 +129,7 @@ def _description(x: Array, places: list[int]) -> float:
     n = len(x)
     r = np.concatenate([x[a:b] - np.median(x[a:b]) for a, b in segments(places, n)])
     size = np.sort(np.abs(r))
-    sd = max(1.4826 * float(np.median(size)), 0.8 * float(size[: int(0.9 * n)].mean()), FLOOR)
+    sd = max(1.4826 * median(size), 0.8 * float(size[: int(0.9 * n)].mean()), FLOOR)
     r = np.clip(r, -BOUND * sd, BOUND * sd)
     power = float(r[:-1] @ r[:-1])
     rho = float(np.clip(r[1:] @ r[:-1] / power, 0, 0.95)) if power else 0.0
@@ -154,7 +155,7 @@ def _second_mode(x: Array, se: Array, places: list[int]) -> tuple[Array, list[in
     found = None
     for _ in range(MODE_ROUNDS):
         # A wild point must cost the same under both widths.
-        bound = BOUND**2 + 2 * max(0.0, math.log(noise.typical / float(np.median(sd))))
+        bound = BOUND**2 + 2 * max(0.0, math.log(noise.typical / median(sd)))
         fitted = fit(x, sd, penalty(n) * MODE_STEP, modes=modes, bound=bound)
         total = fitted.cost + 2 * float(np.log(sd).sum()) + 3 * math.log(n) + MODE_COST
         if total < least:
@@ -179,8 +180,8 @@ def _guess_modes(x: Array, se: Array) -> tuple[Modes, Array] | None:
     large = d[d > 2.5 * math.sqrt(2) * sd]
     if len(large) < MODE_SHARE * len(d):
         return None
-    offset = float(np.median(large))
-    tight = 1.4826 * float(np.median(np.abs(large - offset)))
+    offset = median(large)
+    tight = 1.4826 * median(np.abs(large - offset))
     if offset < MODE_DISTANCE * sd or tight > max(MODE_TIGHT[0] * sd, MODE_TIGHT[1] * offset):
         return None
     return Modes(offset, 0.25, 0.25), _with_errors(sd, se)
@@ -190,11 +191,9 @@ def _refine(x: Array, se: Array, modes: Modes, fitted: Fit) -> tuple[Modes, Arra
     """Return modes and deviations as the fit has them."""
     on = fitted.mode == 1
     r = x - fitted.level - modes.offset * fitted.mode
-    sd = max(1.4826 * float(np.median(np.abs(r))), FLOOR, _resolution(x) / 2)
+    sd = max(1.4826 * median(np.abs(r)), FLOOR, _resolution(x) / 2)
     near = np.abs(r) < 4 * sd
-    shift = [
-        float(np.median(r[some & near])) if (some & near).any() else 0.0 for some in (on, ~on)
-    ]
+    shift = [median(r[some & near]) if (some & near).any() else 0.0 for some in (on, ~on)]
     enter = (int((~on[:-1] & on[1:]).sum()) + 1) / (int((~on[:-1]).sum()) + 4)
     leave = (int((on[:-1] & ~on[1:]).sum()) + 1) / (int(on[:-1].sum()) + 4)
     refined = Modes(
@@ -210,4 +209,4 @@ def _resolution(x: Array) -> float:
     different = np.unique(x)
     if len(different) < 2 or len(different) > len(x) / 2:  # noqa: PLR2004
         return 0.0
-    return float(np.median(np.diff(different)))
+    return median(np.diff(different))

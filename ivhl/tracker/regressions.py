@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.changes import Change as QuantityChange
     from ivhl.tracker.changes import Tested
     from ivhl.tracker.compare import Case
-    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.entries import Entry, Ran
     from ivhl.tracker.series import Along, Point, Series
     from ivhl.tracker.spread import Spreads
 
@@ -93,7 +93,7 @@ class Incident(NamedTuple):
 
 
 class History(Protocol):
-    """What changes are found in: the index of a folder of records."""
+    """All runs of a project: the index of a folder of records."""
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -101,6 +101,9 @@ class History(Protocol):
 
     def read(self, entries: Iterable[Entry]) -> tuple[RunRecord, ...]:
         """Return the records of entries, in their order."""
+
+    def ran(self) -> Mapping[int, Ran]:
+        """Return what pages of runs show of the entries, by their ids."""
 
 
 def find_changes(

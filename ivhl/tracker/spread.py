@@ -166,6 +166,7 @@ class Spreads:
         self._runs = runs
         self._repeats: tuple[tuple[Entry, ...], ...] | None = None
         self._learnt = {} if known is None else known
+        self._of: dict[tuple[Metric, bool, CaseKind, Key], Spread] = {}
 
     def of(self, run: Run, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
         """Return the spread of a run's case.
@@ -177,11 +178,17 @@ class Spreads:
             metric: Which quantity.
             calibrated: Whether runs are compared relative to the speed of the machine.
         """
+        kind = kind_of(run)
+        case = run.case if isinstance(run, Entry) else key_of(run)._replace(commit="")
+        key = metric, calibrated, kind, case
+        if key not in self._of:
+            self._of[key] = self._find(*key)
+        return self._of[key]
+
+    def _find(self, metric: Metric, calibrated: bool, kind: CaseKind, case: Key) -> Spread:  # noqa: FBT001  (a key)
         learnt = self._learnt.get((metric, calibrated))
         if learnt is None:
             learnt = self._learnt[metric, calibrated] = self._learn(metric, calibrated=calibrated)
-        kind = kind_of(run)
-        case = run.case if isinstance(run, Entry) else key_of(run)._replace(commit="")
         found = learnt.kinds.get((case.machine, kind)) or shipped(
             kind, metric, calibrated=calibrated
         )
@@ -383,6 +390,7 @@ def _defaults() -> dict[str, dict[str, Any]]:
     return json.loads(text)  # type: ignore[no-any-return]
 
 
+@cache
 def shipped(kind: CaseKind, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
     """Return the spread of a kind of case from ``spread.json``, learnt from repeated runs.
 

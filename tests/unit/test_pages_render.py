@@ -15,7 +15,7 @@ import pytest
 
 from ivhl.matrix.spec import CellSpec
 from ivhl.pages.build import site_files, write_pages
-from ivhl.pages.render import TABS, compatibility_json
+from ivhl.pages.render import TABS, compatibility_json, data_script
 from ivhl.pages.text import visible
 from ivhl.records.record import Counted, Interval, RecordedObservation
 from ivhl.tracker.project import State
@@ -127,7 +127,7 @@ def test_every_link_between_pages_has_a_target() -> None:
         for href in page.values("href"):
             target, _, anchor = href.partition("#")
             target = target.partition("?")[0]
-            if target.startswith(("data:", "asv/")):
+            if target.startswith(("data:", "asv/", "https://github.com/pytorch/")):
                 continue
             steps = path.split("/")[:-1]
             for step in target.split("/"):
@@ -224,6 +224,16 @@ def test_invisible_characters_are_written_out() -> None:
         if path.endswith((".html", ".xml")) or path.startswith("data/"):
             assert not re.search("[\u202e\x07]", data.decode()), path
     assert "\\u202e" in site["index.html"].decode()
+
+
+def test_data_has_each_invisible_character_written_out() -> None:
+    every = [chr(code) for code in range(0x110000)]
+    unseen = [one for one in every if visible(one) != one]
+    assert len(unseen) > 2000  # surrogates
+    for one in unseen:
+        data = data_script("data/a.js", {"text": f"a{one}b"}).decode()
+        assert f"a\\\\u{ord(one):04x}b" in data, hex(ord(one))
+    assert "\\n" in data_script("data/a.js", ["a\n"]).decode()
 
 
 def test_a_text_of_100_kb_fills_no_page() -> None:

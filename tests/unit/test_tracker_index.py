@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from ivhl.errors import ResultsError
 from ivhl.records.files import record_file
-from ivhl.records.record import to_json
-from ivhl.records.store import latest_per_case, load_records, read_record
+from ivhl.records.record import RecordedObservation, to_json
+from ivhl.records.store import key_of, latest_per_case, load_records, read_record
 from ivhl.tracker.changepoints import detect
-from ivhl.tracker.entries import entry_of
+from ivhl.tracker.entries import entry_of, ran_of
 from ivhl.tracker.index import index_file, open_index
 from ivhl.tracker.metrics import JUDGED, difference
 from ivhl.tracker.spread import Spreads
@@ -198,6 +198,18 @@ def test_entries_judge_as_their_records_do(tmp_path: Path) -> None:
         pair = records[index.entries.index(one)], records[index.entries.index(other)]
         for metric in JUDGED:
             assert difference(one, other, metric) == difference(*pair, metric)
+
+
+def test_the_index_has_what_pages_of_runs_show(tmp_path: Path) -> None:
+    seen = RecordedObservation(check="turbo", level="warning", seen="on")
+    record = make_record(torch="2.5.1", phase_s={"compile": 2.5, "timing": 1.0})
+    observed = replace(record.conditions, stability=(seen,), load_average=0.5)
+    records = (replace(record, conditions=observed), make_record(), make_failure(python="3.13"))
+    write_records(tmp_path, *records)
+    index = open_index(tmp_path)
+    ran = index.ran()
+    found = {entry.key: ran[entry.id] for entry in index.entries}
+    assert found == {key_of(record): ran_of(record) for record in records}
 
 
 def test_what_was_learnt_is_kept_until_a_record_is_added(tmp_path: Path) -> None:

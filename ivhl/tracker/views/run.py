@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.instrument import describe_instrument
 from ivhl.tracker.compat import python_key, release_key
@@ -15,8 +15,7 @@ from ivhl.tracker.wording import memory, seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ivhl.records.record import RunRecord
-    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.entries import Entry, Held, Ran
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +56,26 @@ class RunView:
 
 def run_views(source: Source) -> tuple[RunView, ...]:
     """Return the page of each run, the newest first. A record that stands for another has none."""
-    groups: dict[tuple[Place, str], list[Entry]] = defaultdict(list)
+    groups: dict[tuple[Place, str], list[_Run]] = defaultdict(list)
+    ran = source.history.ran()
     for entry in source.history.entries:
         place = Place(entry.case.machine, entry.case.device)
-        groups[place, entry.shown.same_as or entry.commit].append(entry)
-    views = [
-        _view(source, place, commit, source.history.read(group))
-        for (place, commit), group in groups.items()
-    ]
+        groups[place, entry.shown.same_as or entry.commit].append(_Run(entry, ran[entry.id]))
+    views = [_view(source, place, commit, group) for (place, commit), group in groups.items()]
     return tuple(sorted(views, key=lambda view: (view.last, view.href), reverse=True))
 
 
-def _view(source: Source, place: Place, commit: str, group: Sequence[RunRecord]) -> RunView:
-    cells: dict[tuple[str, str, str], list[RunRecord]] = defaultdict(list)
-    for record in group:
-        cells[record.cell.python, record.cell.torch, record.cell.id].append(record)
-    times = [record.recorded_at for record in group]
-    machine = max(group, key=lambda record: record.recorded_at).machine
+class _Run(NamedTuple):
+    entry: Entry
+    ran: Ran
+
+
+def _view(source: Source, place: Place, commit: str, group: Sequence[_Run]) -> RunView:
+    cells: dict[tuple[str, str, str], list[_Run]] = defaultdict(list)
+    for run in group:
+        cells[run.entry.python, run.entry.torch, run.entry.case.cell].append(run)
+    times = [run.entry.recorded_at for run in group]
+    machine = max(group, key=lambda run: run.entry.recorded_at).ran.held
     return RunView(
         page=source.page,
         href=run_page(place, commit),
@@ -84,7 +86,7 @@ def _view(source: Source, place: Place, commit: str, group: Sequence[RunRecord])
         cases=len(group),
         machine=f"{machine.cpu}, {machine.n_cpus} CPUs, {memory(machine.memory_bytes)}, "
         f"{machine.system}",
-        seconds=seconds(sum(record.duration_s for record in group)),
+        seconds=seconds(sum(run.ran.duration_s for run in group)),
         cells=tuple(
             _cell(cell, cells[key])
             for key in sorted(cells, key=lambda k: (python_key(k[0]), release_key(k[1])))
@@ -93,46 +95,38 @@ def _view(source: Source, place: Place, commit: str, group: Sequence[RunRecord])
     )
 
 
-def _cell(cell: str, records: Sequence[RunRecord]) -> RunCell:
-    counts = Counter(
-        record.failure.failure_class.replace("_", " ") if record.failure else "measured"
-        for record in records
-    )
-    times = [record.recorded_at for record in records]
+def _cell(cell: str, runs: Sequence[_Run]) -> RunCell:
+    counts = Counter((run.entry.failure_class or "measured").replace("_", " ") for run in runs)
+    times = [run.entry.recorded_at for run in runs]
     phases = Counter[str]()
-    for record in records:
-        phases.update(record.phase_s or {})
-    seen = {
-        (one.check, one.level, one.seen)
-        for record in records
-        for one in record.conditions.stability or ()
-    }
+    for run in runs:
+        phases.update(run.ran.phase_s)
     names = [*(p for p in PHASES if p in phases), *sorted(phases.keys() - set(PHASES))]
+    held = tuple(dict.fromkeys(run.ran.held for run in runs))
+    loads = [run.ran.load for run in runs if run.ran.load is not None]
     return RunCell(
         cell=cell,
         environment=environment_page(cell),
         counts=", ".join(f"{n} {word}" for word, n in counts.most_common()),
         first=min(times)[:16],
         last=max(times)[:16],
-        conditions=tuple(_conditions(records)),
-        stability=tuple(sorted(seen)),
+        conditions=tuple(_conditions(held, loads)),
+        stability=tuple(sorted({seen for one in held for seen in one.stability})),
         phases=tuple((name, seconds(phases[name])) for name in names if phases[name] > 0),
     )
 
 
-def _conditions(records: Sequence[RunRecord]) -> Iterable[tuple[str, str]]:
+def _conditions(held: Sequence[Held], loads: Sequence[float]) -> Iterable[tuple[str, str]]:
     """Yield what held for the records; where they differ, all values."""
-    conditions = [record.conditions for record in records]
-    loads = [c.load_average for c in conditions if c.load_average is not None]
     found: tuple[tuple[str, Iterable[str]], ...] = (
-        ("Python", (c.python_full for c in conditions)),
-        ("PyTorch", (c.torch_full or "none" for c in conditions)),
-        ("lock", ((r.cell.lock_sha256 or "none")[:12] for r in records)),
-        ("instrument", (describe_instrument(c.instrument) for c in conditions)),
-        ("device", (c.device for c in conditions)),
-        ("threads, clock", (f"{c.threads}, {c.clock}" for c in conditions)),
-        ("kind of run", ("quick: few samples" if c.quick else "full" for c in conditions)),
-        ("container image", (c.image or "none" for c in conditions)),
+        ("Python", (one.python_full for one in held)),
+        ("PyTorch", (one.torch_full or "none" for one in held)),
+        ("lock", ((one.lock or "none")[:12] for one in held)),
+        ("instrument", (describe_instrument(one.instrument) for one in held)),
+        ("device", (one.device for one in held)),
+        ("threads, clock", (f"{one.threads}, {one.clock}" for one in held)),
+        ("kind of run", ("quick: few samples" if one.quick else "full" for one in held)),
+        ("container image", (one.image or "none" for one in held)),
     )
     for name, values in found:
         yield name, "; ".join(dict.fromkeys(values))

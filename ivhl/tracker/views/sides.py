@@ -15,12 +15,15 @@ from ivhl.tracker.spread import VERDICT_CONFIDENCE
 from ivhl.tracker.views.source import Place, Source, cells_of, slug
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ivhl.records.store import Key
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
+
+    # By place and cell; what was measured at a commit, and last.
+    Sides = Mapping[tuple[Place, str], Mapping[str, Sequence[Entry]]]
 
 NEWEST: Final = "newest"
 # Records of one case in the side of the newest: of different sources, the newest first. So that two
@@ -37,9 +40,8 @@ def side_data(place: Place, cell: str, which: str) -> str:
     return f"data/side/{place.slug}/{slug(cell)}/{slug(which)}.js"
 
 
-def choices(source: Source) -> dict[str, Any]:
+def choices(source: Source, sides: Sides) -> dict[str, Any]:
     """Return what can be chosen: places, their cells, and the commits of each."""
-    sides = _sides(source)
     places = []
     for place in source.page.places:
         commits = [c[:_HASH] for c in source.state.commit_order]
@@ -57,10 +59,10 @@ def choices(source: Source) -> dict[str, Any]:
     return {"places": places}
 
 
-def side_files(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
+def side_files(source: Source, sides: Sides) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the address and the content of each side."""
     spreads = source.state.spreads
-    for (place, cell), group in _sides(source).items():
+    for (place, cell), group in sides.items():
         for which, entries in group.items():
             cases: dict[str, list[list[Any]]] = defaultdict(list)
             for entry in entries:
@@ -102,7 +104,7 @@ def _short(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def _sides(source: Source) -> dict[tuple[Place, str], dict[str, Sequence[Entry]]]:
+def sides_of(source: Source) -> Sides:
     """Return the runs of each place and cell: by commit, and the newest of each case."""
     by_commit: dict[tuple[Place, str], dict[str, list[Entry]]] = {}
     for entry in sorted(source.entries, key=recorded_rank):
@@ -110,7 +112,7 @@ def _sides(source: Source) -> dict[tuple[Place, str], dict[str, Sequence[Entry]]
             place = Place(entry.case.machine, entry.case.device)
             group = by_commit.setdefault((place, entry.case.cell), {})
             group.setdefault(entry.commit[:_HASH], []).append(entry)
-    sides: dict[tuple[Place, str], dict[str, Sequence[Entry]]] = {}
+    sides: dict[tuple[Place, str], Mapping[str, Sequence[Entry]]] = {}
     for key, group in by_commit.items():
         newest: dict[Key, dict[object, Entry]] = defaultdict(dict)
         every = sorted((entry for found in group.values() for entry in found), key=recorded_rank)
