@@ -34,6 +34,7 @@ from ivhl.git import published_branches
 from ivhl.pages.build import write_pages
 from ivhl.records.store import Problem
 from ivhl.tracker.annotations import Annotation, load_annotations
+from ivhl.tracker.confirmations import Confirmation, load_confirmations
 from ivhl.tracker.project import load_state
 from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.source import Source
@@ -143,13 +144,16 @@ def _write_ours(
     (new, old), (now, made) = folders, times
     problems = [str(problem) for problem in bad]
     annotations: tuple[Annotation, ...] = ()
+    confirmations: tuple[Confirmation, ...] = ()
     try:
         annotations = load_annotations(results)
+        confirmations = load_confirmations(results)
     except ResultsError as error:
         problems.append(str(error))
+    said = annotations, confirmations
     state = load_state(root, results, history=False)
     state = replace(state, problems=(*problems, *state.problems))
-    source = Source(state, now, annotations)
+    source = Source(state, now, *said)
     try:
         write_pages(source, new, old, made)
     except Exception:
@@ -157,7 +161,7 @@ def _write_ours(
         without = without_broken(replace(every, problems=state.problems))
         if without.records == every.records:  # no single record is the reason
             raise
-        state, source = without, Source(without, now, annotations)
+        state, source = without, Source(without, now, *said)
         write_pages(source, new, old, made)
     return source, state.problems
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import find_root
 from ivhl.measure.effort import Effort
+from ivhl.tracker.confirmations import Confirmation, keep_confirmations
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge
 from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
@@ -118,7 +120,7 @@ def confirm_cells(
     console: Terminal,
     rounds: int = ROUNDS,
 ) -> list[Confirmed]:
-    """Measure cases again, cell by cell.
+    """Measure cases again, cell by cell, and keep what was decided.
 
     Args:
         root: Root of the project.
@@ -136,10 +138,21 @@ def confirm_cells(
             root=root, python=python, releases=(torch,), machine=machine, results=results,
             selection=Selection(cases=cases), effort=Effort(force=True),
         )  # fmt: skip
-        found += confirm(
+        outcomes = confirm(
             request, *commits, cases, results=results, spreads=spreads, console=console,
             rounds=rounds,
         )  # fmt: skip
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        decided = [
+            Confirmation(
+                machine=machine, python=python, torch=torch, case=one.case, base=commits[0],
+                head=commits[1], verdict=one.verdict, rounds=one.rounds, text=one.text, at=at,
+            )
+            for one in outcomes
+            if one.rounds
+        ]  # fmt: skip
+        keep_confirmations(results, decided)
+        found += outcomes
     return found
 
 

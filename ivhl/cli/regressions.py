@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.text import Text
@@ -18,6 +18,7 @@ from ivhl.fleet.sources import printable
 from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.tracker.annotations import load_annotations, note_of
+from ivhl.tracker.confirmations import confirmation_of, load_confirmations
 from ivhl.tracker.index import open_index
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
 from ivhl.tracker.series import ALONG
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ivhl.tracker.annotations import Annotation
+    from ivhl.tracker.confirmations import Confirmation
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.regressions import Change, Incident
 
@@ -85,13 +87,14 @@ def regressions_command(
         detect=index.detect,
     )
     incidents = incidents_of(change for change in found if better or change.kind in WORSE)
-    notes = load_annotations(results_folder(results, root))
+    folder = results_folder(results, root)
+    said = _Said(load_annotations(folder), load_confirmations(folder))
     if as_json:
-        typer.echo(json.dumps([_as_dict(one, notes) for one in incidents], indent=1))
+        typer.echo(json.dumps([_as_dict(one, said) for one in incidents], indent=1))
         return
     console = Terminal(highlight=False, soft_wrap=True)
     for incident in incidents:
-        _print(console, incident, cases, notes)
+        _print(console, incident, cases, said)
     if not incidents:
         console.print(f"nothing got worse in {counted(len(index.entries), 'record')}")
 
@@ -107,12 +110,25 @@ def _check(kind: str, wanted: Iterable[str] | None, known: Collection[str]) -> N
             raise UnknownNameError(kind, name, known)
 
 
-def _print(console: Terminal, incident: Incident, shown: int, notes: Sequence[Annotation]) -> None:
+class _Said(NamedTuple):
+    """What is kept about changes beside the records."""
+
+    notes: Sequence[Annotation]
+    confirmations: Sequence[Confirmation]
+
+
+def _print(console: Terminal, incident: Incident, shown: int, said: _Said) -> None:
     console.print(Text(_sentence(incident), "bold"))
     for change in incident.changes[:shown]:
         console.print(Text(f"  {_line(change)}", "red" if incident.worse else "green"))
         console.print(Text(f"    {printable(change.reason)}", "bright_black"))
-        if note := note_of(change, notes):
+        if again := confirmation_of(change, said.confirmations):
+            word = again.state(change) or again.verdict
+            console.print(
+                Text(f"    {word} in {counted(again.rounds, 'round')}: ", "cyan"), end=""
+            )
+            console.print(Text(printable(again.text), "cyan"))
+        if note := note_of(change, said.notes):
             console.print(Text(f"    known: {printable(note)}", "cyan"))
     if len(incident.changes) > shown:
         more = counted(len(incident.changes) - shown, "more case")
@@ -142,7 +158,7 @@ def _line(change: Change) -> str:
     return f"{change.kind}{effect}  {change.case.name}  {place}  [{change.state}]"
 
 
-def _as_dict(incident: Incident, notes: Sequence[Annotation]) -> dict[str, object]:
+def _as_dict(incident: Incident, said: _Said) -> dict[str, object]:
     return {
         "along": incident.along,
         "before": incident.before,
@@ -153,7 +169,10 @@ def _as_dict(incident: Incident, notes: Sequence[Annotation]) -> dict[str, objec
             {
                 **change.case._asdict(),
                 **{k: v for k, v in asdict(change).items() if k != "case"},
-                "note": note_of(change, notes),
+                "note": note_of(change, said.notes),
+                "confirmation": asdict(again)
+                if (again := confirmation_of(change, said.confirmations))
+                else None,
             }
             for change in incident.changes
         ],

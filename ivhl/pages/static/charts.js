@@ -6,8 +6,8 @@ const charts = (() => {
   const KINDS = [
     ["speedup", "Speedup over eager", "x"],
     ["compiled", "Time of a call", "s", "eager"],
-    ["cold", "Compile time, cold", "s"],
-    ["warm", "Compile time, warm", "s"],
+    ["cold", "Compile time, cold: CPU seconds", "s"],
+    ["warm", "Compile time, warm: CPU seconds", "s"],
     ["memory", "Peak memory of a call", "B", "memory_eager"],
     ["error", "Largest error (RMSE) against float64", "", "error_eager"],
     ["breaks", "Graph breaks", "n"],
@@ -23,6 +23,7 @@ const charts = (() => {
       const [factor, name] = prefixes.find(([one]) => value >= one) || prefixes[prefixes.length - 1];
       return `${+(value / factor).toPrecision(3)} ${name}`;
     }
+    if (value > 0 && (value < 1e-3 || value >= 1e5)) { return `${value.toExponential(1)}${unit === "x" ? "x" : ""}`; }
     return `${+value.toPrecision(3)}${unit === "x" ? "x" : ""}`;
   }
 

@@ -24,6 +24,10 @@ const details = (() => {
     if (data.message) {
       parts.push(make("section", {}, make("h3", {}, failure ? "Message" : "Why"), make("pre", { class: "said", dir: "auto", tabindex: "0" }, data.message)));
     }
+    if (data.upstream.length) {
+      parts.push(make("section", {}, make("h3", {}, "Known upstream"),
+        make("ul", {}, ...data.upstream.map(([url, title]) => make("li", {}, make("a", { href: url, rel: "noreferrer" }, title))))));
+    }
     if (failure && failure.output) {
       parts.push(make("details", {}, make("summary", {}, "End of the output"), make("pre", { dir: "auto", tabindex: "0" }, failure.output)));
     }

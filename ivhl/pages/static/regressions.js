@@ -13,10 +13,11 @@
   }
   site.bindFilters(form, (wanted) => {
     const words = site.words(wanted.get("text"));
+    const since = wanted.get("since") ? Date.now() - wanted.get("since") * 86400e3 : 0;
     let shown = 0;
     for (const one of all) {
       const text = one.textContent.toLowerCase();
-      one.hidden = !((!wanted.get("along") || one.dataset.along === wanted.get("along")) &&
+      one.hidden = !(Date.parse(one.dataset.at) >= since && (!wanted.get("along") || one.dataset.along === wanted.get("along")) &&
         (!wanted.get("worse") || one.dataset.worse === wanted.get("worse")) && words.every((word) => text.includes(word)));
       shown += one.hidden ? 0 : 1;
     }

@@ -6,6 +6,7 @@ import json
 import math
 from collections import defaultdict
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ from ivhl.tracker.comparable import differences
 from ivhl.tracker.compat import format_speedup, python_key, release_key
 from ivhl.tracker.entries import Entry, entry_of
 from ivhl.tracker.spans import spans_of, spans_sentence
+from ivhl.tracker.upstream import Issue, issues_of
 from ivhl.tracker.views.facts import error_lines, fact_groups
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.matrix import MatrixCell, before_of, cell_view, notes_of
@@ -44,19 +46,6 @@ if TYPE_CHECKING:
     from ivhl.tracker.entries import Run
     from ivhl.tracker.metrics import Measured, Metric
 
-# Charts of a case: the key of a curve, its title and unit. Those with ``eager`` show both sides.
-CHARTS: Final[tuple[tuple[str, str, str], ...]] = (
-    ("speedup", "Speedup over eager", "x"),
-    ("compiled", "Time of a call: eager and compiled", "s"),
-    ("cold", "Compile time, cold: CPU seconds", "s"),
-    ("warm", "Compile time, warm: CPU seconds", "s"),
-    ("memory", "Peak memory of a call: eager and compiled", "B"),
-    ("error", "Largest error (RMSE) against float64: eager and compiled", ""),
-    ("breaks", "Graph breaks", "n"),
-    ("recompiles", "Recompiles", "n"),
-)
-# Curve of eager that is drawn beside the curve of the variant.
-PARTNERS: Final = {"compiled": "eager", "memory": "memory_eager", "error": "error_eager"}
 _MEASURED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled", "cold", "warm", "memory")
 _CURVES: Final = (
     *_MEASURED, "low", "high", "memory_eager", "error", "error_eager", "breaks", "recompiles",
@@ -87,6 +76,7 @@ class CaseView:
         cells: Address of the details and text of each cell that was run.
         curves: The course over releases for each Python, as ``charts.js`` draws it.
         notes: What people said about changes of the case.
+        upstream: Reports of PyTorch on its failures, each with the cells that fail so.
         command: Repeats the newest record.
     """
 
@@ -108,6 +98,7 @@ class CaseView:
     breaks: tuple[str, ...]
     incidents: tuple[IncidentView, ...]
     notes: tuple[str, ...]
+    upstream: tuple[tuple[Issue, str], ...]
     command: str
 
 
@@ -143,8 +134,22 @@ def case_view(source: Source, series: Series) -> CaseView:
         breaks=breaks,
         incidents=tuple(incident_view(source, one) for one in incidents),
         notes=tuple(source.notes_of(series)),
+        upstream=tuple(_upstream(run)),
         command=(newest.command or "") if newest else "",
     )
+
+
+def _upstream(rows: Iterable[Row]) -> Iterator[tuple[Issue, str]]:
+    """Yield the reports on failures of the rows, with Python and releases of each."""
+    found: dict[Issue, dict[str, list[str]]] = {}
+    for row in sorted(rows, key=lambda row: (python_key(row.python), release_key(row.torch))):
+        for issue in issues_of(row.record) if row.record else ():
+            found.setdefault(issue, {}).setdefault(row.python, []).append(row.torch)
+    for issue, pythons in found.items():
+        yield (
+            issue,
+            "; ".join(f"{python}: PyTorch {', '.join(t)}" for python, t in pythons.items()),
+        )
 
 
 def _engine(row: Row | None) -> str:
@@ -227,34 +232,38 @@ def _curves(
     records: Sequence[Run | None], rows: Sequence[Row | None] | None = None
 ) -> dict[str, list[float | None]]:
     """Return a list for each curve, with ``None`` where nothing was measured."""
-    found: dict[str, list[float | None]] = {name: [] for name in _CURVES}
+    points: list[dict[str, float | None]] = []
     for i, record in enumerate(records):
         row = rows[i] if rows else None
-        values = {} if record is None else _values(record)
+        points.append({} if record is None else _values(record))
         if row is not None:
-            values |= {"low": row.speedup_low, "high": row.speedup_high}
-        for name in _CURVES:
-            found[name].append(_short(values.get(name)))
-    return {name: values for name, values in found.items() if any(v is not None for v in values)}
+            points[-1] |= {"low": row.speedup_low, "high": row.speedup_high}
+    seen = {name for point in points for name, value in point.items() if value is not None}
+    return {
+        name: [_short(point.get(name)) for point in points] for name in _CURVES if name in seen
+    }
 
 
 def _values(run: Run) -> dict[str, float | None]:
     entry = run if isinstance(run, Entry) else entry_of(run)
     values: dict[str, float | None] = {}
-    for metric in _MEASURED:
-        number = entry.values.get(metric)
-        values[metric] = number.value if number else None
+    for metric, number in entry.values.items():
+        values[metric] = number.value
     if speedup := entry.values.get("speedup"):
         values |= dict(zip(("low", "high"), _ends(speedup), strict=True))
-    errors = [error for _, error, _ in json.loads(entry.errors) if error is not None]
     shown = entry.shown
     return values | {
         "memory_eager": shown.eager_peak,
-        "error": max(errors, default=None),
+        "error": _largest_error(entry.errors),
         "error_eager": shown.eager_error,
         "breaks": shown.breaks,
         "recompiles": shown.recompiles,
     }
+
+
+@lru_cache(maxsize=1024)  # most runs of a case have the same
+def _largest_error(errors: str) -> float | None:
+    return max((error for _, error, _ in json.loads(errors) if error is not None), default=None)
 
 
 def _ends(found: Measured) -> tuple[float, float]:
@@ -287,6 +296,7 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
         "meaning": meaning,
         "message": cut(row.message),
         "failure": _failure(record),
+        "upstream": [[issue.url, issue.title] for issue in issues_of(record)],
         "command": cut(row.command or ""),
         "groups": [asdict(group) for group in fact_groups(record, source.state.spreads)],
         "errors": [asdict(line) for line in error_lines(record)],

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.compat import Series
+from ivhl.tracker.confirmations import CONFIRMED, REFUTED, confirmation_of
 from ivhl.tracker.regressions import WORSE
+from ivhl.tracker.upstream import described
 from ivhl.tracker.views.source import PageView, case_page
-from ivhl.tracker.wording import short_message, times
+from ivhl.tracker.wording import counted, short_message, times
 
 if TYPE_CHECKING:
     from ivhl.tracker.entries import Entry
@@ -30,7 +32,10 @@ _KIND_WORDS = {
 _STATE_WORDS = {
     "suspected": "suspected: the newest point",
     "persists": "persists: later points show it, too",
-    "over": "mended: the case has come back since",
+    "mended": "mended: the case has come back since",
+    CONFIRMED: "confirmed: both commits were measured again, in turns",
+    REFUTED: "not confirmed: both commits were measured again, in turns, and did not show it",
+    "annotated": "annotated: a person said what it is",
 }
 _HASH = 8
 # An incident lists so many cases; `ivhl regressions --cases` has all.
@@ -48,6 +53,7 @@ class ChangeView:
         was: Speedup before, and ``now`` after it, as text; empty if there is none.
         curve: Speedups around the change, for a small picture; ``None`` where there is none.
         at: Index in ``curve`` of the first point after the change.
+        again: What measuring both commits again gave; empty if nobody did.
     """
 
     case: str
@@ -61,6 +67,7 @@ class ChangeView:
     reason: str
     state: str
     state_text: str
+    again: str
     note: str
     command: str
     curve: tuple[float | None, ...]
@@ -73,7 +80,8 @@ class IncidentView:
 
     Attributes:
         id: Stable, for links and the feed.
-        cause: What a person said about it; empty if nothing is known.
+        cause: What a person said about it, or the report that describes its failures; empty if
+            nothing is known.
     """
 
     id: str
@@ -121,8 +129,7 @@ def incident_view(source: Source, incident: Incident) -> IncidentView:
         title += f" on PyTorch {incident.changes[0].case.torch}"
     notes = [note_of(change, source.annotations) for change in incident.changes]
     states = Counter(
-        "annotated" if note else change.state
-        for change, note in zip(incident.changes, notes, strict=True)
+        _state(source, change, note) for change, note in zip(incident.changes, notes, strict=True)
     )
     views = tuple(
         _change_view(source, change, note)
@@ -135,8 +142,11 @@ def incident_view(source: Source, incident: Incident) -> IncidentView:
         worse=incident.worse,
         along=incident.along,
         at=incident.at,
-        cause=next(filter(None, notes), ""),
-        states=", ".join(f"{n} {'mended' if s == 'over' else s}" for s, n in states.items()),
+        cause=next(filter(None, notes), "") or _upstream(incident),
+        states=", ".join(
+            f"{n} persist" if state == "persists" and n > 1 else f"{n} {state}"
+            for state, n in states.items()
+        ),
         worst=_worst(views[0]) if views else "",
         changes=views,
         left_out=len(incident.changes) - len(views),
@@ -144,10 +154,20 @@ def incident_view(source: Source, incident: Incident) -> IncidentView:
 
 
 def _worst(view: ChangeView) -> str:
-    """Return the largest change; of a time its first clause, which says what moved."""
+    """Return the largest change; of facts and times the first clause, which says what moved."""
     if view.was and view.now and view.kind in ("slower", "faster"):
         return f"{view.case}, {view.was} to {view.now}; {view.reason.partition(';')[0]}"
-    return f"{view.case}; {view.reason}"
+    failure = view.kind in ("newly fail", "mended")
+    return f"{view.case}; {view.reason if failure else view.reason.partition(';')[0]}"
+
+
+def _upstream(incident: Incident) -> str:
+    """Return the report of PyTorch that describes all failures of an incident, if one does."""
+    if {change.kind for change in incident.changes} != {"fails"}:
+        return ""
+    found = (described(change.reason) for change in incident.changes)
+    issues = set.intersection(*map(set, found))
+    return "; ".join(f"{one.title} ({one.short})" for one in sorted(issues, key=lambda i: i.url))
 
 
 def _id(incident: Incident) -> str:
@@ -165,6 +185,8 @@ def _change_view(source: Source, change: Change, note: str) -> ChangeView:
     was, now = (curve[at - 1], curve[at]) if 0 < at < len(curve) else (None, None)
     case = change.case
     series = Series(case.machine, case.device, case.workload, case.size, case.variant)
+    state = _state(source, change, note)
+    again = confirmation_of(change, source.confirmations)
     return ChangeView(
         case=case.name,
         href=case_page(series) if series in source.by_series else "",
@@ -175,13 +197,24 @@ def _change_view(source: Source, change: Change, note: str) -> ChangeView:
         was="" if was is None else times(was),
         now="" if now is None else times(now),
         reason=_cut(short_message(change.reason)),
-        state="annotated" if note else "mended" if change.state == "over" else change.state,
-        state_text=_STATE_WORDS[change.state],
+        state=state,
+        state_text=_STATE_WORDS[state],
+        again="" if again is None else f"{again.text}, in {counted(again.rounds, 'round')}",
         note=note,
         command=change.command,
         curve=curve,
         at=at,
     )
+
+
+def _state(source: Source, change: Change, note: str) -> str:
+    """Return what is known about a change, the most telling word: a key of ``_STATE_WORDS``."""
+    if change.state == "over":
+        return "mended"
+    if note:
+        return "annotated"
+    again = confirmation_of(change, source.confirmations)
+    return (again.state(change) if again else "") or change.state
 
 
 def _cut(text: str) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ivhl.tracker.annotations import Annotation
     from ivhl.tracker.compare import Case
+    from ivhl.tracker.confirmations import Confirmation
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.project import State
     from ivhl.tracker.regressions import Change, History, Incident
@@ -128,13 +129,19 @@ class Source:
         state: The project with its records.
         built_at: When the site is built, as text.
         annotations: What people said about known changes.
+        confirmations: What ``ivhl confirm`` decided about changes.
     """
 
     def __init__(
-        self, state: State, built_at: str = "", annotations: Sequence[Annotation] = ()
+        self,
+        state: State,
+        built_at: str = "",
+        annotations: Sequence[Annotation] = (),
+        confirmations: Sequence[Confirmation] = (),
     ) -> None:
         self.state = state
         self.annotations = tuple(annotations)
+        self.confirmations = tuple(confirmations)
         self._built_at = built_at
 
     @cached_property
@@ -230,8 +237,12 @@ class Source:
     @cached_property
     def _series(self) -> Mapping[tuple[Along, Case], tuple[Point, ...]]:
         found: dict[tuple[Along, Case], tuple[Point, ...]] = {}
-        for along in {change.along for change in self.changes}:
-            for one in series_of(self.entries, along, self.state.commit_order):
+        changed: dict[Along, set[Series]] = defaultdict(set)
+        for change in self.changes:
+            changed[change.along].add(_series_of(change))
+        for along, cases in changed.items():
+            entries = (entry for entry in self.entries if _series_of(entry) in cases)
+            for one in series_of(entries, along, self.state.commit_order):
                 found[along, one.case] = one.points
         return found
 
@@ -320,8 +331,8 @@ def _is_declared(entry: Entry, declared: frozenset[tuple[str, int, str, str]]) -
     )
 
 
-def _series_of(change: Change) -> Series:
-    case = change.case
+def _series_of(found: Change | Entry) -> Series:
+    case = found.case
     return Series(case.machine, case.device, case.workload, case.size, case.variant)
 
 

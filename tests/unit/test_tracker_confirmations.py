@@ -1,0 +1,125 @@
+"""What ``ivhl confirm`` decides is kept, and shown beside the change that it is about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ivhl.bench.confirm import Confirmed
+from ivhl.cli import confirm as cli
+from ivhl.errors import ResultsError
+from ivhl.tracker.confirmations import (
+    NAME,
+    Confirmation,
+    keep_confirmations,
+    load_confirmations,
+)
+from ivhl.tracker.project import State
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.views.incidents import ChangeView, regressions_view
+from ivhl.tracker.views.source import Source
+from tests.builders.history import history
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMITS = ("a" * 40, "b" * 40)
+STATE = State(
+    name="demo",
+    records=tuple(history(COMMITS)),
+    problems=(),
+    cells=(),
+    releases=None,
+    unavailable={},
+    workloads=(),
+    cases=(),
+    commit_order=COMMITS,
+)
+# The fall from 2.15x to 1.20x of tests/builders/history.py.
+FALL = Confirmation(
+    machine="bench", python="3.12", torch="2.9.1", case="ops.gp_evolve/small/real-compiled",
+    base=COMMITS[0], head=COMMITS[1], verdict="worse", rounds=3,
+    text="compiled 1.81x [1.70, 1.92]", at="2026-11-23T10:00:00+00:00",
+)  # fmt: skip
+
+
+def fallen(*confirmations: Confirmation) -> ChangeView:
+    """Return the fall as the page *Regressions* shows it."""
+    view = regressions_view(Source(STATE, "now", (), confirmations))
+    (change,) = (
+        change
+        for one in view.incidents
+        if one.along == "commit" and one.worse
+        for change in one.changes
+        if change.case == FALL.case and change.place == "bench, cpu, Python 3.12, PyTorch 2.9.1"
+    )
+    return change
+
+
+def test_what_was_decided_is_read_as_it_was_written(tmp_path: Path) -> None:
+    other = replace(FALL, verdict="refuted", text="é\u202e<b>")
+    keep_confirmations(tmp_path / "results", [FALL])
+    keep_confirmations(tmp_path / "results", [other])
+    assert load_confirmations(tmp_path / "results") == (FALL, other)
+    assert load_confirmations(tmp_path) == ()
+
+
+@pytest.mark.parametrize("line", ["no json", "{}", '{"machine": 1}', "[]"])
+def test_a_line_that_is_none_is_named(tmp_path: Path, line: str) -> None:
+    keep_confirmations(tmp_path, [FALL])
+    with (tmp_path / NAME).open("a") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(ResultsError, match=f"{NAME}:2: no confirmation"):
+        load_confirmations(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state"),
+    [
+        ("worse", "confirmed"),
+        ("refuted", "not confirmed"),
+        ("better", "not confirmed"),
+        ("undecided", "suspected"),
+        ("failed", "suspected"),
+    ],
+)
+def test_a_change_shows_what_was_decided_about_it(verdict: str, state: str) -> None:
+    assert fallen().state == "suspected"
+    found = fallen(FALL, replace(FALL, verdict=verdict))
+    assert found.state == state
+    assert found.again == "compiled 1.81x [1.70, 1.92], in 3 rounds"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"machine": "other"},
+        {"torch": "2.8.0"},
+        {"case": "ops.gp_evolve/small/naive-compiled"},
+        {"base": "c" * 40},
+        {"head": "c" * 40},
+    ],
+)
+def test_another_change_says_nothing_about_it(other: dict[str, Any]) -> None:
+    found = fallen(replace(FALL, **other))
+    assert (found.state, found.again) == ("suspected", "")
+
+
+def test_confirm_keeps_what_it_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = (
+        Confirmed("py3.12-torch2.9.1", FALL.case, "worse", 3, FALL.text),
+        Confirmed(
+            "py3.12-torch2.9.1", "ops.w/small/v", "undecided", 0, "no record of both commits"
+        ),
+    )
+    monkeypatch.setattr(cli, "confirm", lambda *_, **__: outcomes)
+    found = cli.confirm_cells(
+        tmp_path, tmp_path, COMMITS, {("3.12", "2.9.1"): (FALL.case,)}, "bench",
+        Terminal(file=StringIO()),
+    )  # fmt: skip
+    assert tuple(found) == outcomes
+    (kept,) = load_confirmations(tmp_path)
+    assert replace(kept, at=FALL.at) == FALL

@@ -1,0 +1,35 @@
+"""Reports of PyTorch are named for what records show, and for nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ivhl.records.store import load_records
+from ivhl.tracker.upstream import Issue, issues_of, known_issues
+from tests.builders.records import make_failure, make_record
+
+RESULTS = Path(__file__).parents[2] / "results"
+FAILED = tuple(record for record in load_records(RESULTS).records if record.failure)
+
+
+@pytest.mark.parametrize("issue", known_issues(), ids=lambda issue: issue.url.rpartition("/")[2])
+def test_each_report_describes_a_committed_record(issue: Issue) -> None:
+    assert any(issue.describes(record) for record in FAILED)
+    assert issue.message or issue.failure_class
+
+
+def test_a_report_is_named_for_its_message_only() -> None:
+    gate = make_failure("support_gate", "RuntimeError: Dynamo is not supported on Python 3.13+")
+    (issue,) = issues_of(gate)
+    assert issue.url.endswith("/144048")
+    assert issues_of(make_failure("support_gate", "Dynamo is not supported on Windows")) == ()
+    assert issues_of(make_record()) == ()
+
+
+def test_a_report_with_releases_is_named_for_these_only() -> None:
+    wrong = Issue(url="u", title="t", failure_class="wrong", releases=("2.5.1",))
+    assert wrong.describes(make_failure("wrong", "", torch="2.5.1"))
+    assert not wrong.describes(make_failure("wrong", "", torch="2.15.0"))
+    assert not wrong.describes(make_failure("crash", "", torch="2.5.1"))
