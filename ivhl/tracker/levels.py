@@ -111,7 +111,7 @@ def spread(differences: Array) -> float:
         return 0.0
     size = np.sort(np.abs(differences))
     trimmed = size[: max(1, int(0.9 * len(size)))]
-    mean = float(np.add.reduce(trimmed)) / len(trimmed)
+    mean = float(trimmed.sum()) / len(trimmed)
     return max(1.4826 * _middle(size), mean) / math.sqrt(2)
 
 

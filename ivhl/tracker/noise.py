@@ -116,7 +116,7 @@ def _from_differences(x: Array, se: Array, places: list[int]) -> Noise:
     variance = variogram[0] if variogram else spread(np.diff(x)) ** 2
     if len(variogram) < LAGS + 2 or variance == 0:
         return Noise(_with_errors(math.sqrt(variance), se))
-    total = max(variance, min(median(variogram[LAGS - 1 :]), 9 * variance))
+    total = max(variance, min(median(np.asarray(variogram[LAGS - 1 :])), 9 * variance))
     rho = np.clip(1 - np.asarray(variogram[:LAGS]) / total, 0, 0.95)
     weights = 1 - np.arange(1, LAGS + 1) / (LAGS + 1)
     inflation = 1 + 2 * float(rho @ weights)
