@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from ivhl.errors import IvhlError, ResultsError, UnknownNameError
 from ivhl.machine.identity import this_machine
 from ivhl.machine.memory import memory_limit
-from ivhl.measure.__main__ import current_commit, positive
+from ivhl.measure.__main__ import current_commit, positive, say
+from ivhl.measure.alone import only_user_of_gpu
 from ivhl.measure.effort import Effort
 from ivhl.measure.job import choose_clock
 from ivhl.measure.run import Run, this_cell
@@ -116,14 +117,15 @@ def benchmark(arguments: argparse.Namespace) -> None:
             repeat=f"python -m ivhl.measure --out DIR --workloads {arguments.workloads}",
             effort=Effort(device=arguments.device, threads=arguments.threads, memory_limit=limit),
         )
-        limits = measure_limits(arguments.device, arguments.threads)
-        print_head(run, limits)
-        try:
-            run_cases(run, cases, keep)
-        finally:  # an interrupted run prints the results so far
-            print_table(records, {case.name: case for case in cases}, limits)
-            if arguments.export:
-                export(Path(arguments.export), limits, records)
+        with only_user_of_gpu(arguments.device, say):
+            limits = measure_limits(arguments.device, arguments.threads)
+            print_head(run, limits)
+            try:
+                run_cases(run, cases, keep)
+            finally:  # an interrupted run prints the results so far
+                print_table(records, {case.name: case for case in cases}, limits)
+                if arguments.export:
+                    export(Path(arguments.export), limits, records)
 
 
 def choose_cases(arguments: argparse.Namespace) -> tuple[Case, ...]:

@@ -16,9 +16,6 @@ from ivhl.bench.checks import (
     check_device,
     check_machine,
     check_room,
-    only_run_here,
-    only_user_of_gpu,
-    only_writer,
     those_that_fit,
 )
 from ivhl.bench.progress import Display
@@ -32,6 +29,7 @@ from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
+from ivhl.measure.alone import only_run_here, only_user_of_gpu, only_writer
 from ivhl.measure.outcome import failed_everywhere
 from ivhl.measure.settings import Settings
 from ivhl.records.files import append_record
@@ -135,7 +133,7 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
     check_machine(settings)
     locks = [lock_of(root, matrix, spec, console) for spec in share]
     settings = executor.check(settings, request.python)
-    with only_run_here(root), only_writer(results), only_user_of_gpu(device, console):
+    with only_run_here(root), only_writer(results), only_user_of_gpu(device, console.print):
         shutil.rmtree(settings.scratch, ignore_errors=True)  # left by killed runs
         for problem in set_aside_unreadable(results):
             console.print(f"warning: set aside: {problem}", markup=False, soft_wrap=True)

@@ -165,7 +165,9 @@ def _state(job_id: str) -> str:
         time.sleep(wait)
         asked = ["squeue", "--noheader", "--states", "all", "--format", "%T", "--jobs", job_id]
         try:
-            done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=120)
+            done = subprocess.run(
+                asked, capture_output=True, text=True, errors="replace", check=False, timeout=120
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             problem = str(error)
             continue

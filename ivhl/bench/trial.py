@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from ivhl.asv.cell import make_cell
 from ivhl.asv.environment import copy_instrument
-from ivhl.bench.checks import only_run_here
 from ivhl.errors import IvhlError
 from ivhl.git import copy_tree, find_commit
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import load_project
 from ivhl.matrix.uv import cause_of, run_uv
+from ivhl.measure.alone import only_run_here, only_user_of_gpu
 from ivhl.measure.job import Job
 from ivhl.measure.launcher import case_environment
 from ivhl.measure.settings import Settings
@@ -75,6 +75,7 @@ def try_case(trial: Trial, console: Console) -> int:
     )
     with (
         only_run_here(root),
+        only_user_of_gpu(trial.effort.device, console.print),
         tempfile.TemporaryDirectory(prefix="try-", dir=root / ".asv") as name,
     ):
         here = Path(name)

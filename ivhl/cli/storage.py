@@ -11,6 +11,7 @@ from ivhl.cli import app
 from ivhl.cli.declared import results_folder
 from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
+from ivhl.measure.alone import only_run_here, only_writer
 from ivhl.tracker.compact import compact
 from ivhl.tracker.export import export_parquet
 from ivhl.tracker.index import open_index
@@ -30,8 +31,10 @@ def compact_command(
     results: ResultsOption = None,
 ) -> None:
     """Pack the records of old commits; no value is lost, and every command reads them as before."""
-    folder = results_folder(results, find_root())
-    done = compact(folder, open_index(folder), keep)
+    root = find_root()
+    folder = results_folder(results, root)
+    with only_run_here(root), only_writer(folder):
+        done = compact(folder, open_index(folder), keep)
     console = Terminal(highlight=False, soft_wrap=True)
     if not done.files:
         console.print(f"nothing to pack: no cell has records of more than {keep} commits")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.asv.files import place_of, write_asv_results, write_machine
 from ivhl.asv.publish import set_aside_unreadable
-from ivhl.bench.checks import check_room, only_run_here, only_writer
+from ivhl.bench.checks import check_room
 from ivhl.fleet.check import Offered, load_known, read_line, refusal
 from ivhl.fleet.merge import merge_records, remove_unfinished
 from ivhl.fleet.sources import Refused, read_sources
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import load_project
+from ivhl.measure.alone import only_run_here, only_writer
 from ivhl.measure.settings import Settings
 from ivhl.records.files import record_file
 from ivhl.records.store import load_records

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ivhl.errors import ResultsError
 from ivhl.records.age import recorded_rank
 from ivhl.records.files import UNFINISHED, write_whole
+from ivhl.records.reading import PACKED, with_packed
 from ivhl.records.record import to_json
 from ivhl.records.store import parse_record
 
@@ -32,7 +33,8 @@ def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
 
     Lines are sorted by time: the later line of a case counts, and the result must not depend on the
     order of imports. Lines that cannot be read are kept, at the beginning. Without a new record the
-    file is not written.
+    file is not written; with one, what is packed of it is unpacked, since lines of two files would
+    be ordered in another way than those of one.
 
     Raises:
         ResultsError: If the file cannot be written; it is then unchanged.
@@ -61,21 +63,19 @@ def merge_records(path: Path, records: Iterable[RunRecord]) -> Merged:
     if new:
         lines.sort(key=lambda line: line[:2])
         write_whole(path, b"".join(line + b"\n" for *_, line in lines))
+        # A kill before this leaves each record twice, which is one for every view.
+        path.with_name(path.name + PACKED).unlink(missing_ok=True)
     return Merged(new, had)
 
 
 def _lines(path: Path) -> list[bytes]:
     try:
-        if path.exists() and not path.is_file():  # a pipe would block forever
-            raise ResultsError(f"{path} must be a plain file", hint="move it elsewhere")
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
+        data = with_packed(path)
+    except ResultsError as error:
         raise ResultsError(
-            f"{path} cannot be read: {error}", hint="check its permissions"
+            f"{path}: {error}", hint="check its permissions, or move it elsewhere"
         ) from error
-    return [line for line in data.split(b"\n") if line.strip()]
+    return [line for line in data.split(b"\n") if line]
 
 
 def remove_unfinished(results: Path) -> None:

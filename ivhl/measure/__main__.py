@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ivhl.errors import IvhlError, ResultsError
 from ivhl.machine.identity import this_machine
 from ivhl.machine.memory import memory_limit
+from ivhl.measure.alone import only_user_of_gpu, only_writer
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.measure.run import Run, this_cell
 from ivhl.measure.runner import Step, run_cases
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 
 _Number = TypeVar("_Number", int, float)
+# Of a number on the command line.
+MOST = 1e9
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,7 +99,10 @@ def measure(arguments: argparse.Namespace) -> int:
         ),
     )
     try:
-        run_cases(run, cases, show)
+        out.mkdir(parents=True, exist_ok=True)
+        # Others may append, too, but nobody may replace or pack the files meanwhile.
+        with only_writer(out, beside_others=True), only_user_of_gpu(run.effort.device, say):
+            run_cases(run, cases, show)
     except OSError as error:
         raise ResultsError(str(error), hint="choose a writable folder with --out") from error
     print(f"records: {run.record_file}")
@@ -116,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--force", action="store_true", help="measure again cases that have a record")
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--project", default="ivhl")
-    p.add_argument("--commit", default="", help="40 hex digits (default: git's HEAD)")
+    p.add_argument("--commit", type=commit_hash, help="40 hex digits (default: git's HEAD)")
     p.add_argument("--processes", type=positive(int), default=PROCESSES, metavar="N")
     p.add_argument("--deadline", type=positive(float), default=DEADLINE_S, metavar="SECONDS")
     p.add_argument("--memory-limit", type=positive(float), metavar="GIB")
@@ -129,11 +136,24 @@ def positive(kind: type[_Number]) -> Callable[[str], _Number]:
 
     def convert(text: str) -> _Number:
         number = kind(text)
-        if number <= 0:
-            raise argparse.ArgumentTypeError(f"must be more than 0 (got {text})")
+        if not 0 < number < MOST:  # also not "nan"
+            raise argparse.ArgumentTypeError(
+                f"must be more than 0, and less than {MOST:.0e} (got {text})"
+            )
         return number
 
     return convert
+
+
+def commit_hash(text: str) -> str:
+    """Return the hash of a commit, which becomes a part of a file name.
+
+    Raises:
+        ArgumentTypeError: If it is none.
+    """
+    if not re.fullmatch("[0-9a-f]{40}", text):
+        raise argparse.ArgumentTypeError(f"must be 40 hex digits (got {text!r})")
+    return text
 
 
 def current_commit() -> str:
@@ -144,9 +164,9 @@ def current_commit() -> str:
 def _git(*words: str) -> str | None:
     """Return what git prints, or ``None`` without git or outside of a repository."""
     with suppress(OSError):
-        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(["git", *words], capture_output=True, check=False)
         if done.returncode == 0:
-            return done.stdout.strip("\n")
+            return os.fsdecode(done.stdout).strip("\n")
     return None
 
 
@@ -167,12 +187,23 @@ def is_uncommitted(out: Path) -> bool | None:
     return any(not line.startswith("??") or line.endswith(".py") for line in changed.splitlines())
 
 
+def say(text: str) -> None:
+    """Print a line on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    """Return a text that measured code wrote, with the signs that a terminal would obey escaped."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
 def show(step: Step, case: Case, record: RunRecord | None) -> None:
     """Print one line per finished case."""
     if step == "kept":
         print(f"{case.name}: has a record already")
     elif record is not None and record.failure is not None:
-        print(f"{case.name}: {record.failure.failure_class}: {record.failure.message}")
+        failure = record.failure
+        print(f"{case.name}: {failure.failure_class}: {printable(failure.message)}")
     elif record is not None and record.speedup is not None:
         s = record.speedup
         print(f"{case.name}: {s.value:.2f}x [{s.low:.2f}, {s.high:.2f}]")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ivhl.errors import ResultsError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 PACKED: Final = ".zst"
@@ -47,6 +48,27 @@ def read_records_file(path: Path) -> bytes:
     except OSError as error:
         raise ResultsError(f"cannot be read: {error.strerror}") from error
     return unpacked(data) if path.suffix == PACKED else data
+
+
+def with_packed(path: Path) -> bytes:
+    """Return the lines of a plain file of records, after those that are packed beside it.
+
+    ``ivhl compact`` that is killed before it deletes the plain file leaves lines in both: each is
+    returned once, since it is one record. Every line ends, also one that was cut off.
+
+    Raises:
+        ResultsError: If one of the files cannot be read; neither has to exist.
+    """
+    beside = path.with_name(path.name + PACKED)
+    here = _lines(path)
+    return b"".join(line + b"\n" for line in [*_lines(beside, without=set(here)), *here])
+
+
+def _lines(path: Path, without: Collection[bytes] = ()) -> list[bytes]:
+    if not path.exists():
+        return []
+    lines = read_records_file(path).split(b"\n")
+    return [line for line in lines if line.strip() and line not in without]
 
 
 def packed(data: bytes) -> bytes:

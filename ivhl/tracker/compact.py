@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ivhl.errors import ResultsError
 from ivhl.records.files import write_whole
-from ivhl.records.reading import PACKED, packed, read_records_file, records_files, unpacked
+from ivhl.records.reading import PACKED, packed, records_files, unpacked, with_packed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,18 +66,19 @@ def compact(results: Path, index: Index, keep: int) -> Packed:
 def _pack(path: Path) -> int:
     """Pack a file, after what is packed of it already; return the size."""
     target = path.with_name(path.name + PACKED)
-    data = read_records_file(path)
-    # A process that is killed between writing and deleting leaves both; what is there twice is one
-    # record for every view.
-    if target.is_file() and not (old := read_records_file(target)).endswith(data):
-        data = old + data
+    try:
+        data = with_packed(path)
+    except ResultsError as error:
+        raise ResultsError(
+            f"{path} cannot be packed: {error}", hint="move what is damaged elsewhere"
+        ) from error
     form = packed(data)
     if unpacked(form) != data:
         raise ResultsError(
             f"{path}: packing lost something", hint="please report it with the file"
         )
     write_whole(target, form)
-    if read_records_file(path) not in data:
+    if with_packed(path) != data:
         raise ResultsError(
             f"{path} was written to while it was packed",
             hint="run the same command again once no run writes there",

@@ -23,9 +23,6 @@ from ivhl.bench.checks import (
     check_device,
     check_machine,
     check_room,
-    only_run_here,
-    only_user_of_gpu,
-    only_writer,
     those_that_fit,
 )
 from ivhl.bench.progress import Display, minutes
@@ -35,6 +32,7 @@ from ivhl.bench.state import RunState
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import load_matrix
+from ivhl.measure.alone import only_run_here, only_user_of_gpu, only_writer
 from ivhl.measure.effort import Effort
 from ivhl.measure.launcher import case_environment
 from ivhl.measure.run import repeat_command
@@ -276,7 +274,7 @@ def test_settings_survive_the_trip(tmp_path: Path) -> None:
 def test_a_second_run_in_the_same_checkout_is_refused(tmp_path: Path) -> None:
     with only_run_here(tmp_path):
         code = (
-            "import sys; from pathlib import Path; from ivhl.bench.checks import only_run_here\n"
+            "import sys; from pathlib import Path; from ivhl.measure.alone import only_run_here\n"
             "from ivhl.errors import ResultsError\n"
             "try:\n with only_run_here(Path(sys.argv[1])): pass\n"
             "except ResultsError as error: print(error)"
@@ -292,7 +290,7 @@ def test_a_second_run_in_the_same_checkout_is_refused(tmp_path: Path) -> None:
 def test_two_checkouts_do_not_write_to_one_folder_of_results(tmp_path: Path) -> None:
     with only_writer(tmp_path):
         code = (
-            "import sys; from pathlib import Path; from ivhl.bench.checks import only_writer\n"
+            "import sys; from pathlib import Path; from ivhl.measure.alone import only_writer\n"
             "from ivhl.errors import ResultsError\n"
             "try:\n with only_writer(Path(sys.argv[1])): pass\n"
             "except ResultsError as error: print(error)"
@@ -311,24 +309,24 @@ def test_a_second_benchmark_waits_for_the_gpu(
 ) -> None:
     monkeypatch.setenv("IVHL_GPU_LOCK", str(tmp_path / "lock"))
     monkeypatch.delenv("IVHL_GPU_LOCK_HELD", raising=False)
-    sink = StringIO()
+    said: list[str] = []
     order: list[str] = []
 
     def second() -> None:
-        with only_user_of_gpu("cuda", Console(file=sink)):
+        with only_user_of_gpu("cuda", said.append):
             order.append("second")
 
     thread = threading.Thread(target=second)
-    with only_user_of_gpu("cuda", Console(file=StringIO())):
+    with only_user_of_gpu("cuda", said.append):
         thread.start()
-        while "waiting: another benchmark has the GPU" not in sink.getvalue():
+        while not any("waiting: another benchmark has the GPU" in line for line in said):
             time.sleep(0.01)
         # The CPU has no lock, and a workflow that holds it does not wait for itself.
-        with only_user_of_gpu("cpu", Console(file=StringIO())):
+        with only_user_of_gpu("cpu", said.append):
             pass
         with monkeypatch.context() as held:
             held.setenv("IVHL_GPU_LOCK_HELD", "1")
-            with only_user_of_gpu("cuda", Console(file=StringIO())):
+            with only_user_of_gpu("cuda", said.append):
                 order.append("first")
     thread.join()
     assert order == ["first", "second"]
@@ -337,15 +335,16 @@ def test_a_second_benchmark_waits_for_the_gpu(
 def test_a_lock_of_another_user_is_used_and_one_that_cannot_be_opened_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    said: list[str] = []
     lock = tmp_path / "lock"
     lock.touch(mode=0o444)
     monkeypatch.setenv("IVHL_GPU_LOCK", str(lock))
-    with only_user_of_gpu("cuda", Console(file=StringIO())):
+    with only_user_of_gpu("cuda", said.append):
         pass
     monkeypatch.setenv("IVHL_GPU_LOCK", str(tmp_path / "no" / "such"))
     with (
         pytest.raises(ResultsError, match="cannot be opened"),
-        only_user_of_gpu("cuda", Console(file=StringIO())),
+        only_user_of_gpu("cuda", said.append),
     ):
         pass
 

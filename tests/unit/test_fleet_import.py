@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ivhl.asv import export
-from ivhl.bench.checks import only_run_here
 from ivhl.cli import app
 from ivhl.cli.fleet import RefusedError
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import Imported, import_records
 from ivhl.fleet.merge import merge_records
+from ivhl.measure.alone import only_run_here
 from ivhl.records.files import append_record, record_file, write_whole
 from ivhl.records.record import RecordedObservation, Wheel, to_json
 from ivhl.records.store import load_records

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import ResultsError
+from ivhl.fleet.merge import Merged, merge_records
+from ivhl.measure.alone import only_writer
 from ivhl.records.files import record_file
 from ivhl.records.reading import LARGEST, packed, read_records_file, unpacked
 from ivhl.records.record import to_json
@@ -78,6 +80,69 @@ def test_a_kill_between_writing_and_deleting_loses_and_doubles_nothing(results: 
     assert len(open_index(results).entries) == len(before)
     compact(results, open_index(results), keep=1)
     assert said(results) == before
+
+
+def test_a_kill_while_a_commit_is_packed_again_loses_nothing(results: Path) -> None:
+    path = record_file(results, at(0).machine.name, at(0).commit, at(0).cell.id)
+    compact(results, open_index(results), keep=1)
+    later = replace(at(0), recorded_at="2026-11-01T12:00:00+00:00", size="large")
+    write_records(results, later)
+    left, before = path.read_bytes(), said(results)
+    compact(results, open_index(results), keep=1)
+    path.write_bytes(left)  # killed after writing, before deleting
+    compact(results, open_index(results), keep=1)
+    assert said(results) == before
+    assert not path.exists()
+
+
+def test_an_empty_file_and_a_line_that_was_cut_off_lose_nothing_when_packed(results: Path) -> None:
+    path = record_file(results, at(0).machine.name, at(0).commit, at(0).cell.id)
+    compact(results, open_index(results), keep=1)
+    before = said(results)
+    path.write_bytes(b"")  # a full disk leaves one
+    compact(results, open_index(results), keep=1)
+    assert said(results) == before
+    path.write_bytes(b'{"cut off')
+    compact(results, open_index(results), keep=1)
+    later = replace(at(0), recorded_at="2026-11-01T12:00:00+00:00", size="large")
+    write_records(results, later)
+    compact(results, open_index(results), keep=1)
+    loaded = load_records(results)
+    assert sorted(map(to_json, loaded.records)) == sorted([*before, to_json(later)])
+    assert len(loaded.problems) == 1
+
+
+def test_an_import_unpacks_what_it_adds_to(results: Path) -> None:
+    compact(results, open_index(results), keep=1)
+    path = record_file(results, at(0).machine.name, at(0).commit, at(0).cell.id)
+    beside = path.with_name(f"{path.name}.zst")
+    assert merge_records(path, [at(0)]) == Merged(new=0, had=1)
+    assert beside.exists()
+    # Older than the packed one: packed as two files, it would count as the newer one afterwards.
+    older = replace(at(0), recorded_at="2026-10-01T00:00:00+00:00")
+    assert merge_records(path, [older]) == Merged(new=1, had=0)
+    assert not beside.exists()
+    compact(results, open_index(results), keep=1)
+    assert at(0) in load_records(results).records
+    assert load_records(results).replaced == (older,)
+
+
+def test_nothing_is_packed_while_another_process_appends(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = results / "project"
+    root.mkdir()
+    make_fleet_project(root)
+    write_records(root / "results", *map(at, range(COMMITS)))
+    monkeypatch.chdir(root)
+    before = tree(root / "results")
+    with only_writer(root / "results", beside_others=True):
+        with only_writer(root / "results", beside_others=True):
+            pass
+        done = CliRunner().invoke(app, ["compact", "--keep", "1"])
+    assert isinstance(done.exception, ResultsError)
+    assert "another ivhl is writing" in str(done.exception)
+    assert tree(root / "results") == before
 
 
 @pytest.mark.parametrize(
