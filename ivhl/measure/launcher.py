@@ -6,22 +6,23 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from ivhl.machine.memory import memory_limit
 from ivhl.measure.effort import PROCESSES
 from ivhl.measure.job import Job
-from ivhl.measure.process import Ending, Nursery, NurseryError, run_group, tail
-from ivhl.records.record import Failure
+from ivhl.measure.process import Ending, Nursery, NurseryError, beginning, run_group, tail
+from ivhl.records.record import Failure, Phase
 
 if TYPE_CHECKING:
     from ivhl.measure.run import Run
-    from ivhl.records.record import FailureClass, Phase
+    from ivhl.records.record import FailureClass
     from ivhl.workload import Case
 
 # A child's findings, its failure if it failed, and its duration in seconds.
@@ -29,6 +30,15 @@ Stage = tuple[dict[str, Any], "Failure | None", float]
 # glibc returns large blocks to the kernel above a threshold that it raises when a process frees
 # memory; the same eager code then takes 0.5 or 2 ms. These are the values that it would reach.
 ALLOCATOR = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=67108864"
+PHASES: Final = get_args(Phase)
+# Of a journal; those of models with hundreds of outputs have less than one MiB.
+LONGEST_JOURNAL: Final = 64 << 20
+# Findings that the parent takes apart before there is a record.
+_KINDS: Final[dict[str, type]] = {
+    **dict.fromkeys(("failure", "compile", "calibration"), dict),
+    **dict.fromkeys(("eager", "eager_again", "formulation_eager", "compiled"), dict),
+    "warnings": list,
+}
 # Variables that a cell inherits from the caller. Others could change the measurement (OMP_*, TORCH*,
 # LD_PRELOAD, ...) and are dropped; of PYTHON*, only PYTHONPATH is kept.
 KEPT_VARIABLES = (
@@ -173,7 +183,7 @@ def run_stage(  # noqa: PLR0917  (as above)
         effort=run.effort,
         stage=stage,
         process=process,
-        journal=str(folder / f"{name}.jsonl"),
+        journal="",
         references=str(folder / "references.pt"),
         turns=str(turns or ""),
         parent=os.getpid(),
@@ -181,15 +191,23 @@ def run_stage(  # noqa: PLR0917  (as above)
         mode=case.mode,
         **(seeds or {}),
     )
-    # Emptied, because a repeated process must not inherit the findings of the first attempt.
-    (folder / f"{name}.jsonl").write_bytes(b"")
-    output = folder / f"{name}.txt"
+    try:
+        # New files, whose names the code of an earlier process could not know: a repeated process
+        # must not inherit findings, and to open somebody's pipe would wait for ever.
+        journal, output = (_new_file(folder, name, ending) for ending in (".jsonl", ".txt"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        return (
+            {},
+            _crash("import", f"an earlier process of the case removed {error.filename}"),
+            0.0,
+        )
+    job = replace(job, journal=str(journal))
     began = time.monotonic()
     ending = launcher.launch(
         job, environment=case_environment(run, folder), output=output, deadline_s=deadline_s
     )
     seconds = time.monotonic() - began
-    phase, findings = read_journal(folder / f"{name}.jsonl")
+    phase, findings = read_journal(journal)
     told = findings.setdefault("phase_s", {})
     told["start"] = max(0.0, seconds - sum(told.values()))
     return findings, failure_of(phase, findings, ending, output), seconds
@@ -225,19 +243,40 @@ def case_environment(run: Run, folder: Path) -> dict[str, str]:
     }
 
 
+def _new_file(folder: Path, name: str, ending: str) -> Path:
+    number, path = tempfile.mkstemp(prefix=f"{name}-", suffix=ending, dir=folder)
+    os.close(number)
+    return Path(path)
+
+
 def read_journal(path: Path) -> tuple[Phase, dict[str, Any]]:
     """Return the last phase that the child entered, and its findings.
 
-    Skips a last line that was cut off when the child was killed.
+    Skips a last line that was cut off when the child was killed, and what is no finding: the code
+    under test runs in the child and can write there, too.
     """
     phase: Phase = "import"
     findings: dict[str, Any] = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError):
+    for line in beginning(path, LONGEST_JOURNAL).decode("utf-8", "replace").splitlines():
+        with suppress(ValueError, RecursionError):
             data = json.loads(line)
-            phase = data.get("phase", phase)
-            findings |= data.get("findings", {})
+            if not isinstance(data, dict):
+                continue
+            if data.get("phase") in PHASES:
+                phase = data["phase"]
+            found = data.get("findings")
+            if isinstance(found, dict):
+                findings |= {name: one for name, one in found.items() if _is_finding(name, one)}
     return phase, findings
+
+
+def _is_finding(name: str, value: object) -> bool:
+    """Return whether a finding has the type that the parent relies on; the record checks all."""
+    if name == "phase_s":
+        return isinstance(value, dict) and all(
+            type(seconds) in (int, float) for seconds in value.values()
+        )
+    return isinstance(value, _KINDS.get(name, object))
 
 
 def failure_of(
@@ -246,7 +285,8 @@ def failure_of(
     """Return why the case failed, or ``None`` if it did not."""
     text = tail(output)
     if told := findings.get("failure"):
-        return Failure(**told, output_tail=text)
+        with suppress(TypeError):  # the code under test wrote it
+            return Failure(**told, output_tail=text)
     if findings.get("done") and ending.how == "exit" and ending.code == 0:
         return None
     failure_class: FailureClass = "crash"
@@ -272,4 +312,10 @@ def failure_of(
         message=message,
         where="",
         output_tail=text,
+    )
+
+
+def _crash(phase: Phase, message: str) -> Failure:
+    return Failure(
+        phase=phase, failure_class="crash", exception="", message=message, where="", output_tail=""
     )

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import distributions
+from itertools import chain
 from statistics import median
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -16,6 +17,7 @@ from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import choose_clock
 from ivhl.measure.run import repeat_command
 from ivhl.measure.wheels import installed_wheels
+from ivhl.records.bounds import impossible
 from ivhl.records.record import (
     Arm,
     Calibration,
@@ -30,6 +32,7 @@ from ivhl.records.record import (
     RecordedObservation,
     RunRecord,
 )
+from ivhl.records.shape import misfits
 
 if TYPE_CHECKING:
     from ivhl.measure.run import Run
@@ -127,6 +130,47 @@ def make_record(
         passes=findings.get("passes"),
         leaves=findings.get("leaves"),
     )
+
+
+def checked_record(
+    run: Run,
+    case: Case,
+    findings: tuple[dict[str, Any], list[dict[str, Any]]],
+    failure: Failure | None,
+    **about: Any,  # noqa: ANN401  (those of ``make_record``)
+) -> RunRecord:
+    """Return the record of a case, which every reader takes.
+
+    The code under test can write into the journals, and its clocks can be wrong. What no reader
+    would take is a failure of the case: as a record it would answer for the case, and nobody would
+    see it.
+
+    Args:
+        run: Settings of the run.
+        case: The case.
+        findings: Those of the process that compiled, and of those that timed.
+        failure: Why it has no result, if it has none.
+        about: See ``make_record``.
+    """
+    compiled, timed = findings
+    record = None
+    try:
+        found = merge(compiled, timed)
+        record = make_record(run, case, found, failure or disturbance(timed), **about)
+        mistake = next(chain(misfits(record), impossible(record)), "")
+    except Exception as error:  # noqa: BLE001  (whatever is wrong with what was written there)
+        mistake = f"{type(error).__name__}: {error}"
+    if record is not None and not mistake:
+        return record
+    failure = Failure(
+        phase=failure.phase if failure else "timing",
+        failure_class="crash",
+        exception="",
+        message=f"its processes reported what no case does: {mistake}",
+        where="",
+        output_tail=failure.output_tail if failure else "",
+    )
+    return make_record(run, case, {}, failure, **about)
 
 
 def failed_everywhere(

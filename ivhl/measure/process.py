@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -289,9 +291,29 @@ def proportional_bytes(group: int) -> int:
 
 
 def tail(path: Path, limit: int = 4000) -> str:
-    """Return the end of a text file, with invalid UTF-8 replaced."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
+    """Return the end of a text file, with invalid UTF-8 replaced; empty if it is no plain file."""
+    with contextlib.suppress(OSError), open_plain(path) as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(0, file.tell() - limit))
-        return file.read().decode("utf-8", "replace").strip()
+        return file.read(limit).decode("utf-8", "replace").strip()
     return ""
+
+
+def beginning(path: Path, limit: int) -> bytes:
+    """Return up to so many bytes of a file; none if it is missing, or no plain file."""
+    with contextlib.suppress(OSError), open_plain(path) as file:
+        return file.read(limit)
+    return b""
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Open a file that the code under test can replace: a pipe would block, a device never end.
+
+    Raises:
+        OSError: If it cannot be opened, or is a link, a pipe or a device.
+    """
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "must be a plain file", str(path))
+    return file

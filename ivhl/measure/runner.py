@@ -21,7 +21,7 @@ from ivhl.measure.earlier import (
     same_subject,
 )
 from ivhl.measure.lanes import CompiledCase, Lanes, compile_case, make_seed
-from ivhl.measure.outcome import disturbance, make_record, merge
+from ivhl.measure.outcome import checked_record
 from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_line, append_record
 
@@ -141,11 +141,11 @@ def measure_case(  # noqa: PLR0917  (all are required)
                 failure = failed
             if failed is not None:
                 break
-    return make_record(
+    return checked_record(
         run,
         case,
-        merge(findings, timed),
-        failure or disturbance(timed),
+        (findings, timed),
+        failure,
         duration_s=seconds,
         load=compiled.load,
         stability=stability,

@@ -74,13 +74,15 @@ def values_in(path: Path, cell: Cell, device: str) -> Values:
     if not path.is_file():
         return values
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError, TypeError, KeyError, AttributeError):
+        with suppress(
+            ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError
+        ):
             record = json.loads(line)
             if record["schema"] not in SCHEMAS:
                 continue
             if record["cell"]["lock_sha256"] != cell.lock_sha256:
                 continue
-            if record["conditions"]["device"].split()[0] != device:
+            if record["conditions"]["device"].split()[:1] != [device]:
                 continue
             name = f"{record['workload']}/{record['size']}/{record['variant']}"
             values.pop(name, None)

@@ -77,7 +77,7 @@ def read_final(path: Path) -> Iterator[tuple[CaseId, RunKey | None, dict[str, An
     if not path.is_file():
         return
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError, TypeError, KeyError, IndexError, AttributeError):
+        with suppress(ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
             data = json.loads(line)
             if data["schema"] not in SCHEMAS:
                 continue
@@ -98,6 +98,10 @@ def read_final(path: Path) -> Iterator[tuple[CaseId, RunKey | None, dict[str, An
                 conditions.get("image"),  # not there outside of containers
                 data.get("benchmark"),
             )
+            hash((case, made))  # a list is no key
+            compiled = data.get("compile")
+            if not isinstance(data["recorded_at"], str) or not isinstance(compiled, dict | None):
+                continue
             answers = is_final(data["failure"]) and not data.get("uncommitted")
             yield case, made if answers else None, data
 

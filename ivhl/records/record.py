@@ -8,10 +8,12 @@ bytes; a missing number is ``None``, never ``-1`` or ``NaN``.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 SCHEMA = "ivhl.run/4"
+_HALF = re.compile("[\ud800-\udfff]")
 # Those that are read, oldest first. What a newer one added is optional: one reader does for all.
 SCHEMAS = ("ivhl.run/1", "ivhl.run/2", "ivhl.run/3", SCHEMA)
 
@@ -410,4 +412,9 @@ def to_json(record: RunRecord) -> str:
         for name in names:
             if part[name] in (None, ()):
                 del part[name]
-    return json.dumps(data, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(data, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    if "\\ud" in text:  # perhaps half a character, as in names of files: no reader takes it
+        whole = json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        whole = _HALF.sub(lambda half: f"\\\\u{ord(half[0]):04x}", whole)
+        text = json.dumps(json.loads(whole), sort_keys=True, separators=(",", ":"))
+    return text

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from ivhl.errors import ResultsError
+from ivhl.errors import ResultsError, SpecError
 from ivhl.records.files import append_line
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ def load_annotations(results: Path) -> tuple[Annotation, ...]:
     if not path.is_file():
         return ()
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
         if line.strip():
             try:
                 found.append(_annotation(json.loads(line)))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 raise ResultsError(
                     f"{path}:{number}: no annotation: {error}",
                     hint="correct or remove the line; ivhl annotate writes them",
@@ -69,13 +69,22 @@ def annotate(results: Path, annotation: Annotation) -> None:
 
     Raises:
         ResultsError: If the file cannot be written.
+        SpecError: If the text cannot be written as UTF-8.
     """
     path = results / NAME
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         append_line(path, json.dumps(asdict(annotation), ensure_ascii=False))
+    except UnicodeEncodeError as error:
+        raise SpecError(
+            f"an annotation must be text (got {annotation.text!r} about {annotation.cases!r})",
+            hint="write it in UTF-8",
+        ) from error
     except OSError as error:
-        raise ResultsError(f"{path} cannot be written: {error}", hint="free space") from error
+        raise ResultsError(
+            f"{path} cannot be written: {error}",
+            hint="it must be a plain file on a disk with room",
+        ) from error
 
 
 def note_of(change: Change, annotations: Iterable[Annotation]) -> str:

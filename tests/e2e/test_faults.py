@@ -245,7 +245,7 @@ def wait_for_case(runner: int) -> int:
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 output = (entry / "fd" / "1").readlink()
-                if output.name == "compile-0.txt" and runner in ancestors(int(entry.name)):
+                if output.name.startswith("compile-0-") and runner in ancestors(int(entry.name)):
                     time.sleep(5)
                     if not is_zombie(int(entry.name)):  # raises if it has ended
                         return int(entry.name)

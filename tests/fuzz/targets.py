@@ -27,9 +27,13 @@ from ivhl.image.container import read_message
 from ivhl.matrix.locks import lock_mistakes, lock_state
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
+from ivhl.measure.launcher import failure_of, read_journal
+from ivhl.measure.outcome import checked_record
+from ivhl.measure.process import Ending
+from ivhl.measure.run import Run
 from ivhl.records.files import append_line, record_file
 from ivhl.records.record import to_json
-from ivhl.records.store import Loaded, load_records
+from ivhl.records.store import Loaded, load_records, read_record
 from ivhl.tracker.compare import compare
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.gate import judge
@@ -39,7 +43,7 @@ from ivhl.tracker.regressions import find_changes
 from ivhl.tracker.spread import Spreads
 from ivhl.tracker.terminal import visible
 from ivhl.tracker.views.broken import without_broken
-from ivhl.workload import Variant, Workload, load_workloads
+from ivhl.workload import Case, Variant, Workload, load_workloads
 from tests.builders.fleet import make_fleet_project
 from tests.builders.records import COMMIT, EMPTY_WORKLOAD, make_failure, make_record
 
@@ -235,6 +239,26 @@ def attack_archive(members: list[tuple[str, bytes]], damage: Callable[[bytes], b
         assert [one.name for one in Path(folder).iterdir()] == ["a.zip"]
 
 
+def attack_journals(compiled: Any, timed: Any, tail: bytes) -> None:  # noqa: ANN401  (JSON)
+    """Make a record of what the code under test wrote into the journals: every reader takes it."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = []
+        for number, findings in enumerate((compiled, timed)):
+            path = Path(folder, f"{number}.jsonl")
+            with suppress(ValueError):  # Python writes no integer of 5,000 digits
+                line = json.dumps({"phase": "timing", "findings": findings}).encode()
+                path.write_bytes(line + b"\n" + tail)
+            phase, read = read_journal(path)
+            ending = Ending(how="exit", code=0, seconds=1.0, peak_bytes=1)
+            found.append((read, failure_of(phase, read, ending, path)))
+        (compiled, failure), (timed, failed) = found
+        record = checked_record(
+            _RUN, _CASE, (compiled, [timed]), failure or failed,
+            duration_s=1.0, load=0.1, in_cell=False,
+        )  # fmt: skip
+        read_record(to_json(record).encode())
+
+
 def attack_matrix(text: bytes) -> None:
     """Read a matrix: it is valid, or the error has a sentence."""
     with tempfile.TemporaryDirectory() as folder:
@@ -307,6 +331,27 @@ def attack_declarations(fields: dict[str, Any], variant: dict[str, Any]) -> None
         load_workloads("fuzzed_workloads:WORKLOADS")
 
 
+_ARM = {"calls": 3, "samples_s": [1e-3] * 8, "wall_s": [1e-3] * 8, "cpu_s": [1e-3] * 8}
+_COMPILED = {
+    "sources": "ab" * 32, "benchmark": "cd" * 32, "device": "cpu", "torch_full": "2.6.0+cpu",
+    "compile": {"cold_s": 1.0, "graph_breaks": [], "recompiles": [{"text": "x", "count": 1}],
+                "frames_total": 1, "frames_ok": 1, "graphs": 1, "calls_captured": 3},
+    "warnings": [{"text": "UserWarning: x", "count": 2}], "phase_s": {"compile": 1.5}, "done": True,
+}  # fmt: skip
+_TIMED = {
+    "clock": "cpu", "draws": 3, "calibration": {"c_s": [1.0], "compute_s": [1.0], "memory_s": [1.0]},
+    **dict.fromkeys(("eager", "eager_again", "compiled"), _ARM),
+    "compile": {"warm_s": 1.0, "warm_cpu_s": 1.0, **_COMPILED["compile"]},  # type: ignore[dict-item]
+    "memory": {"eager_peak": 5, "compiled_peak": None}, "disturbed": "", "passes": None,
+    "accuracy": [{"output": "y", "scale": 1.0, "eager_max": 0.1, "eager_rmse": 0.1,
+                  "compiled_max": 0.1, "compiled_rmse": 0.1, "limit_rmse": 0.2, "passed": True}],
+    "failure": {}, "phase_s": {"timing": 1.0}, "warnings": [], "done": True,
+}  # fmt: skip
+_RUN = Run(
+    project="demo", commit=COMMIT, workloads="m:W", cell=_SEEDS[0].cell, machine=_SEEDS[0].machine,
+    results="r", scratch="s", repeat="again",
+)  # fmt: skip
+_CASE = Case(workload=EMPTY_WORKLOAD, size="small", variant=Variant(name="a", call="m:f"))
 _RECORDS = tuple(json.loads(to_json(record)) for record in _SEEDS)
 _CONF = {
     "version": 1, "project": "demo", "repo": ".", "branches": ["main"], "plugins": [".ivhl.asv"],
@@ -338,6 +383,14 @@ TARGETS: dict[str, tuple[Callable[..., None], tuple[SearchStrategy[Any], ...]]] 
     "archive": (
         attack_archive,
         (st.lists(st.tuples(_NAMES, changed_bytes(_LINE)), max_size=4), _DAMAGE),
+    ),
+    "journals": (
+        attack_journals,
+        (
+            changed_json((_COMPILED,)),
+            changed_json((_TIMED,)),
+            changed_bytes(b'{"findings": {"failure": {"phase": "timing"}}}'),
+        ),
     ),
     "matrix": (attack_matrix, (changed_bytes(_MATRIX.encode()),)),
     "configuration": (

@@ -14,12 +14,16 @@ from typing import Any
 import pytest
 
 from ivhl.asv.publish import MARKER, exchange, publish
-from ivhl.errors import ResultsError
+from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import Imported, import_records
+from ivhl.instrument import INSTRUMENT
+from ivhl.measure.suite import values_in
+from ivhl.records.answers import cold_seconds, newest_keys, newest_of_other_commits
 from ivhl.records.bounds import impossible
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import to_json
 from ivhl.records.store import latest_per_case, load_records, newest_by
+from ivhl.tracker.annotations import Annotation, annotate, load_annotations
 from ivhl.tracker.index import Index
 from ivhl.tracker.project import load_state
 from ivhl.tracker.views import case
@@ -27,6 +31,7 @@ from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.facts import fact_groups
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.project import git, make_project
+from tests.builders.records import make_failure, make_record
 
 HERE = Path(__file__).parents[2]
 
@@ -310,3 +315,60 @@ def test_a_loop_of_links_as_site_is_an_error_with_a_sentence(root: Path) -> None
     (root / "site").symlink_to("site")
     with pytest.raises(ResultsError, match="cannot be the folder of the site"):
         publish(root, root / "site")
+
+
+def test_half_a_character_in_a_message_loses_no_record(tmp_path: Path) -> None:
+    # As in the name of a file that is not UTF-8.
+    message = 'no "caf\udce9" \\udce9 \U0001f600 here'
+    write_records(tmp_path, make_failure("inputs", message))
+    loaded = load_records(tmp_path)
+    assert loaded.problems == ()
+    (failure,) = (record.failure for record in loaded.records)
+    assert failure is not None
+    assert failure.message == 'no "caf\\udce9" \\udce9 \U0001f600 here'
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("workload", []),
+        ("commit", {}),
+        ("benchmark", []),
+        ("recorded_at", 5),
+        ("compile", [1]),
+        ("speedup", {"value": 0}),
+        ("conditions", {"device": ""}),
+    ],
+)
+def test_what_a_cell_reads_of_results_survives_a_line_of_any_types(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    good = make_record()
+    path = record_file(tmp_path, "bench", good.commit, good.cell.id)
+    data = json.loads(to_json(good))
+    lines = [{**data, field: value}, {**data, field: value}, {**data, "size": "large"}]
+    path.parent.mkdir(parents=True)
+    path.write_text("[" * 100_000 + "\n" + "\n".join(map(json.dumps, lines)), encoding="utf-8")
+    made = (good.commit, good.cell.id, good.cell.lock_sha256, 1, str(INSTRUMENT), None)
+    assert [case[2] for case in newest_keys(path)][-1:] == ["large"]
+    newest_of_other_commits(path.parent, made)
+    assert cold_seconds(tmp_path, good.cell.id)
+    assert values_in(path, good.cell, "cpu")
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe", b"[" * 100_000, b"{}", b"null", b'{"place": 1}'])
+def test_a_line_that_is_no_annotation_is_named_and_the_site_does_without(
+    root: Path, line: bytes
+) -> None:
+    (root / "results").mkdir(exist_ok=True)
+    (root / "results" / "annotations.jsonl").write_bytes(b"\n" + line + b"\n")
+    with pytest.raises(ResultsError, match=r"annotations\.jsonl:2: no annotation"):
+        load_annotations(root / "results")
+    done = publish(root, root / "site", asv=False)
+    assert any("no annotation" in problem for problem in done.problems)
+
+
+def test_an_annotation_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="must be text"):
+        annotate(tmp_path, Annotation(place="2.6.0", cases="*", text="\udcff", at="now"))
+    assert load_annotations(tmp_path) == ()

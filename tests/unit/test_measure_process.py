@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ivhl.measure.launcher import read_journal
 from ivhl.measure.process import Ending, run_group, tail
 
 GIB = 2**30
@@ -114,3 +115,31 @@ def test_an_unknown_signal_has_a_number() -> None:
     ending = Ending(how="signal", code=200, seconds=0.0, peak_bytes=0)
     assert ending.signal_name == "signal 200"
     assert signal.Signals(9).name == "SIGKILL"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "device", "folder", "missing"])
+def test_what_the_code_under_test_put_in_place_of_a_journal_is_not_waited_for(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    (tmp_path / "other").write_text('{"phase": "timing"}')
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind != "missing":
+        path.symlink_to("/dev/zero" if kind == "device" else tmp_path / "other")
+    assert read_journal(path) == ("import", {})
+    assert tail(path) == ""
+
+
+def test_a_journal_is_read_up_to_a_limit_and_what_is_no_finding_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    lines = ["[]", "5", '"x"', '{"phase": [], "findings": []}', "[" * 100_000, '{"phase": "?"}']
+    found = '{"phase": "timing", "findings": {"phase_s": {"a": "b"}, "compile": 5, "done": true}}'
+    path.write_text("\n".join([*lines, found, '{"findings": {"late": 1}}']))
+    assert read_journal(path) == ("timing", {"done": True, "late": 1})
+    monkeypatch.setattr("ivhl.measure.launcher.LONGEST_JOURNAL", path.stat().st_size - 5)
+    assert read_journal(path) == ("timing", {"done": True})

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.measure import outcome, runner
+from ivhl.measure.__main__ import parser, show
 from ivhl.measure.effort import Effort
 from ivhl.measure.lanes import CompiledCase, Lanes, is_starved, make_seed
 from ivhl.measure.launcher import Launcher, Seed, Stage, run_stage
@@ -25,9 +26,10 @@ from ivhl.measure.run import Run
 from ivhl.measure.runner import LARGEST_BATCH, batches, run_cases
 from ivhl.measure.sources import Sources
 from ivhl.records.files import append_record
-from ivhl.records.record import CompileFacts, Failure, Machine, RecordedObservation
+from ivhl.records.record import CompileFacts, Failure, Machine, RecordedObservation, to_json
+from ivhl.records.store import read_record
 from ivhl.workload import Case, Cost, Variant
-from tests.builders.records import EMPTY_WORKLOAD, make_record
+from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -417,3 +419,60 @@ def test_lanes_get_ready_side_by_side_and_share_what_they_compile(
     seed = make_seed(make_run(tmp_path), CASES[0], lanes)
     lanes.close()
     assert ready == [seed.cache, seed.cache]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--memory-limit", "inf"),
+        ("--memory-limit", "nan"),
+        ("--deadline", "nan"),
+        ("--threads", "-1"),
+        ("--commit", "../../../x"),
+        ("--commit", "HEAD"),
+    ],
+)
+def test_numbers_and_hashes_on_the_command_line_are_checked(
+    words: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(words)
+    assert f"argument {words[0]}: must be" in capsys.readouterr().err
+
+
+def test_a_message_of_measured_code_is_printed_and_not_obeyed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show("finished", CASES[0], make_failure("inputs", "\x1b[2J caf\udce9\n::error::"))
+    assert capsys.readouterr().out.endswith("inputs: \\x1b[2J caf\\udce9\\n::error::\n")
+
+
+def test_a_process_whose_folder_was_removed_is_a_failure_of_the_case(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    seed = Seed(cache=gone, skip_isa_check=False)
+    run = make_run(tmp_path)
+    found, failure, _ = run_stage(run, CASES[0], gone, "time", seed, Launcher(run, gone))
+    assert found == {}
+    assert failure is not None
+    assert failure.failure_class == "crash"
+
+
+def test_what_no_reader_takes_is_a_failure_and_no_record(tmp_path: Path) -> None:
+    arm = {"calls": 1, "samples_s": [1e-3] * 8, "wall_s": [1e-3] * 8, "cpu_s": [1e-3] * 8}
+    timed: dict[str, Any] = dict.fromkeys(("eager", "eager_again", "compiled"), arm)
+    about: dict[str, Any] = {"duration_s": 1.0, "load": None, "in_cell": False}
+    run = make_run(tmp_path)
+    good = outcome.checked_record(run, CASES[0], ({}, [timed]), None, **about)
+    assert good.speedup is not None
+    for name, value, said in (
+        ("draws", "three", "draws: must be"),
+        ("draws", -1, "draws: must be from 0"),
+        ("gil", 1, "conditions.gil: must be"),
+        ("compiled", {**arm, "samples_s": [0.0] * 8}, "Error"),
+        ("compiled", {"calls": 1}, "KeyError"),
+    ):
+        bad = outcome.checked_record(run, CASES[0], ({}, [timed | {name: value}]), None, **about)
+        assert bad.failure is not None
+        assert "reported what no case does" in bad.failure.message
+        assert said in bad.failure.message
+        read_record(to_json(bad).encode())
