@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import shutil
 import subprocess
 from pathlib import Path, PurePosixPath
@@ -33,7 +35,7 @@ def top_level(root: Path) -> Path:
     Raises:
         SpecError: If git is missing, or this is no repository.
     """
-    return Path(_git(root, "rev-parse", "--show-toplevel").decode().rstrip("\n"))
+    return Path(_text(root, "rev-parse", "--show-toplevel").rstrip("\n"))
 
 
 def default_branch(root: Path) -> str:
@@ -65,9 +67,7 @@ def find_commit(root: Path, name: str) -> str:
         SpecError: If this is not a git repository, or has no such commit.
     """
     try:
-        return (
-            _git(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").decode().strip()
-        )
+        return _text(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
     except SpecError as error:
         raise SpecError(
             f"git knows no commit {name!r} in {root}",
@@ -89,11 +89,11 @@ def commits_of_range(root: Path, text: str) -> tuple[str, ...]:
     hint = "write A..B, e.g. v1.0..main (A itself is not in it: v1.0^..main), or tags"
     first, dots, last = text.partition("..")
     if text == "tags":
-        listed = _git(root, "tag", "--merged", "HEAD", "--sort=-creatordate").decode().split()
+        listed = _text(root, "tag", "--merged", "HEAD", "--sort=-creatordate").split()
         found = tuple(dict.fromkeys(find_commit(root, tag) for tag in listed))
     elif dots and not last.startswith("."):
         ends = find_commit(root, first or "HEAD"), find_commit(root, last or "HEAD")
-        listed = _git(root, "rev-list", "--first-parent", f"{ends[0]}..{ends[1]}").decode().split()
+        listed = _text(root, "rev-list", "--first-parent", f"{ends[0]}..{ends[1]}").split()
         found = tuple(listed)
     else:
         raise SpecError(f"--commits: must be A..B or tags (got {text!r})", hint=hint)
@@ -109,8 +109,8 @@ def commits_there(root: Path, hashes: Iterable[str]) -> frozenset[str]:
         SpecError: If git is missing, or this is no repository.
     """
     asked = sorted(set(hashes))
-    lines = _git(root, "cat-file", "--batch-check", input_="".join(f"{h}\n" for h in asked))
-    answers = lines.decode().splitlines()
+    lines = _text(root, "cat-file", "--batch-check", input_="".join(f"{h}\n" for h in asked))
+    answers = lines.splitlines()
     return frozenset(
         commit
         for commit, answer in zip(asked, answers, strict=True)
@@ -146,7 +146,7 @@ def files_at(root: Path, commit: str, folder: str, ending: str) -> dict[str, byt
     Raises:
         SpecError: If git is missing, or it has no such commit.
     """
-    listing = _git(root, "ls-tree", "-r", "-z", commit, "--", f"{folder}/").decode()
+    listing = _text(root, "ls-tree", "-r", "-z", commit, "--", f"{folder}/")
     blobs: dict[str, str] = {}
     for entry in filter(None, listing.split("\0")):
         about, _, path = entry.partition("\t")
@@ -172,7 +172,7 @@ def lock_texts(root: Path, cells: Iterable[str]) -> Mapping[str, Mapping[str, by
     names = {f"{cell}{end}": cell for cell in cells for end in (".txt", ".unavailable.txt")}
     # --full-history: a merge may have dropped a lock that was used.
     asked = ("--full-history", "--objects", "--all", "HEAD", "--", _LOCKS)
-    listed = _git(root, "rev-list", *asked).decode()
+    listed = _text(root, "rev-list", *asked)
     blobs: dict[str, str] = {}
     for line in listed.splitlines():
         blob, _, path = line.partition(" ")
@@ -200,7 +200,9 @@ def published_branches(root: Path, configured: Sequence[str]) -> list[str]:
     lines = [_output(root, "rev-list", "--first-parent", name).split() for name in present]
     if any(head in line for line in lines):
         return present
-    return [*present, _output(root, "symbolic-ref", "--short", "-q", "HEAD").strip() or "HEAD"]
+    current = _output(root, "symbolic-ref", "--short", "-q", "HEAD").strip()
+    # asv splits names as a shell does: one with a quotation mark or a space stops it.
+    return [*present, current if re.fullmatch(r"[\w./@+-]+", current, re.ASCII) else "HEAD"]
 
 
 def changed_files(root: Path) -> list[str]:
@@ -225,8 +227,8 @@ def files_of_tree(root: Path) -> list[str]:
     Raises:
         SpecError: If git is missing, or this is no repository.
     """
-    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    names = dict.fromkeys(filter(None, listed.decode(errors="surrogateescape").split("\0")))
+    listed = _text(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    names = dict.fromkeys(filter(None, listed.split("\0")))
     return [name for name in names if (root / name).is_file()]
 
 
@@ -268,7 +270,7 @@ def commit_time_ms(root: Path, commit: str) -> int:
     Raises:
         SpecError: If the commit does not exist.
     """
-    return int(_git(root, "show", "-s", "--format=%at", commit).decode()) * 1000
+    return int(_text(root, "show", "-s", "--format=%at", commit)) * 1000
 
 
 def _contents(root: Path, blobs: Iterable[str]) -> dict[str, bytes]:
@@ -278,6 +280,11 @@ def _contents(root: Path, blobs: Iterable[str]) -> dict[str, bytes]:
     position = 0
     for blob in asked:
         end = data.index(b"\n", position)
+        if data[position:end].endswith(b" missing"):
+            raise SpecError(
+                f"git in {root} lacks the content of {blob}",
+                hint="fetch it: git fetch --refetch; a partial clone needs its remote",
+            )
         size = int(data[position:end].split()[2])
         found[blob] = data[end + 1 : end + 1 + size]
         position = end + 1 + size + 1
@@ -287,9 +294,14 @@ def _contents(root: Path, blobs: Iterable[str]) -> dict[str, bytes]:
 def _output(root: Path, *arguments: str) -> str:
     """Return the output of git, or nothing where it fails."""
     try:
-        return _git(root, *arguments).decode()
+        return _text(root, *arguments)
     except SpecError:
         return ""
+
+
+def _text(root: Path, *arguments: str, input_: str = "") -> str:
+    """Return the output of git; names of branches, tags and files need not be UTF-8."""
+    return os.fsdecode(_git(root, *arguments, input_=input_))
 
 
 def _git(root: Path, *arguments: str, input_: str = "") -> bytes:
@@ -306,7 +318,15 @@ def _git(root: Path, *arguments: str, input_: str = "") -> bytes:
 def _run(root: Path, *arguments: str, input_: str = "") -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
-            ["git", *arguments], cwd=root, input=input_.encode(), capture_output=True, check=False
+            ["git", *arguments],
+            cwd=root,
+            input=os.fsencode(input_),
+            capture_output=True,
+            check=False,
         )
+    except ValueError as error:  # a null byte, which no argument can have
+        raise SpecError(
+            f"git {arguments[0]}: {error}: {arguments[1:]}", hint="correct the name"
+        ) from error
     except OSError as error:
         raise SpecError(f"git cannot be run: {error}", hint="install git") from error

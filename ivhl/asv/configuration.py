@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -99,17 +100,29 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float) and 0 < float(str(value)) < _MOST
 
 
-def _is_list_of(kind: type) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, list) and all(isinstance(one, kind) for one in value)
+def _is_text(value: object) -> bool:
+    # Names of files and branches hold no null byte, and UTF-8 no half of a character.
+    return isinstance(value, str) and not re.search("[\0\ud800-\udfff]", value)
+
+
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
 
 
 def _are_patterns(value: object) -> bool:
     if not isinstance(value, dict):
         return False
     try:
-        for pattern in value:
-            re.compile(pattern)
-    except re.error:
+        with warnings.catch_warnings():
+            # One that may mean another thing in a later Python is one all the same.
+            warnings.simplefilter("ignore")
+            for pattern in value:
+                re.compile(pattern)
+    except (
+        re.error,
+        OverflowError,
+        RecursionError,
+    ):  # "a{99999999999}", and thousands of brackets
         return False
     return True
 
@@ -121,21 +134,24 @@ _FOLDERS = ("benchmark_dir", "env_dir", "results_dir", "html_dir")
 _KEYS: dict[str, tuple[frozenset[str], Callable[[Any], bool]]] = {
     "a text": (
         frozenset({"project", "project_url", "repo", "repo_subdir", "show_commit_url", *_FOLDERS}),
-        lambda value: isinstance(value, str) and "\0" not in value,
+        _is_text,
     ),
     "a text or null": (
         frozenset({"dvcs", "environment_type", "launch_method", "conda_environment_file"}),
-        lambda value: value is None or isinstance(value, str),
+        lambda value: value is None or _is_text(value),
     ),
     "a list of texts": (
         frozenset({"branches", "plugins", "conda_channels"}),
-        _is_list_of(str),
+        _is_list_of_texts,
     ),
     "a list of texts, a text or null": (
         frozenset({"pythons", "build_command", "install_command", "uninstall_command"}),
-        lambda value: value is None or isinstance(value, str) or _is_list_of(str)(value),
+        lambda value: value is None or _is_text(value) or _is_list_of_texts(value),
     ),
-    "a list of tables": (frozenset({"include", "exclude"}), _is_list_of(dict)),
+    "a list of tables": (
+        frozenset({"include", "exclude"}),
+        lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
+    ),
     "a table": (frozenset({"matrix"}), lambda value: isinstance(value, dict)),
     "a table of regular expressions": (
         frozenset({"regressions_first_commits", "regressions_thresholds"}),

@@ -68,6 +68,7 @@ def read_suite(settings: Settings, cells: Sequence[dict[str, Any]]) -> AsvBenchm
                 env=environment,
                 capture_output=True,
                 text=True,
+                errors="replace",
                 check=False,
                 timeout=_LONGEST_S,
             )

@@ -58,6 +58,7 @@ _HERE = -100
 # What renaming says where somebody else replaced one of the folders in between.
 _CHANGED = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
 _OFF_BRANCH = "Couldn't find "
+_WITHOUT_ASV = "asv publish failed, so its graphs are left out: ivhl publish --asv tells why"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +103,22 @@ def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
         bad: tuple[Problem, ...] = ()
         text = ""
         renewed = _wants_asv(output, results) if asv is None else asv
+        without: tuple[str, ...] = ()
         if renewed:
-            bad, text = _write_asv(root, conf, folder, new / _ASV)
-            (new / _ASV / _MADE).write_text(now, encoding="utf-8")
+            try:
+                bad, text = _write_asv(root, conf, folder, new / _ASV)
+                (new / _ASV / _MADE).write_text(now, encoding="utf-8")
+            except ResultsError:
+                if asv:
+                    raise
+                # Nobody asked for them, and ours do not need them.
+                shutil.rmtree(new / _ASV, ignore_errors=True)
+                renewed, without = False, (_WITHOUT_ASV,)
         elif (output / _ASV / _MADE).is_file():
             shutil.copytree(output / _ASV, new / _ASV, copy_function=_link)
         when = new / _ASV / _MADE
         made = when.read_text(encoding="utf-8") if when.is_file() else ""
-        source, problems = _write_ours(root, results, bad, (new, output), (now, made))
+        source, problems = _write_ours(root, results, (*bad, *without), (new, output), (now, made))
         if renewed:
             write_verdicts(new / _ASV, source.changes, new / "feed.xml")
         (new / MARKER).write_text(_MARKED, encoding="utf-8")
@@ -136,7 +145,7 @@ def _link(source: str, target: str) -> None:
 def _write_ours(
     root: Path,
     results: Path,
-    bad: Iterable[Problem],
+    bad: Iterable[Problem | str],
     folders: tuple[Path, Path],
     times: tuple[str, str],
 ) -> tuple[Source, tuple[str, ...]]:
@@ -402,6 +411,7 @@ def _run_asv(root: Path, configuration: Path, html_dir: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        errors="replace",  # names of branches and commits need not be UTF-8
         start_new_session=True,
     ) as process:
         try:

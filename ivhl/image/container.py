@@ -100,7 +100,8 @@ def choose_cpus(
     try:
         for part in text.split(","):
             low, _, high = part.partition("-")
-            chosen |= set(range(int(low), int(high or low) + 1))
+            # One more than there are, to be refused: a number of many digits is not counted up to.
+            chosen |= set(range(int(low), min(int(high or low), machine.n_cpus) + 1))
     except ValueError:
         chosen = set()
     if not chosen or max(chosen) >= machine.n_cpus:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,9 +11,10 @@ from packaging.utils import canonicalize_name
 
 from ivhl.asv.configuration import load_configuration
 from ivhl.asv.publish import foreign_files
-from ivhl.errors import IvhlError
+from ivhl.errors import IvhlError, SpecError
 from ivhl.git import untracked_files
 from ivhl.init.plan import EXAMPLE_MARK, lacking_ignores
+from ivhl.init.source import load_pyproject
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
@@ -106,6 +106,9 @@ def _not_there(root: Path, project: Project, workloads: tuple[Workload, ...]) ->
             except SyntaxError as error:
                 yield f"{path.relative_to(root)}:{error.lineno}: {error.msg}"
                 continue
+            except (ValueError, RecursionError, MemoryError) as error:
+                yield f"{path.relative_to(root)}: cannot be parsed: {error}"
+                continue
             if not _binds(tree, attribute.partition(".")[0]):
                 yield f"{one.name}: {text!r}: {path.relative_to(root)} defines no {attribute}"
 
@@ -152,9 +155,10 @@ def _other_cells(conf: dict[str, object], matrix: Matrix) -> Iterator[str]:
     pythons = conf.get("pythons")
     if isinstance(pythons, list) and pythons and tuple(pythons) != matrix.pythons:
         yield f"asv.conf.json: pythons: must be those of {MATRIX}: {', '.join(matrix.pythons)}"
-    listed = conf.get("matrix")
-    listed = listed.get("req", {}).get("torch") if isinstance(listed, dict) else None
-    if listed and tuple(listed) != matrix.releases("default"):
+    listed: object = conf
+    for key in ("matrix", "req", "torch"):
+        listed = listed.get(key) if isinstance(listed, dict) else None
+    if listed and listed != list(matrix.releases("default")):
         default = ", ".join(matrix.releases("default"))
         yield f"asv.conf.json: matrix.req.torch: must be the default tier of {MATRIX}: {default}"
 
@@ -164,13 +168,15 @@ def _dependencies(root: Path, matrix: Matrix) -> Iterator[tuple[str, bool]]:
     if not matrix.requires:
         return  # the project pins everything in `also`
     try:
-        raw = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return  # reported already
+        pyproject = load_pyproject(root / "pyproject.toml")
+    except SpecError as error:
+        yield from ((line, True) for line in str(error).splitlines())
+        return
+    build = pyproject.build_system
     asked = {canonicalize_name(Requirement(t).name) for t in (*matrix.requires, *matrix.also)}
     for place, texts, needed in (
-        ("build-system.requires", raw.get("build-system", {}).get("requires", []), True),
-        ("project.dependencies", raw.get("project", {}).get("dependencies", []), False),
+        ("build-system.requires", build.requires if build.model_fields_set else [], True),
+        ("project.dependencies", pyproject.project.dependencies, False),
     ):
         for text in texts:
             try:

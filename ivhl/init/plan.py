@@ -8,7 +8,6 @@ import shutil
 import sys
 import tempfile
 import textwrap
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from ivhl.errors import LockError, SpecError
 from ivhl.git import top_level
-from ivhl.init.source import modules_of, read_source
+from ivhl.init.source import load_pyproject, modules_of, read_source
 from ivhl.matrix.locks import lock_release, lock_state, make_lock
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.releases import highest
@@ -175,8 +174,7 @@ def _declared(source: Source) -> str:
     """Return the folder or attribute that ``[tool.ivhl]`` names; empty without that table."""
     if not source.has_pyproject:
         return ""
-    text = (source.root / "pyproject.toml").read_text(encoding="utf-8")
-    tool = tomllib.loads(text).get("tool", {}).get("ivhl", {})
+    tool = load_pyproject(source.root / "pyproject.toml").tool.ivhl
     return str(tool.get("benchmarks") or tool.get("workloads") or "")
 
 

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ivhl.errors import SpecError
 from ivhl.git import copy_tree, top_level
+from ivhl.matrix.spec import explain
 from ivhl.matrix.uv import cause_of, run_uv
 
 if TYPE_CHECKING:
@@ -29,6 +31,34 @@ _DEFAULT_BUILD = ("setuptools>=40.8.0",)
 _BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 # What uv, or Python in it, says where a build needs torch.
 _NO_TORCH = re.compile(r"No module named 'torch'|depends on `torch`")
+
+
+class _Table(BaseModel):
+    # Keys of others; their tools check them.
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class _Project(_Table):
+    name: str = ""
+    dependencies: list[str] = []
+    dynamic: list[str] = []
+    requires_python: str = Field(default="", validation_alias="requires-python")
+
+
+class _BuildSystem(_Table):
+    requires: list[str] = list(_DEFAULT_BUILD)
+
+
+class _Tool(_Table):
+    ivhl: dict[str, Any] = {}
+
+
+class Pyproject(_Table):
+    """What ivhl reads of a ``pyproject.toml`` that need not be of an ivhl project yet."""
+
+    project: _Project = _Project()
+    build_system: _BuildSystem = Field(default=_BuildSystem(), validation_alias="build-system")
+    tool: _Tool = _Tool()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +111,14 @@ def read_source(root: Path) -> Source:
             f"{root}: is in no git repository, and ivhl measures commits",
             hint="git init && git add --all && git commit -m 'Begin'",
         ) from error
-    raw = _load(path) if path.is_file() else {}
-    project = raw.get("project", {})
-    dynamic = project.get("dynamic", [])
-    if "name" in project and "dependencies" not in dynamic:
-        name, requires = project["name"], project.get("dependencies", [])
-        requires_python = project.get("requires-python", "")
+    pyproject = load_pyproject(path) if path.is_file() else Pyproject()
+    project = pyproject.project
+    if project.name and "dependencies" not in project.dynamic:
+        name, requires = project.name, project.dependencies
+        requires_python = project.requires_python
     else:
         name, requires, requires_python = _built_metadata(root)
-    build = raw.get("build-system", {}).get("requires", list(_DEFAULT_BUILD))
+    build = pyproject.build_system.requires
     place = path.name if path.is_file() else "setup.py"
     needs = _requirements(requires, f"{place}: dependencies")
     builds = _requirements(build, f"{place}: [build-system] requires")
@@ -106,15 +135,27 @@ def read_source(root: Path) -> Source:
         requires_python=allowed,
         package=_package(root, name),
         has_pyproject=path.is_file(),
-        named_there="name" in project,
+        named_there=bool(project.name),
     )
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load_pyproject(path: Path) -> Pyproject:
+    """Return what a ``pyproject.toml`` says of its project.
+
+    Raises:
+        SpecError: If it cannot be read, or has values of the wrong type; names all of them.
+    """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise SpecError(f"{path}: cannot be read: {error}", hint=f"correct {path.name}") from error
+    try:
+        return Pyproject.model_validate(raw)
+    except ValidationError as error:
+        raise SpecError(
+            "\n".join(f"{path.name}: {mistake}" for mistake in explain(error, Pyproject)),
+            hint=f"correct {path}",
+        ) from error
 
 
 def _where(root: Path) -> str:
@@ -216,13 +257,16 @@ def _literals_of_setup(path: Path) -> tuple[str, list[str], str] | None:
             for word in call.keywords
             if word.arg in {"name", "install_requires", "python_requires"}
         }
-        return (
-            said["name"],
-            list(said.get("install_requires", ())),
-            said.get("python_requires", ""),
+        found = _Project.model_validate(
+            {
+                "name": said["name"],
+                "dependencies": list(said.get("install_requires", ())),
+                "requires-python": said.get("python_requires", ""),
+            }
         )
-    except (OSError, SyntaxError, ValueError, KeyError):
+    except (OSError, SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
         return None
+    return found.name, found.dependencies, found.requires_python
 
 
 def _package(root: Path, name: str) -> str:
@@ -250,7 +294,7 @@ def modules_of(source: Source, limit: int = 12) -> list[str]:
         for path in sorted((place / source.package).rglob("*.py")):
             try:
                 tree = ast.parse(path.read_bytes())
-            except (SyntaxError, ValueError):
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
                 continue
             if path == place / source.package / "__init__.py":
                 imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))

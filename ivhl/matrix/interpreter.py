@@ -166,6 +166,7 @@ def _probe(root: Path, executable: Path, python: str) -> tuple[Interpreter | Non
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=60,
             check=False,
         )

@@ -37,6 +37,7 @@ _RULES = {
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
     "extra_forbidden": "is no known key",
+    "dict_type": "must be a table",
     "model_type": "must be a table",
     "model_attributes_type": "must be a table",
 }

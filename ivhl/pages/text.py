@@ -8,7 +8,7 @@ from typing import Any, Final
 # Control characters but tab and line breaks, and marks that turn or hide the text around them.
 _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\ud800-\udfff]"
+    "\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )
 
 

@@ -110,7 +110,15 @@ def test_a_site_that_cannot_be_replaced_is_kept(
 def test_a_hanging_publish_is_killed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ivhl.asv.publish._LONGEST_S", 0.2)
     with pytest.raises(ResultsError, match=r"did not end within 0\.2 s"):
-        publish(root, root / "site")
+        publish(root, root / "site", asv=True)
+    assert leftovers(root) == []
+    assert not (root / "site").exists()
+    # Where nobody asked for asv's pages, ours do without them.
+    done = publish(root, root / "site")
+    assert "asv publish failed" in done.problems[0]
+    assert (done.asv, done.renewed) == ("", False)
+    assert (root / "site" / "index.html").is_file()
+    assert not (root / "site" / "asv").exists()
     assert leftovers(root) == []
 
 

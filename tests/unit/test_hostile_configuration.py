@@ -16,12 +16,15 @@ from typer.testing import CliRunner
 from ivhl.asv.configuration import load_configuration
 from ivhl.cli import app
 from ivhl.errors import IvhlError, ResultsError, SpecError, UnforeseenError, explained
+from ivhl.init.check import check_project
+from ivhl.init.source import read_source
 from ivhl.matrix.locks import SUMS, changed_locks
 from ivhl.matrix.project import load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.records.store import load_records
 from ivhl.workload import Variant, Workload, load_workloads
 from tests.builders.fleet import a_record, make_fleet_project, write_records
+from tests.builders.project import git
 from tests.builders.records import EMPTY_WORKLOAD
 
 HERE = Path(__file__).parents[2]
@@ -109,6 +112,72 @@ def test_a_configuration_that_is_no_table_is_an_error(shared: Path, text: str) -
     (shared / "asv.conf.json").write_text(text)
     with pytest.raises(SpecError):
         load_configuration(shared)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("branches", ["a\0b"]),
+        ("branches", ["\ud800"]),
+        ("project", "\ud800"),
+        ("pythons", "3.12\0"),
+        ("regressions_thresholds", {"a{99999999999999999999}": 0.1}),
+        ("regressions_thresholds", {"(" * 5000 + ")" * 5000: 0.1}),
+    ],
+)
+def test_a_text_that_no_program_takes_is_named(shared: Path, key: str, value: object) -> None:
+    good = json.loads((shared / "good.json").read_text())
+    (shared / "asv.conf.json").write_text(json.dumps(good | {key: value}))
+    with pytest.raises(SpecError, match=rf"asv\.conf\.json: {key}: must be"):
+        load_configuration(shared)
+
+
+def test_a_pattern_of_which_python_warns_is_a_pattern(shared: Path) -> None:
+    good = json.loads((shared / "good.json").read_text())
+    patterns = {"[[a]": 0.1}
+    (shared / "asv.conf.json").write_text(json.dumps(good | {"regressions_thresholds": patterns}))
+    assert load_configuration(shared)["regressions_thresholds"] == patterns
+
+
+@pytest.mark.parametrize(
+    "value", [[1], {"req": [1]}, {"req": {"torch": 5}}, {"req": {"torch": [[]]}}]
+)
+def test_lists_of_releases_of_any_type_are_no_traceback_of_check(
+    root: Path, value: object
+) -> None:
+    good = json.loads((root / "asv.conf.json").read_text())
+    (root / "asv.conf.json").write_text(json.dumps(good | {"matrix": value}))
+    assert all("Error" not in problem for problem in check_project(root).problems)
+
+
+BAD_TABLES = (
+    ("project", "project = 5"),
+    ("project.name", "[project]\nname = 5"),
+    ("project.dynamic", '[project]\nname = "a"\ndynamic = 5'),
+    ("project.dependencies", '[project]\nname = "a"\ndependencies = 5'),
+    ("project.dependencies.0", '[project]\nname = "a"\ndependencies = [5]'),
+    ("project.requires-python", '[project]\nname = "a"\nrequires-python = 5'),
+    ("build-system", 'build-system = 5\n[project]\nname = "a"'),
+    ("build-system.requires", '[build-system]\nrequires = {}\n[project]\nname = "a"'),
+    ("build-system.requires.1", '[build-system]\nrequires = ["b", {}]\n[project]\nname = "a"'),
+    ("tool", 'tool = 5\n[project]\nname = "a"'),
+    ("tool.ivhl", '[tool]\nivhl = 5\n[project]\nname = "a"'),
+)
+
+
+@pytest.mark.parametrize(("place", "text"), BAD_TABLES)
+def test_a_pyproject_with_values_of_the_wrong_type_is_named_by_init_and_check(
+    shared: Path, tmp_path: Path, place: str, text: str
+) -> None:
+    git(tmp_path, "init", "-q")
+    shutil.copytree(shared / "envs", tmp_path / "envs")
+    matrix = tmp_path / "envs" / "matrix.toml"
+    matrix.write_text(f'requires = ["numpy"]\n{matrix.read_text()}')
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(SpecError, match=rf"^pyproject\.toml: {place}: must be"):
+        read_source(tmp_path)
+    problems = check_project(tmp_path).problems
+    assert any(problem.startswith(f"pyproject.toml: {place}: must be") for problem in problems)
 
 
 GOOD = {name: getattr(EMPTY_WORKLOAD, name) for name in EMPTY_WORKLOAD.__slots__}

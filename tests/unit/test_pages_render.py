@@ -313,3 +313,8 @@ def test_vendored_files_match_the_readme() -> None:
         if file.name != "README.md"
     }
     assert listed == found
+
+
+def test_every_text_can_be_in_the_feed() -> None:
+    every = "".join(map(chr, [*range(0x3000), *range(0xD7F0, 0x10010)]))
+    ElementTree.fromstring(f"<a>{html.escape(visible(every))}</a>")  # noqa: S314  (ours)

@@ -468,13 +468,14 @@ def test_an_error_in_place_of_a_verdict_is_shown(stubs: Path, pull_request: Path
     assert "### ivhl could not compare\n\n    error: no matrix\n" in summary
 
 
-def test_one_comment_is_written_and_then_edited_in_place(tmp_path: Path) -> None:
+def test_one_comment_is_written_and_then_edited_in_place_and_nobody_elses(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     # Like gh: lists the comments that were posted, in the order of their numbers.
     (tmp_path / "bin" / "gh").write_text(
         "#!/bin/sh\n"
         f'echo "$@" >> {tmp_path}/calls\n'
-        f'case "$*" in *--jq*) cat {tmp_path}/known 2> /dev/null;; esac\n'
+        'case "$*" in *graphql*) echo "github-actions[bot]";;\n'
+        f"*@tsv*) cat {tmp_path}/known;; esac\n"
     )
     (tmp_path / "bin" / "gh").chmod(0o755)
     (tmp_path / "verdict").mkdir()
@@ -485,9 +486,15 @@ def test_one_comment_is_written_and_then_edited_in_place(tmp_path: Path) -> None
         "NUMBER": "12",
     }
     command = [str(ACTIONS / "comment" / "comment"), "verdict"]
+    mark, bot = "<!-- ivhl gate -->", "github-actions[bot]"
     for known, method, place in (
         ("", "POST", "repos/they/theirs/issues/12/comments"),
-        ("77\n", "PATCH", "repos/they/theirs/issues/comments/77"),
+        (f"66\tmallory\t{mark}\n", "POST", "repos/they/theirs/issues/12/comments"),
+        (
+            f"66\tmallory\t{mark}\n77\t{bot}\t{mark}\n88\t{bot}\t{mark}\n99\t{bot}\tby hand\n",
+            "PATCH",
+            "repos/they/theirs/issues/comments/77",
+        ),
     ):
         (tmp_path / "known").write_text(known)
         (tmp_path / "calls").write_text("")

@@ -1,0 +1,54 @@
+"""What git says is read whatever the names of branches, tags and files are."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ivhl.errors import SpecError
+from ivhl.git import (
+    commits_of_range,
+    default_branch,
+    find_commit,
+    lock_texts,
+    published_branches,
+)
+from tests.builders.fleet import commit, make_fleet_project
+from tests.builders.project import git
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_LATIN = os.fsdecode(b"br\xff")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make_fleet_project(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [_LATIN, 'a"b', "it's", "$(id)", "a;b", "<script>"])
+def test_a_branch_of_any_name_is_published(root: Path, name: str) -> None:
+    git(root, "checkout", "-q", "-b", name)
+    head = commit(root, "more")
+    assert find_commit(root, name) == head
+    assert published_branches(root, ["main"]) == ["main", "HEAD"]
+    git(root, "branch", "-D", "-q", "main")
+    assert default_branch(root) == name
+
+
+def test_a_tag_and_a_lock_of_any_name_are_passed_over(root: Path) -> None:
+    git(root, "tag", _LATIN)
+    assert commits_of_range(root, "tags") == (git(root, "rev-parse", "HEAD"),)
+    before = lock_texts(root, ["py3.12-torch2.6.0"])
+    (root / "envs" / "locks" / f"{_LATIN}.txt").write_text("another one")
+    commit(root, "a file")
+    assert lock_texts(root, ["py3.12-torch2.6.0"]) == before
+
+
+def test_a_name_with_a_null_byte_is_refused(root: Path) -> None:
+    with pytest.raises(SpecError, match="knows no commit"):
+        find_commit(root, "a\0b")
