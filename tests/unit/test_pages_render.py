@@ -184,6 +184,60 @@ def test_the_site_keeps_its_budgets() -> None:
     assert max(len(data) for path, data in site.items() if path.startswith("data/")) <= FIRST_VIEW
 
 
+def test_every_cell_with_500_commits_keeps_the_budgets() -> None:
+    """One case in 26 cells: what grows with commits and cells. The growth is extrapolated."""
+    few, many, wanted = 10, 60, 500
+
+    def sizes(count: int) -> dict[str, tuple[int, int]]:
+        commits = [f"{number:08x}{0:032x}" for number in range(count)]
+        records = [
+            make_record(
+                commit=commit,
+                python=python,
+                torch=f"2.{minor}.0",
+                workload="ops.w",
+                recorded_at=f"2026-10-01T00:{i:02d}:00+00:00",
+            )
+            for i, commit in enumerate(commits)
+            for python in ("3.12", "3.13")
+            for minor in range(13)
+        ]
+        site = site_of(*records, commit_order=tuple(commits))
+        pages = pages_of(site)
+        return {
+            path: (len(data), len(pages[path].tags) if path in pages else 0)
+            for path, data in site.items()
+        }
+
+    before, after = sizes(few), sizes(many)
+    assert after["compare.html"] > before["compare.html"]
+    for path, (size, elements) in after.items():
+        if path in before:
+            was, were = before[path]
+            grown = (wanted - many) / (many - few)
+            assert size + grown * (size - was) <= FIRST_VIEW, path
+            assert elements + grown * max(0, elements - were) <= ELEMENTS, path
+
+
+def test_a_history_full_of_findings_keeps_the_budgets() -> None:
+    """60 commits at each of which all of 20 cases fail or are mended."""
+    commits = tuple(f"{number:040x}" for number in range(61))
+    make = (make_record, lambda **changes: make_failure("crash", "x" * 2000, **changes))
+    records = [
+        make[i % 2](
+            commit=commit,
+            workload=f"ops.workload_{number}",
+            recorded_at=f"2026-10-01T00:{i % 60:02d}:0{i // 60}+00:00",
+        )
+        for i, commit in enumerate(commits)
+        for number in range(20)
+    ]
+    page = site_of(*records, commit_order=commits)["regressions.html"]
+    assert page.count(b'class="incident ') == 60  # all, each with its largest change
+    assert len(page) <= FIRST_VIEW
+    assert len(Structure(page.decode()).tags) <= ELEMENTS
+
+
 def test_a_thousand_releases_stay_within_the_budget() -> None:
     site = site_of(*(make_record(torch=f"2.{i}.0", workload="ops.w") for i in range(1000)))
     for path, data in site.items():

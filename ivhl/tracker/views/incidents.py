@@ -106,22 +106,23 @@ class RegressionsView:
     left_out: int
 
 
-# Newest incidents that the page shows.
+# Newest incidents that the page shows, and cases of all of them: the newest have more.
 MOST_INCIDENTS = 60
+MOST_CHANGES = 120
 
 
 def regressions_view(source: Source) -> RegressionsView:
     """Return the page *Regressions*: all incidents, newest first."""
-    shown = source.incidents[:MOST_INCIDENTS]
-    return RegressionsView(
-        source.page,
-        tuple(incident_view(source, one) for one in shown),
-        len(source.incidents) - len(shown),
-    )
+    shown, room = source.incidents[:MOST_INCIDENTS], MOST_CHANGES
+    views = []
+    for one in shown:
+        views.append(incident_view(source, one, max(1, min(MOST_CASES, room))))
+        room -= len(views[-1].changes)
+    return RegressionsView(source.page, tuple(views), len(source.incidents) - len(shown))
 
 
-def incident_view(source: Source, incident: Incident) -> IncidentView:
-    """Return an incident as the pages show it."""
+def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) -> IncidentView:
+    """Return an incident as the pages show it, with the largest of its changes."""
     kinds = Counter(change.kind for change in incident.changes)
     short = [_short(incident, name) for name in (incident.before, incident.place)]
     title = f"{_ALONG[incident.along]} {' → '.join(short)}"
@@ -133,7 +134,7 @@ def incident_view(source: Source, incident: Incident) -> IncidentView:
     )
     views = tuple(
         _change_view(source, change, note)
-        for change, note in zip(incident.changes[:MOST_CASES], notes, strict=False)
+        for change, note in zip(incident.changes[:most], notes, strict=False)
     )
     return IncidentView(
         id=_id(incident),
