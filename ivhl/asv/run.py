@@ -58,7 +58,8 @@ def run_asv(
     environment = os.environ | {VARIABLE: str(home / "settings.json"), "NO_COLOR": "1"}
     command = [
         sys.executable, "-m", "asv", "run", "--config", str(configuration),
-        "--machine", settings.machine.name, "--bench", benchmark_regex(cases), f"{commit}^!",
+        "--machine", settings.machine.name, "--bench", benchmark_regex(cases),
+        "--show-stderr", f"{commit}^!",
     ]  # fmt: skip
     with log_of(root).open("ab") as sink:
         process = subprocess.Popen(

@@ -18,7 +18,7 @@ from ivhl.measure.effort import PROCESSES
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import RELEVANT, difference, is_calibrated
-from ivhl.tracker.wording import short_message
+from ivhl.tracker.wording import counted, short_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ivhl.bench.request import Request
+    from ivhl.bench.request import Done, Request
     from ivhl.records.record import RunRecord
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
@@ -44,6 +44,8 @@ LIMIT = 2.75
 PROCESSES_PER_RUN = 8
 # Weight of what runs differ by in general, in rounds, beside what these rounds show.
 PRIOR_ROUNDS = 2
+# Cases without a record that a warning names.
+_NAMED = 5
 # The quantities that are weighed, with the sign of "worse" in the logarithm of head over base.
 WEIGHED: Final[dict[Metric, int]] = {"compiled": 1, "speedup": -1, "eager": 1}
 
@@ -104,7 +106,7 @@ def confirm(
     spreads: Spreads,
     console: Console,
     rounds: int = ROUNDS,
-    measure: Callable[[Request, Console], object] = bench,
+    measure: Callable[[Request, Console], Done | None] = bench,
 ) -> tuple[Confirmed, ...]:
     """Measure cases at two commits in turns, and judge them.
 
@@ -117,7 +119,7 @@ def confirm(
         spreads: What runs of the same code differ by.
         console: Where progress is printed.
         rounds: Most rounds.
-        measure: Measures one request.
+        measure: Measures one request; ``None`` if it does not know what is missing.
 
     Raises:
         IvhlError: As ``bench``; the records written before stay.
@@ -136,7 +138,11 @@ def confirm(
                 selection=Selection(cases=open_cases),
                 effort=replace(request.effort, force=True, processes=PROCESSES_PER_RUN),
             )
-            measure(one, console)
+            done = measure(one, console)
+            if done is not None and done.missing:
+                names = "; ".join(done.missing[:_NAMED])
+                what = f"{counted(len(done.missing), 'case')} without a record"
+                console.print(f"warning: {what}: {names}; asv's output is in {done.log}")
         new = [r for r in _runs(results, (base, head)) if _time(r) not in known]
         pairs = _pairs(new, base, head)
         found = {key: judge_rounds(key, runs, spreads) for key, runs in pairs.items()}

@@ -111,12 +111,20 @@ class Lanes:
         for launcher in self._launchers[:PROCESSES]:
             launcher.start()
 
+        # A nursery takes one order at a time, and processes do not end in the order of their start.
+        free: queue.SimpleQueue[Launcher] = queue.SimpleQueue()
+        for launcher in self._launchers:
+            free.put(launcher)
+
         def one(number: int, turns: Path | None) -> Stage:
-            return run_stage(
-                self._run, case, folder, stage, seed,
-                self._launchers[number % len(self._launchers)],
-                process=number, seeds=self.seeds(case, number), turns=turns,
-            )  # fmt: skip
+            launcher = free.get()
+            try:
+                return run_stage(
+                    self._run, case, folder, stage, seed, launcher,
+                    process=number, seeds=self.seeds(case, number), turns=turns,
+                )  # fmt: skip
+            finally:
+                free.put(launcher)
 
         before = oom_kills()
         processes = self._run.effort.processes

@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ivhl.bench.confirm import LIMIT, ROUNDS, Confirmed, confirm, judge_rounds, weigh
-from ivhl.bench.request import Request
+from ivhl.bench.request import Done, Request
 from ivhl.cli import app
 from ivhl.cli.confirm import confirmed_only, suspects_on
 from ivhl.errors import ResultsError, SpecError
@@ -119,12 +119,20 @@ def test_a_true_change_is_confirmed_and_no_change_is_not(tmp_path: Path) -> None
 
 
 def test_a_case_that_was_not_measured_is_undecided_and_named(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, {CASE: 1.0})
+    printed = StringIO()
+
+    def nothing(request: Request, _: Console) -> Done:
+        return Done(
+            commit=request.commit, machine="bench", cells=(), cases=(CASE,),
+            missing=(f"py3.12-torch2.6.0: {CASE}",), log=tmp_path / "asv.log", seconds=1.0,
+        )  # fmt: skip
+
     found = confirm(
         Request(root=tmp_path, python="3.12", releases=("2.6.0",)), BASE, HEAD, [CASE],
-        results=tmp_path, spreads=Known(0.03), console=Console(file=StringIO()),
-        measure=lambda *_: bench.measured.append(("", ())),
+        results=tmp_path, spreads=Known(0.03), console=Console(file=printed, width=500),
+        measure=nothing,
     )  # fmt: skip
+    assert "warning: 1 case without a record: py3.12-torch2.6.0" in printed.getvalue()
     assert found == ((
         "py3.12-torch2.6.0", CASE, "undecided", 0, "no record of both commits"
     ),)  # fmt: skip

@@ -421,6 +421,7 @@ def test_lanes_get_ready_side_by_side_and_share_what_they_compile(
     assert ready == [seed.cache, seed.cache]
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize(
     "words",
     [
@@ -476,3 +477,35 @@ def test_what_no_reader_takes_is_a_failure_and_no_record(tmp_path: Path) -> None
         assert "reported what no case does" in bad.failure.message
         assert said in bad.failure.message
         read_record(to_json(bad).encode())
+=======
+def test_no_nursery_gets_an_order_before_its_last_one_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy: set[Launcher] = set()
+    used: list[tuple[int, Launcher]] = []
+    last = threading.Event()
+
+    def run_stage(*arguments: object, process: int, **_: object) -> Stage:
+        launcher = arguments[-1]
+        assert isinstance(launcher, Launcher)
+        assert launcher not in busy
+        busy.add(launcher)
+        used.append((process, launcher))
+        if process == 0:  # it ends after all others
+            assert last.wait(5)
+        elif process == 7:
+            last.set()
+        busy.remove(launcher)
+        return {}, None, 0.0
+
+    monkeypatch.setattr("ivhl.measure.lanes.run_stage", run_stage)
+    monkeypatch.setattr(Launcher, "start", lambda _: None)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    lanes = Lanes(make_run(tmp_path, effort=Effort(processes=8)), tmp_path)
+    seed = Seed(cache=tmp_path, skip_isa_check=False)
+    assert len(lanes.time(CASES[0], tmp_path, "time", seed)) == 8
+    lanes.close()
+    assert sorted(number for number, _ in used) == list(range(8))
+    # The first two are of different nurseries, whose memory differs.
+    assert len({launcher for number, launcher in used if number < 2}) == 2
+>>>>>>> 78ffe27 (Give a nursery one order at a time when a case has eight processes)
