@@ -176,7 +176,10 @@ def _may_be_worse(finding: Finding) -> bool:
 
 
 def confirmed_only(verdict: Verdict, machine: str, found: Iterable[Confirmed]) -> Verdict:
-    """Return a verdict without what new runs on the machine did not confirm."""
+    """Return a verdict without what new runs on the machine did not confirm.
+
+    What they could not measure stays as it was.
+    """
     outcomes = {(one.cell, one.case): one for one in found}
     findings = []
     for finding in verdict.findings:
@@ -186,7 +189,9 @@ def confirmed_only(verdict: Verdict, machine: str, found: Iterable[Confirmed]) -
             continue
         text = f"{_WORDS[outcome.verdict]} in {counted(outcome.rounds, 'round')}: {outcome.text}"
         kind = finding.kind
-        if outcome.verdict != "worse":
+        if not outcome.rounds:
+            pass  # a run that failed clears nobody
+        elif outcome.verdict != "worse":
             kind = "noisy" if outcome.verdict == "undecided" else "held"
         elif kind not in REGRESSIONS:
             kind = "slower"

@@ -220,6 +220,21 @@ def test_the_gate_drops_what_is_not_confirmed(said: Any, kind: str) -> None:  # 
     assert suspects_on("elsewhere", verdict) == {}
 
 
+def test_a_run_that_failed_clears_nobody() -> None:
+    records = [
+        replace(make_record(speedup=speed), commit=commit)
+        for commit, speed in ((BASE, 2.0), (HEAD, 1.0))
+    ]
+    verdict = judge(records, {BASE}, {HEAD}, spreads=Known(0.01))
+    (suspect,) = verdict.findings
+    outcome = Confirmed(
+        suspect.key.cell, suspect.key.case, "undecided", 0, "no record of both commits"
+    )
+    (finding,) = confirmed_only(verdict, "bench", [outcome]).findings
+    assert finding.kind == suspect.kind == "slower"
+    assert finding.reason.startswith("undecided in 0 rounds: no record of both commits; before: ")
+
+
 def test_what_noise_may_hide_is_measured_again() -> None:
     records = [
         replace(make_record(speedup=speed, workload=name), commit=commit)

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch", reason="torch is only in the cells")
 
 from ivhl.measure.leaves import difference, leaves_of  # noqa: E402  (torch first)
 from ivhl.measure.models import Held, Loss, cast_model, default_call, held_copy  # noqa: E402
-from ivhl.measure.subject import _error_of_move  # noqa: E402
-from ivhl.workload import load_workloads  # noqa: E402
+from ivhl.measure.subject import Subject, _error_of_move  # noqa: E402
+from ivhl.workload import load_workloads, select_cases  # noqa: E402
 from tests.e2e import models_calls as calls  # noqa: E402
 
 if TYPE_CHECKING:
@@ -203,6 +203,23 @@ def test_an_object_is_taken_apart_by_its_attributes_even_if_it_holds_itself() ->
 
 def test_the_workloads_with_models_are_declared_without_mistakes() -> None:
     assert load_workloads("tests.e2e.models:WORKLOADS")
+
+
+def test_a_loss_that_cancels_may_be_as_far_off_as_the_outputs_that_it_sums() -> None:
+    scales = {}
+    for name in ("good.block", "good.cnn_step"):  # the harness's own loss, and cross entropy
+        (case,) = select_cases(load_workloads("tests.e2e.models:WORKLOADS"), names=[name])
+        subject = Subject(
+            case, dtype=torch.float32, variant_dtype=torch.float32, device=CPU, seed=1
+        )
+        exact = {
+            "output": torch.tensor([3.0, -3.0], dtype=torch.float64),
+            "loss": torch.tensor(1e-6, dtype=torch.float64),
+        }
+        eager = {path: tensor.float() for path, tensor in exact.items()}
+        scales[name] = subject.scales_of(eager, exact)[1]
+    assert (scales["good.block"].tolerance, scales["good.block"].rounding) == (3.0, 3.0)
+    assert (scales["good.cnn_step"].tolerance, scales["good.cnn_step"].rounding) == (1e-6, 1e-6)
 
 
 @pytest.mark.parametrize(
