@@ -21,6 +21,7 @@ from ivhl.pages.text import visible
 from ivhl.records.record import Counted, Interval, RecordedObservation
 from ivhl.tracker.project import State
 from ivhl.tracker.views.source import Source
+from ivhl.workload import core_cases, load_workloads
 from tests.builders.history import history
 from tests.builders.records import make_failure, make_record
 
@@ -246,8 +247,10 @@ def test_a_thousand_releases_stay_within_the_budget() -> None:
     assert "976 older releases" in site["index.html"].decode()
 
 
-def test_without_records_a_page_says_what_to_do() -> None:
-    site = site_of()
+@pytest.mark.parametrize("cells", [(), (CellSpec("3.12", "2.6.0"), CellSpec("3.13", "2.6.0"))])
+def test_without_records_a_page_says_what_to_do(cells: tuple[CellSpec, ...]) -> None:
+    workloads = load_workloads("benchmarks")
+    site = site_of(cells=cells, cases=core_cases(workloads, "cpu"), workloads=workloads)
     front = site["index.html"].decode()
     assert "No records yet" in front
     assert "ivhl bench" in front
