@@ -252,15 +252,17 @@ def _probability(apart: float, scale: float, spread: Spread) -> float:
     so that it agrees with the counted score of verdicts. Counting alone could not show less than one
     in the number of pairs that were repeated.
     """
-    if scale <= 0:
+    usual = scale * spread.scores.verdict
+    if usual <= 0:  # runs that repeat to the last digit leave no room for any difference
         return 0.0 if apart else 1.0
-    t = abs(apart) / scale / spread.scores.verdict * _T4_99
+    t = min(abs(apart) / usual * _T4_99, _LARGEST_T)
     root = math.sqrt(1 + t * t / 4)
     upper = 0.5 - 0.375 * (t / root) * (1 - t * t / 12 / (1 + t * t / 4))
     return min(max(2 * upper, 0.0), 1.0)
 
 
 _LARGEST_EXPONENT = 700.0
+_LARGEST_T = 1e9  # of which the probability is 0, and the square finite
 # 99 % quantile of Student's t with 4 degrees of freedom, whose distribution function is elementary.
 _T4_99 = 3.746947
 

@@ -26,10 +26,11 @@ from ivhl.records.store import latest_per_case, load_records, newest_by
 from ivhl.tracker.annotations import Annotation, annotate, load_annotations
 from ivhl.tracker.index import Index
 from ivhl.tracker.project import load_state
+from ivhl.tracker.regressions import find_changes
 from ivhl.tracker.views import case
 from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.facts import fact_groups
-from tests.builders.fleet import a_record, make_fleet_project, write_records
+from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git, make_project
 from tests.builders.records import make_failure, make_record
 
@@ -372,3 +373,21 @@ def test_an_annotation_that_is_no_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="must be text"):
         annotate(tmp_path, Annotation(place="2.6.0", cases="*", text="\udcff", at="now"))
     assert load_annotations(tmp_path) == ()
+
+
+def test_runs_that_repeat_to_the_last_digit_stop_no_view(root: Path) -> None:
+    # Invented, or of a clock that hardly moves: they leave no room for any difference.
+    first, second = git(root, "rev-parse", "HEAD"), commit(root, "more")
+    same = [
+        a_record(root, minute=minute, variant=variant, commit=first)
+        for minute in range(12)
+        for variant in "ab"
+    ]
+    other = a_record(root, minute=30, commit=second, speedup=1.5)
+    write_records(root / "results", *same, other)
+    state = load_state(root, root / "results")
+    assert len(state.records) == 3
+    assert state.history is not None
+    find_changes(state.history, state.spreads, state.commit_order)
+    done = publish(root, root / "site", asv=False)
+    assert done.problems == ()
