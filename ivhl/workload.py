@@ -34,6 +34,7 @@ LEVELS: tuple[str, ...] = ("float64", "tolerance", "cosine")
 Mode = Literal["default", "reduce-overhead", "max-autotune"]
 MODES: tuple[Mode, ...] = ("default", "reduce-overhead", "max-autotune")
 Dtype = Literal["float32", "float64", "bfloat16", "float16"]
+Compiles = Literal["whole", "model", "parts"]
 Engine = Literal["compile", "cuda-graph", "aotinductor", "torchscript", "eager"]
 # Engines that capture the code with Dynamo; its counters must show that it did.
 DYNAMO_ENGINES: frozenset[Engine] = frozenset({"compile", "cuda-graph"})
@@ -77,7 +78,7 @@ class Variant:
 
     name: str
     call: str = ""
-    compiles: Literal["whole", "model", "parts"] = "whole"
+    compiles: Compiles = "whole"
     engine: Engine = "compile"
     dtype: Dtype | None = None
     mode: Mode = "default"
@@ -491,6 +492,11 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool] | None]] = {
         f"None or one of {', '.join(get_args(Dtype))}",
         lambda value: value is None or value in get_args(Dtype),
     ),
+    "Passes | None": (
+        f"None or one of {', '.join(get_args(Passes))}",
+        lambda value: value is None or value in get_args(Passes),
+    ),
+    "Compiles": (f"one of {', '.join(get_args(Compiles))}", _one_of(Compiles)),
     "Engine": (f"one of {', '.join(get_args(Engine))}", _one_of(Engine)),
     "Mode": (f"one of {', '.join(MODES)}", _one_of(Mode)),
 }
@@ -575,9 +581,6 @@ def _mistakes_of_parts(workload: Workload) -> list[str]:
 def _mistakes_of_model(workload: Workload) -> list[str]:
     """Return what does not go together in a declaration with a model."""
     found = []
-    if workload.passes not in {None, *get_args(Passes)}:
-        known = ", ".join(map(repr, get_args(Passes)))
-        found.append(f"passes must be one of {known} (got {workload.passes!r})")
     if workload.eager:
         found += [
             f"{field} goes with the harness's own call: leave out eager, or {field}"

@@ -427,7 +427,7 @@ MODEL = Workload(
         ),
         ({"make_model": None, "eager": "m:f", "loss": "m:f"}, "loss needs make_model"),
         ({"eager": "m:f", "passes": "step"}, "passes goes with the harness's own call"),
-        ({"passes": "both"}, "passes must be one of 'forward', 'backward', 'step' (got 'both')"),
+        ({"passes": "both"}, "passes must be None or one of forward, backward, step (got 'both')"),
         (
             {"passes": "backward", "make_optimizer": "m:f"},
             "make_optimizer goes with passes='step'",
