@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import distributions
-from itertools import chain
 from statistics import median
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -157,7 +156,8 @@ def checked_record(
     try:
         found = merge(compiled, timed)
         record = make_record(run, case, found, failure or disturbance(timed), **about)
-        mistake = next(chain(misfits(record), impossible(record)), "")
+        # In this order: the bounds of a number take a number.
+        mistake = next(misfits(record), "") or next(iter(impossible(record)), "")
     except Exception as error:  # noqa: BLE001  (whatever is wrong with what was written there)
         mistake = f"{type(error).__name__}: {error}"
     if record is not None and not mistake:

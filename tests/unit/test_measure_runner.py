@@ -421,7 +421,6 @@ def test_lanes_get_ready_side_by_side_and_share_what_they_compile(
     assert ready == [seed.cache, seed.cache]
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize(
     "words",
     [
@@ -477,7 +476,8 @@ def test_what_no_reader_takes_is_a_failure_and_no_record(tmp_path: Path) -> None
         assert "reported what no case does" in bad.failure.message
         assert said in bad.failure.message
         read_record(to_json(bad).encode())
-=======
+
+
 def test_no_nursery_gets_an_order_before_its_last_one_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -508,4 +508,3 @@ def test_no_nursery_gets_an_order_before_its_last_one_has_ended(
     assert sorted(number for number, _ in used) == list(range(8))
     # The first two are of different nurseries, whose memory differs.
     assert len({launcher for number, launcher in used if number < 2}) == 2
->>>>>>> 78ffe27 (Give a nursery one order at a time when a case has eight processes)
