@@ -53,7 +53,8 @@ def only_writer(results: Path, *, beside_others: bool = False) -> Iterator[None]
         beside_others: Whether this process only appends, so that others may append, too.
 
     Raises:
-        ResultsError: If another process holds the lock, or the folder cannot be locked.
+        ResultsError: If another process holds the lock; or, unless ``beside_others``, if the folder
+            cannot be locked, as on some network file systems.
     """
     kind = fcntl.LOCK_SH if beside_others else fcntl.LOCK_EX
     folder = os.open(results, os.O_RDONLY | os.O_DIRECTORY)
@@ -67,10 +68,12 @@ def only_writer(results: Path, *, beside_others: bool = False) -> Iterator[None]
                 hint="wait for it to end, or choose another folder with --results",
             ) from None
         except OSError as error:
-            raise ResultsError(
-                f"{results} cannot be locked: {error.strerror}",
-                hint="choose a folder on a disk of this machine with --results, and import it then",
-            ) from error
+            if not beside_others:  # who cannot lock it either replaces nothing there
+                raise ResultsError(
+                    f"{results} cannot be locked: {error.strerror}",
+                    hint="choose a folder on a disk of this machine with --results, and import it "
+                    "then",
+                ) from error
         yield
     finally:
         os.close(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -302,6 +303,19 @@ def test_two_checkouts_do_not_write_to_one_folder_of_results(tmp_path: Path) -> 
     with only_writer(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_can_be_locked_nothing_is_replaced_and_records_are_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(ResultsError, match="cannot be locked"), only_writer(tmp_path):
+        pass
+    with only_writer(tmp_path, beside_others=True):
+        pass
 
 
 def test_a_second_benchmark_waits_for_the_gpu(
