@@ -14,6 +14,7 @@ from ivhl.instrument import INSTRUMENT
 from ivhl.measure.earlier import benchmark_of
 from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import choose_clock
+from ivhl.measure.paths import folders_here, without_folders
 from ivhl.measure.run import repeat_command
 from ivhl.measure.wheels import installed_wheels
 from ivhl.records.bounds import impossible
@@ -70,6 +71,7 @@ def make_record(
         if formulation:
             formulation_speedup = paired_ratio(formulation.samples_s, compiled.samples_s, rounds)
     aa = paired_ratio(eager.samples_s, arms["eager_again"].samples_s, rounds) if eager else None
+    folders = folders_here(run.scratch)
     return RunRecord(
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         duration_s=round(duration_s, 3),
@@ -101,7 +103,7 @@ def make_record(
         mode=case.variant.mode,
         dtype=case.dtype,
         engine=case.variant.engine,
-        failure=failure,
+        failure=without_folders(failure, folders),
         speedup=speedup,
         aa=aa,
         formulation_speedup=formulation_speedup,
@@ -109,10 +111,10 @@ def make_record(
         eager_again=arms.get("eager_again"),
         formulation_eager=formulation,
         compiled=compiled,
-        compile=compile_facts(findings.get("compile")),
+        compile=without_folders(compile_facts(findings.get("compile")), folders),
         accuracy=tuple(OutputError(**e) for e in findings.get("accuracy", [])),
         memory=Memory(**findings["memory"]) if "memory" in findings else None,
-        warnings=counted(findings.get("warnings", [])),
+        warnings=without_folders(counted(findings.get("warnings", [])), folders),
         command=repeat_command(run, case),
         rounds=rounds,
         draws=findings.get("draws"),
