@@ -23,10 +23,24 @@ def make_cell(root: Path, cell: CellSpec) -> Path:
         SpecError: See ``load_configuration``.
         LockError: If the environment cannot be made.
     """
-    conf = Config.from_json(load_configuration(root))
-    environment = Locked(conf, cell.python, {"torch": cell.torch}, {})
+    environment = _environment(root, cell)
     try:
         environment.make()
     except CellError as error:
         raise LockError(f"{cell.id}: {error}", hint="see what uv says, then try again") from error
     return environment.folder
+
+
+def find_cell(root: Path, cell: CellSpec) -> Path | None:
+    """Return the folder of a cell's environment; ``None`` if it is not there, or not of its lock.
+
+    Raises:
+        SpecError: See ``load_configuration``.
+    """
+    environment = _environment(root, cell)
+    return environment.folder if environment.check_presence() else None
+
+
+def _environment(root: Path, cell: CellSpec) -> Locked:
+    conf = Config.from_json(load_configuration(root))
+    return Locked(conf, cell.python, {"torch": cell.torch}, {})

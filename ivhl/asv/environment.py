@@ -70,6 +70,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
     """
 
     tool_name: ClassVar[str] = "locked"
+    _is_setup: bool  # set by asv
     matches_python_fallback: ClassVar[bool] = False
 
     def __init__(
@@ -111,6 +112,9 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
     def create(self) -> None:
         """Create the environment; a failure is remembered, not raised."""
         if self._is_setup or self._failure:
+            return
+        if self.check_presence():
+            self._is_setup = True
             return
         began = time.monotonic()
         self._settings.tell("cell-creating", cell=self.cell.id)

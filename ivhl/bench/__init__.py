@@ -21,6 +21,7 @@ from ivhl.bench.checks import (
 from ivhl.bench.progress import Display
 from ivhl.bench.request import Done
 from ivhl.bench.state import RunState
+from ivhl.bench.warm import warm_cells
 from ivhl.bench.work import list_work, records_at, take_shard
 from ivhl.errors import IvhlError, ResultsError, UnknownNameError
 from ivhl.git import changed_files, find_commit
@@ -74,6 +75,10 @@ class Native:
         check_device(settings.effort.device)
         save_machine(settings.machine)
         return replace(settings, interpreters={python: str(interpreter.path)})
+
+    def prepare(self, settings: Settings, locks: Sequence[LockState], console: Console) -> None:
+        """See ``warm_cells``."""
+        warm_cells(settings, locks, console)
 
     def measure(
         self,
@@ -142,16 +147,16 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
         for lock in locks:
             if lock.kind != "locked":
                 record_unavailable(settings, lock, share[lock.cell], commit)
-        alike = parts_in_order(
-            [(lock, share[lock.cell]) for lock in locks if lock.kind == "locked"]
-        )
+        locked = [lock for lock in locks if lock.kind == "locked" and share[lock.cell]]
+        executor.prepare(settings, locked, console)
+        alike = parts_in_order([(lock, share[lock.cell]) for lock in locked])
         missing: tuple[str, ...] = ()
         log = log_of(root)
         log.unlink(missing_ok=True)
-        for names, locked in alike.items():
+        for names, cells in alike.items():
             wanted = replace(settings, names=names)
             part = tuple(by_name[name] for name in names)
-            missing += executor.measure(wanted, locked, part, commit=commit, console=console)
+            missing += executor.measure(wanted, cells, part, commit=commit, console=console)
     return Done(
         commit=commit,
         machine=settings.machine.name,

@@ -79,6 +79,9 @@ class Executor(Protocol):
     def check(self, settings: Settings, python: str) -> Settings:
         """Raise if the settings cannot work here; return them completed for this executor."""
 
+    def prepare(self, settings: Settings, locks: Sequence[LockState], console: Console) -> None:
+        """Do for all cells at once what would otherwise delay each of them."""
+
     def measure(
         self,
         settings: Settings,

@@ -115,6 +115,9 @@ class DockerExecutor:
         choose_cpus(self._cpus, settings.machine, settings.effort.threads)
         return settings
 
+    def prepare(self, settings: Settings, locks: Sequence[LockState], console: Console) -> None:
+        """Do nothing: an image is a cell, and its container compiles in a folder of its own."""
+
     def measure(
         self,
         settings: Settings,

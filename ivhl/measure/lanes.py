@@ -191,7 +191,7 @@ def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
     launcher = lanes.first
     folder = launcher.cache.parent
     folder.mkdir()
-    key = cache.key_of({"seed": "throwaway"} | what_compiles(run))
+    key = _key_of_throwaway(run)
     kept = run.cache is not None and not run.effort.cold and launcher.may_fork
     if kept and cache.fetch(Path(run.cache or ""), key, folder) is not None:
         launcher.cache.mkdir(exist_ok=True)  # where nothing compiles, nothing was kept
@@ -199,10 +199,7 @@ def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
         return Seed(cache=launcher.cache, skip_isa_check=False)
     lanes.begin()
     lanes.wait()
-    if launcher.start() is not None:
-        launcher.cache.mkdir(exist_ok=True)
-        if run.cache is not None:
-            cache.keep(Path(run.cache), key, folder, ("inductor",), {})
+    if keep_throwaway(run, launcher):
         return Seed(cache=launcher.cache, skip_isa_check=False)
     launcher.cache.mkdir(parents=True, exist_ok=True)
     isa = []
@@ -214,6 +211,25 @@ def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
             break
     same = isa[0] is not None and isa[0] == isa[-1]
     return Seed(cache=launcher.cache, skip_isa_check=same)
+
+
+def keep_throwaway(run: Run, launcher: Launcher) -> bool:
+    """Compile the throwaway if necessary, and keep it; return whether a nursery can run here."""
+    if launcher.start() is None:
+        return False
+    launcher.cache.mkdir(exist_ok=True)
+    if run.cache is not None:
+        key = _key_of_throwaway(run)
+        cache.keep(Path(run.cache), key, launcher.cache.parent, ("inductor",), {})
+    return True
+
+
+def _key_of_throwaway(run: Run) -> str:
+    about = what_compiles(run)
+    # The throwaway does not import the project, whose version changes from commit to commit.
+    project = f"{run.project.lower().replace('_', '-')}=="
+    about["packages"] = [name for name in about["packages"] if not name.startswith(project)]
+    return cache.key_of({"seed": "throwaway"} | about)
 
 
 def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> CompiledCase:

@@ -370,9 +370,12 @@ def is_instrument(module: str) -> bool:
     return ".".join(module.split(".")[:2]) in INSTRUMENT
 
 
-@cache
 def _distributions(top: str) -> frozenset[str]:
-    return frozenset(map(_normalized, packages_distributions().get(top, ())))
+    return frozenset(map(_normalized, _all_distributions().get(top, ())))
+
+
+# It reads every installed file's name: once per process is enough.
+_all_distributions = cache(packages_distributions)
 
 
 def _normalized(name: str) -> str:
@@ -422,6 +425,7 @@ class _Reach:
     def __init__(self, project: _Project) -> None:
         self._project = project
         self._tree = cache(self._parse)
+        self._nodes = cache(self._list_nodes)
         self._names: set[tuple[str, str]] = set()
         self._plain: dict[str, bool] = {}
         self.reached: set[str] = set()
@@ -430,6 +434,9 @@ class _Reach:
 
     def _parse(self, module: str) -> ast.Module:
         return _tree_of(self._project.file(module).read_bytes())
+
+    def _list_nodes(self, module: str, *, inside_functions: bool = False) -> list[ast.AST]:
+        return list(_running(self._tree(module), inside_functions=inside_functions))
 
     def strings(self, module: str) -> set[str]:
         """Return the string constants of a module, which may name files."""
@@ -449,8 +456,7 @@ class _Reach:
 
     def follow(self, module: str) -> None:
         """Mark as reached what a module imports, at any place."""
-        tree = self._tree(module)
-        for node in _running(tree, inside_functions=True):
+        for node in self._nodes(module, inside_functions=True):
             for found in self._imports(node, module):
                 self._take_import(found)
                 if _is_importer(found):
@@ -485,16 +491,13 @@ class _Reach:
         self.run(module)
         if not self._project.has(module):  # a namespace package, or measuring code
             return
-        tree = self._tree(module)
+        nodes = self._nodes(module)
         sources = [
-            found
-            for node in _running(tree)
-            for found in self._imports(node, module)
-            if found.bound == name
+            found for node in nodes for found in self._imports(node, module) if found.bound == name
         ]
         for found in sources:
             self._take_import(found)
-        if any(isinstance(node, ast.stmt) and name in defined_by(node) for node in _running(tree)):
+        if any(isinstance(node, ast.stmt) and name in defined_by(node) for node in nodes):
             self.take(module)
         elif not sources:  # defined by __getattr__ or a star import
             self._take_object(module)
@@ -517,7 +520,7 @@ class _Reach:
             if name in self.ran or not self._project.has(name):
                 continue
             self.ran.add(name)
-            for node in _running(self._tree(name)):
+            for node in self._nodes(name):
                 for found in self._imports(node, name):
                     self.run(
                         found.module if found.name is None else f"{found.module}.{found.name}"
@@ -539,7 +542,7 @@ class _Reach:
         """
         if self._project.file(module).suffix != ".py":
             return True
-        nodes = list(_running(self._tree(module)))
+        nodes = self._nodes(module)
         origins = {found.bound: found for n in nodes for found in self._imports(n, module)}
         local = {name for n in nodes if isinstance(n, ast.stmt) for name in defined_by(n)}
         records = {name for n in nodes if _is_record(n) for name in defined_by(n)}
@@ -578,7 +581,7 @@ class _Reach:
             self._plain[module] = False  # ends the recursion if two modules import each other
             self._plain[module] = self._project.has(module) and all(
                 self._is_plain_node(node, module)
-                for node in _running(self._tree(module), inside_functions=True)
+                for node in self._nodes(module, inside_functions=True)
             )
         return self._plain[module]
 

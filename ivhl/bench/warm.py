@@ -1,0 +1,103 @@
+"""Make new cells ready all at once: their environments, and what a first compile leaves on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ivhl.asv.cell import find_cell, make_cell
+from ivhl.asv.environment import copy_instrument
+from ivhl.asv.installed import altered_files
+from ivhl.errors import LockError
+from ivhl.measure.settings import CELL_VARIABLE, VARIABLE, write_settings
+from ivhl.records.record import Cell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from ivhl.matrix.locks import LockState
+    from ivhl.measure.settings import Settings
+
+# As for the first compile in a run (``measure.process.START_S``).
+PATIENCE_S = 300.0
+
+
+def warm_cells(settings: Settings, locks: Sequence[LockState], console: Console) -> None:
+    """Make the cells that are not there, and fill their compile caches beside each other.
+
+    In its first run a cell imports torch from files without bytecode and precompiles headers: 20 s
+    of one core. Cells run one after the other, so all of them together would wait for all of that.
+    A single new cell gains nothing. What fails here fails again in the run, which records it.
+
+    Args:
+        settings: Settings of the run.
+        locks: Locks of its cells.
+        console: Where it is printed that an environment is ready.
+    """
+    if settings.effort.device != "cpu" or settings.effort.cold:
+        return
+    root = Path(settings.root)
+    path = root / ".asv" / "settings.json"
+    write_settings(path, settings)
+    warming: list[subprocess.Popen[bytes]] = []
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(path)  # environments read their settings from there
+    try:
+        new = [lock for lock in locks if find_cell(root, lock.cell) is None]
+        if len(new) < 2:  # noqa: PLR2004
+            return
+        for lock in new:
+            began = time.monotonic()
+            with console.status(f"making {lock.cell.id}"), suppress(LockError, OSError):
+                folder = make_cell(root, lock.cell)
+                seconds = time.monotonic() - began
+                console.print(
+                    f"{lock.cell.id}: environment ready  ({seconds:.1f} s)",
+                    markup=False, highlight=False, soft_wrap=True,
+                )  # fmt: skip
+                # Before any of its code runs, as in a run.
+                if not altered_files(folder, device="cpu", without=settings.project):
+                    warming.append(_warm(settings, path, lock, folder))
+        with console.status("compiling for the first time in each cell"):
+            for process in warming:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(PATIENCE_S)
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+        for process in warming:
+            process.kill()
+            process.wait()
+
+
+def _warm(
+    settings: Settings, path: Path, lock: LockState, folder: Path
+) -> subprocess.Popen[bytes]:
+    """Start ``ivhl.measure.warm`` in a cell."""
+    spec = lock.cell
+    cell = Cell(id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=lock.sha256)
+    instrument = copy_instrument(folder.parent, settings)
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return subprocess.Popen(
+        [str(folder / "bin" / "python"), "-m", "ivhl.measure.warm", str(os.getpid())],
+        cwd=instrument,
+        env=kept
+        | {
+            VARIABLE: str(path),
+            CELL_VARIABLE: json.dumps(asdict(cell)),
+            "PYTHONPATH": str(instrument),
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )

@@ -1,0 +1,38 @@
+"""Keep what a first compile in this cell leaves on disk, so that its first run finds it.
+
+``python -m ivhl.measure.warm PARENT`` in a cell whose project need not be installed yet. The driving
+side starts one per new cell, all at once: most of it is one thread that imports and precompiles.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from ivhl.measure.case import die_with
+from ivhl.measure.lanes import keep_throwaway
+from ivhl.measure.launcher import Launcher
+from ivhl.measure.settings import CELL_VARIABLE, read_settings
+from ivhl.records.record import Cell
+
+
+def main(argv: list[str]) -> int:
+    """Compile the throwaway in this cell and keep it; the process ends with ``argv[1]``."""
+    die_with(int(argv[1]))
+    run = read_settings().run_in(Cell(**json.loads(os.environ[CELL_VARIABLE])), "")
+    Path(run.scratch).mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="warm-", dir=run.scratch, ignore_cleanup_errors=True
+        ) as folder,
+        closing(Launcher(run, Path(folder) / "lane-0")) as launcher,
+    ):
+        return 0 if keep_throwaway(run, launcher) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
