@@ -191,7 +191,7 @@ def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
     launcher = lanes.first
     folder = launcher.cache.parent
     folder.mkdir()
-    key = _key_of_throwaway(run)
+    key = key_of_throwaway(run)
     kept = run.cache is not None and not run.effort.cold and launcher.may_fork
     if kept and cache.fetch(Path(run.cache or ""), key, folder) is not None:
         launcher.cache.mkdir(exist_ok=True)  # where nothing compiles, nothing was kept
@@ -219,12 +219,13 @@ def keep_throwaway(run: Run, launcher: Launcher) -> bool:
         return False
     launcher.cache.mkdir(exist_ok=True)
     if run.cache is not None:
-        key = _key_of_throwaway(run)
+        key = key_of_throwaway(run)
         cache.keep(Path(run.cache), key, launcher.cache.parent, ("inductor",), {})
     return True
 
 
-def _key_of_throwaway(run: Run) -> str:
+def key_of_throwaway(run: Run) -> str:
+    """Return the entry of the compile cache that keeps the throwaway of this cell."""
     about = what_compiles(run)
     # The throwaway does not import the project, whose version changes from commit to commit.
     project = f"{run.project.lower().replace('_', '-')}=="
