@@ -45,7 +45,8 @@ class Block:
 
 def pages(root: Path) -> list[Path]:
     """Return the pages that may have blocks."""
-    return [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
+    ours = (*(root / "docs").rglob("*.md"), *(root / "examples").glob("*.md"))
+    return [root / "README.md", root / "CONTRIBUTING.md", *sorted(ours)]
 
 
 def blocks_of(page: Path) -> Iterator[Block]:

@@ -77,6 +77,9 @@ REPEATED_COMMITS: Final = ("6715d198", "44f8ac83")
 REPEATED_CELL: Final = "py3.12-torch2.15.0"
 
 
+EXAMPLES: Final = ("x_transformers", "e3nn", "torchdiffeq", "timm")
+
+
 @cache
 def _load(root: Path) -> tuple[RunRecord, ...]:
     """Return the records of ``MACHINE`` in locked cells."""
@@ -92,9 +95,13 @@ def _newest(root: Path, commit: str = "") -> Records:
 
     By time and not by git's order, so that a shallow clone shows the same.
     """
+    return _newest_of(r for r in _load(root) if r.commit.startswith(commit))
+
+
+def _newest_of(records: Iterable[RunRecord]) -> Records:
     return {
         TablePlace(r.workload, r.size, r.variant, r.cell.python, r.cell.torch): r
-        for r in latest_per_case(r for r in _load(root) if r.commit.startswith(commit))
+        for r in latest_per_case(records)
     }
 
 
@@ -222,6 +229,18 @@ def exponential(root: Path) -> list[str]:
     )
 
 
+def examples(root: Path) -> list[str]:
+    """Return the speedups of the projects in examples/, or how they failed, by cell."""
+    columns = list(product(PYTHONS, RELEASES))
+    rows = []
+    for name in EXAMPLES:
+        records = _newest_of(load_records(root / "examples" / name / "results").records)
+        for workload in ("model.forward", "model.step"):
+            places = [TablePlace(workload, "small", "compiled", *cell) for cell in columns]
+            rows.append([f"`{name}`", workload, *(_speedup(records, place) for place in places)])
+    return _table(["project", "workload", *(_cell(*cell) for cell in columns)], _once(rows))
+
+
 def loops(root: Path) -> list[str]:
     """Return the times of compiled loops by release, each row at one commit."""
     rows = []
@@ -343,6 +362,7 @@ TABLES: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "goals": goals,
     "force-field": force_field,
     "edge-list": edge_list,
+    "examples": examples,
     "exponential": exponential,
     "loops": loops,
     "spread": spread,
