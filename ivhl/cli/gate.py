@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.tracker.changes import CaseChange
-    from ivhl.tracker.gate import Verdict
+    from ivhl.tracker.gate import Finding, Kind, Verdict
 
 # GitHub accepts comments of at most 65,536 characters.
 _ROWS_SHOWN = 50
+_EAGER_ALONE = "eager code takes longer, and compiled code does not"
 
 
 class GapsError(IvhlError):
@@ -186,10 +187,10 @@ def _confirmed(
 def _verdict_text(verdict: Verdict, base: str, head: str) -> str:
     lines = [_headline(verdict), f"{head} against {base}: {_counts(verdict)}"]
     for kind in KINDS:
-        found = verdict.of({kind})
-        if not found or kind == "held":
+        found, meaning = _shown(verdict, kind)
+        if not found:
             continue
-        lines += ["", f"{kind}: {MEANINGS[kind]}"]
+        lines += ["", f"{kind}: {meaning}"]
         groups: dict[tuple[str, str], list[str]] = {}
         for one in found:
             place = f"{one.key.machine}, {one.key.device}, {one.key.cell}"
@@ -198,6 +199,13 @@ def _verdict_text(verdict: Verdict, base: str, head: str) -> str:
             lines += [f"  {place}: {', '.join(cases)}", f"    {reason}"]
     lines += ["", *_elsewhere(verdict)] if verdict.elsewhere else []
     return "\n".join(lines)
+
+
+def _shown(verdict: Verdict, kind: Kind) -> tuple[tuple[Finding, ...], str]:
+    """Return the findings of a kind that a person reads, and what they mean."""
+    if kind == "held":
+        return verdict.eager_alone, _EAGER_ALONE
+    return verdict.of({kind}), MEANINGS[kind]
 
 
 def _headline(verdict: Verdict) -> str:
@@ -285,8 +293,8 @@ def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
     """Return the verdict as a Markdown comment; text from records is escaped."""
     lines = [f"### {_headline(verdict)}", "", f"`{head}` against `{base}`: {_counts(verdict)}."]
     for kind in KINDS:
-        found = verdict.of({kind})
-        if not found or kind == "held":
+        found, meaning = _shown(verdict, kind)
+        if not found:
             continue
         table = ["| machine | cell | case | |", "|---|---|---|---|"]
         for one in found[:_ROWS_SHOWN]:
@@ -296,7 +304,7 @@ def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
             table.append(f"| {' | '.join(cells)} |")
         if len(found) > _ROWS_SHOWN:
             table += ["", f"And {len(found) - _ROWS_SHOWN} more."]
-        heading = f"{kind}: {MEANINGS[kind]} ({len(found)})"
+        heading = f"{kind}: {meaning} ({len(found)})"
         if kind in REGRESSIONS:
             lines += ["", f"**{heading}**", "", *table]
         else:

@@ -94,6 +94,15 @@ class Verdict:
         return tuple(finding for finding in self.findings if finding.kind in kinds)
 
     @property
+    def eager_alone(self) -> tuple[Finding, ...]:
+        """Return what held, although its eager code takes longer: no verdict on compiled code."""
+        return tuple(
+            one
+            for one in self.of({"held"})
+            if one.change is not None and one.change.outcome("eager") == "regressed"
+        )
+
+    @property
     def compared(self) -> int:
         """Number of cases that could be compared."""
         return sum(finding.kind not in GAPS | {"new"} for finding in self.findings)

@@ -271,6 +271,25 @@ def test_a_gate_without_regressions_passes(root: Path) -> None:
     assert "2 held" in text
 
 
+@pytest.mark.parametrize("form", ["text", "github"])
+def test_eager_code_alone_that_takes_longer_is_no_regression_and_is_shown(
+    root: Path, form: str
+) -> None:
+    slow = make_record()
+    assert slow.eager is not None
+    eager = replace(slow.eager, samples_s=tuple(10 * s for s in slow.eager.samples_s))
+    slow = replace(slow, eager=eager, speedup=interval(20.0, 0.01))
+    base = history(root, slow, make_record())
+    text, error = gate("--base", base, "--format", form)
+    assert error is None
+    assert "2 held" in text
+    shown = text.partition("held: eager code takes longer, and compiled code does not")[2]
+    shown = shown.partition("seconds per call")[0]
+    assert "ops.one/small/a" in shown
+    assert "eager became slower" in shown.replace("&#", "")
+    assert "ops.one/small/b" not in shown
+
+
 def test_a_regression_has_its_own_exit_code_before_that_of_gaps(root: Path) -> None:
     base = history(root, make_record(speedup=1.0), None)
     text, error = gate("--base", base)
