@@ -48,6 +48,7 @@ def make_bill(image: Image, contents: Mapping[str, Mapping[str, str]]) -> dict[s
                 "bom-ref": image.id,
                 "name": image.cell,
                 "version": image.id,
+                "properties": [{"name": "ivhl:lock", "value": image.lock}],
             },
         },
         "components": components,

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ivhl.image.engine import Client, EngineError, engine_errors
+from ivhl.measure import contents as measured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Runs in the cell's Python. A RECORD lists the sha256 of every file of a package, in any order, but
-# not of files compiled from them.
-_ASK = """
-import hashlib, json, platform, subprocess
-from importlib.metadata import distributions
-packages = {}
-for one in distributions():
-    lines = sorted((one.read_text("RECORD") or "").splitlines())
-    digest = hashlib.sha256("\\n".join(lines).encode()).hexdigest()[:16]
-    packages[one.name.lower().replace("_", "-")] = f"{one.version} ({digest})"
-shape = "--showformat=${binary:Package} ${Version}\\n"
-asked = subprocess.run(["dpkg-query", "--show", shape], capture_output=True, text=True)
-system = dict(line.split(" ", 1) for line in asked.stdout.splitlines())
-print(json.dumps({"python": {"Python": platform.python_version()}, "package": packages,
-                  "system package": system}))
-"""
+# Runs in the cell's Python, where nothing of ivhl is.
+_ASK = Path(measured.__file__).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)

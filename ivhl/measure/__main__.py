@@ -17,6 +17,7 @@ from ivhl.machine.identity import this_machine
 from ivhl.machine.memory import memory_limit
 from ivhl.measure.alone import only_user_of_gpu, only_writer
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
+from ivhl.measure.given import given_image
 from ivhl.measure.run import Run, this_cell
 from ivhl.measure.runner import Step, run_cases
 from ivhl.workload import (
@@ -79,11 +80,13 @@ def measure(arguments: argparse.Namespace) -> int:
     if arguments.device == "cpu":
         check_memory(cases, limit or memory_limit())
     out = Path(arguments.out).resolve()
+    cell, image = given_image(arguments.bill) if arguments.bill else (this_cell(), None)
     run = Run(
         project=arguments.project,
         commit=arguments.commit or current_commit(),
         workloads=arguments.workloads,
-        cell=this_cell(),
+        cell=cell,
+        image=image,
         machine=this_machine(arguments.machine),
         results=str(out),
         scratch=str(out / ".scratch"),
@@ -124,6 +127,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--project", default="ivhl")
     p.add_argument("--commit", type=commit_hash, help="40 hex digits (default: git's HEAD)")
+    p.add_argument("--bill", type=Path, metavar="FILE", help="of the image that this runs in")
     p.add_argument("--processes", type=positive(int), default=PROCESSES, metavar="N")
     p.add_argument("--deadline", type=positive(float), default=DEADLINE_S, metavar="SECONDS")
     p.add_argument("--memory-limit", type=positive(float), metavar="GIB")

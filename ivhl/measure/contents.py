@@ -1,0 +1,82 @@
+"""What this environment consists of: Python, packages with their files, packages of the system.
+
+Imports nothing of ivhl: `ivhl image` runs the text of this module in images that have only a cell.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import json
+import platform
+import subprocess
+import sysconfig
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+
+def contents() -> dict[str, dict[str, str]]:
+    """Return kind to name to version; of a package with a digest of its list of files.
+
+    That list, ``RECORD``, has the sha256 of every file of a package, but not of files compiled from
+    them. Only packages of this environment count, not those on ``PYTHONPATH``.
+    """
+    packages = distributions(path=_site())
+    return {
+        "python": {"Python": platform.python_version()},
+        "package": {
+            one.name.lower().replace("_", "-"): f"{one.version} ({_digest(one)})"
+            for one in packages
+        },
+        "system package": _of_the_system(),
+    }
+
+
+def changed_files() -> list[str]:
+    """Return the files of packages that are missing or differ from their package's list of files."""
+    found = []
+    for one in distributions(path=_site()):
+        # Not `files`, which leaves out those that are missing.
+        rows = csv.reader((one.read_text("RECORD") or "").splitlines())
+        found += [
+            name
+            for name, digest, _ in rows
+            if digest and not _holds(Path(str(one.locate_file(name))), digest)
+        ]
+    return found
+
+
+def _digest(package: Distribution) -> str:
+    lines = sorted((package.read_text("RECORD") or "").splitlines())
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _site() -> list[str]:
+    return sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+
+
+def _of_the_system() -> dict[str, str]:
+    shape = "--showformat=${binary:Package} ${Version}\\n"
+    try:
+        asked = subprocess.run(
+            ["dpkg-query", "--show", shape], capture_output=True, text=True, check=False
+        )
+    except OSError:  # no Debian
+        return {}
+    return dict(line.split(" ", 1) for line in asked.stdout.splitlines())
+
+
+def _holds(path: Path, digest: str) -> bool:
+    """Return whether a file has a digest, written as ``RECORD`` does: ``sha256=...``."""
+    kind, _, value = digest.partition("=")
+    try:
+        with path.open("rb") as file:
+            held = hashlib.file_digest(file, kind).digest()
+    except (OSError, ValueError):
+        return False
+    return base64.urlsafe_b64encode(held).rstrip(b"=").decode() == value
+
+
+if __name__ == "__main__":
+    print(json.dumps(contents()))
