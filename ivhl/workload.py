@@ -19,7 +19,7 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import zip_longest
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.records.record import Passes
@@ -45,6 +45,13 @@ _MOST_VERSIONS = 10**9
 _SHOWN_MISTAKES = 10
 _HINT = "the module must import without torch; callables are named as 'module:function'"
 _DECLARES = "a declaration only declares; the functions that it names may do this"
+_ENDS = (
+    'a module may not end the process that imports it; put this under `if __name__ == "__main__"`'
+)
+
+
+class ImportRefusedError(Exception):
+    """A module does what no import may do; the text is a sentence without its subject."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -319,10 +326,10 @@ def use_benchmarks(root: Path, package: str) -> None:
     try:
         with _importing():
             spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever somebody's module raises
+    except Exception as error:  # whatever somebody's module raises
         del sys.modules[package]
         raise SpecError(
-            f"[tool.ivhl] benchmarks = {package!r} does not import: {type(error).__name__}: {error}",
+            f"[tool.ivhl] benchmarks = {package!r} does not import: {_why(error)}",
             hint=f"correct {place / '__init__.py'}; it must import without torch",
         ) from error
 
@@ -335,16 +342,16 @@ def _importing() -> Iterator[None]:
     process would run the command a second time.
 
     Raises:
-        RuntimeError: If they start a thread, or change the working directory.
+        ImportRefusedError: If they end the process, start a thread, or change the working directory.
     """
 
     def start(thread: Thread) -> None:
-        raise RuntimeError(f"starts the thread {thread.name!r}: {_DECLARES}")
+        raise ImportRefusedError(f"starts the thread {thread.name!r}: {_DECLARES}")
 
     process, folder, usual = os.getpid(), Path.cwd(), Thread.start
     Thread.start = start  # type: ignore[assignment, method-assign]
     try:
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), refusing_exits():
             yield
     finally:
         Thread.start = usual  # type: ignore[method-assign]
@@ -353,7 +360,37 @@ def _importing() -> Iterator[None]:
         moved = Path.cwd()
         os.chdir(folder)
     if moved != folder:
-        raise RuntimeError(f"changes the working directory to {moved}: {_DECLARES}")
+        raise ImportRefusedError(f"changes the working directory to {moved}: {_DECLARES}")
+
+
+@contextmanager
+def refusing_exits() -> Iterator[None]:
+    """Refuse what ends the process while somebody's module is imported, instead of ending.
+
+    Raises:
+        ImportRefusedError: If it calls ``sys.exit`` or ``os._exit``.
+    """
+    process, ends = os.getpid(), os._exit
+
+    def end(status: int) -> NoReturn:
+        if os.getpid() != process:  # a fork of its own
+            ends(status)
+        raise ImportRefusedError(f"calls os._exit({status!r}): {_ENDS}")
+
+    os._exit = end
+    try:
+        yield
+    except SystemExit as error:
+        raise ImportRefusedError(f"calls sys.exit({error.code!r}): {_ENDS}") from error
+    finally:
+        os._exit = ends
+
+
+def _why(error: Exception) -> str:
+    """Return why a module does not import."""
+    return (
+        str(error) if isinstance(error, ImportRefusedError) else f"{type(error).__name__}: {error}"
+    )
 
 
 def broken_benchmarks(reference: str) -> tuple[str, ...]:
@@ -372,10 +409,9 @@ def _benchmark_modules(package: str) -> dict[str, str | None]:
     try:
         with _importing():
             places = importlib.import_module(package).__path__
-    except (Exception, SystemExit) as error:  # whatever somebody's module raises
+    except Exception as error:  # whatever somebody's module raises
         raise SpecError(
-            f"[tool.ivhl] benchmarks = {package!r} does not import as a package: "
-            f"{type(error).__name__}: {error}",
+            f"[tool.ivhl] benchmarks = {package!r} does not import as a package: {_why(error)}",
             hint=f"it is a folder beside pyproject.toml, with a file {package}/__init__.py",
         ) from error
     found: dict[str, str | None] = {}
@@ -385,8 +421,8 @@ def _benchmark_modules(package: str) -> dict[str, str | None]:
                 with _importing():
                     importlib.import_module(name)
                 found[name] = None
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever somebody's module raises)
-            found[name] = f"does not import: {type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001  (whatever somebody's module raises)
+            found[name] = f"does not import: {_why(error)}"
     return found
 
 
@@ -420,11 +456,9 @@ def _tuple_of(reference: str) -> tuple[Workload, ...]:
             workloads = resolve(reference)
     except SpecError:
         raise
-    # Whatever somebody's module raises; sys.exit(0) would end ivhl as if all were done.
-    except (Exception, SystemExit) as error:
+    except Exception as error:  # whatever somebody's module raises
         raise SpecError(
-            f"[tool.ivhl] workloads = {reference!r} does not import: "
-            f"{type(error).__name__}: {error}",
+            f"[tool.ivhl] workloads = {reference!r} does not import: {_why(error)}",
             hint=_HINT,
         ) from error
     if not isinstance(workloads, tuple) or not all(

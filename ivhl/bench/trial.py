@@ -10,7 +10,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ivhl.asv.cell import make_cell
 from ivhl.asv.environment import copy_instrument
@@ -21,7 +21,8 @@ from ivhl.matrix.project import load_project
 from ivhl.matrix.uv import cause_of, run_uv
 from ivhl.measure.alone import only_run_here, only_user_of_gpu
 from ivhl.measure.job import Job
-from ivhl.measure.launcher import case_environment
+from ivhl.measure.launcher import case_environment, failure_of, read_journal
+from ivhl.measure.process import Ending
 from ivhl.measure.settings import Settings
 from ivhl.records.record import Cell
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from ivhl.measure.effort import Effort
     from ivhl.workload import Case
 
+# Exit code of a case without a speedup.
+FAILED = 7
 # A build that derives its version from git finds no repository in the copy of the tree.
 _VERSION_VARIABLE = "SETUPTOOLS_SCM_PRETEND_VERSION"
 
@@ -128,7 +131,22 @@ def try_case(trial: Trial, console: Console) -> int:
                 f"{trial.case.name}: did not end within {trial.effort.deadline_s:.0f} s",
                 hint="allow more with --deadline SECONDS",
             ) from error
-        return done.returncode
+        code, said = _result_of(done.returncode, Path(job.journal))
+        if said:
+            console.print(said, markup=False)
+        return code
+
+
+def _result_of(code: int, journal: Path) -> tuple[int, str]:
+    """Return the exit code of a trial, and how it ended if that is all that is known of it."""
+    phase, found = read_journal(journal)
+    if found.get("done"):
+        return code, ""
+    how: Literal["signal", "exit"] = "signal" if code < 0 else "exit"
+    ending = Ending(how=how, code=abs(code), seconds=0.0, peak_bytes=0)
+    failure = failure_of(phase, found, ending, journal)
+    assert failure is not None  # noqa: S101  (there is one unless it is done)
+    return code or FAILED, f"{failure.failure_class} in phase {failure.phase}: {failure.message}"
 
 
 def install_tree(root: Path, cell: Path, here: Path) -> Path:

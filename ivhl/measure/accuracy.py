@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +18,7 @@ from ivhl.measure.leaves import leaves_of
 from ivhl.records.record import OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ivhl.records.record import Reference
 
@@ -62,6 +63,42 @@ class Scales:
     free: float = 0.0
     largest: float = 0.0
     exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """What an output of few elements is like on all draws, not only on the one that is judged.
+
+    A sum of many terms may nearly cancel on one draw, and eager's rounding may be zero by luck.
+    Neither says that compiled code must be more exact there than elsewhere.
+
+    Attributes:
+        scale: Largest absolute value on any draw; 0 for gradients and state, which have scales of
+            their own.
+        rounding: RMSE by which it moves if each input is rounded once more: its condition.
+        error: Eager's largest RMSE on any draw.
+    """
+
+    scale: float
+    rounding: float
+    error: float = 0.0
+
+
+def typical_of(values: Sequence[torch.Tensor], moves: Sequence[float], *, own: bool) -> Typical:
+    """Return what an output of few elements is like.
+
+    An input beside a jump of the function may cross it when it is rounded. So the median of the
+    draws counts, and at most what lets eager be the baseline.
+
+    Args:
+        values: Its references on all draws.
+        moves: How far it moved on each draw when the inputs were rounded once more.
+        own: Whether its largest value is the scale of its limits.
+    """
+    largest = max(float(as_real(value).abs().max()) for value in values if value.numel())
+    known = [move for move in moves if math.isfinite(move)]
+    most = EAGER_LIMIT / ROUNDINGS_BESIDE * largest
+    return Typical(largest if own else 0.0, min(median(known), most) if known else 0.0)
 
 
 def flatten(outputs: Any) -> list[torch.Tensor]:  # noqa: ANN401  (any pytree)
@@ -150,16 +187,21 @@ def judge_eager(
 
 
 def eager_is_sound(
-    error: OutputError, scales: Scales | None = None, *, dtype: str = "float32"
+    error: OutputError,
+    scales: Scales | None = None,
+    *,
+    dtype: str = "float32",
+    typical: Typical | None = None,
 ) -> bool:
     """Return whether eager is close enough to the reference to be the baseline."""
     if error.eager_rmse is None:
         return False
-    limit = EAGER_LIMIT * error.scale
+    usual = typical or Typical(0.0, 0.0)
+    limit = EAGER_LIMIT * max(error.scale, usual.scale)
     if scales is not None:
-        limit = EAGER_LIMIT * scales.tolerance + scales.free
+        limit = EAGER_LIMIT * max(scales.tolerance, usual.scale) + scales.free
         limit += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * scales.rounding
-    return error.eager_rmse <= limit
+    return error.eager_rmse <= limit + ROUNDINGS_BESIDE * usual.rounding
 
 
 def ceiling_for(dtype: str) -> float:
@@ -179,13 +221,16 @@ def judge_compiled(
     tolerance: float,
     anchors: Sequence[OutputError] | None = None,
     scales: Sequence[Scales] | None = None,
+    typical: Mapping[int, Typical] | None = None,
 ) -> tuple[OutputError, ...]:
     """Return the errors with those of the variant, its limits and its verdict.
 
     ``rmse(compiled) <= factor * rmse(eager) + tolerance / 10 * min(scale, 1) + 16 u scale``, where
     ``u`` is the unit roundoff of the variant's dtype. PyTorch's rule has an absolute tolerance; here
     a scale below 1 reduces it, because energies of 1e-6 would otherwise pass with any error. No
-    element's error may exceed three times eager's largest error plus eight times that limit.
+    element's error may exceed three times eager's largest error plus eight times that limit. For an
+    output of few elements, scale and eager's error are the largest of all draws, and it may be off
+    by what sixteen roundings of the inputs move it.
 
     Args:
         errors: Errors of eager, from ``judge_eager``.
@@ -197,6 +242,7 @@ def judge_compiled(
             is not eager's. They replace eager's in the rule, up to ``ceiling_for(dtype) * scale``:
             the anchor of a broken source would let everything pass.
         scales: For each output; ``None`` means that its largest value is the scale of all limits.
+        typical: Of outputs of few elements, by their number; rounded in ``dtype``.
 
     Raises:
         ValueError: If the variant returns another number of tensors or other shapes.
@@ -211,12 +257,17 @@ def judge_compiled(
         anchored = error if anchors is None else anchors[number]
         anchor = anchored.eager_rmse
         own = Scales(error.scale, error.scale) if scales is None else scales[number]
-        limit = factor_for(dtype, reference.numel()) * (anchor or 0.0) + own.free
+        usual = (typical or {}).get(number, Typical(0.0, 0.0))
+        base = anchor or 0.0
+        if anchors is None:
+            base = max(base, usual.error)
+        limit = factor_for(dtype, reference.numel()) * base + own.free
         if not own.exact:
-            limit += tolerance / 10 * min(own.tolerance, 1.0)
-            limit += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * own.rounding
+            limit += tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0)
+            limit += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * max(own.rounding, usual.scale)
+            limit += ROUNDINGS_BESIDE * usual.rounding
         if anchors is not None:
-            ceiling = ceiling_for(dtype) * error.scale
+            ceiling = ceiling_for(dtype) * max(error.scale, usual.scale)
             # Without a finite anchor, only the ceiling applies.
             limit = ceiling if anchor is None else min(limit, ceiling)
         limit_max = LARGEST_BY_EAGER * (anchored.eager_max or 0.0) + LARGEST_BY_RMSE * limit

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,6 +25,7 @@ from ivhl.measure.clocks import adopt_orphans, begin, end_descendants, living_de
 from ivhl.measure.failures import (
     CaseError,
     classify,
+    exit_error,
     lacks,
     message_of,
     place_of,
@@ -36,7 +37,9 @@ from ivhl.workload import (
     DYNAMO_ENGINES,
     INDUCTOR_ENGINES,
     Case,
+    ImportRefusedError,
     load_workloads,
+    refusing_exits,
     resolve,
     select_cases,
 )
@@ -44,7 +47,7 @@ from ivhl.workload import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ivhl.measure.accuracy import Scales
+    from ivhl.measure.accuracy import Scales, Typical
     from ivhl.measure.dynamo import Watch
     from ivhl.measure.leaves import Leaves
     from ivhl.measure.timing import Times
@@ -171,6 +174,12 @@ class Measurement:
 
     def run(self) -> None:
         """Go through the phases of the job's stage; raises whatever a phase raises."""
+        try:
+            self._go()
+        except SystemExit as error:  # it would end the process without a result
+            raise exit_error(error, self.journal.phase) from error
+
+    def _go(self) -> None:
         self._import_torch()
         if self.job.stage == "seed":
             self.journal.enter("compile")
@@ -232,16 +241,21 @@ class Measurement:
         from ivhl.measure.subject import Subject  # noqa: PLC0415  (imports torch)
 
         workload, variant = self.case.workload, self.case.variant
-        self._inputs_of: Callable[..., Any] = resolve(workload.make_inputs)
-        self.subject = Subject(
-            self.case,
-            dtype=self.dtype,
-            variant_dtype=self.variant_dtype,
-            device=self.device,
-            seed=SEED,
-        )
-        self._prepare = resolve(variant.prepare) if variant.prepare else lambda *inputs: inputs
-        self._finish = resolve(variant.finish) if variant.finish else lambda outputs: outputs
+        try:
+            with refusing_exits():
+                self._inputs_of: Callable[..., Any] = resolve(workload.make_inputs)
+                self.subject = Subject(
+                    self.case,
+                    dtype=self.dtype,
+                    variant_dtype=self.variant_dtype,
+                    device=self.device,
+                    seed=SEED,
+                )
+                self._prepare, self._finish = (
+                    resolve(name) if name else None for name in (variant.prepare, variant.finish)
+                )
+        except ImportRefusedError as error:
+            raise CaseError("import", f"{place_of(error)} {error}") from error
         # Importing the project may have changed it.
         self.torch.set_num_threads(self.job.effort.threads)
 
@@ -262,7 +276,7 @@ class Measurement:
         from ivhl.measure.leaves import leaves_of  # noqa: PLC0415
 
         own = cast(inputs, self.variant_dtype, self.device)
-        prepared = self._prepare(*own)
+        prepared = self._prepare(*own) if self._prepare else own
         if not isinstance(prepared, tuple):
             prepared = (prepared,)
         self._refuse_own_types(leaves_of(prepared).types.values(), "prepare")
@@ -356,13 +370,38 @@ class Measurement:
         # Saved for the other processes of the case. They compute the references again if loading
         # fails: the disk may be full, and PyTorch 2.5.1 cannot save on Python 3.13.
         with suppress(Exception):
-            self.references = self.torch.load(path)
+            self.references, moves = self.torch.load(path)
+            self._typical = self._typical_of(moves)
             return
         self.references = [self._reference_of(inputs) for inputs in self.draws]
+        moves = [
+            self.subject.moves_of(inputs, self.references[number], number)
+            for number, inputs in enumerate(self.draws)
+        ]
+        self._typical = self._typical_of(moves)
         with suppress(Exception):
             fresh = path.with_name(f"{path.name}.{os.getpid()}")
-            self.torch.save(self.references, fresh)
+            self.torch.save([self.references, moves], fresh)
             fresh.rename(path)
+
+    def _typical_of(self, moves: list[dict[str, float]]) -> dict[int, Typical]:
+        """Return what outputs of few elements are like on all draws, by the number of the output.
+
+        Args:
+            moves: By draw, what ``Subject.moves_of`` returned.
+        """
+        from ivhl.measure.accuracy import typical_of  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.subject import has_few, has_own_scale  # noqa: PLC0415
+
+        return {
+            number: typical_of(
+                [one[path] for one in self.references if path in one],
+                [one[path] for one in moves if path in one],
+                own=has_own_scale(path),
+            )
+            for number, (path, first) in enumerate(self.references[0].items())
+            if has_few(first)
+        }
 
     def _reference_of(self, inputs: tuple[Any, ...]) -> dict[str, Any]:
         """Return the reference of each output by its path."""
@@ -393,12 +432,21 @@ class Measurement:
             self.refuse_changed_eager_inputs(number)
             self.anchors.append(self._judge_eager(outputs, self.references[number]))
             self.subject.note_eager(outputs)
+        self._note_largest_errors()
         # If eager draws random numbers, a variant may draw them, too.
         self._allowed = RANDOM_STATES & set(differing(before, snapshot(self.subject.eager)))
         if changed := changes(before, snapshot(self.subject.eager), self._allowed):
             raise CaseError("eager_failed", f"eager changes the process: {'; '.join(changed)}")
         self._eager_reuses_memory = _share_memory(*places[:2]) if len(places) > 1 else True
         self._note_accuracy(self.anchors[0].errors)
+
+    def _note_largest_errors(self) -> None:
+        """Take note of eager's largest error of each output of few elements, over all draws."""
+        for anchor in self.anchors:
+            for number, error in enumerate(anchor.errors):
+                if usual := self._typical.get(number):
+                    most = max(usual.error, error.eager_rmse or 0.0)
+                    self._typical[number] = replace(usual, error=most)
 
     def _judge_eager(self, outputs: Leaves, references: dict[str, Any]) -> Anchor:
         """Return what outputs on the same draw are judged by.
@@ -424,7 +472,8 @@ class Measurement:
             )
         for number, error in enumerate(errors):
             own = scales[number] if scales else None
-            if not eager_is_sound(error, own, dtype=workload.dtype):
+            usual = self._typical.get(number)
+            if not eager_is_sound(error, own, dtype=workload.dtype, typical=usual):
                 self._note_accuracy(errors)
                 hint = ""
                 if not self.torch.equal(self.torch.get_rng_state(), self._random_state):
@@ -489,7 +538,7 @@ class Measurement:
                     f"{variant.prepare} does work of the call without being timed: it may only "
                     "rearrange numbers, or compute from `fixed` inputs",
                 )
-        if variant.finish:
+        if self._finish:
             self.use_draw(0)
             outputs = self.source()
             if not made_of(self._finish(outputs), outputs):
@@ -699,7 +748,18 @@ class Measurement:
             tolerance=workload.tolerance,
             anchors=anchor.source,
             scales=anchor.scales,
+            typical=self._typical_in(self.case.dtype),
         )
+
+    def _typical_in(self, dtype: str) -> dict[int, Typical]:
+        """Return what outputs are like, rounded in the variant's precision."""
+        from ivhl.measure.accuracy import ROUNDOFF  # noqa: PLC0415  (imports torch)
+
+        wider = ROUNDOFF[dtype] / ROUNDOFF[self.case.workload.dtype]
+        return {
+            number: replace(usual, rounding=usual.rounding * wider)
+            for number, usual in self._typical.items()
+        }
 
     _judged: tuple[OutputError, ...] = ()
 
@@ -947,7 +1007,7 @@ class Measurement:
         """Return copies of the outputs: CUDA graphs overwrite them at the next call."""
         found = leaves_in(outputs)
         self._refuse_own_types(found.types.values(), "call")
-        if self.case.variant.finish:
+        if self._finish:
             found = leaves_in(self._finish(outputs))
         return found.copied()
 

@@ -63,6 +63,29 @@ def cast(inputs: Any, dtype: torch.dtype, device: torch.device) -> Any:  # noqa:
     return tree_unflatten([convert(leaf) for leaf in leaves], spec)
 
 
+def rounded_again(nest: Any, unit: float, seed: int) -> Any:  # noqa: ANN401  (any pytree)
+    """Return a copy of the pytree, each floating or complex number moved by one rounding.
+
+    Args:
+        nest: Tensors of it in float64 or complex128 are moved.
+        unit: The unit roundoff; the direction is drawn.
+        seed: Seed of the directions.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def move(leaf: Any) -> Any:  # noqa: ANN401
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype not in (
+            torch.float64,
+            torch.complex128,
+        ):
+            return leaf
+        signs = torch.randint(2, leaf.shape, generator=generator).to(leaf.device) * 2 - 1
+        return leaf * (1 + unit * signs.to(torch.float64))
+
+    leaves, spec = tree_flatten(nest)
+    return tree_unflatten([move(leaf) for leaf in leaves], spec)
+
+
 def clone(inputs: Any) -> Any:  # noqa: ANN401  (any pytree)
     """Return a copy of the pytree; no tensor shares memory with the original."""
     leaves, spec = tree_flatten(inputs)

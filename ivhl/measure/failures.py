@@ -71,6 +71,16 @@ class CaseError(Exception):
         self.failure_class = failure_class
 
 
+def exit_error(error: SystemExit, phase: Phase) -> CaseError:
+    """Return the error of a case whose code called ``sys.exit``, of the class of its phase."""
+    who = place_of(error) or "the code under test"
+    return CaseError(
+        BY_PHASE.get(phase, "crash"),
+        f"{who} calls sys.exit({error.code!r}) in phase {phase}: it must return, or raise what is "
+        "wrong",
+    )
+
+
 def chain(error: BaseException) -> Iterator[BaseException]:
     """Yield the error and everything it was raised from, outermost first."""
     seen: set[int] = set()
@@ -159,6 +169,8 @@ def place_of(error: BaseException) -> str:
     """
     frames = [f for e in chain(error) for f in traceback.extract_tb(e.__traceback__)]
     for frame in reversed(frames):
+        if frame.filename == workload.__file__:
+            continue
         parts = Path(frame.filename).parts
         # The standard library is beside site-packages: no place in anybody's project.
         python = frame.filename.startswith((_STANDARD, "<frozen")) and not _INSTALLED & {*parts}

@@ -304,7 +304,10 @@ def failure_of(
             message += " (from outside: by a person, or by the kernel for lack of memory)"
     else:
         exception = "SystemExit"
-        message = f"exited with status {ending.code} in phase {phase} without a result"
+        message = (
+            f"exited with status {ending.code} in phase {phase} without a result: os._exit, or code "
+            "outside of Python, ended the process"
+        )
     return Failure(
         phase=phase,
         failure_class=failure_class,

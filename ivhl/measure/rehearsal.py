@@ -61,6 +61,13 @@ def main(argv: list[str]) -> int:
     """Try the case that ``argv[1]`` describes; return 0 if it has a speedup."""
     job = read_job(argv[1])
     journal = Spoken(Path(job.journal))
+    code = attempt(job, journal)
+    journal.note(done=True)  # else something ended the process before
+    return code
+
+
+def attempt(job: Job, journal: Spoken) -> int:
+    """Try the case, print what happens, and return the exit code."""
     try:
         rehearse(job, journal)
     except CaseError as error:

@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ivhl.measure.accuracy import ROUNDINGS, ROUNDINGS_BESIDE, ROUNDOFF, Scales, as_real
-from ivhl.measure.draws import cast, clone
+from ivhl.measure.accuracy import (
+    FEW_ELEMENTS,
+    ROUNDINGS,
+    ROUNDINGS_BESIDE,
+    ROUNDOFF,
+    Scales,
+    as_real,
+    distance,
+)
+from ivhl.measure.draws import cast, clone, rounded_again
 from ivhl.measure.failures import CaseError, classify, message_of
 from ivhl.measure.leaves import Leaves, difference, leaves_of
 from ivhl.measure.models import (
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
 # Of a parameter whose exact gradient vanishes: how many of the largest moves of eager or of the
 # reference it may be off.
 FREE_MOVES = 3.0
+_CPU = torch.device("cpu")
 
 
 class Subject:
@@ -76,6 +85,7 @@ class Subject:
         self._call: Function | None = resolve(case.call) if case.call else None
         self._held: Held | None = None
         self._exact: Held | None = None
+        self._shaken: Held | None = None
         self._named = False
         self._arms: list[Restored] = []
         self.passes: Passes | None = None
@@ -256,23 +266,28 @@ class Subject:
             found = arm()
             return found if isinstance(found, Leaves) else leaves_of(found).copied()
         # From the rounded inputs: their rounding is not an error of the code under test.
-        cpu = torch.device("cpu")
-        exact = cast(inputs, torch.float64, cpu)
-        if self._held is None:
+        exact = cast(inputs, torch.float64, _CPU)
+        if self._held is not None and self._exact is None:
+            self._exact = self._copy_in_float64()
+        with _explained(level):
+            return self._in_float64(exact, self._exact)
+
+    def _copy_in_float64(self) -> Held:
+        assert self._held is not None  # noqa: S101  (there is a model)
+        self._held.restore()
+        return self._copy(self._held.model, torch.float64, _CPU)
+
+    def _in_float64(self, exact: tuple[Any, ...], held: Held | None) -> Leaves:
+        """Return what the reference returns; of a model, the same code also for what has none."""
+        if held is None:
             function = self._reference or self.eager
             self.reset_random_numbers()
-            with _explained(level):
-                return leaves_of(function(*exact)).copied()
-        if self._exact is None:
-            self._held.restore()
-            self._exact = self._copy(self._held.model, torch.float64, cpu)
-        arm = self._arm(self.eager, self._exact, exact)
-        with _explained(level):
-            found = arm()
+            return leaves_of(function(*exact)).copied()
+        found = self._arm(self.eager, held, exact)()
         assert isinstance(found, Leaves)  # noqa: S101  (of a model)
         if self._reference is not None:
-            self._exact.restore()
-            own = leaves_of(self._run(self._reference, (self._exact.model,), exact)).copied()
+            held.restore()
+            own = leaves_of(self._run(self._reference, (held.model,), exact)).copied()
             paths = [path for path in found.tensors if path.startswith("output")]
             if len(paths) != len(own.tensors):
                 raise CaseError(
@@ -281,8 +296,38 @@ class Subject:
                     f"{', '.join(paths[:8])}",
                 )
             found.tensors |= dict(zip(paths, own.tensors.values(), strict=True))
-            self._exact.restore()
+            held.restore()
         return found
+
+    def moves_of(
+        self, inputs: tuple[Any, ...], references: Mapping[str, Tensor], number: int
+    ) -> dict[str, float]:
+        """Return by which RMSE outputs of few elements move if all inputs are rounded once more.
+
+        So are the parameters and buffers of a model. Empty where the reference refuses such inputs.
+
+        Args:
+            inputs: One draw.
+            references: What ``reference_of`` returned for it.
+            number: Number of the draw: each is rounded in other directions.
+        """
+        few = {path: reference for path, reference in references.items() if has_few(reference)}
+        if not few or self._case.level in ("tolerance", "cosine"):
+            return {}
+        unit = ROUNDOFF[self._case.workload.dtype]
+        if self._held is not None and self._shaken is None:
+            self._shaken = self._copy_in_float64()
+            with torch.no_grad():
+                model = self._shaken.model
+                for tensor in (*model.parameters(), *model.buffers()):
+                    tensor.copy_(rounded_again(tensor, unit, self._seed))
+            self._shaken.keep()
+        exact = rounded_again(cast(inputs, torch.float64, _CPU), unit, self._seed + number)
+        try:
+            moved = self._in_float64(exact, self._shaken).tensors
+            return {path: distance(moved[path], one)[1] for path, one in few.items()}
+        except Exception:  # noqa: BLE001  (a reference may refuse such inputs; nothing is allowed)
+            return {}
 
     def scales_of(self, eager: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> list[Scales]:
         """Return what the limits of each output are multiples of."""
@@ -374,6 +419,20 @@ def _kind(path: str) -> str:
     if parts[0] == "optimizer":
         return ".".join(parts[:2])
     return parts[0].partition("[")[0]
+
+
+def has_few(reference: Tensor) -> bool:
+    """Return whether an output has so few elements that all of them may cancel or be exact."""
+    real = reference.is_floating_point() or reference.is_complex()
+    return bool(real and 0 < reference.numel() < FEW_ELEMENTS)
+
+
+def has_own_scale(path: str) -> bool:
+    """Return whether the largest value of a leaf is the scale of its limits.
+
+    A gradient's is that of all gradients, and a parameter's how far a step moves it.
+    """
+    return _kind(path) in ("output", "loss")
 
 
 def _share_of_noise(eager: Tensor, exact: Tensor, least: float) -> float:

@@ -110,5 +110,7 @@ WORKLOADS = (
     honest("honest.same_data", "good", make_inputs="make_the_same"),
     honest("honest.random", "good", eager="draws_for_nothing", reference="good"),
     workload("honest.two_ulp", "two_ulp_off", eager="exact_scalar", reference="scalar_reference"),
+    workload("honest.cancels", "adds", eager="exact_sum", make_inputs="make_terms"),
+    workload("wrong.cancels", "adds_most", eager="exact_sum", make_inputs="make_terms"),
     honest("honest.slow", "slow"),
 )

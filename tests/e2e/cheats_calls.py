@@ -576,6 +576,37 @@ def two_ulp_off(compiler: Compiler) -> Function:
     return lambda x: exact_scalar(x) + 2 * 2.0**-23
 
 
+def make_terms(size: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+    """Return terms whose sum cancels to a thousandth of one of them."""
+    x = torch.randn(size, dtype=torch.float64, generator=generator).float().double()
+    x[-1] = 1e-3 - x[:-1].sum()
+    return (x,)
+
+
+def exact_sum(x: torch.Tensor) -> torch.Tensor:
+    """Return a sum without an error of its own."""
+    return x.double().sum().to(x.dtype)
+
+
+def adds(compiler: Compiler) -> Function:
+    """Add the terms in their precision, one run of 64 after the other."""
+    del compiler
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        total = x.new_zeros(64)
+        for part in x.view(-1, 64):
+            total = total + part
+        return total.sum()
+
+    return call
+
+
+def adds_most(compiler: Compiler) -> Function:
+    """Leave a hundredth of a term out."""
+    honest = adds(compiler)
+    return lambda x: honest(x) - 0.01
+
+
 def wrong_later(compiler: Compiler) -> Function:
     """Return a wrong result from the hundredth call on."""
     return _later(compiler, lambda n: n > 100)

@@ -83,6 +83,16 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
         ("bad.recompiles_silently", "recompile_limit", "accuracy", ""),
         ("bad.segfault", "crash", "compile", "SIGSEGV"),
         ("bad.exit", "crash", "eager", "exited with status 7"),
+        ("bad.sys_exit", "eager_failed", "eager", "e2e/faulty_calls.py:"),
+        ("bad.sys_exit", "eager_failed", "eager", "calls sys.exit(3) in phase eager"),
+        (
+            *("bad.import_exit", "import", "import"),
+            "e2e/exits_when_imported.py:5 calls os._exit(0): a module may not end the process",
+        ),
+        (
+            *("bad.import_sys_exit", "import", "import"),
+            "e2e/leaves_when_imported.py:5 calls sys.exit(3): a module may not end the process",
+        ),
         ("bad.killed", "crash", "eager", "SIGKILL"),
         ("bad.memory", "out_of_memory", "eager", "GiB"),
         ("bad.hang", "timeout", "eager", "after 12 s"),

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ivhl.measure.accuracy import (
     EAGER_LIMIT,
+    ROUNDINGS_BESIDE,
     ROUNDOFF,
     ceiling_for,
     distance,
@@ -17,8 +20,10 @@ from ivhl.measure.accuracy import (
     flatten,
     judge_compiled,
     judge_eager,
+    typical_of,
     worse,
 )
+from ivhl.measure.draws import rounded_again
 
 if TYPE_CHECKING:
     from ivhl.records.record import OutputError
@@ -213,3 +218,69 @@ def test_of_two_verdicts_the_one_nearer_to_its_limit_is_kept() -> None:
     assert worse((), other) == other
     nan = judged(math.nan, 0.0)
     assert worse(one, nan)[0] == nan[0]
+
+
+def judge_sum(terms: torch.Tensor, *, off: float = 0.0, known: bool = True) -> bool | None:
+    """Judge a sum of float32 numbers, added in another order than eager's; eager is exact."""
+    exact = terms.double()
+    reference = exact.sum()
+    moves = [
+        float((rounded_again(exact, ROUNDOFF["float32"], seed).sum() - reference).abs())
+        for seed in range(3)
+    ]
+    usual = typical_of([reference], moves, own=True)
+    total = torch.zeros(())
+    for row in terms.view(-1, 8):
+        total = total + row.sum()
+    (judged,) = judge_compiled(
+        judge_eager(["y"], [reference.float()], [reference]),
+        [total + off],
+        [reference],
+        dtype="float32",
+        tolerance=1e-4,
+        typical={0: usual} if known else None,
+    )
+    return judged.passed
+
+
+def cancelling(seed: int, left: float) -> torch.Tensor:
+    """Return 1024 numbers whose sum is so small, beside a usual one of 32."""
+    terms = torch.randn(1024, generator=torch.Generator().manual_seed(seed))
+    terms[-1] -= terms.double().sum() - left
+    return terms
+
+
+def test_a_sum_that_cancels_may_be_off_by_what_its_terms_are_rounded_by() -> None:
+    seeds = range(40)
+    assert all(judge_sum(cancelling(seed, 1e-3)) for seed in seeds)
+    # The rule without it accused honest code.
+    assert not all(judge_sum(cancelling(seed, 1e-3), known=False) for seed in seeds)
+    assert not any(judge_sum(cancelling(seed, 1e-3), off=1e-3) for seed in seeds)
+
+
+def test_what_jumps_is_not_allowed_to_be_off_by_the_jump() -> None:
+    reference = torch.tensor(1.0, dtype=torch.float64)
+    usual = typical_of([reference], [0.0, 1.0, 0.0], own=True)
+    assert usual.rounding == 0.0
+    usual = typical_of([reference], [1.0, 1.0, math.nan], own=True)
+    assert ROUNDINGS_BESIDE * usual.rounding <= EAGER_LIMIT
+
+
+def test_the_scale_of_an_output_of_few_elements_is_that_of_all_draws() -> None:
+    near = torch.tensor(1e-6, dtype=torch.float64)
+    usual = typical_of([near, torch.tensor(3.0, dtype=torch.float64)], [], own=True)
+    assert (usual.scale, usual.rounding) == (3.0, 0.0)
+    (error,) = judge_eager(["y"], [near.float() + 1e-7], [near])
+    assert not eager_is_sound(error)
+    assert eager_is_sound(error, typical=usual)
+
+
+@given(st.integers(0, 2**32), st.sampled_from(["float32", "bfloat16"]))
+def test_rounding_again_moves_each_number_by_one_rounding(seed: int, dtype: str) -> None:
+    x = torch.randn(64, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    there = {"x": x, "n": 3, "i": torch.arange(3)}
+    found = rounded_again(there, ROUNDOFF[dtype], seed)
+    assert (found["n"], found["i"] is there["i"]) == (3, True)
+    moved = (found["x"] / x - 1).abs()
+    assert torch.allclose(moved, torch.full_like(moved, ROUNDOFF[dtype]), rtol=1e-6, atol=0.0)
+    assert not torch.equal(rounded_again(there, ROUNDOFF[dtype], seed + 1)["x"], found["x"])

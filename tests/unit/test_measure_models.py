@@ -222,6 +222,24 @@ def test_a_loss_that_cancels_may_be_as_far_off_as_the_outputs_that_it_sums() -> 
     assert (scales["good.cnn_step"].tolerance, scales["good.cnn_step"].rounding) == (1e-6, 1e-6)
 
 
+def test_rounding_inputs_and_parameters_moves_a_loss_a_little_and_leaves_no_trace() -> None:
+    (case,) = select_cases(load_workloads("tests.e2e.models:WORKLOADS"), names=["good.block"])
+    subject = Subject(case, dtype=torch.float32, variant_dtype=torch.float32, device=CPU, seed=1)
+    inputs = inputs_of("block")
+    subject.make_models(2)
+    subject.warm_up(inputs)
+    references = subject.reference_of(inputs).tensors
+    moves = subject.moves_of(inputs, references, 0)
+    assert "loss" in moves
+    assert all(references[path].numel() < 1000 for path in moves)
+    size = float(references["output"].abs().max())
+    assert 2.0**-26 * size < moves["loss"] < 2.0**-16 * size
+    assert moves == subject.moves_of(inputs, references, 0)
+    assert moves != subject.moves_of(inputs, references, 1)
+    again = subject.reference_of(inputs).tensors
+    assert all(torch.equal(again[path], one) for path, one in references.items())
+
+
 @pytest.mark.parametrize(
     "make",
     [

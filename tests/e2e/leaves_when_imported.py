@@ -1,0 +1,5 @@
+"""A script that nobody made a module."""
+
+import sys
+
+sys.exit(3)
