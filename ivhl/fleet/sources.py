@@ -6,6 +6,7 @@ from an archive. Suspicious members are refused with the reason, and the others 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -23,6 +24,10 @@ EXPORT = "ivhl.benchmarks/1"
 _HEAD = 200  # the schema is within the first bytes of an export
 _AGAIN = "download it again, and check that it is complete: unzip -t"
 _MIB = 2**20
+# Of a zip's list of members, before each of them.
+_ENTRY = b"PK\x01\x02"
+# Of an export, which is read as one document: JSON takes twenty times its bytes. One has 0.2 MiB.
+_LARGEST_EXPORT = 8 * _MIB
 # A line with anything but blanks. Its blanks at the beginning are not in it.
 _LINE = re.compile(rb"[^\s][^\n]*")
 
@@ -37,7 +42,7 @@ class ImportLimits:
         total_bytes: Size of all files of a source, unpacked.
         ratio: Unpacked over packed bytes of an archive member. Records pack to a fifth, blanks to a
             thousandth.
-        line_bytes: Size of one record.
+        line_bytes: Size of one record; the largest in this repository has 10 KiB.
         lines: Lines of one file that are not blank. A record has more than 1 KiB, so a file of
             records reaches its size first.
     """
@@ -46,7 +51,7 @@ class ImportLimits:
     file_bytes: int = 64 * _MIB
     total_bytes: int = 512 * _MIB
     ratio: int = 200
-    line_bytes: int = 4 * _MIB
+    line_bytes: int = _MIB
     lines: int = 100_000
 
 
@@ -67,10 +72,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """One line that should be a record."""
+    """One line that should be a record, and the SHA-256 of its file."""
 
     place: str
     data: bytes
+    file: str = ""
 
 
 def read_sources(
@@ -106,7 +112,7 @@ def _files(path: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | Ref
         else:
             yield _file(path, place, limits)
     except OSError as error:
-        yield Refused(place, f"cannot be read: {error.strerror or error}", "check its permissions")
+        yield _unreadable(place, error)
 
 
 def _begins_like_zip(path: Path) -> bool:
@@ -132,7 +138,9 @@ def _too_large(place: str, limits: ImportLimits) -> Refused:
 
 def _folder(folder: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | Refused]:
     seen = total = found = 0
-    for parent, folders, names in os.walk(folder):
+    # Left to itself, ``walk`` passes over a folder that it cannot read.
+    unreadable: list[OSError] = []
+    for parent, folders, names in os.walk(folder, onerror=unreadable.append):
         linked = [name for name in folders if Path(parent, name).is_symlink()]
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted((*names, *linked)):
@@ -144,7 +152,7 @@ def _folder(folder: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | 
                 return
             if name.startswith(".") or (name not in linked and not name.endswith(ENDING)):
                 continue
-            if not stat.S_ISREG(path.lstat().st_mode):
+            if not _is_plain(path):
                 yield Refused(
                     place,
                     "must be a plain file or folder, not a link or a device",
@@ -152,13 +160,29 @@ def _folder(folder: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | 
                 )
                 continue
             found += 1
-            total += path.stat().st_size
-            if total > limits.total_bytes:
-                yield _too_much(printable(str(folder)), limits)
-                return
-            yield _file(path, place, limits)
-    if not found:
+            try:
+                total += path.stat().st_size
+                if total > limits.total_bytes:
+                    yield _too_much(printable(str(folder)), limits)
+                    return
+                yield _file(path, place, limits)
+            except OSError as error:
+                yield _unreadable(place, error)
+    for failed in unreadable:
+        yield _unreadable(printable(str(failed.filename)), failed)
+    if not found and not unreadable:
         yield _nothing(printable(str(folder)))
+
+
+def _unreadable(place: str, error: OSError) -> Refused:
+    return Refused(place, f"cannot be read: {error.strerror or error}", "check its permissions")
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:  # gone meanwhile: reading it says so
+        return True
 
 
 def _nothing(place: str) -> Refused:
@@ -188,11 +212,29 @@ def _too_much(place: str, limits: ImportLimits) -> Refused:
 
 def _archive(path: Path, limits: ImportLimits) -> Iterator[tuple[str, bytes] | Refused]:
     place = printable(str(path))
+    if path.stat().st_size > limits.total_bytes:
+        yield _too_much(place, limits)
+        return
+    # Before the list of members is read: each takes ten times its bytes of memory.
+    if _entries_at_most(path) > limits.files:
+        yield _too_many(place, limits)
+        return
     try:
         with zipfile.ZipFile(path) as archive:
             yield from _members(archive, place, limits)
     except (zipfile.BadZipFile, ValueError, OverflowError, NotImplementedError) as error:
         yield Refused(place, f"must be a complete zip archive: {error}", _AGAIN)
+
+
+def _entries_at_most(path: Path) -> int:
+    """Return how often the signature of an entry is in an archive, whatever its end says."""
+    found = 0
+    with path.open("rb") as file:
+        tail = b""
+        while block := file.read(_MIB):
+            found += (tail + block).count(_ENTRY)
+            tail = block[1 - len(_ENTRY) :]
+    return found
 
 
 def _members(
@@ -279,6 +321,7 @@ def _member(
 
 def _lines(place: str, data: bytes, limits: ImportLimits) -> Iterator[SourceLine | Refused]:
     found = _exported(place, data, limits) or _numbered(place, data)
+    digest = hashlib.sha256(data).hexdigest()
     for number, (where, line) in enumerate(found):
         if number >= limits.lines:
             yield Refused(
@@ -295,7 +338,7 @@ def _lines(place: str, data: bytes, limits: ImportLimits) -> Iterator[SourceLine
                 "check whether this is a file of records",
             )
         else:
-            yield SourceLine(where, line)
+            yield SourceLine(where, line, digest)
 
 
 def _numbered(place: str, data: bytes) -> Iterator[tuple[str, bytes]]:
@@ -309,7 +352,7 @@ def _numbered(place: str, data: bytes) -> Iterator[tuple[str, bytes]]:
 
 def _exported(place: str, data: bytes, limits: ImportLimits) -> list[tuple[str, bytes]]:
     """Return the records of an export of ``python -m ivhl.roofline``; empty for other files."""
-    if EXPORT.encode() not in data[:_HEAD]:
+    if EXPORT.encode() not in data[:_HEAD] or len(data) > _LARGEST_EXPORT:
         return []
     try:
         # One more than may be: ``_lines`` then says so.

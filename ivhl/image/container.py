@@ -35,7 +35,7 @@ _SCRATCH_SHARE = 0.25
 _SHOWN_LINES = 5
 _STOP_S = 5
 _MOST_PROCESSES = 4096
-# Of one message; a record has at most 4 MiB (``ivhl.fleet.sources``).
+# Of one message; a record has at most 1 MiB (``ivhl.fleet.sources``).
 _LONGEST_LINE = 8 * 2**20
 _KEPT_LINES, _KEPT_BYTES = 50, 2000  # of other output, to say why a container ended
 # What a container may say: event to the texts that come with it. Measured code can print, too.

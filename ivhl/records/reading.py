@@ -23,7 +23,13 @@ def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
     """
     found: list[Path] = []
     unreadable: list[tuple[Path, str]] = []
-    for folder in sorted(results.glob("*/")):
+    try:
+        folders = sorted(folder for folder in results.iterdir() if folder.is_dir())
+    except FileNotFoundError:
+        return [], []
+    except OSError as error:
+        return [], [(results, f"cannot be read: {error.strerror}")]
+    for folder in folders:
         records = folder / "records"
         try:
             found += sorted(p for p in records.iterdir() if p.name.endswith(_ENDINGS))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _ADAPTER = TypeAdapter(RunRecord)
 _SHOWN_MISTAKES = 3
+# A list of all mistakes takes a KiB for each, and a record can consist of them.
+_NAMED_MISTAKES = 1000
 _SHOWN_VALUE = 60
 
 K = TypeVar("K")
@@ -210,6 +212,8 @@ def parse_record(line: bytes) -> RunRecord:
 
 
 def _mistakes(error: ValidationError) -> str:
+    if error.error_count() > _NAMED_MISTAKES:
+        return f"has {error.error_count()} values that no record has"
     found = error.errors(include_url=False, include_context=False)
     texts = []
     for mistake in found[:_SHOWN_MISTAKES]:

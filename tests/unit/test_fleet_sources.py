@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import stat
+import struct
+import subprocess
+import sys
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ivhl import roofline
 from ivhl.fleet.sources import EXPORT, ImportLimits, Refused, SourceLine, printable, read_sources
+from ivhl.records.record import Counted, to_json
+from tests.builders.records import make_record
 
-if TYPE_CHECKING:
-    from pathlib import Path
+HERE = Path(__file__).parents[2]
 
 
 def read(*paths: Path, limits: ImportLimits | None = None) -> tuple[list[bytes], list[Refused]]:
@@ -68,6 +73,77 @@ def test_journals_of_a_killed_run_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "out" / "x.jsonl").write_text("[]")
     archive = zipped(tmp_path / "a.zip", ("out/.scratch/cold.jsonl", b"{}"), ("x.jsonl", b"[]"))
     assert read(tmp_path / "out", archive) == ([b"[]", b"[]"], [])
+
+
+def test_what_cannot_be_read_is_refused_and_everything_else_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a/x.jsonl", "b/y.jsonl", "b/z.jsonl", "c/w.jsonl"):
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text("[]")
+    scandir, opened = os.scandir, Path.open
+
+    def forbidden(path: str) -> Any:  # noqa: ANN401  (root may read everything)
+        if str(path).endswith("/a"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    def damaged(self: Path, mode: str) -> Any:  # noqa: ANN401  (a file)
+        if self.name == "y.jsonl":
+            raise OSError(5, "Input/output error", str(self))
+        return opened(self, mode)
+
+    monkeypatch.setattr(os, "scandir", forbidden)
+    monkeypatch.setattr(Path, "open", damaged)
+    lines, refused = read(tmp_path / "out")
+    assert lines == [b"[]", b"[]"]
+    assert {one.place.removeprefix(f"{tmp_path}/"): one.rule for one in refused} == {
+        "out/a": "cannot be read: Permission denied",
+        "out/b/y.jsonl": "cannot be read: Input/output error",
+    }
+
+
+def memory_of_reading(path: Path) -> tuple[int, str]:
+    """Return the KiB that reading a source takes in a process of its own, and what it yields."""
+    script = (
+        "import resource, sys; from pathlib import Path;"
+        "from ivhl.fleet.sources import SourceLine, read_sources;"
+        "from ivhl.fleet.check import read_line;"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; before = peak();"
+        "found = [read_line(one) if isinstance(one, SourceLine) else one"
+        " for one in read_sources([Path(sys.argv[1])])];"
+        "print(peak() - before, found[0].rule, len(found))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=HERE,
+    )
+    kib, _, said = done.stdout.partition(" ")
+    return int(kib), said
+
+
+def test_a_source_that_is_made_to_take_memory_takes_little(tmp_path: Path) -> None:
+    """A list of a million members, a document of a million records, a record of a million errors."""
+    archive = tmp_path / "many.zip"
+    entry = struct.pack("<4s6H3L5H2L", b"PK\x01\x02", *[0] * 16)
+    number = 1_000_000
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, number * len(entry), 0, 0)
+    with archive.open("wb") as file:
+        for _ in range(number // 1000):
+            file.write(entry * 1000)
+        file.write(end)
+    export = tmp_path / "export.json"
+    export.write_text(f'{{"schema": "{EXPORT}", "records": [{"{}," * 5_000_000}{{}}]}}')
+    errors = tmp_path / "errors.jsonl"
+    text = to_json(make_record(warnings=(Counted(text="x", count=1),)))
+    errors.write_text(text.replace('[{"count":1,"text":"x"}]', f"[{'0,' * 500_000}0]"))
+    assert 900_000 < errors.stat().st_size < ImportLimits().line_bytes
+    for path in (archive, export, errors):
+        kib, said = memory_of_reading(path)
+        assert kib < 400 << 10, (path.name, kib, said)
 
 
 @pytest.mark.parametrize(

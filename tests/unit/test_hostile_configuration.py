@@ -343,3 +343,8 @@ def test_a_folder_of_records_that_cannot_be_read_is_named(root: Path) -> None:
     loaded = load_records(root / "results")
     assert len(loaded.records) == 1
     assert [problem.path.parent.name for problem in loaded.problems] == ["other", "third"]
+    (root / "file").touch()
+    assert [str(one) for one in load_records(root / "file").problems] == [
+        f"{root / 'file'}: cannot be read: Not a directory"
+    ]
+    assert load_records(root / "none").problems == ()
