@@ -37,6 +37,7 @@ _NAME = re.compile(r"[^\s/,]+")
 # In bytes, since that is what file systems count: names become parts of paths, and so do processor
 # and system in asv's graphs.
 _LONGEST_NAME = 100
+_LONGEST_VERSION = 50  # two of them and the rest of asv's names of files have at most 255
 _LONGEST_SHORT_TEXT = 200
 _LONGEST_TEXT = 2**16  # of messages and output; the longest in this repository has 1,304
 _MOST_OBSERVATIONS = 200
@@ -48,10 +49,11 @@ _NOT_OURS = "only records written by ivhl can be imported; measure the case agai
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A record, and the place that it was read from."""
+    """A record, the place that it was read from, and the SHA-256 of its file."""
 
     place: str
     record: RunRecord
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,7 @@ class Known:
 def read_line(line: SourceLine) -> Offered | Refused:
     """Return the record of a line, or why this ivhl cannot read it."""
     try:
-        return Offered(line.place, parse_record(line.data))
+        return Offered(line.place, parse_record(line.data), line.file)
     except NewerSchemaError as error:
         return Refused(line.place, error.rule, f"{error.hint}, and import it again")
     except ValueError as error:
@@ -114,7 +116,7 @@ def load_known(
         version = max(versions.get(record.workload, 1), record.workload_version)
         versions[record.workload] = version
     versions |= {workload.name: workload.version for workload in workloads}
-    well_formed = [one.record for one in offered if not _mistake(one.record)]
+    well_formed = [one.record for one in offered if not first_mistake(one.record)]
     machines: dict[str, Mapping[str, Any]] = {}
     for record in sorted(well_formed, key=lambda record: record.recorded_at):
         name = record.machine.name
@@ -148,7 +150,7 @@ def _pinned(text: bytes) -> Mapping[str, str]:
 
 def refusal(one: Offered, known: Known) -> Refused | None:
     """Return why a record is refused, or ``None`` if it is not."""
-    mistake = _mistake(one.record)
+    mistake = first_mistake(one.record)
     if mistake:
         return Refused(one.place, mistake, _NOT_OURS)
     for rule, hint in _unknown(one.record, known):
@@ -156,8 +158,8 @@ def refusal(one: Offered, known: Known) -> Refused | None:
     return None
 
 
-def _mistake(record: RunRecord) -> str:
-    """Return the first mistake in a record; most of these fields become file names."""
+def first_mistake(record: RunRecord) -> str:
+    """Return the first mistake in a record by itself; most of these fields become file names."""
     return next(_mistakes(record), "")
 
 
@@ -178,7 +180,7 @@ def _mistakes(record: RunRecord) -> Iterator[str]:
             rule = "cpu, or cuda and the name of the GPU" if field == "device" else "a short text"
             yield f"{place}.{field}: must be {rule} (got {_got(value)})"
     for field, value in (("python", cell.python), ("torch", cell.torch)):
-        if not _VERSION.fullmatch(value) or len(value) > _LONGEST_NAME:
+        if not _VERSION.fullmatch(value) or len(value) > _LONGEST_VERSION:
             yield f"cell.{field}: must be a version (got {_got(value)})"
     if cell.id != (made := f"py{cell.python}-torch{cell.torch}"):
         yield f"cell.id: must follow from Python and PyTorch: {made!r} (got {_got(cell.id)})"
@@ -255,6 +257,7 @@ def _long_texts(part: object, place: str) -> Iterator[str]:
         yield f"{place}: must have at most {_LONGEST_TEXT} bytes (got {_bytes(part)})"
     if isinstance(part, dict):
         for name, value in part.items():
+            yield from _long_texts(name, place)
             yield from _long_texts(value, f"{place}.{name}" if place else name)
     if isinstance(part, tuple):
         for value in part:
@@ -290,7 +293,7 @@ def _unknown(record: RunRecord, known: Known) -> Iterator[tuple[str, str]]:
                 "that has it"
             ),
         )
-    if lock is not None and (mistake := _not_locked(record.conditions.packages, lock)):
+    if lock is not None and (mistake := not_locked(record.conditions.packages, lock)):
         yield mistake, "measure in the cell as its lock makes it, or import it without the lock"
     version = known.workloads.get(record.workload)
     if version is None:
@@ -309,7 +312,7 @@ def _unknown(record: RunRecord, known: Known) -> Iterator[tuple[str, str]]:
         yield rule, "measure there with another name: --machine NAME"
 
 
-def _not_locked(packages: Sequence[str], lock: Mapping[str, str]) -> str:
+def not_locked(packages: Sequence[str], lock: Mapping[str, str]) -> str:
     """Return where the packages of an environment differ from its lock; empty if nowhere.
 
     The environment also holds the project, which no lock lists. A cell that could not be made lists

@@ -19,6 +19,7 @@ from ivhl.asv.machine import asv_machine
 from ivhl.bench.progress import Display
 from ivhl.bench.state import RunState
 from ivhl.errors import IvhlError, ResultsError, SpecError
+from ivhl.fleet.check import first_mistake, not_locked
 from ivhl.git import find_commit
 from ivhl.image.build import build_image, list_images, present_image
 from ivhl.image.container import (
@@ -33,13 +34,12 @@ from ivhl.image.container import (
 from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
 from ivhl.measure.outcome import failed_everywhere
-from ivhl.records.bounds import impossible
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Cell
 from ivhl.records.store import Key, device_type, key_of, load_records, parse_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rich.console import Console
 
@@ -149,7 +149,8 @@ class DockerExecutor:
             with Display(console, state) as display, log.open("a") as sink:
                 for lock in locks:
                     order = self._order(settings, lock, commit)
-                    one = _Cell(self.client, order, cases, settings)
+                    pins = {pin.name: pin.version for pin in lock.pins}
+                    one = _Cell(self.client, order, cases, settings, pins)
                     try:
                         _follow(display, partial(self._measure_cell, one, lock, sink))
                     except EngineError as error:
@@ -259,6 +260,7 @@ class _Cell:
         order: The request; ``measure`` adds the image.
         cases: All requested cases.
         settings: Settings of the run.
+        pins: Versions of the packages of the cell's lock.
     """
 
     def __init__(
@@ -267,13 +269,17 @@ class _Cell:
         order: Order,
         cases: Sequence[Case],
         settings: Settings,
+        pins: Mapping[str, str],
     ) -> None:
         self.order = order
         self._client = client
-        self._cases = tuple(cases)
+        self._cases = {case.name: case for case in cases}
         self._settings = settings
+        self._pins = pins
         self._began = time.monotonic()
         self._done: set[str] = set()
+        self._sent: frozenset[str] = frozenset()
+        self._measuring = False
 
     @property
     def seconds(self) -> float:
@@ -283,7 +289,7 @@ class _Cell:
     @property
     def left(self) -> tuple[str, ...]:
         """Names of the cases that have no record yet."""
-        return tuple(case.name for case in self._cases if case.name not in self._done)
+        return tuple(name for name in self._cases if name not in self._done)
 
     def tell(self, event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
         """Write an event for the display."""
@@ -299,6 +305,7 @@ class _Cell:
         """
         kept = () if self._settings.effort.force else records_of_image(self._file, image)
         self.order = replace(self.order, image=image, records=kept)
+        self._sent = frozenset(_case_of(parse_record(line.encode())) for line in kept)
         measure_in_container(self._client, self.order, self._hear)
 
     @property
@@ -310,7 +317,7 @@ class _Cell:
 
     def _hear(self, message: dict[str, Any]) -> None:
         event, details = message.pop("event"), message
-        if "case" in details and details["case"] not in {case.name for case in self._cases}:
+        if "case" in details and details["case"] not in self._cases:
             raise self._forged(f"case: was not ordered (got {ascii(details['case'])[:100]})")
         match event:
             case "case-finished":
@@ -324,10 +331,16 @@ class _Cell:
                     "failure_class": failure.failure_class if failure else None,
                 }
             case "case-kept":
+                if details["case"] not in self._sent:
+                    raise self._forged(f"{details['case']}: has no record that could be kept")
                 self._done.add(details["case"])
             case "cell-building":
                 details = {"commit": self.order.commit}
+            case "cell-measuring":
+                self._measuring = True
             case "cell-failed":
+                if self._measuring:
+                    raise self._forged("the build cannot fail once cases are measured")
                 self._keep_failed_build(details)
                 details = {"message": details["message"], "seconds": 0.0}
             case "refused":
@@ -347,19 +360,20 @@ class _Cell:
         except ValueError as error:
             raise self._forged(str(error)) from error
         order, settings = self.order, self._settings
-        name = f"{record.workload}/{record.size}/{record.variant}"
         ordered: dict[str, tuple[object, object]] = {
             "project": (record.project, settings.project),
             "commit": (record.commit, order.commit),
             "cell": (record.cell, order.cell),
             "machine": (record.machine, settings.machine),
-            "case": (name, case),
+            "case": (_case_of(record), case),
+            "workload_version": (record.workload_version, self._cases[case].workload.version),
             "conditions.device": (device_type(record), settings.effort.device),
         }
         for field, (got, wanted) in ordered.items():
             if got != wanted:
                 raise self._forged(f"{field}: must be {wanted} (got {ascii(got)[:200]})")
-        for mistake in impossible(record):
+        mistake = first_mistake(record) or not_locked(record.conditions.packages, self._pins)
+        if mistake:
             raise self._forged(mistake)
         return record
 
@@ -391,7 +405,7 @@ class _Cell:
 
     def _keep_failed_build(self, details: dict[str, Any]) -> None:
         run = self._settings.run_in(self.order.cell, self.order.commit)
-        for case in self._cases:
+        for case in self._cases.values():
             record = failed_everywhere(
                 run,
                 case,
@@ -402,6 +416,10 @@ class _Cell:
             )
             self._keep(record)
             self._done.add(case.name)
+
+
+def _case_of(record: RunRecord) -> str:
+    return f"{record.workload}/{record.size}/{record.variant}"
 
 
 def records_of_image(path: Path, image: str) -> tuple[str, ...]:

@@ -65,7 +65,9 @@ def a_cell(folder: Path) -> _Cell:
         run="x",
     )
     name = f"{record.workload}/{record.size}/{record.variant}"
-    return _Cell(None, order, cast("Any", [SimpleNamespace(name=name)]), settings)
+    case = SimpleNamespace(name=name, workload=SimpleNamespace(version=record.workload_version))
+    pins = dict(package.split("==") for package in record.conditions.packages)
+    return _Cell(None, order, cast("Any", [case]), settings, pins)
 
 
 def said(record: RunRecord | str, case: str = "ops.gp_evolve/small/naive-compiled") -> Any:  # noqa: ANN401
@@ -92,6 +94,13 @@ def test_the_record_that_was_ordered_is_kept(tmp_path: Path) -> None:
         ({"variant": "other"}, "case: must be"),
         ({"conditions": replace(ordered().conditions, device="cuda X")}, "conditions.device"),
         ({"duration_s": -1.0}, "duration_s: must be from 0"),
+        # The newest version of a workload hides all others, on every machine.
+        ({"workload_version": 999}, "workload_version: must be"),
+        ({"recorded_at": "2099-01-01T00:00:00+00:00"}, "must not be in the future"),
+        ({"command": "x" * 70_000}, "command: must have at most"),
+        ({"phase_s": {"x" * 70_000: 1.0}}, "phase_s: must have at most"),
+        ({"conditions": replace(ordered().conditions, instrument="x")}, "conditions.instrument"),
+        ({"conditions": replace(ordered().conditions, packages=("torch==0",))}, "the lock of"),
     ],
 )
 def test_a_record_of_something_else_is_not_kept(
@@ -101,6 +110,21 @@ def test_a_record_of_something_else_is_not_kept(
         a_cell(tmp_path)._hear(said(replace(ordered(), **changes)))
     assert rule in str(caught.value)
     assert load_records(tmp_path / "results").records == ()
+
+
+def test_a_case_without_a_record_is_not_kept_and_a_build_that_ended_does_not_fail(
+    tmp_path: Path,
+) -> None:
+    cell = a_cell(tmp_path)
+    name = said("")["case"]
+    with pytest.raises(EngineError, match="has no record that could be kept"):
+        cell._hear({"event": "case-kept", "case": name})
+    cell._hear({"event": "cell-measuring"})
+    cell._hear(said(ordered()))
+    with pytest.raises(EngineError, match="cannot fail once cases are measured"):
+        cell._hear({"event": "cell-failed", "message": "x", "output": ""})
+    (kept,) = load_records(tmp_path / "results").records
+    assert kept.failure is None
 
 
 @pytest.mark.parametrize("line", ["", "5", "{}", "x", "[" * 5000, '{"schema": "ivhl.run/99"}'])
