@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ivhl.asv.configuration import write_configuration
 from ivhl.errors import ResultsError
+from ivhl.measure.clocks import adopt_orphans, end_descendants, living_descendants
 from ivhl.measure.settings import VARIABLE, write_settings
 
 if TYPE_CHECKING:
@@ -55,12 +56,20 @@ def run_asv(
     Path(settings.events).write_text("", encoding="utf-8")
     configuration = write_configuration(root, settings, locks)
     write_settings(home / "settings.json", settings)
-    environment = os.environ | {VARIABLE: str(home / "settings.json"), "NO_COLOR": "1"}
+    environment = os.environ | {
+        VARIABLE: str(home / "settings.json"),
+        "NO_COLOR": "1",
+        "IVHL_BENCH": str(os.getpid()),  # see ivhl.asv
+    }
     command = [
         sys.executable, "-m", "asv", "run", "--config", str(configuration),
         "--machine", settings.machine.name, "--bench", benchmark_regex(cases),
         "--show-stderr", f"{commit}^!",
     ]  # fmt: skip
+    # What measured code leaves behind must not disturb the next run. A process that has left asv's
+    # session becomes a child of this one when its parent ends.
+    adopt_orphans()
+    there = living_descendants()
     with log_of(root).open("ab") as sink:
         process = subprocess.Popen(
             command,
@@ -79,13 +88,12 @@ def run_asv(
                 watch()
                 time.sleep(0.2)
             watch()
-        except BaseException:
-            end_session(process)
-            raise
         finally:
+            if process.poll() is None or process.returncode < 0:
+                end_session(process)  # its children survive it
+            end_descendants(there)
             signal.signal(signal.SIGTERM, before)
     if process.returncode < 0:
-        end_session(process)  # its children survive it
         raise ResultsError(
             f"signal {-process.returncode} ended asv; the records written so far are kept",
             hint="run the same command again: it continues where it stopped",

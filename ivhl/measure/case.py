@@ -32,6 +32,7 @@ from ivhl.measure.failures import (
     qualified_name,
 )
 from ivhl.measure.job import Job, choose_clock, read_job
+from ivhl.measure.process import die_with
 from ivhl.measure.turns import Turns
 from ivhl.workload import (
     DYNAMO_ENGINES,
@@ -116,6 +117,7 @@ def main(argv: list[str]) -> NoReturn:
     """Measure the case that ``argv[1]`` describes; exit with 0 even if the case fails."""
     job = read_job(argv[1])
     die_with(job.parent)
+    adopt_orphans()  # before any code of the project runs: it can start processes, too
     journal = Journal(Path(job.journal))
     seen: Counter[str] = Counter()
 
@@ -223,7 +225,6 @@ class Measurement:
     def _import_torch(self) -> None:
         import torch  # noqa: PLC0415  (importing torch is a phase that may fail)
 
-        adopt_orphans()
         torch.set_num_threads(self.job.effort.threads)
         torch.manual_seed(SEED)
         self._random_state = torch.get_rng_state()
@@ -1151,18 +1152,6 @@ def gil_is_on() -> bool | None:
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None
     return bool(getattr(sys, "_is_gil_enabled")())  # noqa: B009  (since Python 3.13)
-
-
-def die_with(parent: int) -> None:
-    """Have Linux kill this process when its parent dies; nothing else would end it then."""
-    if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415
-        import signal  # noqa: PLC0415
-
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent died before prctl
-        sys.exit(1)
 
 
 def number(value: float | None) -> str:

@@ -86,23 +86,33 @@ def children_ns(descendants: Iterable[int] = ()) -> int:
     return total
 
 
-def living_descendants() -> tuple[int, ...]:
-    """Return the process ids of all descendants, sorted; empty without ``/proc``."""
+def living_descendants(of: int | None = None) -> tuple[int, ...]:
+    """Return the process ids of all descendants, sorted; empty without ``/proc``.
+
+    Args:
+        of: Process id; ``None`` means this process.
+    """
+    root = os.getpid() if of is None else of
     parents: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
             # "pid (name) state ppid"; the name may contain spaces and parentheses.
             text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
             parents[int(entry.name)] = int(text.rpartition(")")[2].split()[1])
-    found = {os.getpid()}
+    found = {root}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
-    return tuple(sorted(found - {os.getpid()}))
+    return tuple(sorted(found - {root}))
 
 
-def end_descendants() -> None:
-    """Kill all descendants, including orphans that this process has adopted."""
-    while left := [pid for pid in living_descendants() if not _is_gone(pid)]:
+def end_descendants(but: Iterable[int] = ()) -> None:
+    """Kill all descendants, including orphans that this process has adopted.
+
+    Args:
+        but: Descendants that stay.
+    """
+    kept = set(but)
+    while left := [pid for pid in living_descendants() if pid not in kept and not _is_gone(pid)]:
         for pid in left:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

@@ -21,11 +21,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ivhl.measure import case
+from ivhl.measure.clocks import adopt_orphans, end_descendants
+from ivhl.measure.process import die_with
 
 
 def main(argv: list[str]) -> int:
     """Serve orders of the process ``argv[1]`` until it closes the pipe; in a child, run the case."""
-    case.die_with(int(argv[1]))
+    die_with(int(argv[1]))
+    # A case that is killed cannot end what it started; its orphans become children of this process.
+    adopt_orphans()
     answers = os.dup(sys.stdout.fileno())
     # What torch prints while it is imported must not be read as an answer.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -44,7 +48,9 @@ def main(argv: list[str]) -> int:
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)
         answer(answers, pid=pid)
-        answer(answers, status=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        end_descendants()
+        answer(answers, status=status)
     return 0
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
+from ivhl.measure.clocks import living_descendants
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -87,7 +89,12 @@ def run_group(
             return None
 
     def kill() -> int:
+        # A process of another group or session is its descendant as long as it lives.
+        left = living_descendants(process.pid)
         kill_group(process.pid)
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
         return process.wait()
 
     return watch(process.pid, wait, kill, deadline_s=deadline_s, memory_limit=memory_limit)
@@ -133,6 +140,17 @@ def watch(
     if code < 0:
         return Ending(how="signal", code=-code, seconds=seconds, peak_bytes=peak)
     return Ending(how="exit", code=code, seconds=seconds, peak_bytes=peak)
+
+
+def die_with(parent: int) -> None:
+    """Have Linux kill this process when its parent dies; nothing else would end it then."""
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415
+
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    if os.getppid() != parent:  # the parent died before prctl
+        sys.exit(1)
 
 
 def kill_group(group: int) -> None:

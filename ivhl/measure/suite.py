@@ -11,6 +11,7 @@ from contextlib import suppress
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from ivhl.measure.process import die_with
 from ivhl.measure.runner import Step, run_cases
 from ivhl.measure.settings import CELL_VARIABLE, COMMIT_VARIABLE, read_settings
 from ivhl.records.record import SCHEMAS, Cell, RunRecord
@@ -41,6 +42,8 @@ def measure_cell() -> Values:
         OSError: If a record cannot be written.
         IvhlError: If this commit lacks a requested workload, size or variant.
     """
+    # A run that somebody kills is to end as a whole, and so are its locks.
+    die_with(os.getppid())
     # asv ends this process with SIGTERM; exit, so that the running case ends, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     settings = read_settings()

@@ -71,6 +71,7 @@ WORKLOADS = (
     workload("elsewhere.after", "after_the_call"),
     workload("elsewhere.worker", "in_a_worker"),
     workload("elsewhere.orphan", "in_an_orphan"),
+    workload("elsewhere.daemon", "in_a_daemon_after_the_call"),
     workload("elsewhere.per_call", "in_a_process_per_call"),
     workload("elsewhere.unwaited", "in_a_process_nobody_waits_for"),
     workload("elsewhere.sleeps", "waits"),

@@ -370,6 +370,36 @@ def in_an_orphan(compiler: Compiler) -> Function:
     return shared.ask
 
 
+def in_a_daemon_after_the_call(compiler: Compiler) -> Function:
+    """Return a tensor at once that a daemon, which outlives the call, then fills."""
+    del compiler
+    MADE[0] += 1
+    if MADE[0] == 1:
+        return good
+    ring = [Shared() for _ in range(4)]
+    asked, asking = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while number := os.read(asked, 1):
+                one = ring[number[0]]
+                one.found.copy_(good(one.given))
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        CALLS[0] += 1
+        if CALLS[0] < 60:
+            return good(x)
+        number = CALLS[0] % len(ring)
+        ring[number].given.copy_(x)
+        os.write(asking, bytes([number]))
+        return ring[number].found
+
+    return call
+
+
 def in_a_process_per_call(compiler: Compiler) -> Function:
     """Start a process for each call."""
     del compiler

@@ -67,6 +67,7 @@ EXPECTED = [
     slow("elsewhere.thread", NO_FASTER),
     quick("elsewhere.worker", NO_FASTER),
     slow("elsewhere.orphan", NO_FASTER),
+    quick("elsewhere.daemon", BETS),
     slow("elsewhere.per_call", NO_FASTER),
     quick("elsewhere.unwaited", "side_effect", "SIGCHLD"),
     slow("elsewhere.sleeps", "remembers", "a call on new data"),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ivhl.measure.alone import only_run_here, only_writer
 from ivhl.workload import load_workloads, select_cases
 
 if TYPE_CHECKING:
@@ -187,7 +188,10 @@ def test_a_lock_with_a_wrong_hash_fails_only_its_own_cell(
     assert "environment" in said
 
 
-def test_a_terminated_run_leaves_no_process(clone: Path, measured: dict[str, str]) -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_somebody_ends_leaves_no_process_and_no_lock(
+    clone: Path, measured: dict[str, str], how: signal.Signals
+) -> None:
     assert measured
     command = [
         sys.executable, "-m", "ivhl", "bench", "--python", "3.12", "--torch", "2.5.1",
@@ -201,9 +205,11 @@ def test_a_terminated_run_leaves_no_process(clone: Path, measured: dict[str, str
         start_new_session=True,
     ) as process:
         wait_until(lambda: any("ivhl.measure.nursery" in line for line in running(clone)))
-        process.terminate()
-        assert process.wait(60) == 128 + signal.SIGTERM
+        process.send_signal(how)
+        assert process.wait(60) == (143 if how == signal.SIGTERM else -signal.SIGKILL)
     wait_until(lambda: not running(clone))
+    with only_run_here(clone), only_writer(clone / "results"):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -122,3 +122,17 @@ except ProcessLookupError:
 def test_an_orphan_is_a_descendant_and_is_killed() -> None:
     assert run_alone(ORPHAN.format(before="adopt_orphans()")) == "True gone"
     assert run_alone(ORPHAN.format(before="")) == "False alive"
+
+
+def test_descendants_that_were_there_before_stay() -> None:
+    code = (
+        "import subprocess, sys\n"
+        "from ivhl.measure.clocks import end_descendants, living_descendants\n"
+        "start = lambda: subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "old = start(); there = living_descendants(); new = start()\n"
+        "end_descendants(there)\n"
+        "print(old.poll(), new.pid in living_descendants(old.pid), living_descendants())\n"
+        "assert living_descendants() == there == (old.pid,)\n"
+        "old.kill()"
+    )
+    assert run_alone(code).startswith("None False")

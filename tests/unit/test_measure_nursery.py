@@ -124,6 +124,34 @@ def test_a_deadline_kills_the_case_and_its_children(nursery: Nursery, tmp_path: 
     assert dies(int(tail(tmp_path / "subject.txt")))
 
 
+# As daemons are started: a session of its own, and its parent ends.
+DAEMON = """
+import os, signal, time
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.write(write, str(os.getpid()).encode())
+        time.sleep(60)
+    os._exit(0)
+os.waitpid(child, 0)
+print(int(os.read(read, 20)), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "how"),
+    [("", "exit"), ("time.sleep(60)", "deadline"), ("os.kill(os.getpid(), 9)", "signal")],
+)
+def test_a_daemon_ends_with_its_case_however_that_ends(
+    nursery: Nursery, tmp_path: Path, then: str, how: str
+) -> None:
+    # Started while the declarations are imported, before anything of the case is measured.
+    assert run(nursery, tmp_path, DAEMON + then, deadline_s=3).how == how
+    assert dies(int(tail(tmp_path / "subject.txt")))
+
+
 def test_exceeding_the_memory_limit_kills_the_case(nursery: Nursery, tmp_path: Path) -> None:
     code = "import time; x = bytearray(400 << 20); time.sleep(60)"
     ending = run(nursery, tmp_path, code, memory_limit=200 << 20)

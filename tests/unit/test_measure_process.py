@@ -90,6 +90,21 @@ def test_workers_left_behind_are_killed_and_do_not_delay_the_run(tmp_path: Path)
     pytest.fail("the worker is still there")
 
 
+def test_a_process_that_left_the_group_is_killed_at_the_deadline(tmp_path: Path) -> None:
+    child = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    code = (
+        "import subprocess, sys, time\n"
+        f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
+        "time.sleep(60)"
+    )
+    assert run(code, tmp_path, deadline_s=3).how == "deadline"
+    pid = int(tail(tmp_path / "output.txt"))
+    ends = time.monotonic() + 10
+    while not has_ended(pid) and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert has_ended(pid)
+
+
 def has_ended(pid: int) -> bool:
     """Return whether a process has ended; a zombie counts, since a container may not reap it."""
     try:

@@ -6,3 +6,8 @@ import sys
 # The measuring code of the checkout that drives the run precedes that of the commit under test.
 if "IVHL_INSTRUMENT" in os.environ:
     sys.path.insert(0, os.environ["IVHL_INSTRUMENT"])
+
+    from ivhl.measure.process import die_with
+
+    # asv's server, which imports this and forks what measures, would outlive a killed asv.
+    die_with(os.getppid())
