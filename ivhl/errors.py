@@ -89,6 +89,10 @@ def explained(error: Exception) -> IvhlError:
             f"{where}{error.strerror or error}",
             hint=_NEXT_STEPS.get(error.errno or 0, "check this file, its folder and its disk"),
         )
+    if isinstance(error, UnicodeDecodeError):
+        return SpecError(
+            f"a file must be text in UTF-8: {error}", hint="look at what was changed last"
+        )
     if isinstance(error, RecursionError):
         return SpecError(
             "a file or a value is nested too deeply", hint="look at what was changed last"

@@ -38,9 +38,12 @@ def known_machine(results: Path, name: str) -> dict[str, Any]:
 
     An unreadable file counts as missing here; ``ivhl publish`` reports it.
     """
+    path = results / name / "machine.json"
+    if not path.is_file():  # a pipe would be read for ever
+        return {}
     try:
-        return dict(json.loads((results / name / "machine.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError):
         return {}
 
 

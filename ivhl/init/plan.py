@@ -116,8 +116,8 @@ def make_plan(
     changes: list[Change] = []
     path = root / MATRIX
     if path.is_file():
-        text = path.read_text(encoding="utf-8")
         notes += _not_in_matrix(load_matrix(path), pythons, releases)
+        text = path.read_text(encoding="utf-8")
         locked = _locked(root, text)
     else:
         pythons, releases, said = _chosen(source, pythons, releases)
@@ -388,7 +388,7 @@ def _setting(source: Source, folder: str) -> Change:
 def lacking_ignores(root: Path) -> list[str]:
     """Return the lines that ``.gitignore`` should have and lacks."""
     path = root / ".gitignore"
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     there = {line.strip().strip("/") for line in text.splitlines()}
     return [line for line in IGNORED if line.strip("/") not in there]
 
@@ -398,7 +398,7 @@ def _ignored(root: Path) -> Change | None:
     if not lacking:
         return None
     path = root / ".gitignore"
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     start = "" if not text or text.endswith("\n") else "\n"
     return Change.of(Path(path.name), start + "\n".join(lacking) + "\n", added=path.is_file())
 

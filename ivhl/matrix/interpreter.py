@@ -140,7 +140,8 @@ def _pyenv_folders() -> Iterator[Path]:
 def _pyenv_versions(root: Path, versions: Path, python: str) -> Iterator[Path]:
     """Yield this Python's executables: first those in ``.python-version``, then the newest first."""
     pinned = root / ".python-version"
-    wanted = pinned.read_text(encoding="utf-8").split() if pinned.is_file() else []
+    text = pinned.read_text(encoding="utf-8", errors="replace") if pinned.is_file() else ""
+    wanted = text.split()
     there = [p.name for p in versions.iterdir()] if versions.is_dir() else []
     fitting: dict[str, Version] = {}
     for name in there:

@@ -392,7 +392,7 @@ def _made_by(root: Path) -> str:
     Another head would be another lock, of which every case is measured again.
     """
     path = root / "noxfile.py"
-    own = path.is_file() and "\ndef lock(" in path.read_text(encoding="utf-8")
+    own = path.is_file() and "\ndef lock(" in path.read_text(encoding="utf-8", errors="replace")
     return "nox -s lock" if own else COMMAND
 
 
@@ -555,7 +555,7 @@ def _write_sum(path: Path, gone: Path) -> None:
 def read_sums(folder: Path) -> dict[str, str] | None:
     """Return the hash of each lock when it was made, by file name; ``None`` without the file."""
     try:
-        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+        lines = (folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return None
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}

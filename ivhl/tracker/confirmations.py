@@ -73,11 +73,12 @@ def load_confirmations(results: Path) -> tuple[Confirmation, ...]:
     if not path.is_file():
         return ()
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    # Not ``splitlines``: JSON may hold other separators of lines as they are.
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
         if line.strip():
             try:
                 found.append(_confirmation(json.loads(line)))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 raise ResultsError(
                     f"{path}:{number}: no confirmation: {error}",
                     hint="correct or remove the line; ivhl confirm writes them",
@@ -95,7 +96,7 @@ def keep_confirmations(results: Path, confirmations: Iterable[Confirmation]) -> 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for one in confirmations:
-            append_line(path, json.dumps(asdict(one), ensure_ascii=False))
+            append_line(path, json.dumps(asdict(one)))
     except OSError as error:
         raise ResultsError(f"{path} cannot be written: {error}", hint="free space") from error
 

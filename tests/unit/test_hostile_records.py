@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,12 +27,15 @@ from ivhl.tracker.annotations import Annotation, annotate, load_annotations
 from ivhl.tracker.index import Index
 from ivhl.tracker.project import load_state
 from ivhl.tracker.regressions import find_changes
-from ivhl.tracker.views import case
+from ivhl.tracker.views import broken, case
 from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.facts import fact_groups
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git, make_project
 from tests.builders.records import make_failure, make_record
+
+if TYPE_CHECKING:
+    from ivhl.tracker.views.source import Source
 
 HERE = Path(__file__).parents[2]
 
@@ -240,6 +243,28 @@ def test_a_record_of_which_no_page_can_be_made_is_left_out(
         return facts(record, *more)
 
     monkeypatch.setattr(case, "fact_groups", fails)
+    left = without_broken(state)
+    assert left.records == tuple(record for record in state.records if record != bad)
+    assert "cannot be shown: OverflowError" in left.problems[-1]
+
+
+@pytest.mark.parametrize(
+    "name", ["environment_views", "regressions_view", "run_views", "side_files", "choices"]
+)
+def test_a_record_that_breaks_any_kind_of_page_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    make_project(tmp_path)
+    state = load_state(tmp_path, tmp_path / "results")
+    bad = state.records[3]
+    good = getattr(broken, name)
+
+    def fails(source: Source, *more: Any) -> Any:  # noqa: ANN401
+        if bad in source.state.records:
+            raise OverflowError("int too large to convert to float")
+        return good(source, *more)
+
+    monkeypatch.setattr(broken, name, fails)
     left = without_broken(state)
     assert left.records == tuple(record for record in state.records if record != bad)
     assert "cannot be shown: OverflowError" in left.problems[-1]

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ivhl.asv.publish import publish
 from ivhl.bench.confirm import Confirmed
 from ivhl.cli import confirm as cli
 from ivhl.errors import ResultsError
+from ivhl.tracker.annotations import Annotation, annotate
 from ivhl.tracker.confirmations import (
     NAME,
     Confirmation,
@@ -21,6 +23,7 @@ from ivhl.tracker.project import State
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.incidents import ChangeView, regressions_view
 from ivhl.tracker.views.source import Source
+from tests.builders.fleet import make_fleet_project
 from tests.builders.history import history
 
 if TYPE_CHECKING:
@@ -65,6 +68,28 @@ def test_what_was_decided_is_read_as_it_was_written(tmp_path: Path) -> None:
     keep_confirmations(tmp_path / "results", [other])
     assert load_confirmations(tmp_path / "results") == (FALL, other)
     assert load_confirmations(tmp_path) == ()
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe", b"[" * 100_000, b"null", b'{"case": 1}'])
+def test_a_line_that_is_none_is_named_and_the_site_does_without(
+    tmp_path: Path, line: bytes
+) -> None:
+    make_fleet_project(tmp_path)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / NAME).write_bytes(b"\n" + line + b"\n")
+    annotate(tmp_path / "results", Annotation(place="2.6.0", cases="*", text="known", at="now"))
+    with pytest.raises(ResultsError, match=rf"{NAME}:2: no confirmation"):
+        load_confirmations(tmp_path / "results")
+    done = publish(tmp_path, tmp_path / "site", asv=False)
+    (problem,) = done.problems
+    assert problem.startswith(f"results/{NAME}:2: no confirmation")
+
+
+def test_a_text_with_separators_of_lines_is_kept(tmp_path: Path) -> None:
+    text = "a\u2028b\x85c\x0bd\udc80"
+    keep_confirmations(tmp_path, [replace(FALL, text=text)])
+    (kept,) = load_confirmations(tmp_path)
+    assert kept.text == text
 
 
 @pytest.mark.parametrize("line", ["no json", "{}", '{"machine": 1}', "[]"])

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 from ivhl.records.store import key_of
 from ivhl.tracker.views.case import case_view, cell_details
+from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.front import front_view
+from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.matrix import matrix_views
+from ivhl.tracker.views.run import run_views
+from ivhl.tracker.views.sides import choices, side_files, sides_of
 from ivhl.tracker.views.source import Source
 
 if TYPE_CHECKING:
@@ -30,7 +34,7 @@ def without_broken(state: State) -> State:
     for record in state.records:
         alone = replace(
             state, records=(record,), problems=(), cells=(), cases=(), releases=None, workloads=(),
-            history=None,
+            history=None, root=None,
         )  # fmt: skip
         try:
             _make_all(Source(alone))
@@ -50,3 +54,10 @@ def _make_all(source: Source) -> None:
     for row in source.rows:
         case_view(source, row.series)
         cell_details(source, row)
+    regressions_view(source)
+    sides = sides_of(source)
+    choices(source, sides)
+    for _ in side_files(source, sides):
+        pass
+    environment_views(source)
+    run_views(source)
