@@ -36,6 +36,7 @@ from ivhl.records.store import Problem
 from ivhl.tracker.annotations import Annotation, load_annotations
 from ivhl.tracker.confirmations import Confirmation, load_confirmations
 from ivhl.tracker.project import load_state
+from ivhl.tracker.provenance import Provenance, load_provenance
 from ivhl.tracker.views.broken import without_broken
 from ivhl.tracker.views.source import Source
 
@@ -154,12 +155,22 @@ def _write_ours(
     problems = [str(problem) for problem in bad]
     annotations: tuple[Annotation, ...] = ()
     confirmations: tuple[Confirmation, ...] = ()
+    provenance: Mapping[str, Provenance] = {}
+    # The site is public, and the whole path is that of this machine.
+    here = f"{results.parent}{os.sep}"
     try:
         annotations = load_annotations(results)
+    except ResultsError as error:
+        problems.append(str(error).replace(here, ""))
+    try:
         confirmations = load_confirmations(results)
     except ResultsError as error:
-        problems.append(str(error))
-    said = annotations, confirmations
+        problems.append(str(error).replace(here, ""))
+    try:
+        provenance = load_provenance(results)
+    except ResultsError as error:
+        problems.append(str(error).replace(here, ""))
+    said = annotations, confirmations, provenance
     state = load_state(root, results, history=False)
     state = replace(state, problems=(*problems, *state.problems))
     source = Source(state, now, *said)

@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.errors import ResultsError
+from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import import_records
+from ivhl.fleet.signed import load_attestations
 from ivhl.matrix.project import find_root
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
@@ -41,6 +42,18 @@ def import_command(
     results: Annotated[
         Path | None, typer.Option("--results", help="Folder to import into (default: results).")
     ] = None,
+    attestation: Annotated[
+        Path | None,
+        typer.Option(help="Take only what this attestation of a workflow names; needs --signer."),
+    ] = None,
+    signer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OWNER/NAME",
+            help="Repository whose workflow must have signed it, or that workflow: "
+            "OWNER/NAME/.github/workflows/FILE@REF.",
+        ),
+    ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
@@ -50,7 +63,14 @@ def import_command(
     imports only what is missing.
     """
     root = find_root()
-    imported = import_records(root, records, (results or root / "results").resolve())
+    if (attestation is None) != (signer is None):
+        raise SpecError(
+            "--attestation and --signer: give both or neither",
+            hint="--signer names the repository whose workflow you trust, as OWNER/NAME",
+        )
+    attested = load_attestations(attestation, signer) if attestation and signer else ()
+    folder = (results or root / "results").resolve()
+    imported = import_records(root, records, folder, attested=attested)
     if as_json:
         typer.echo(json.dumps(_as_dict(imported), indent=1))
     else:

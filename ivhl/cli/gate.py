@@ -27,7 +27,7 @@ from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.gate import Finding, Kind, Verdict
@@ -89,7 +89,8 @@ def gate_command(
     folder = results if measure and results else results_folder(results, root)
     folder = folder.resolve()
     commits = find_commit(root, base), find_commit(root, head)
-    releases = tuple(map(load_matrix(root / MATRIX).release, torch or ()))
+    matrix = load_matrix(root / MATRIX)
+    releases = tuple(map(matrix.release, torch or ()))
     # The name under which this machine measures may be another one than its host name.
     here = machine[0] if machine and len(machine) == 1 else os.uname().nodename
     if BY_PROCESSOR in (machine or ()):
@@ -101,10 +102,9 @@ def gate_command(
     index = open_index(folder)
     for problem in index.problems:
         Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
-    known = {entry.case.machine for entry in index.entries}
-    for name in machine or ():
-        if name not in known:
-            raise UnknownNameError("machine", name, known)
+    _check_names("machine", machine or (), {entry.case.machine for entry in index.entries})
+    pythons = {*matrix.pythons, *(entry.python for entry in index.entries)}
+    _check_names("Python", python or (), pythons)
     entries = [e for e in index.entries if not machine or e.case.machine in machine]
     hashes = {entry.commit for entry in entries}
     before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)
@@ -134,6 +134,13 @@ def gate_command(
             hint=f"measure {commits[0][:8]} and {commits[1][:8]} in the same way, or pass "
             "--allow-missing",
         )
+
+
+def _check_names(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Refuse names that nobody measured: a verdict over nothing would look like one."""
+    for name in names:
+        if name not in known:
+            raise UnknownNameError(kind, name, known)
 
 
 def _print(verdict: Verdict, commits: tuple[str, str], form: str) -> None:

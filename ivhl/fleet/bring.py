@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.asv.files import place_of, write_asv_results, write_machine
@@ -18,12 +18,14 @@ from ivhl.measure.alone import only_run_here, only_writer
 from ivhl.measure.settings import Settings
 from ivhl.records.files import record_file
 from ivhl.records.store import load_records
+from ivhl.tracker.provenance import digest_of, keep_provenance, load_provenance
 from ivhl.workload import load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from ivhl.fleet.signed import Attested
     from ivhl.fleet.sources import ImportLimits
     from ivhl.records.store import Problem
 
@@ -60,7 +62,11 @@ class Imported:
 
 
 def import_records(
-    root: Path, sources: Sequence[Path], results: Path, limits: ImportLimits | None = None
+    root: Path,
+    sources: Sequence[Path],
+    results: Path,
+    limits: ImportLimits | None = None,
+    attested: Sequence[Attested] = (),
 ) -> Imported:
     """Import the records of the sources into the results.
 
@@ -72,6 +78,7 @@ def import_records(
         sources: See ``read_sources``.
         results: Folder of the results.
         limits: Limits of one source.
+        attested: Attestations; if there are any, only records of files that one names are taken.
 
     Raises:
         SpecError: If the project is not valid, or not a git repository.
@@ -111,11 +118,12 @@ def import_records(
         )
         taken: list[Offered] = []
         for offer in offered:
-            if why := refusal(offer, known):
+            if why := refusal(offer, known) or _unsigned(offer, attested):
                 refused.append(why)
             else:
                 taken.append(offer)
         new, had = _merge(results, taken)
+        _keep_provenance(results, taken, attested)
         set_aside = set_aside_unreadable(results)
         for name in sorted({offer.record.machine.name for offer in taken}):
             write_machine(results, name, known.machines[name])
@@ -134,6 +142,29 @@ def import_records(
                 {place_of(offer.record) for offer in taken},
             )
     return Imported(new, had, tuple(refused), set_aside)
+
+
+def _unsigned(offer: Offered, attested: Sequence[Attested]) -> Refused | None:
+    if not attested or any(offer.file in one.files for one in attested):
+        return None
+    return Refused(
+        offer.place,
+        f"must be in a file that the attestation names (its SHA-256 is {offer.file})",
+        "import the files as the workflow uploaded them, or without --attestation",
+    )
+
+
+def _keep_provenance(
+    results: Path, taken: Iterable[Offered], attested: Sequence[Attested]
+) -> None:
+    """Write down who signed which records, once for each of them."""
+    known = set(load_provenance(results)) if attested else set()
+    for one in attested:
+        records = (digest_of(offer.record) for offer in taken if offer.file in one.files)
+        new = tuple(dict.fromkeys(digest for digest in records if digest not in known))
+        known |= set(new)
+        if new:
+            keep_provenance(results, replace(one.signer, records=new))
 
 
 def _merge(results: Path, taken: Iterable[Offered]) -> tuple[Counter[Batch], Counter[Batch]]:

@@ -6,12 +6,20 @@ import functools
 import json
 import shutil
 import threading
+from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ivhl.asv.publish import publish
+from ivhl.records.files import append_record, record_file
+from ivhl.records.store import load_records
+from ivhl.tracker import upstream
+from ivhl.tracker.annotations import Annotation, annotate
+from ivhl.tracker.confirmations import Confirmation, keep_confirmations
+from ivhl.tracker.provenance import Provenance, digest_of, keep_provenance
+from ivhl.tracker.upstream import Issue
 from tests.builders.project import BENCHMARK, make_project
 
 if TYPE_CHECKING:
@@ -41,7 +49,24 @@ def planted(value: Any, key: str = "") -> Any:  # noqa: ANN401  (JSON)
     return value
 
 
-def plant(root: Path) -> None:
+def plant_words(results: Path, commits: list[str]) -> None:
+    """Put the payload into what people and workflows say of records, and into names of cases."""
+    annotate(results, Annotation(place=commits[-1], cases="*", text=PAYLOAD, at="now"))
+    annotate(results, Annotation(place="2.9.1", cases="*", text=PAYLOAD, at="now"))
+    fall = Confirmation(
+        machine=PAYLOAD, python="3.12", torch="2.9.1", case="ops.gp_evolve/small/real-compiled",
+        base=commits[-2], head=commits[-1], verdict="worse", rounds=3, text=PAYLOAD, at="now",
+    )  # fmt: skip
+    keep_confirmations(results, [fall])
+    records = load_records(results).records
+    digests = tuple(digest_of(record) for record in records)
+    words = dict.fromkeys(("repository", "workflow", "commit", "runner", "run", "at"), PAYLOAD)
+    keep_provenance(results, Provenance(**words, records=digests))
+    retired = replace(records[0], size=PAYLOAD, variant=PAYLOAD, workload=PAYLOAD, same_as=PAYLOAD)
+    append_record(record_file(results, PAYLOAD, retired.commit, retired.cell.id), retired)
+
+
+def plant(root: Path, commits: list[str]) -> None:
     """Put the payload into everything in the results."""
     results = root / "results"
     folder = (results / "bench").rename(results / PAYLOAD)
@@ -59,6 +84,7 @@ def plant(root: Path) -> None:
     other = shutil.copytree(folder, results / "bench")
     for path in other.glob("*.json"):
         path.write_text(path.read_text().replace(json.dumps(PAYLOAD), '"bench"'))
+    plant_words(results, commits)
     listed = json.loads((results / "benchmarks.json").read_text())
     listed[BENCHMARK] |= {"code": PAYLOAD, "pretty_name": f"track {PAYLOAD}", "unit": PAYLOAD}
     (results / "benchmarks.json").write_text(json.dumps(listed))
@@ -67,9 +93,11 @@ def plant(root: Path) -> None:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("hostile")
-    make_project(root)
-    plant(root)
-    published = publish(root, root / "site")
+    plant(root, make_project(root))
+    issue = Issue(url=f"https://a/b/c/issues/1{PAYLOAD}", title=PAYLOAD, message="")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upstream, "known_issues", lambda: (issue,))
+        published = publish(root, root / "site")
     assert published.problems == ()
     return published.output
 
@@ -141,6 +169,33 @@ def test_a_payload_in_every_text_runs_on_no_page(
         for button in page.locator(".btn:visible").all()[:8]:
             button.hover(force=True)
         touch(page)
+    page.close()
+
+
+def test_what_people_and_workflows_say_is_shown_as_text(browser: Browser, address: str) -> None:
+    """Opens the details of cells, and every choice of a comparison: data that is loaded later."""
+    page = browser.new_page()
+    page.goto(f"{address}/regressions.html")
+    text = page.locator("main").text_content() or ""
+    assert f"Known: {PAYLOAD}" in text
+    assert f"Measured again: {PAYLOAD}" in text
+    page.goto(f"{address}/matrix.html")
+    cells = page.locator("table.matrix td:not(.support):not(.none)")
+    for number in range(0, cells.count(), 7):
+        cells.nth(number).click()
+        page.locator("dialog[open] h3").first.wait_for()
+        touch(page)
+        shown = page.locator("dialog[open]").text_content() or ""
+        assert "Signed by" in shown
+        assert PAYLOAD in shown
+        page.keyboard.press("Escape")
+    page.goto(f"{address}/compare.html")
+    for field in page.locator("#pick select").all():
+        for value in field.locator("option").all()[:4]:
+            field.select_option(value.get_attribute("value"))
+            page.wait_for_timeout(50)
+            touch(page)
+    assert page.locator("#result").text_content()
     page.close()
 
 

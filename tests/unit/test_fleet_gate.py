@@ -467,3 +467,12 @@ def test_a_gate_of_one_release_does_not_miss_the_others(root: Path) -> None:
     assert isinstance(error, GapsError)
     assert "nothing to compare" in str(error)
     assert "missing" not in text.partition("error")[0]
+
+
+def test_a_python_that_nobody_measured_is_no_verdict_also_where_records_may_be_missing(
+    root: Path,
+) -> None:
+    base = history(root, make_record(), None)
+    error = gate("--base", base, "--python", "3.21", "--allow-missing")[1]
+    assert isinstance(error, UnknownNameError)
+    assert "unknown Python '3.21'" in str(error)

@@ -73,6 +73,7 @@ def test_every_job_declares_permissions_and_a_time_limit() -> None:
 def test_jobs_that_may_write_run_no_code_of_the_commit() -> None:
     writing = [(n, j) for n, j in jobs() if "write" in j["permissions"].values()]
     assert [name for name, _ in writing] == [
+        "bench/attest",
         "bench/comment",
         "bench/keep",
         "bench/pages",
@@ -319,30 +320,33 @@ MEASURE = {
     "FORCE": "false",
     "MORE": "--threads 4",
     "MACHINE": "gpubox",
-    "EVENT": "push",
     "HOME": "/home/runner",
 }
 
 
 @pytest.mark.parametrize(
-    ("event", "cache", "environment"),
+    ("at", "cache", "written"),
     [
-        ("push", "", "HOME=/home/runner"),
-        ("pull_request", "", "/home/runner/.cache/uv-pull-requests copy"),
-        ("pull_request", "/data/uv", "/data/uv-pull-requests copy"),
+        ("main", "", ""),
+        ("main~1", "/data/uv", ""),
+        ("branch", "", "UV_CACHE_DIR=/home/runner/.cache/uv-pull-requests\nUV_LINK_MODE=copy\n"),
+        ("branch", "/data/uv", "UV_CACHE_DIR=/data/uv-pull-requests\nUV_LINK_MODE=copy\n"),
     ],
 )
-def test_a_pull_request_has_a_cache_and_files_of_its_own(
-    stubs: Path, event: str, cache: str, environment: str
+def test_what_is_not_on_main_has_a_cache_and_files_of_its_own(
+    stubs: Path, clone: Path, at: str, cache: str, written: str
 ) -> None:
-    seen = stubs.parent / "environment"
-    (stubs / "nox").write_text(
-        f'#!/bin/sh\necho "$UV_CACHE_DIR $UV_LINK_MODE HOME=$HOME" > {seen}\n', encoding="utf-8"
-    )
-    given = MEASURE | {"EVENT": event} | ({"UV_CACHE_DIR": cache} if cache else {})
-    run_step(stubs, "bench/measure", "nox", given)
-    assert environment in seen.read_text()
-    assert ("copy" in seen.read_text()) == (event == "pull_request")
+    """Whether a pull request brought it, or somebody named the commit of a fork by hand."""
+    git(clone, "checkout", "--quiet", "--detach", at)
+    (clone / "environment").touch()
+    given = {"MAIN": "main", "HOME": "/home/runner", "GITHUB_ENV": str(clone / "environment")}
+    given |= {"UV_CACHE_DIR": cache} if cache else {}
+    (clone / "stubs").symlink_to(stubs)
+    run_step(clone / "stubs", "bench/measure", "UV_LINK_MODE", given)
+    assert (clone / "environment").read_text() == written
+    steps = [step.get("run", "") for step in steps_of("bench/measure")]
+    (isolated,) = [n for n, text in enumerate(steps) if "UV_LINK_MODE" in text]
+    assert isolated < min(n for n, text in enumerate(steps) if "pip install" in text)
 
 
 def test_a_machine_is_checked_before_it_measures(stubs: Path) -> None:

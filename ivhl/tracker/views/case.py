@@ -15,7 +15,7 @@ from ivhl.tracker.compat import format_speedup, python_key, release_key
 from ivhl.tracker.entries import Entry, entry_of
 from ivhl.tracker.spans import spans_of, spans_sentence
 from ivhl.tracker.upstream import Issue, issues_of
-from ivhl.tracker.views.facts import error_lines, fact_groups
+from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.matrix import MatrixCell, before_of, cell_view, notes_of
 from ivhl.tracker.views.source import (
@@ -298,7 +298,13 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
         "failure": _failure(record),
         "upstream": [[issue.url, issue.title] for issue in issues_of(record)],
         "command": cut(row.command or ""),
-        "groups": [asdict(group) for group in fact_groups(record, source.state.spreads)],
+        "groups": [
+            asdict(group)
+            for group in (
+                *fact_groups(record, source.state.spreads),
+                *signed_by(record, source.provenance),
+            )
+        ],
         "errors": [asdict(line) for line in error_lines(record)],
         "counted": {
             "Graph breaks": _counted(compiled.graph_breaks if compiled else ()),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ivhl.instrument import describe_instrument
 from ivhl.records.store import is_existing
 from ivhl.tracker.compat import format_speedup
+from ivhl.tracker.provenance import digest_of
 from ivhl.tracker.wording import (
     ENGINE_WORDS,
     FIRST_CALL_WORDS,
@@ -22,9 +23,10 @@ from ivhl.tracker.wording import (
 from ivhl.workload import INDUCTOR_ENGINES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from ivhl.records.record import Arm, RunRecord, Wheel
+    from ivhl.tracker.provenance import Provenance
     from ivhl.tracker.spread import Spreads
 
 
@@ -65,6 +67,20 @@ def fact_groups(record: RunRecord, spreads: Spreads) -> tuple[FactGroup, ...]:
         FactGroup("Run", tuple(_run(record))),
     )
     return tuple(group for group in groups if group.facts)
+
+
+def signed_by(record: RunRecord, provenance: Mapping[str, Provenance]) -> tuple[FactGroup, ...]:
+    """Return which workflow signed a record that was imported; nothing for any other."""
+    found = provenance.get(digest_of(record)) if provenance else None
+    if found is None:
+        return ()
+    facts = (
+        Fact("workflow", found.workflow),
+        Fact("at commit", found.commit),
+        Fact("run", found.run),
+        Fact("checked at import", found.at),
+    )
+    return (FactGroup("Signed by", facts),)
 
 
 def _verdict(record: RunRecord) -> Iterable[Fact]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.confirmations import Confirmation
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.project import State
+    from ivhl.tracker.provenance import Provenance
     from ivhl.tracker.regressions import Change, History, Incident
     from ivhl.tracker.series import Along, Point
     from ivhl.workload import Workload
@@ -130,6 +131,7 @@ class Source:
         built_at: When the site is built, as text.
         annotations: What people said about known changes.
         confirmations: What ``ivhl confirm`` decided about changes.
+        provenance: Who signed a record, by ``tracker.provenance.digest_of``.
     """
 
     def __init__(
@@ -138,10 +140,12 @@ class Source:
         built_at: str = "",
         annotations: Sequence[Annotation] = (),
         confirmations: Sequence[Confirmation] = (),
+        provenance: Mapping[str, Provenance] | None = None,
     ) -> None:
         self.state = state
         self.annotations = tuple(annotations)
         self.confirmations = tuple(confirmations)
+        self.provenance = provenance or {}
         self._built_at = built_at
 
     @cached_property
