@@ -13,9 +13,9 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from ivhl.measure.case import die_with
 from ivhl.measure.lanes import keep_throwaway
 from ivhl.measure.launcher import Launcher
+from ivhl.measure.process import die_with
 from ivhl.measure.settings import CELL_VARIABLE, read_settings
 from ivhl.records.record import Cell
 
