@@ -1,20 +1,25 @@
 """Measure the time per structure in batches of 1, 4, 16 and 64 mixed molecules, on one thread.
 
-``python -m studies.throughput`` prints a table; docs/mlff.md explains it.
+``python -m studies.throughput`` prints a table; ``--export FILE`` keeps its figures. docs/mlff.md
+explains them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import random
 import statistics
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from ivhl.compile import get_compiled, measuring
+from ivhl.measure.__main__ import current_commit
 from ivhl.mlff import painn
 from ivhl.mlff.batch import (
     batch_energies_forces,
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 COUNTS: Final = (2, 3, 4, 5, 6, 6, 8, 12)
 BATCHES: Final = (1, 4, 16, 64)
 SPACING: Final = 1.3  # Å
+SCHEMA: Final = "ivhl.throughput/1"
 
 
 def make_molecules(n_molecules: int) -> list[Molecule]:
@@ -189,7 +195,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--least-seconds", type=float, default=0.2, help="duration of a sample")
     parser.add_argument("--batch", type=int, nargs="+", default=list(BATCHES))
+    parser.add_argument("--export", type=Path, metavar="FILE", help="write the figures as JSON")
     arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    rows = []
     torch.set_num_threads(1)
     weights = painn.make_parameters(torch.Generator().manual_seed(0))
     parameters = cast_parameters(weights, dtype=torch.float32, device=arguments.device)
@@ -220,6 +229,28 @@ def main() -> None:
             print(
                 f"{size:>5}  {name:<11}{1e6 * each:>13.0f}{ratio:>8.2f}x{100 * limit / each:>9.0f}%"
             )
+            rows.append(
+                {
+                    "batch": size,
+                    "way": name,
+                    "seconds": each,
+                    "speedup": ratio,
+                    "of_limit": limit / each,
+                    "compiled": arguments.compile and name != "edges",
+                }
+            )
+    if arguments.export:
+        about = {
+            "schema": SCHEMA,
+            "commit": current_commit(),
+            "torch": torch.__version__,
+            "device": str(arguments.device),
+            "compile": arguments.compile,
+            "load_average": load,
+            "flops": rate,
+            "rows": rows,
+        }
+        arguments.export.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

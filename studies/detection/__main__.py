@@ -2,16 +2,21 @@
 
 import argparse
 import importlib
+import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ivhl.measure.__main__ import current_commit
 from ivhl.tracker.changepoints import detect
 
 from . import generate
 from .metrics import Detector
 from .report import score, table
 from .series import read_folder
+
+SCHEMA = "ivhl.detection/1"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +36,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.suites:
         suites = {name: suites[name] for name in arguments.suites.split(",")}
     detector = _load(arguments.detector) if arguments.detector else detect
-    print(table(score(suites, detector, detail=arguments.detail)))
+    load = os.getloadavg()[0]
+    rows = score(suites, detector, detail=arguments.detail)
+    print(table(rows))
+    if arguments.export:
+        about = {
+            "schema": SCHEMA,
+            "commit": current_commit(),
+            "seed": arguments.fresh,
+            "load_average": load,
+            "rows": rows,
+        }
+        arguments.export.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
@@ -49,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--fresh", type=int, metavar="SEED", help="series of our generators instead")
     made.add_argument("--suites", metavar="NAME,...", help="only these")
     made.add_argument("--detector", metavar="MODULE:FUNCTION", help="another one: f(values)")
+    made.add_argument("--export", type=Path, metavar="FILE", help="write the figures as JSON")
     made.add_argument("--detail", action="store_true", help="also by family and by size")
     return made
 
