@@ -32,8 +32,7 @@ class Schedule:
     Attributes:
         block_s: Approximate duration of one block of calls.
         total_s: Approximate duration of all rounds.
-        min_rounds: Fewest rounds; ``FEWEST`` if calls are long and more would take ``TOO_LONG``
-            times ``total_s``.
+        min_rounds: Fewest rounds.
         max_rounds: Most rounds.
     """
 
@@ -137,10 +136,6 @@ FLUSHED_BYTES = 256 * 2**20
 
 # A call longer than this many blocks finds cold caches, whatever ran before it.
 LONG_CALL_BLOCKS = 10
-
-# A block of so long a call averages over as much time as several rounds of other cases. Four rounds
-# balance the orders of up to four arms.
-TOO_LONG, FEWEST = 5, 4
 
 # For a single process: python -m ivhl.roofline, and the studies that compare other libraries.
 FULL = Schedule(block_s=0.02, total_s=6.0, min_rounds=15, max_rounds=101)
@@ -312,10 +307,9 @@ def time_arms(
     round_s = sum(block.seconds * times[n].calls for n, block in took.items())
     round_s = max(round_s, (time.perf_counter() - began) / MOST_WALL_PER_BLOCK)
     long = {n for n, b in took.items() if b.seconds > LONG_CALL_BLOCKS * schedule.block_s}
-    fewest = schedule.min_rounds
-    if long and fewest * round_s > TOO_LONG * schedule.total_s:
-        fewest = min(fewest, FEWEST)
-    wanted = min(max(int(schedule.total_s / max(round_s, 1e-9)), fewest), schedule.max_rounds)
+    wanted = min(
+        max(int(schedule.total_s / max(round_s, 1e-9)), schedule.min_rounds), schedule.max_rounds
+    )
     balanced = design_length(len(arms))
     rounds = -(-wanted // balanced) * balanced
     # No collection before either: with a compiler in the process, one takes as long as all rounds.
