@@ -35,6 +35,7 @@ from ivhl.pages.build import write_pages
 from ivhl.records.store import Problem
 from ivhl.tracker.annotations import Annotation, load_annotations
 from ivhl.tracker.confirmations import Confirmation, load_confirmations
+from ivhl.tracker.index import collector_paused
 from ivhl.tracker.project import load_state
 from ivhl.tracker.provenance import Provenance, load_provenance
 from ivhl.tracker.views.broken import without_broken
@@ -119,7 +120,10 @@ def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
             shutil.copytree(output / _ASV, new / _ASV, copy_function=_link)
         when = new / _ASV / _MADE
         made = when.read_text(encoding="utf-8") if when.is_file() else ""
-        source, problems = _write_ours(root, results, (*bad, *without), (new, output), (now, made))
+        with collector_paused():
+            source, problems = _write_ours(
+                root, results, (*bad, *without), (new, output), (now, made)
+            )
         if renewed:
             write_verdicts(new / _ASV, source.changes, new / "feed.xml")
         (new / MARKER).write_text(_MARKED, encoding="utf-8")

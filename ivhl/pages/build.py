@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import cache, partial
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.pages.render import compatibility_json, data_script, feed, render, static_files
 from ivhl.tracker.views.case import case_view, cell_details
 from ivhl.tracker.views.environment import environment_views
+from ivhl.tracker.views.facts import signed_by
 from ivhl.tracker.views.front import front_view
 from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.matrix import matrix_views
-from ivhl.tracker.views.run import run_views
-from ivhl.tracker.views.sides import choices, side_files, sides_of
+from ivhl.tracker.views.run import run_lines, run_view
+from ivhl.tracker.views.sides import JUDGED, choices, side, side_files, sides_of
 from ivhl.tracker.views.source import cell_data
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from importlib.resources.abc import Traversable
     from pathlib import Path
 
+    from ivhl.tracker.compat import Row
+    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.views.run import RunLine
     from ivhl.tracker.views.source import Source
 
 _MOST_RUNS = 500  # that the list of runs shows
+# What each file of a site was made from, so that the next site need not make it again.
+MADE_FROM: Final = ".made-from.json"
+# Packages and modules that decide what is in a file.
+_SOURCES: Final = ("pages", "tracker", "records", "instrument.py", "workload.py")
+
+
+class SiteFile(NamedTuple):
+    """A file of the site.
+
+    Attributes:
+        path: Address from the root of the site.
+        content: Makes its content.
+        made_from: Digest of all that the content is made from; empty where making it is the way to
+            find out whether it is another one.
+    """
+
+    path: str
+    content: Callable[[], bytes]
+    made_from: str = ""
 
 
 def write_pages(source: Source, new: Path, old: Path | None = None, asv: str = "") -> None:
@@ -34,54 +62,130 @@ def write_pages(source: Source, new: Path, old: Path | None = None, asv: str = "
         old: Folder of the earlier site: what is unchanged is linked from it and not written again.
         asv: When asv's pages were made, as text; empty if the site has none.
     """
-    made: set[Path] = set()
+    folders: set[Path] = set()
+    made_from: dict[str, str] = {}
     with _opened(old) as earlier:
-        for path, data in site_files(source, asv):
-            target = new / path
-            if target.parent not in made:
+        known = {} if earlier is None else _known(earlier)
+        for file in site_files(source, asv):
+            target = new / file.path
+            if target.parent not in folders:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                made.add(target.parent)
-            if earlier is None or not _linked(earlier, path, target, data):
+                folders.add(target.parent)
+            if file.made_from:
+                made_from[file.path] = file.made_from
+                same = known.get(file.path) == file.made_from
+                if same and earlier is not None and _linked(earlier, file.path, target):
+                    continue
+            data = file.content()
+            if earlier is None or not _linked(earlier, file.path, target, data):
                 target.write_bytes(data)
+    (new / MADE_FROM).write_text(json.dumps(made_from, indent=0), encoding="utf-8")
 
 
-def site_files(source: Source, asv: str = "") -> Iterator[tuple[str, bytes]]:
-    """Yield the address and the content of every file of the site."""
+def site_files(source: Source, asv: str = "") -> Iterator[SiteFile]:
+    """Yield every file of the site.
+
+    Args:
+        source: What they show.
+        asv: As for ``write_pages``.
+    """
     page = source.page
-    yield from static_files().items()
-    yield "compatibility.json", compatibility_json(source.rows)
+    for path, data in static_files().items():
+        yield SiteFile(path, partial(bytes, data))
+    yield SiteFile("compatibility.json", partial(compatibility_json, source.rows))
     for place in page.places:
         front = front_view(source, place)
-        yield front.href, render("front.html", page, front.href, view=front)
+        yield _page(source, "front.html", front.href, view=front)
         for matrix in matrix_views(source, place):
-            yield matrix.href, render("matrix.html", page, matrix.href, view=matrix)
+            yield _page(source, "matrix.html", matrix.href, view=matrix)
     for series, rows in source.by_series.items():
         case = case_view(source, series)
-        yield case.href, render("case.html", page, case.href, view=case)
+        yield _page(source, "case.html", case.href, view=case)
         for row in rows:
             if row.record is not None:
-                path = cell_data(series, row.cell)
-                yield path, data_script(path, cell_details(source, row))
+                yield _details(source, row)
     regressions = regressions_view(source)
-    yield (
-        "regressions.html",
-        render("regressions.html", page, "regressions.html", view=regressions),
-    )
-    path = "compare.html"
+    yield _page(source, "regressions.html", "regressions.html", view=regressions)
     sides = sides_of(source)
-    yield path, render(path, page, path, choices=choices(source, sides))
-    for path, side in side_files(source, sides):
-        yield path, data_script(path, side)
-    yield "feed.xml", feed(regressions)
-    cells, runs = environment_views(source), run_views(source)
-    for one in cells:
-        yield one.href, render("environment.html", page, one.href, view=one)
+    yield _page(source, "compare.html", "compare.html", choices=choices(source, sides))
+    learnt = source.state.spreads.digest(JUDGED)
+    for path, entries in side_files(sides):
+        yield _side(source, path, entries, learnt)
+    yield SiteFile("feed.xml", partial(feed, regressions))
+    cells, runs = environment_views(source), run_lines(source)
+    for cell in cells:
+        yield _page(source, "environment.html", cell.href, view=cell)
     for run in runs:
-        yield run.href, render("run.html", page, run.href, view=run)
-    path = "environments.html"
+        yield _run(source, run)
     left_out = max(0, len(runs) - _MOST_RUNS)
-    yield path, render(path, page, path, cells=cells, runs=runs[:_MOST_RUNS], left_out=left_out)
-    yield "asv.html", render("asv.html", page, "asv.html", made=asv)
+    shown = {"cells": cells, "runs": runs[:_MOST_RUNS], "left_out": left_out}
+    yield _page(source, "environments.html", "environments.html", **shown)
+    yield _page(source, "asv.html", "asv.html", made=asv)
+
+
+def _page(source: Source, template: str, path: str, **values: object) -> SiteFile:
+    return SiteFile(path, partial(render, template, source.page, path, **values))
+
+
+def _details(source: Source, row: Row) -> SiteFile:
+    """Return the file that the details of a case in a cell are loaded from."""
+    path, course = cell_data(row.series, row.cell), source.course(row)
+    assert row.record is not None  # noqa: S101  (the caller looked)
+    spread = source.state.spreads.of(row.record)
+    signed = signed_by(row.record, source.provenance)
+    made_from = source.digest_of(course, _code(), row.record.commit, repr(spread), repr(signed))
+
+    def content() -> bytes:
+        return data_script(path, cell_details(source, row), points=source.points_of(course))
+
+    return SiteFile(path, content, made_from)
+
+
+def _side(source: Source, path: str, entries: Sequence[Entry], learnt: str) -> SiteFile:
+    """Return the file of a side of a comparison; ``learnt`` is a digest of the spreads."""
+
+    def content() -> bytes:
+        return data_script(path, side(source, entries))
+
+    return SiteFile(path, content, source.digest_of(entries, _code(), learnt))
+
+
+def _run(source: Source, line: RunLine) -> SiteFile:
+    page = source.page
+    made_from = source.digest_of(line.entries, _code(), page.project, *page.problems)
+
+    def content() -> bytes:
+        return render("run.html", page, line.href, view=run_view(source, line))
+
+    return SiteFile(line.href, content, made_from)
+
+
+@cache
+def _code() -> str:
+    """Return a digest of the code that makes the files."""
+    digest = hashlib.sha256()
+
+    def add(part: Traversable) -> None:
+        if part.is_dir():
+            for one in sorted(part.iterdir(), key=lambda one: one.name):
+                if one.name != "__pycache__":
+                    add(one)
+        else:
+            digest.update(part.name.encode() + part.read_bytes())
+
+    for name in _SOURCES:
+        add(files("ivhl") / name)
+    return digest.hexdigest()
+
+
+def _known(earlier: int) -> Mapping[str, str]:
+    """Return what the files of the earlier site were made from; empty if it does not say."""
+    try:
+        with open(os.open(MADE_FROM, os.O_RDONLY, dir_fd=earlier), "rb") as file:  # noqa: PTH123
+            known = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
 
 
 @contextmanager
@@ -97,12 +201,20 @@ def _opened(folder: Path | None) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def _linked(earlier: int, path: str, target: Path, data: bytes) -> bool:
-    """Link an unchanged file of the earlier site; return whether it is one and could be linked."""
+def _linked(earlier: int, path: str, target: Path, data: bytes | None = None) -> bool:
+    """Link a file of the earlier site; return whether that could be done.
+
+    Args:
+        earlier: Descriptor of the earlier site.
+        path: Address of the file.
+        target: The link.
+        data: What the file must hold, if that is not known otherwise.
+    """
     try:
-        with open(os.open(path, os.O_RDONLY, dir_fd=earlier), "rb") as file:  # noqa: PTH123
-            if file.read() != data:
-                return False
+        if data is not None:
+            with open(os.open(path, os.O_RDONLY, dir_fd=earlier), "rb") as file:  # noqa: PTH123
+                if file.read() != data:
+                    return False
         os.link(path, target, src_dir_fd=earlier)
     except OSError:
         return False

@@ -30,6 +30,7 @@ class Advice:
     Attributes:
         worth: How many cases pass there, and how fast they are.
         reasons: Compared with each other Python on the same release; empty if nothing is to say.
+        cost: What it costs compared with other Pythons; empty if nothing was shown.
         against: Python to why it is not taken, for those that were tried.
         changed: What the release changed on this Python, compared with the one tried before it.
     """
@@ -40,10 +41,12 @@ class Advice:
     reasons: tuple[str, ...]
     against: Mapping[str, str]
     changed: str
+    cost: str = ""
 
     def __str__(self) -> str:
         """Return one paragraph."""
         found = [f"Take Python {self.python} with PyTorch {self.torch}: {self.worth}."]
+        found += [f"It costs something, too: {self.cost}."] if self.cost else []
         found += filter(None, self.reasons)
         found += [f"Not {python}: {why}." for python, why in self.against.items()]
         return " ".join([*found, self.changed] if self.changed else found)
@@ -89,6 +92,7 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
         reasons=tuple(_reason(cells[other], cells[python], other, spreads) for other in others),
         against={other: costs[other] for other in others if costs[other]},
         changed=_changed(earlier, cells[python], spreads),
+        cost=costs[python],
     )
 
 

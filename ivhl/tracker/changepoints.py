@@ -9,6 +9,7 @@ docs/adr/0023 the reasons.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,9 +19,10 @@ import numpy.typing as npt
 
 from ivhl.tracker.levels import BOUND, Array, Noise, location, median
 from ivhl.tracker.noise import best_levels, noise_within, without_modes
+from ivhl.tracker.quiet_series import have_no_step
 from ivhl.tracker.short_series import steps_of_few
 
-__all__ = ["detect"]
+__all__ = ["detect", "detect_all"]
 
 FEWEST = 4  # points: with less there is no step
 FEW = 16  # points: with less, prior knowledge of noise is needed
@@ -65,11 +67,38 @@ def detect(
     Raises:
         ValueError: If there are not as many intervals as values.
     """
-    x, se, index = _prepare(values, intervals)
+    return _detect(*_prepare(values, intervals), FEW if intervals is None else FEW_WITH_INTERVALS)
+
+
+def detect_all(
+    series: Sequence[tuple[Sequence[float], Sequence[tuple[float, float]]]],
+) -> list[list[int]]:
+    """Return what `detect` finds in each of many series; a history of thousands takes a fraction.
+
+    Args:
+        series: Values and intervals of each, as for `detect`.
+    """
+    prepared = [_prepare(*one) for one in series]
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for i, (x, _, _) in enumerate(prepared):
+        if len(x) >= FEW_WITH_INTERVALS:
+            by_length[len(x)].append(i)
+    quiet: set[int] = set()
+    for group in by_length.values():
+        x = np.stack([prepared[i][0] for i in group])
+        se = np.stack([prepared[i][1] for i in group])
+        quiet.update(i for i, none in zip(group, have_no_step(x, se), strict=True) if none)
+    return [
+        [] if i in quiet else _detect(*one, FEW_WITH_INTERVALS) for i, one in enumerate(prepared)
+    ]
+
+
+def _detect(x: Array, se: Array, index: npt.NDArray[np.intp], few: int) -> list[int]:
+    """Return the steps of a prepared series, of which fewer points than `few` are few."""
     if len(x) < FEWEST:
         return []
-    few = len(x) < (FEW if intervals is None else FEW_WITH_INTERVALS)
-    return [int(index[place]) for place in (steps_of_few if few else _steps_of_many)(x, se)]
+    find = steps_of_few if len(x) < few else _steps_of_many
+    return [int(index[place]) for place in find(x, se)]
 
 
 def _prepare(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 from packaging.version import InvalidVersion, Version
@@ -136,6 +137,7 @@ class Support:
     undecided: tuple[tuple[str, FailureClass], ...] = ()
 
 
+@lru_cache(maxsize=4096)  # every table sorts by it, again and again
 def release_key(version: str) -> tuple[bool, Version, str]:
     """Return a key that sorts versions; other names (``nightly``) sort last, by name."""
     try:

@@ -11,14 +11,17 @@ import gc
 import json
 import os
 import sqlite3
+from array import array
 from collections import defaultdict
 from collections.abc import MutableMapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import finalize
 
@@ -26,6 +29,7 @@ from ivhl.errors import ResultsError
 from ivhl.records.age import is_in_future, latest_possible
 from ivhl.records.reading import read_records_file, records_files
 from ivhl.records.store import Key, Problem, key_of, parse_record, read_record
+from ivhl.tracker.course import point_of
 from ivhl.tracker.entries import Entry, Held, Made, Ran, Shown, entry_of, ran_of
 from ivhl.tracker.metrics import METRICS, Measured
 from ivhl.tracker.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
@@ -35,19 +39,28 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import RunRecord
     from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.regressions import Searched
 
 # Modules that decide what the index holds: with another source of one, it is made again.
 _SOURCES: Final = {
     "ivhl.records": ("age.py", "record.py", "store.py", "reading.py", "bounds.py"),
     "ivhl.tracker": (
         *("index.py", "entries.py", "metrics.py", "facts.py", "spread.py", "changepoints.py"),
-        *("levels.py", "noise.py", "short_series.py"),
+        *(
+            "levels.py",
+            "noise.py",
+            "quiet_series.py",
+            "short_series.py",
+            "course.py",
+            "wording.py",
+        ),
     ),
 }
 # Another process may be writing the index of a long history.
 _WAIT_S = 60.0
 _VALUES: Final = tuple(f"{metric}{end}" for metric in METRICS for end in ("", "_error"))
 _SCHEMA: Final = f"""
+CREATE TABLE about (token TEXT);
 CREATE TABLE file (
     id INTEGER PRIMARY KEY, path TEXT UNIQUE, size INTEGER, stamp TEXT, length INTEGER,
     sha256 TEXT, lines INTEGER
@@ -61,11 +74,11 @@ CREATE TABLE made (id INTEGER PRIMARY KEY, json TEXT);
 CREATE TABLE held (id INTEGER PRIMARY KEY, json TEXT);
 CREATE TABLE subject (id INTEGER PRIMARY KEY, sources TEXT, benchmark TEXT);
 CREATE TABLE run (
-    id INTEGER PRIMARY KEY, file INTEGER, line INTEGER, start INTEGER, length INTEGER,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, file INTEGER, line INTEGER, start INTEGER, length INTEGER,
     cases INTEGER, "commit" TEXT, recorded_at TEXT, subject INTEGER, made INTEGER,
     failure_class TEXT, exception TEXT, compiled_s REAL, facts TEXT, errors TEXT,
     {", ".join(f"{name} REAL" for name in _VALUES)}, calibration REAL, shown TEXT,
-    duration_s REAL, load REAL, phase_s TEXT, held INTEGER, latest INTEGER DEFAULT 1
+    point TEXT, duration_s REAL, load REAL, phase_s TEXT, held INTEGER, latest INTEGER DEFAULT 1
 );
 CREATE INDEX run_of_case ON run (cases, "commit");
 CREATE INDEX run_of_file ON run (file);
@@ -85,6 +98,7 @@ _COLUMNS: Final = (
         *_VALUES,
         "calibration",
         "shown",
+        "point",
         "duration_s",
         "load",
         "phase_s",
@@ -124,6 +138,18 @@ class _Found(NamedTuple):
     path: str
     size: int
     stamp: str
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause the collector of garbage: it would go through all of a history, which has none."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def open_index(results: Path) -> Index:
@@ -217,11 +243,14 @@ class Index:
         return _Transaction(self._db)
 
     def _create(self, version: int) -> None:
-        names = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        names = self._db.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        ).fetchall()
         for (name,) in names:
             self._db.execute(f'DROP TABLE "{name}"')
         for statement in filter(str.strip, _SCHEMA.split(";")):
             self._db.execute(statement)
+        self._db.execute("INSERT INTO about VALUES (?)", (token_hex(16),))
         self._db.execute(f"PRAGMA user_version = {version}")
 
     def _found(self) -> Iterator[_Found]:
@@ -307,14 +336,8 @@ class Index:
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The latest entry of each key."""
-        # Nothing of a history is ever garbage, and the collector would go through it many times.
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        with collector_paused():
             return self._entries(latest=True)
-        finally:
-            if collects:
-                gc.enable()
 
     @cached_property
     def replaced(self) -> tuple[Entry, ...]:
@@ -355,14 +378,37 @@ class Index:
             )  # fmt: skip
         return tuple(found)
 
-    def ran(self) -> dict[int, Ran]:
-        """Return what pages of runs show of the latest records, by ``Entry.id``."""
-        held = {number: _held(text) for number, text in self._db.execute("SELECT * FROM held")}
-        rows = self._db.execute("SELECT id, duration_s, load, phase_s, held FROM run WHERE latest")
-        return {
-            number: Ran(duration_s, load, json.loads(phase_s), held[how])
-            for number, duration_s, load, phase_s, how in rows
-        }
+    @cached_property
+    def token(self) -> str:
+        """Another one for each index that was made, so that ids of entries are never mixed."""
+        (token,) = self._db.execute("SELECT token FROM about").fetchone()
+        return str(token)
+
+    @cached_property
+    def _points(self) -> dict[int, str]:
+        return dict(self._db.execute("SELECT id, point FROM run WHERE latest").fetchall())
+
+    def points(self, entries: Iterable[Entry]) -> list[str]:
+        """Return the points of latest entries in a course (``course.point_of``)."""
+        return [self._points[entry.id] for entry in entries]
+
+    def durations(self) -> dict[int, float]:
+        """Return how long each of the latest records took, by ``Entry.id``."""
+        return dict(self._db.execute("SELECT id, duration_s FROM run WHERE latest").fetchall())
+
+    @cached_property
+    def _held_by_id(self) -> dict[int, Held]:
+        return {number: _held(text) for number, text in self._db.execute("SELECT * FROM held")}
+
+    def ran(self, entries: Iterable[Entry]) -> list[Ran]:
+        """Return what pages of runs show of entries."""
+        found = []
+        for entry in entries:
+            duration_s, load, phase_s, how = self._db.execute(
+                "SELECT duration_s, load, phase_s, held FROM run WHERE id = ?", (entry.id,)
+            ).fetchone()
+            found.append(Ran(duration_s, load, json.loads(phase_s), self._held_by_id[how]))
+        return found
 
     def read(self, entries: Iterable[Entry]) -> tuple[RunRecord, ...]:
         """Return the records of entries, in their order.
@@ -414,25 +460,37 @@ class Index:
     @property
     def spreads(self) -> Spreads:
         """What runs of the same code differ by; what was learnt is kept until records change."""
-        return Spreads(lambda: (*self.entries, *self.replaced), _Known(self._db))
+        return Spreads(self._repeated, _Known(self._db))
 
-    def detect(
-        self, values: Sequence[float], intervals: Sequence[tuple[float, float]]
-    ) -> Sequence[int]:
-        """Return ``changepoints.detect`` of a series; the answer is kept."""
-        digest = sha256(repr((values, intervals)).encode()).hexdigest()[:32]
-        row = self._db.execute("SELECT places FROM steps WHERE digest = ?", (digest,)).fetchone()
-        if row is not None:
-            return json.loads(row[0])  # type: ignore[no-any-return]
-        # Imported here: NumPy takes a tenth of a second, and most commands find no steps.
-        from ivhl.tracker.changepoints import detect  # noqa: PLC0415
+    def _repeated(self) -> list[Entry]:
+        """Return the entries of code that was measured more than once in a case."""
+        rows = self._db.execute(
+            "SELECT id FROM run WHERE (cases, subject) IN "
+            "(SELECT cases, subject FROM run GROUP BY cases, subject HAVING count(*) > 1)"
+        )
+        more_than_once = {number for (number,) in rows}
+        return [one for one in (*self.entries, *self.replaced) if one.id in more_than_once]
 
-        found = detect(values, intervals)
-        with suppress(sqlite3.Error):  # not kept, where another process is writing
-            self._db.execute(
-                "INSERT OR IGNORE INTO steps VALUES (?, ?)", (digest, json.dumps(found))
-            )
-        return found
+    def detect(self, series: Sequence[Searched]) -> list[list[int]]:
+        """Return ``changepoints.detect_all`` of many series; the answers are kept."""
+        digests = [_digest_of(*one) for one in series]
+        known: dict[str, list[int]] = {}
+        for digest in set(digests):
+            for (places,) in self._db.execute(
+                "SELECT places FROM steps WHERE digest = ?", (digest,)
+            ):
+                known[digest] = json.loads(places)
+        wanted = {d: one for d, one in zip(digests, series, strict=True) if d not in known}
+        if wanted:
+            # Imported here: NumPy takes a tenth of a second, and most commands find no steps.
+            from ivhl.tracker.changepoints import detect_all  # noqa: PLC0415
+
+            found = dict(zip(wanted, detect_all([*wanted.values()]), strict=True))
+            known |= found
+            rows = [(digest, json.dumps(places)) for digest, places in found.items()]
+            with suppress(sqlite3.Error), self._writing():  # not kept, where another one writes
+                self._db.executemany("INSERT OR IGNORE INTO steps VALUES (?, ?)", rows)
+        return [known[digest] for digest in digests]
 
 
 class _Transaction:
@@ -523,6 +581,11 @@ def _json_of(part: Made | Held | Shown) -> str:
     return json.dumps(part)
 
 
+def _digest_of(values: Sequence[float], intervals: Sequence[tuple[float, float]]) -> str:
+    numbers = array("d", chain(values, chain.from_iterable(intervals)))
+    return sha256(numbers.tobytes()).hexdigest()[:32]
+
+
 def _made(text: str) -> Made:
     lock, instrument, threads, clock, image, packages, wheels = json.loads(text)
     return Made(
@@ -545,7 +608,7 @@ def _rows(
         if line.strip():
             try:
                 rows.append(_row(read_record(line), (file, number, start, len(line)), ids))
-            except ValueError as error:
+            except (ValueError, ArithmeticError) as error:
                 problems.append((file, number, str(error)))
         start += len(line) + 1
     return rows, problems
@@ -567,7 +630,7 @@ def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
         ids.of("subject", (entry.sources, entry.benchmark)),
         ids.of("made", (_json_of(entry.made),)),
         entry.failure_class, entry.exception, entry.compiled_s, entry.facts, entry.errors,
-        *values, entry.calibration, _json_of(entry.shown),
+        *values, entry.calibration, _json_of(entry.shown), point_of(entry),
         ran.duration_s, ran.load, json.dumps(ran.phase_s), ids.of("held", (_json_of(ran.held),)),
     )  # fmt: skip
     return _Row(case, entry.commit, columns)

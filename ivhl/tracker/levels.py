@@ -19,11 +19,13 @@ import numpy.typing as npt
 __all__ = [
     "BOUND",
     "FLOOR",
+    "GRID",
     "Array",
     "Fit",
     "Modes",
     "Noise",
     "fit",
+    "grid_of",
     "location",
     "median",
     "penalty",
@@ -164,7 +166,7 @@ def fit(
         modes: The second mode, if there is one; a step may end in either.
         bound: The largest loss of a point, in squared deviations.
     """
-    levels = _levels(x, median(sd) * GRID)
+    levels = grid_of(x, median(sd) * GRID)
     count, n = len(levels), len(x)
     states = levels if modes is None else np.concatenate([levels, levels + modes.offset])
     stay, go = _switching(modes, count)
@@ -224,7 +226,7 @@ def _switching(modes: Modes | None, count: int) -> tuple[Array, Array]:
     return np.repeat(-2 * np.log(stay), count), np.repeat(-2 * np.log(go), count)
 
 
-def _levels(x: Array, step: float) -> Array:
+def grid_of(x: Array, step: float) -> Array:
     """Return the levels to try: a grid near the values."""
     cells = np.round(x / step)
     levels = np.unique((cells[:, None] + np.arange(-REACH, REACH + 1)).ravel()) * step

@@ -31,6 +31,8 @@ FIT_INFLATION = 2.5  # the largest factor on the penalty of a fit
 
 MOST_MODES = 3
 MODE_SHARE = 0.08  # of differences that are large, where two modes are worth a try
+MODE_GAP = 2.5  # deviations of a difference: from there on it is large
+MODE_QUARTILE = 0.3186  # of the sizes of normal numbers
 MODE_DISTANCE = 3.0  # deviations between modes, at least
 MODE_TIGHT = (2.2, 0.15)  # largest spread of the distances: in deviations, or in distances
 MODE_VISITS = 3  # of each mode, at least
@@ -176,8 +178,8 @@ def _guess_modes(x: Array, se: Array) -> tuple[Modes, Array] | None:
     d = np.concatenate([np.abs(x[k:] - x[:-k]) for k in (1, 2, 3)])
     if len(d) < 30:  # noqa: PLR2004 - ten points: fewer show no second mode
         return None
-    sd = max(float(np.quantile(d, 0.25)) / 0.3186 / math.sqrt(2), FLOOR, _resolution(x) / 2)
-    large = d[d > 2.5 * math.sqrt(2) * sd]
+    sd = max(float(np.quantile(d, 0.25)) / MODE_QUARTILE / math.sqrt(2), FLOOR, _resolution(x) / 2)
+    large = d[d > MODE_GAP * math.sqrt(2) * sd]
     if len(large) < MODE_SHARE * len(d):
         return None
     offset = median(large)

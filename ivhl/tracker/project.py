@@ -43,7 +43,7 @@ class State:
             they have a record; see ``compat_rows``.
         commit_order: Commits up to HEAD, oldest first.
         spreads: Learnt differences between runs, by machine and kind of case.
-        detect: Finds the steps of a long series.
+        detect: Finds the steps of long series.
         known_releases: All PyTorch releases of the matrix, so that one that was not run is a gap.
         root: Folder of the project, for its locks.
         history: Reads what ``records`` lacks, if it has only the newest of each case.

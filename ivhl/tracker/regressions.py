@@ -14,7 +14,7 @@ from itertools import pairwise
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
 
-from ivhl.tracker.changepoints import detect
+from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.changes import CaseChange, decide, limits_of, tests_of
 from ivhl.tracker.compare import case_of
 from ivhl.tracker.facts import changed_facts
@@ -47,8 +47,9 @@ STOPPED_AFTER = 5
 _OUTSIDE = frozenset({"environment", "unavailable", "absent", "timeout", "out_of_memory"})
 _SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
 _NORMAL_95 = NormalDist().inv_cdf(0.975)
-# As ``changepoints.detect``: values and their 95 % intervals to the first index of each level.
-Detect = Callable[[Sequence[float], Sequence[tuple[float, float]]], Sequence[int]]
+# As ``changepoints.detect_all``: values and their 95 % intervals to the first index of each level.
+Searched = tuple[Sequence[float], Sequence[tuple[float, float]]]
+Detect = Callable[[Sequence[Searched]], Sequence[Sequence[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +97,27 @@ class History(Protocol):
     """All runs of a project: the index of a folder of records."""
 
     @property
+    def token(self) -> str:
+        """Another one for each history in which an id of an entry may mean another record.
+
+        Empty where ids mean something within this process only.
+        """
+
+    @property
     def entries(self) -> Sequence[Entry]:
         """The latest entry of each key."""
 
     def read(self, entries: Iterable[Entry]) -> tuple[RunRecord, ...]:
         """Return the records of entries, in their order."""
 
-    def ran(self) -> Mapping[int, Ran]:
-        """Return what pages of runs show of the entries, by their ids."""
+    def points(self, entries: Iterable[Entry]) -> list[str]:
+        """Return the points of entries in a course (``course.point_of``)."""
+
+    def durations(self) -> Mapping[int, float]:
+        """Return how long each case took, by the ids of the entries."""
+
+    def ran(self, entries: Iterable[Entry]) -> list[Ran]:
+        """Return what pages of runs show of entries."""
 
 
 def find_changes(
@@ -113,7 +127,7 @@ def find_changes(
     along: Iterable[Along] = ALONG,
     *,
     wanted: Callable[[Entry], bool] = lambda _: True,
-    detect: Detect = detect,
+    detect: Detect = detect_all,
 ) -> tuple[Change, ...]:
     """Return all changes along commits, releases and Pythons.
 
@@ -126,7 +140,7 @@ def find_changes(
         commit_order: Commits up to HEAD, oldest first.
         along: The fields.
         wanted: Which entries count.
-        detect: Finds the steps of a long segment.
+        detect: Finds the steps of long segments.
     """
     entries, along = tuple(filter(wanted, history.entries)), tuple(along)
     found = [
@@ -215,20 +229,23 @@ class _Suspect:
 
 def _suspects(every: Iterable[Series], spreads: Spreads, detect: Detect) -> Iterator[_Suspect]:
     tests: list[tuple[_Suspect, dict[Metric, Tested]]] = []
-    for series in every:
-        for segment in series.segments():
-            steps = _steps(segment, series.along, detect)
-            for place, (one, other) in enumerate(pairwise(segment), 1):
-                if not _may_differ(one.entry, other.entry, series.along):
-                    continue
-                suspect = _Suspect(series, segment, place, steps.get(place))
-                if one.entry.failure_class or other.entry.failure_class:
-                    if _is_of_the_code(one.entry, other.entry):
-                        yield suspect
-                    continue
-                short = len(segment) < ENOUGH_POINTS
-                pair = one.entry, other.entry
-                tests.append((suspect, tests_of(*pair, spreads) if short else {}))
+    segments = [(series, segment) for series in every for segment in series.segments()]
+    for (series, segment), steps in zip(segments, _steps(segments, detect), strict=True):
+        short = len(segment) < ENOUGH_POINTS
+        for place, (one, other) in enumerate(pairwise(segment), 1):
+            before, after = one.entry, other.entry
+            failed = before.failure_class or after.failure_class
+            facts = before.facts != after.facts or before.errors != after.errors
+            # Of a long history nearly all neighbours end here.
+            if not (short or failed or facts or place in steps):
+                continue
+            if not _may_differ(before, after, series.along):
+                continue
+            suspect = _Suspect(series, segment, place, steps.get(place))
+            if not failed:
+                tests.append((suspect, tests_of(before, after, spreads) if short else {}))
+            elif _is_of_the_code(before, after):
+                yield suspect
     limits = limits_of(tested for _, tested in tests)
     for suspect, tested in tests:
         before, after = (point.entry for point in suspect.points)
@@ -271,36 +288,65 @@ class _Step(NamedTuple):
     text: str
 
 
-def _steps(segment: Sequence[Point], along: Along, detect: Detect) -> dict[int, _Step]:
-    """Return the steps of a long segment by the index of the first point after them.
+class _Search(NamedTuple):
+    """A quantity of a long segment, in which steps are looked for.
 
-    The seconds of compiled code are searched where every point has a calibration: without one, the
-    machine itself moves them.
+    Attributes:
+        segment: Its number.
+        ran: Indices of the points that have the quantity.
     """
-    found: dict[int, _Step] = {}
-    if len(segment) < ENOUGH_POINTS:
-        return found
-    ran = [i for i, point in enumerate(segment) if point.entry.failure_class is None]
-    if all(segment[i].entry.calibration for i in ran):
-        found |= _steps_of("compiled", segment, ran, along, detect)
-    return found | _steps_of("speedup", segment, ran, along, detect)
+
+    segment: int
+    metric: Metric
+    ran: Sequence[int]
 
 
-def _steps_of(
-    metric: Metric, segment: Sequence[Point], ran: Sequence[int], along: Along, detect: Detect
+def _steps(
+    segments: Sequence[tuple[Series, Sequence[Point]]], detect: Detect
+) -> list[dict[int, _Step]]:
+    """Return the steps of each segment by the index of the first point after them.
+
+    Short segments have none. The seconds of compiled code are searched where every point has a
+    calibration: without one, the machine itself moves them.
+    """
+    searches = []
+    for number, (_, segment) in enumerate(segments):
+        if len(segment) < ENOUGH_POINTS:
+            continue
+        ran = [i for i, point in enumerate(segment) if point.entry.failure_class is None]
+        metrics: tuple[Metric, ...] = ("speedup",)
+        if all(segment[i].entry.calibration for i in ran):
+            metrics = ("compiled", "speedup")
+        for metric in metrics:
+            have = [i for i in ran if metric in segment[i].entry.values]
+            searches.append(_Search(number, metric, have))
+    found = detect([_searched(segments[one.segment][1], one) for one in searches])
+    steps: list[dict[int, _Step]] = [{} for _ in segments]
+    for search, places in zip(searches, found, strict=True):
+        if places:
+            series, segment = segments[search.segment]
+            steps[search.segment] |= _steps_at(places, search, segment, series.along)
+    return steps
+
+
+def _searched(segment: Sequence[Point], search: _Search) -> Searched:
+    """Return the values of a search, with the 95 % interval of each within its run."""
+    entries = [segment[i].entry for i in search.ran]
+    values = [_value(entry, search.metric) for entry in entries]
+    factors = [math.exp(_NORMAL_95 * entry.values[search.metric].error) for entry in entries]
+    pairs = zip(values, factors, strict=True)
+    return values, [(value / factor, value * factor) for value, factor in pairs]
+
+
+def _steps_at(
+    places: Sequence[int], search: _Search, segment: Sequence[Point], along: Along
 ) -> dict[int, _Step]:
     """Return the steps of one quantity.
 
     A step at a commit that changes nothing of the case is moved to the next neighbour that does.
     """
-    ran = [i for i in ran if metric in segment[i].entry.values]
+    ran, metric = search.ran, search.metric
     values = [_value(segment[i].entry, metric) for i in ran]
-    errors = [segment[i].entry.values[metric].error for i in ran]
-    intervals = [
-        (value * math.exp(-_NORMAL_95 * error), value * math.exp(_NORMAL_95 * error))
-        for value, error in zip(values, errors, strict=True)
-    ]
-    places = detect(values, intervals)
     steps: dict[int, _Step] = {}
     bounds = [0, *places, len(values)]
     for left, place, right in zip(bounds, bounds[1:], bounds[2:], strict=False):

@@ -77,13 +77,12 @@ def series_of(
         commit_order: Commits, oldest first. Others are left out of series along commits, since
             their place is unknown; without any order, time decides.
     """
-    groups: dict[tuple[Case, str], list[Entry]] = defaultdict(list)
-    cases: dict[Key, Case] = {}
+    by_key: dict[tuple[Key, str], list[Entry]] = defaultdict(list)
     for entry in entries:
-        case = cases.get(entry.case)
-        if case is None:
-            case = cases[entry.case] = case_of(entry, along)
-        groups[case, entry.dtype].append(entry)
+        by_key[entry.case, entry.dtype].append(entry)
+    groups: dict[tuple[Case, str], list[Entry]] = defaultdict(list)
+    for (_, dtype), part in by_key.items():
+        groups[case_of(part[0], along), dtype] += part
     position = {commit: i for i, commit in enumerate(commit_order)}
     found = []
     for (case, dtype), group in sorted(groups.items(), key=itemgetter(0)):

@@ -18,6 +18,7 @@ import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 from itertools import combinations
 from statistics import NormalDist, fmean, median
@@ -186,14 +187,23 @@ class Spreads:
         return self._of[key]
 
     def _find(self, metric: Metric, calibrated: bool, kind: CaseKind, case: Key) -> Spread:  # noqa: FBT001  (a key)
-        learnt = self._learnt.get((metric, calibrated))
-        if learnt is None:
-            learnt = self._learnt[metric, calibrated] = self._learn(metric, calibrated=calibrated)
+        learnt = self._learnt_of(metric, calibrated=calibrated)
         found = learnt.kinds.get((case.machine, kind)) or shipped(
             kind, metric, calibrated=calibrated
         )
         own = learnt.cases.get(case)
         return found if own is None else found.corrected_by(own)
+
+    def digest(self, metrics: Iterable[Metric]) -> str:
+        """Return a digest of all that was learnt of some quantities."""
+        learnt = [self._learnt_of(metric, calibrated=False) for metric in metrics]
+        return sha256(repr(learnt).encode()).hexdigest()
+
+    def _learnt_of(self, metric: Metric, *, calibrated: bool) -> Learnt:
+        learnt = self._learnt.get((metric, calibrated))
+        if learnt is None:
+            learnt = self._learnt[metric, calibrated] = self._learn(metric, calibrated=calibrated)
+        return learnt
 
     def _learn(self, metric: Metric, *, calibrated: bool) -> Learnt:
         if self._repeats is None:

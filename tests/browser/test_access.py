@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from ivhl.asv.publish import publish
+from tests.builders.project import make_project
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -27,6 +31,7 @@ PAGES = (
     "run",
     "asv.html",
 )
+ELEMENTS = 6_000  # after any click, as of a page (tests/unit/test_pages_render.py)
 ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|.*\| `(?P<digest>[0-9a-f]{64})` \|$", re.MULTILINE)
 
 
@@ -74,6 +79,63 @@ def test_no_page_has_a_barrier(browser: Browser, site: Path, scheme: Any) -> Non
     page.locator("[data-details]").first.click()
     page.locator("#details[open] .facts").first.wait_for()
     assert barriers(page) == [], "details"
+    context.close()
+
+
+# What a person has done on a page: its address, what to click, what then appears.
+STATES = {
+    "a failed cell": ("matrix.html#status=failed&support=on", "td.s-failed", "#details[open] pre"),
+    "a refused cell": ("matrix.html#python=3.13", "td.s-unsupported", "#details[open] .facts"),
+    "no case left": ("matrix.html#text=no-such-case", "h1", "#count"),
+    "an incident": ("regressions.html#worse=worse", "article summary", "article details[open]"),
+    "no incident left": ("regressions.html#text=no-such-case", "h1", "#count"),
+    "two sides": ("compare.html#a-torch=2.8.0&b-torch=2.9.1&all=on", "h1", "#result tbody tr"),
+    "incomparable": ("compare.html#a-torch=2.4.1&b-python=3.13&b-torch=2.9.1", "h1", "#summary"),
+    "an environment": ("environment/py3.13-torch2.6.0.html", "h1", ".neighbours"),
+}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1024, 390])
+def test_no_state_of_a_page_has_a_barrier(
+    browser: Browser,
+    site: Path,
+    scheme: Any,  # noqa: ANN401
+    width: int,
+) -> None:
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+    page = context.new_page()
+    for name, (address, click, appears) in STATES.items():
+        path, _, anchor = address.partition("#")
+        page.goto("about:blank")
+        page.goto(f"{(site / path).as_uri()}#{anchor}")
+        page.locator(click).first.click()
+        page.locator(appears).first.wait_for()
+        page.evaluate(
+            "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+        )
+        assert barriers(page) == [], name
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        assert page.evaluate("document.querySelectorAll('*').length") <= ELEMENTS, name
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_site_without_records_has_no_barrier(
+    browser: Browser,
+    tmp_path: Path,
+    scheme: Any,  # noqa: ANN401
+) -> None:
+    make_project(tmp_path)
+    shutil.rmtree(tmp_path / "results")
+    site = publish(tmp_path, tmp_path / "site", asv=False).output
+    context = browser.new_context(color_scheme=scheme)
+    page = context.new_page()
+    for name in ("index.html", "matrix.html", "regressions.html", "compare.html", "asv.html"):
+        page.goto((site / name).as_uri())
+        assert barriers(page) == [], name
+    page.goto((site / "index.html").as_uri())
+    assert "No records yet" in page.locator("main").inner_text()
     context.close()
 
 

@@ -81,6 +81,7 @@ def test_three_questions_are_answered_without_scrolling(watched: Watched, site: 
     page = watched.page
     page.goto((site / "index.html").as_uri())
     answers = page.locator(".answers").inner_text()
+    assert "Python 3.14 with PyTorch 2.9.1" in answers
     assert "unsupported 2.4.1 to 2.5.1, works 2.6.0 to 2.9.1" in answers
     assert "On PyTorch 2.9.1" in answers
     assert "slower" in answers
@@ -104,7 +105,7 @@ def test_from_3_12_or_3_13_to_the_cells_behind_it(watched: Watched, site: Path) 
 
 
 def test_from_what_got_slower_to_the_command_that_repeats_it(watched: Watched, site: Path) -> None:
-    """What got slower since last week?"""
+    """What got slower? The front page names the newest; a click leads to its cases."""
     page = watched.page
     page.goto((site / "index.html").as_uri())
     page.locator(".answers a").last.click()
@@ -115,6 +116,49 @@ def test_from_what_got_slower_to_the_command_that_repeats_it(watched: Watched, s
     page.wait_for_url(f"**/{CASE.rpartition('/')[2].replace('+', '*')}")
     page.locator("#over-releases canvas").first.wait_for()
     assert "--variant real-compiled" in page.locator(".command code").first.inner_text()
+    watched.check("file:")
+
+
+def test_from_the_last_week_to_a_list_of_what_got_worse_in_it(
+    watched: Watched, site: Path
+) -> None:
+    """What got slower since last week? One click, whatever week it is."""
+    page = watched.page
+    page.clock.set_fixed_time("2026-11-14T12:00:00Z")
+    page.goto((site / "index.html").as_uri())
+    page.get_by_role("link", name="What got worse in the last week").click()
+    shown = page.locator(".incident:visible")
+    assert shown.count() > 0
+    assert all(
+        "worse" in text for text in page.locator(".incident:visible .sign").all_inner_texts()
+    )
+    page.clock.set_fixed_time("2027-01-14T12:00:00Z")
+    page.reload()
+    assert shown.count() == 0
+    assert page.locator("#count").inner_text().startswith("0 of ")
+    # An incident that is named in the address is open, and the filters work beside it.
+    page.goto((site / "index.html").as_uri())
+    page.locator(".answers a").last.click()
+    assert page.locator(".incident:target details[open]").count() == 1
+    page.locator("[name=worse]").select_option("better")
+    assert page.locator(".incident.worse:visible").count() == 0
+    watched.check("file:")
+
+
+def test_from_the_front_page_to_why_a_cell_fails_in_two_clicks(
+    watched: Watched, site: Path
+) -> None:
+    """Why does it fail on 3.13 with 2.5.1, and how do I repeat it?"""
+    page = watched.page
+    page.goto((site / "index.html").as_uri())
+    page.locator(".shares tr", has_text="3.13").locator(
+        "a", has_text="all unsupported"
+    ).last.click()
+    page.locator("#matrix td.s-unsupported:visible").first.click()
+    page.locator("#details[open] pre.said").wait_for()
+    assert GATE.format("3.13") in page.locator("#details").inner_text()
+    assert "--cell py3.13-torch2.5.1" in page.locator("#details .command code").inner_text()
+    assert len(watched.data_files()) == 1
     watched.check("file:")
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +16,7 @@ import pytest
 from ivhl.asv.configuration import load_configuration
 from ivhl.asv.publish import foreign_files, publish, set_aside_unreadable
 from ivhl.errors import ResultsError, SpecError
+from ivhl.records.files import append_record, record_file
 from ivhl.tracker.regressions import KINDS, find_changes
 from tests.builders.project import git, make_commits, make_project, write_asv_results
 from tests.builders.records import make_record
@@ -258,6 +262,71 @@ def test_every_kind_of_change_passes_asvs_page(
 
 def commits_of(root: Path) -> list[str]:
     return git(root, "log", "--format=%H").split()
+
+
+def files_of(site: Path) -> dict[str, bytes]:
+    return {f"{p.relative_to(site)}": p.read_bytes() for p in site.rglob("*") if p.is_file()}
+
+
+# Publishes, and kills itself when it calls one of its functions for the n-th time.
+KILLED = """
+import importlib, os, signal, sys
+from pathlib import Path
+from ivhl.asv.publish import publish
+
+root, module, name, n = Path(sys.argv[1]), *sys.argv[2:4], int(sys.argv[4])
+module = importlib.import_module(module)
+real, calls = getattr(module, name), []
+
+def deadly(*arguments, **options):
+    calls.append(name)
+    if len(calls) == n:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*arguments, **options)
+
+setattr(module, name, deadly)
+publish(root, root / "site")
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "n"),
+    [
+        ("ivhl.pages.build", "_linked", 1),
+        ("ivhl.pages.build", "_linked", 90),
+        ("ivhl.asv.publish", "exchange", 1),
+    ],
+)
+def test_a_publish_that_is_killed_leaves_the_old_site_whole(
+    root: Path, module: str, name: str, n: int
+) -> None:
+    publish(root, root / "site", asv=False)
+    before = files_of(root / "site")
+    more = make_record(commit=commits_of(root)[0], workload="ops.mera_layer")
+    append_record(record_file(root / "results", "bench", more.commit, more.cell.id), more)
+    words = [sys.executable, "-c", KILLED, str(root), module, name, str(n)]
+    done = subprocess.run(words, check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert files_of(root / "site") == before
+    assert leftovers(root)
+    publish(root, root / "site", asv=False)
+    assert leftovers(root) == []
+
+
+def test_two_publishes_at_once_leave_a_whole_site(root: Path) -> None:
+    script = "import sys; from pathlib import Path; from ivhl.asv.publish import publish; "
+    script += "[publish(Path(sys.argv[1]), Path(sys.argv[1]) / 'site', asv=False) for _ in 'abc']"
+    words = [sys.executable, "-c", script, str(root)]
+    both = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [one.communicate()[1] for one in both] == ["", ""]
+    assert [one.returncode for one in both] == [0, 0]
+    publish(root, root / "alone", asv=False)
+    alone = files_of(root / "alone")
+    together = files_of(root / "site")
+    assert together.keys() == alone.keys()
+    differ = {path for path in alone if alone[path] != together[path]}
+    assert differ <= {"index.html"}  # it says when it was built
+    assert leftovers(root) == []
 
 
 def test_files_of_the_project_in_its_results_are_left_alone(root: Path) -> None:

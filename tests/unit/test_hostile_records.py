@@ -249,7 +249,7 @@ def test_a_record_of_which_no_page_can_be_made_is_left_out(
 
 
 @pytest.mark.parametrize(
-    "name", ["environment_views", "regressions_view", "run_views", "side_files", "choices"]
+    "name", ["environment_views", "regressions_view", "run_view", "side", "choices"]
 )
 def test_a_record_that_breaks_any_kind_of_page_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

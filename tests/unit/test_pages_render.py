@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ivhl.matrix.spec import CellSpec
-from ivhl.pages.build import site_files, write_pages
+from ivhl.pages.build import MADE_FROM, site_files, write_pages
 from ivhl.pages.render import TABS, compatibility_json, data_script
 from ivhl.pages.text import visible
+from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Counted, Interval, RecordedObservation
-from ivhl.tracker.project import State
+from ivhl.tracker.project import State, load_state
 from ivhl.tracker.views.source import Source
 from ivhl.workload import core_cases, load_workloads
 from tests.builders.history import history
+from tests.builders.project import make_commits, make_project
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
@@ -34,8 +36,10 @@ COMMITS = ("a" * 40, "b" * 40)
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror="alert(1)">', "</pre></dialog><b>"]
 VENDOR = files("ivhl.pages").joinpath("static", "vendor")
 ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|.*\| `(?P<digest>[0-9a-f]{64})` \|$", re.MULTILINE)
-# Budgets, in bytes and elements: of what a page needs to be seen, of any page, of any page.
+# Budgets, in bytes and elements: of what a page needs to be seen, of any page, of any page; of what
+# a click loads; of a case in a cell, for programs.
 FIRST_VIEW, A_PAGE, ELEMENTS = 300_000, 1_000_000, 6_000
+A_CLICK, A_ROW = 300_000, 1_000
 
 
 def source_of(*records: RunRecord, **changes: Any) -> Source:  # noqa: ANN401  (fields of the state)
@@ -54,7 +58,11 @@ def source_of(*records: RunRecord, **changes: Any) -> Source:  # noqa: ANN401  (
 
 
 def site_of(*records: RunRecord, **changes: Any) -> dict[str, bytes]:  # noqa: ANN401
-    return dict(site_files(source_of(*records, **changes)))
+    return files_of(source_of(*records, **changes))
+
+
+def files_of(source: Source) -> dict[str, bytes]:
+    return {file.path: file.content() for file in site_files(source)}
 
 
 def pages_of(site: dict[str, bytes]) -> dict[str, Structure]:
@@ -181,8 +189,13 @@ def test_the_site_keeps_its_budgets() -> None:
         names = [name.removeprefix("../" * path.count("/")) for name in loaded]
         if path != "regressions.html":
             assert len(site[path]) + sum(len(site[name]) for name in names) <= FIRST_VIEW, path
-    # Opening a cell loads one file.
-    assert max(len(data) for path, data in site.items() if path.startswith("data/")) <= FIRST_VIEW
+    # Opening a cell loads one file, choosing a side of a comparison another one.
+    clicked = {path: len(data) for path, data in site.items() if path.startswith("data/")}
+    assert {path for path in clicked if path.startswith("data/side/")}
+    assert max(clicked.values()) <= A_CLICK
+    rows = json.loads(site["compatibility.json"])
+    assert len(rows) == 26 * 80
+    assert len(site["compatibility.json"]) <= A_ROW * len(rows)
 
 
 def test_every_cell_with_500_commits_keeps_the_budgets() -> None:
@@ -291,7 +304,7 @@ def test_data_has_each_invisible_character_written_out() -> None:
     for one in unseen:
         data = data_script("data/a.js", {"text": f"a{one}b"}).decode()
         assert f"a\\\\u{ord(one):04x}b" in data, hex(ord(one))
-    assert "\\n" in data_script("data/a.js", ["a\n"]).decode()
+    assert "\\n" in data_script("data/a.js", {"text": "a\n"}).decode()
 
 
 def test_a_text_of_100_kb_fills_no_page() -> None:
@@ -308,7 +321,7 @@ def test_an_unavailable_cell_shows_its_reason_without_a_record() -> None:
     )
     (row,) = [row for row in source.rows if row.python == "3.14"]
     assert json.loads(compatibility_json([row]))[0]["message"] == "no wheel for cp314"
-    site = dict(site_files(source))
+    site = files_of(source)
     assert "all unavailable" in site["index.html"].decode()
     assert '<td class="s-unavailable none">unavailable' in site["matrix.html"].decode()
 
@@ -340,7 +353,7 @@ def test_an_existing_environment_is_named_as_such() -> None:
 
 def test_the_feed_is_xml_with_an_entry_for_each_incident() -> None:
     source = source_of(*history(COMMITS))
-    feed = ET.fromstring(dict(site_files(source))["feed.xml"])  # noqa: S314  (ours)
+    feed = ET.fromstring(files_of(source)["feed.xml"])  # noqa: S314  (ours)
     atom = "{http://www.w3.org/2005/Atom}"
     entries = feed.findall(f"{atom}entry")
     assert len(entries) == len(source.incidents)
@@ -353,13 +366,63 @@ def test_what_is_unchanged_is_not_written_again(tmp_path: Path) -> None:
     one, two, three = (tmp_path / name for name in ("one", "two", "three"))
     write_pages(source_of(*history(COMMITS)), one)
     write_pages(source_of(*history(COMMITS)), two, one)
-    for path in one.rglob("*.*"):
+    for path in one.rglob("[!.]*.*"):
         assert path.is_dir() or path.samefile(two / path.relative_to(one)), path
     write_pages(source_of(*history(COMMITS), make_record(workload="ops.new")), three, two)
     case = "case/bench+cpu/ops.gp_evolve+small+real-compiled.html"
     assert (three / case).samefile(two / case)
     assert not (three / "matrix.html").samefile(two / "matrix.html")
     assert (two / "matrix.html").read_bytes() == (one / "matrix.html").read_bytes()
+
+
+def test_a_file_is_made_again_only_if_what_it_is_made_from_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one more run of one case: its details, and no other's; nothing of other runs."""
+    make_project(tmp_path)
+    results = tmp_path / "results"
+    made: list[str] = []
+
+    def counted(path: str, *data: Any, **more: Any) -> bytes:  # noqa: ANN401
+        made.append(path)
+        return data_script(path, *data, **more)
+
+    def site(name: str, old: str | None = None) -> dict[str, bytes]:
+        made.clear()
+        earlier = None if old is None else tmp_path / old
+        write_pages(Source(load_state(tmp_path, results), "now"), tmp_path / name, earlier)
+        return {
+            f"{path.relative_to(tmp_path / name)}": path.read_bytes()
+            for path in (tmp_path / name).rglob("*")
+            if path.is_file()
+        }
+
+    monkeypatch.setattr("ivhl.pages.build.data_script", counted)
+    first = site("one")
+    every = [*made]
+    assert set(every) == {path for path in first if path.startswith("data/")}
+    assert site("two", "one") == first
+    assert made == []
+
+    (commit,) = make_commits(tmp_path, 1)
+    more = make_record(
+        commit=commit, workload="ops.gp_evolve", size="small", variant="real-compiled",
+        recorded_at="2026-11-20T00:00:00+00:00",
+    )  # fmt: skip
+    append_record(record_file(results, "bench", commit, more.cell.id), more)
+    kept = site("three", "two")
+    assert kept == site("whole")
+    site("four", "two")
+    assert len(made) < len(every) / 4
+    assert "data/bench+cpu/ops.gp_evolve+small+real-compiled/py3.12-torch2.6.0.js" in made
+
+    # Neither a change of the code nor what somebody wrote into the folder is passed over.
+    (tmp_path / "four" / MADE_FROM).write_text("[]")
+    assert site("five", "four") == kept
+    assert len(made) == len([path for path in kept if path.startswith("data/")])
+    monkeypatch.setattr("ivhl.pages.build._code", lambda: "another")
+    site("six", "five")
+    assert len(made) == len([path for path in kept if path.startswith("data/")])
 
 
 def test_vendored_files_match_the_readme() -> None:

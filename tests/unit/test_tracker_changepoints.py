@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ivhl.tracker.changepoints import detect
+from ivhl.tracker import changepoints
+from ivhl.tracker.changepoints import detect, detect_all
 from ivhl.tracker.short_series import posterior
 
 NOISE = 0.01
@@ -232,3 +233,41 @@ def test_probabilities_of_a_step_are_probabilities(n: int) -> None:
     assert np.min(p) >= 0
     assert np.max(p) <= 1
     assert np.argmax(p) == n // 2
+
+
+@pytest.mark.parametrize("n", [5, 31, 32, 33, 60, 120])
+def test_many_series_at_once_have_the_steps_that_each_has_alone(n: int) -> None:
+    every: list[list[float]] = []
+    for seed in range(20):
+        noise = make(n, seed=seed, sd=0.03)
+        walk = np.cumsum(np.random.default_rng(seed).normal(0, 0.01, n))
+        every += [
+            noise,
+            make(n, seed=seed, steps={n // 2: 1.0 + 0.02 * seed}),
+            make(n, seed=seed, steps={n // 3: 1.1, n // 2: 0.9}),
+            two_modes(n, seed, leave=0.2),
+            [float(value) for value in np.exp(walk)],
+            [round(value, -1) for value in noise],
+            [value - 100 for value in noise],
+            [*noise[:3], noise[3] * 4, *noise[4:]],
+        ]
+    every += [[1.0] * n, [0.0] * n, make(n + 4), [math.nan, *make(n)]]
+    series = [(values, around(values, 0.001 * (i % 30))) for i, values in enumerate(every)]
+    assert detect_all(series) == [detect(*one) for one in series]
+    assert detect_all([]) == []
+
+
+def test_of_many_quiet_series_few_are_searched_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[object] = []
+    alone = changepoints._steps_of_many
+
+    def count(*arguments: object) -> list[int]:
+        searched.append(arguments)
+        return alone(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(changepoints, "_steps_of_many", count)
+    quiet = [make(40, seed=seed, sd=0.03) for seed in range(100)]
+    stepped = [make(40, seed=seed, sd=0.01, steps={20: 1.2}) for seed in range(10)]
+    found = detect_all([(values, around(values, 0.01)) for values in (*quiet, *stepped)])
+    assert found[100:] == [[20]] * 10
+    assert 10 <= len(searched) <= 30

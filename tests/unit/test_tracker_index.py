@@ -207,8 +207,8 @@ def test_the_index_has_what_pages_of_runs_show(tmp_path: Path) -> None:
     records = (replace(record, conditions=observed), make_record(), make_failure(python="3.13"))
     write_records(tmp_path, *records)
     index = open_index(tmp_path)
-    ran = index.ran()
-    found = {entry.key: ran[entry.id] for entry in index.entries}
+    ran = index.ran(index.entries)
+    found = {entry.key: one for entry, one in zip(index.entries, ran, strict=True)}
     assert found == {key_of(record): ran_of(record) for record in records}
 
 
@@ -231,6 +231,7 @@ def test_steps_are_found_once(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     values = [1.0, 1.01, 0.99, 1.0, 1.02, 1.0, 1.3, 1.31, 1.29, 1.3, 1.31, 1.3, 1.29, 1.3]
     intervals = [(value * 0.99, value * 1.01) for value in values]
-    found = index.detect(values, intervals)
-    assert found
-    assert [*found] == [*index.detect(values, intervals)] == [*detect(values, intervals)]
+    series = [(values, intervals), (values[:7], intervals[:7]), (values, intervals)]
+    found = index.detect(series)
+    assert found[0]
+    assert found == index.detect(series) == [detect(*one) for one in series]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from typing import get_args
 
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from ivhl.records.record import Reference
 from ivhl.tracker.compat import compat_rows
+from ivhl.tracker.course import FIELDS
 from ivhl.tracker.project import State
 from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.table import ResultsTable, render_results
@@ -145,8 +147,9 @@ def test_a_weaker_reference_is_marked_wherever_a_verdict_is_shown(reference: Ref
     (matrix,) = matrix_views(source, source.page.main)
     ((cell,),) = (line.cells for group in matrix.groups for line in group.lines)
     details = cell_details(source, row)
-    assert meaning in {fact["value"] for group in details["groups"] for fact in group["facts"]}
-    shown = (console.file.getvalue(), details["word"], details["history"]["results"][0])
+    assert meaning in {fact[1] for group in details["groups"] for fact in group["facts"]}
+    (point,) = map(json.loads, source.points_of(source.course(row)))
+    shown = (console.file.getvalue(), details["word"], point[FIELDS.index("result")])
     if reference == "independent":
         assert not any("·" in text for text in shown)
         assert cell.notes == ()

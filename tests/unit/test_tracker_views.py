@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -22,7 +23,7 @@ from ivhl.tracker.views.facts import fact_groups
 from ivhl.tracker.views.front import front_view
 from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.matrix import MOST_CELLS, MatrixCell, matrix_views
-from ivhl.tracker.views.run import run_views
+from ivhl.tracker.views.run import run_lines, run_view
 from ivhl.tracker.views.source import Source, slug
 from ivhl.tracker.wording import memory, seconds, support_sentence, times
 from ivhl.workload import load_workloads
@@ -231,8 +232,10 @@ def test_details_have_the_history_of_the_cell_only() -> None:
         r for r in source.rows if (r.cell, r.variant) == ("py3.12-torch2.9.1", "real-compiled")
     )
     found = cell_details(source, row)
-    assert found["history"]["x"] == ["aaaaaaaa", "bbbbbbbb"]
-    assert found["history"]["lines"][0]["speedup"] == [2.15, 1.2]
+    points = [json.loads(point) for point in source.points_of(source.course(row))]
+    named = [dict(zip(found["history"]["fields"], point, strict=True)) for point in points]
+    assert [point["commit"] for point in named] == ["aaaaaaaa", "bbbbbbbb"]
+    assert [point["speedup"] for point in named] == [2.15, 1.2]
     assert found["text"].startswith("1.20x")
     assert set(found["samples"]) == {"eager", "again", "compiled"}
 
@@ -259,9 +262,9 @@ def test_incidents_are_on_the_page_with_their_cause() -> None:
 
 def test_runs_and_environments_are_listed() -> None:
     source = source_of(*history(COMMITS))
-    runs = run_views(source)
+    runs = run_lines(source)
     assert [run.commit[:1] for run in runs] == ["b", "a"]
-    assert len(runs[0].cells) == 15
+    assert len(run_view(source, runs[0]).cells) == runs[0].cells == 15
     environments = {one.cell: one for one in environment_views(source)}
     assert len(environments) == 15
     found = environments["py3.12-torch2.6.0"]

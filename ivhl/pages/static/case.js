@@ -19,7 +19,7 @@
     const data = await site.load(path);
     if (path !== choice.value) { return; }
     course.replaceChildren();
-    const { history } = data;
+    const history = details.course(data);
     if (history.x.length > 1) {
       course.append(make("h3", {}, "Over commits"));
       const place = make("div", { class: "charts" });

@@ -14,9 +14,18 @@ const details = (() => {
       make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))),
       make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, i) => make(i ? "td" : "th", i ? {} : { scope: "row" }, text)))))));
 
+  // The course over commits: a list of points in the file, a list for each curve on the page.
+  function course(data) {
+    const { fields, marks, breaks } = data.history;
+    const column = Object.fromEntries(fields.map((name, i) => [name, data.points.map((point) => point[i])]));
+    const { commit, at, same, result, ...curves } = column;
+    const seen = Object.entries(curves).filter(([, values]) => values.some((value) => value !== null));
+    return { x: commit, at, same, results: result, breaks, lines: [{ name: "speedup", marks, ...Object.fromEntries(seen) }] };
+  }
+
   function fill(data) {
     const failure = data.failure;
-    const history = data.history;
+    const history = course(data);
     const parts = [];
     if (failure) {
       parts.push(list("Failure", [["failure class", failure.class], ["phase", failure.phase], ["exception", failure.exception], ["where", failure.where]].filter(([, value]) => value)));
@@ -35,7 +44,7 @@ const details = (() => {
       parts.push(make("section", {}, make("h3", {}, "Repeat this measurement"),
         make("div", { class: "command" }, make("code", {}, data.command), make("button", { type: "button", class: "copy" }, "Copy"))));
     }
-    parts.push(make("div", { class: "columns" }, ...data.groups.map((group) => list(group.title, group.facts.map((fact) => [fact.label, fact.value])))));
+    parts.push(make("div", { class: "columns" }, ...data.groups.map((group) => list(group.title, group.facts))));
     if (data.errors.length) {
       parts.push(make("section", {}, make("h3", {}, "Errors against the float64 reference (RMSE)"),
         table(["output", "eager", "variant", "allowed", "verdict"], data.errors.map((e) => [e.output, e.eager, e.compiled, e.limit, e.verdict]))));
@@ -80,5 +89,5 @@ const details = (() => {
     // Only a file of this site: the address can come from anywhere.
     if (path && /^data\/[^/\\]+\/[^/\\]+\/[^/\\]+\.js$/.test(path) && !path.includes("..")) { open(path, from && from(path)); }
   }
-  return { open, openFromAddress };
+  return { open, openFromAddress, course };
 })();

@@ -34,7 +34,8 @@
       shown += line.hidden ? 0 : 1;
     }
     for (const body of table.tBodies) { body.hidden = !body.querySelector("tr[data-case]:not([hidden])"); }
-    document.getElementById("count").textContent = shown === lines.length ? `${shown} cases` : `${shown} of ${lines.length} cases`;
+    document.getElementById("count").textContent = shown === lines.length ? `${shown} cases` : `${shown} of ${lines.length} cases${shown ? "" : ": clear a filter"}`;
+    table.parentElement.hidden = !shown;
     keepOneTabStop();
   }
 

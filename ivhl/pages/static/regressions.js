@@ -8,8 +8,6 @@
   if (target && target.classList.contains("incident")) {
     target.querySelector("details").open = true;
     target.scrollIntoView();
-    form.hidden = false;
-    return;
   }
   site.bindFilters(form, (wanted) => {
     const words = site.words(wanted.get("text"));

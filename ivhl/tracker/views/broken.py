@@ -11,8 +11,8 @@ from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.front import front_view
 from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.matrix import matrix_views
-from ivhl.tracker.views.run import run_views
-from ivhl.tracker.views.sides import choices, side_files, sides_of
+from ivhl.tracker.views.run import run_lines, run_view
+from ivhl.tracker.views.sides import choices, side, side_files, sides_of
 from ivhl.tracker.views.source import Source
 
 if TYPE_CHECKING:
@@ -54,10 +54,12 @@ def _make_all(source: Source) -> None:
     for row in source.rows:
         case_view(source, row.series)
         cell_details(source, row)
+        source.points_of(source.course(row))
     regressions_view(source)
     sides = sides_of(source)
     choices(source, sides)
-    for _ in side_files(source, sides):
-        pass
+    for _, entries in side_files(sides):
+        side(source, entries)
     environment_views(source)
-    run_views(source)
+    for line in run_lines(source):
+        run_view(source, line)

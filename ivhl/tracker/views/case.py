@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import defaultdict
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compat import format_speedup, python_key, release_key
-from ivhl.tracker.entries import Entry, entry_of
+from ivhl.tracker.course import CURVES, FIELDS, HASH, curve_values, short
+from ivhl.tracker.entries import entry_of
 from ivhl.tracker.spans import spans_of, spans_sentence
 from ivhl.tracker.upstream import Issue, issues_of
 from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
@@ -33,9 +30,7 @@ from ivhl.tracker.wording import (
     ENGINE_WORDS,
     STATUS_MEANINGS,
     STATUS_WORDS,
-    times,
 )
-from ivhl.tracker.wording import marks as marks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -43,19 +38,11 @@ if TYPE_CHECKING:
     from ivhl.records.record import Arm, Counted, RunRecord
     from ivhl.tracker.comparable import Axis
     from ivhl.tracker.compat import Row, Series
-    from ivhl.tracker.entries import Run
-    from ivhl.tracker.metrics import Measured, Metric
+    from ivhl.tracker.entries import Entry, Run
 
-_MEASURED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled", "cold", "warm", "memory")
-_CURVES: Final = (
-    *_MEASURED, "low", "high", "memory_eager", "error", "error_eager", "breaks", "recompiles",
-)  # fmt: skip
 # More text of one record is in its line of the results only.
 MOST_TEXT = 20_000
 _MOST_REASONS = 40
-_HASH = 8
-_NORMAL_95 = NormalDist().inv_cdf(0.975)
-_DIGITS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,56 +216,23 @@ def _marks(records: Sequence[Run | None], axis: Axis) -> dict[int, list[str]]:
 
 
 def _curves(
-    records: Sequence[Run | None], rows: Sequence[Row | None] | None = None
+    records: Sequence[RunRecord | None], rows: Sequence[Row | None]
 ) -> dict[str, list[float | None]]:
     """Return a list for each curve, with ``None`` where nothing was measured."""
     points: list[dict[str, float | None]] = []
-    for i, record in enumerate(records):
-        row = rows[i] if rows else None
-        points.append({} if record is None else _values(record))
+    for record, row in zip(records, rows, strict=True):
+        points.append({} if record is None else curve_values(entry_of(record)))
         if row is not None:
             points[-1] |= {"low": row.speedup_low, "high": row.speedup_high}
     seen = {name for point in points for name, value in point.items() if value is not None}
-    return {
-        name: [_short(point.get(name)) for point in points] for name in _CURVES if name in seen
-    }
-
-
-def _values(run: Run) -> dict[str, float | None]:
-    entry = run if isinstance(run, Entry) else entry_of(run)
-    values: dict[str, float | None] = {}
-    for metric, number in entry.values.items():
-        values[metric] = number.value
-    if speedup := entry.values.get("speedup"):
-        values |= dict(zip(("low", "high"), _ends(speedup), strict=True))
-    shown = entry.shown
-    return values | {
-        "memory_eager": shown.eager_peak,
-        "error": _largest_error(entry.errors),
-        "error_eager": shown.eager_error,
-        "breaks": shown.breaks,
-        "recompiles": shown.recompiles,
-    }
-
-
-@lru_cache(maxsize=1024)  # most runs of a case have the same
-def _largest_error(errors: str) -> float | None:
-    return max((error for _, error, _ in json.loads(errors) if error is not None), default=None)
-
-
-def _ends(found: Measured) -> tuple[float, float]:
-    """Return the ends of the 95 % interval within the run."""
-    factor = math.exp(_NORMAL_95 * found.error)
-    return found.value / factor, found.value * factor
-
-
-def _short(value: float | None) -> float | None:
-    """Return a number with few digits: the pages draw it."""
-    return None if value is None else float(f"{value:.{_DIGITS}g}")
+    return {name: [short(point.get(name)) for point in points] for name in CURVES if name in seen}
 
 
 def cell_details(source: Source, row: Row) -> dict[str, Any]:
-    """Return everything about a case in one cell, which the page loads when it is opened."""
+    """Return everything about a case in one cell, which the page loads when it is opened.
+
+    The points of its course are those of ``Source.points_of``.
+    """
     record = row.record
     if record is None:
         raise ValueError(row)
@@ -299,7 +253,7 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
         "upstream": [[issue.url, issue.title] for issue in issues_of(record)],
         "command": cut(row.command or ""),
         "groups": [
-            asdict(group)
+            {"title": group.title, "facts": [[fact.label, fact.value] for fact in group.facts]}
             for group in (
                 *fact_groups(record, source.state.spreads),
                 *signed_by(record, source.provenance),
@@ -360,27 +314,15 @@ def _samples(record: RunRecord) -> dict[str, list[float | None]]:
         ("compiled", record.compiled),
     )
     return {
-        name: [_short(value) for value in arm.samples_s] for name, arm in arms if arm is not None
+        name: [short(value) for value in arm.samples_s] for name, arm in arms if arm is not None
     }
 
 
 def _history(course: Sequence[Entry]) -> dict[str, Any]:
-    """Return the course over commits."""
+    """Return what belongs to the course over commits, beside its points."""
     marks = _marks(course, "commit")
     return {
-        "x": [entry.commit[:_HASH] for entry in course],
-        "at": [entry.recorded_at for entry in course],
-        "same": [(entry.shown.same_as or "")[:_HASH] for entry in course],
-        "results": [_result(entry) for entry in course],
-        "lines": [{"name": "speedup", "marks": sorted(marks), **_curves(course)}],
-        "breaks": [f"before {course[i].commit[:_HASH]}: {'; '.join(t)}" for i, t in marks.items()],
+        "fields": FIELDS,
+        "marks": sorted(marks),
+        "breaks": [f"before {course[i].commit[:HASH]}: {'; '.join(t)}" for i, t in marks.items()],
     }
-
-
-def _result(entry: Entry) -> str:
-    text: str = entry.failure_class or ""
-    if speedup := entry.values.get("speedup"):
-        low, high = (times(end)[:-1] for end in _ends(speedup))
-        text = f"{times(speedup.value)} [{low}, {high}]"
-    notes = marks_of(entry.shown.reference, uncommitted=bool(entry.shown.uncommitted))
-    return " · ".join((text, *notes))

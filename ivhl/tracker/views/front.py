@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from ivhl.tracker.advice import advise
 from ivhl.tracker.compare import compare, summarise
 from ivhl.tracker.compat import STATUSES, python_key, release_key
 from ivhl.tracker.spans import spans, spans_sentence
@@ -19,6 +20,7 @@ from ivhl.tracker.wording import STATUS_WORDS, times
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ivhl.tracker.advice import Advice
     from ivhl.tracker.compat import Row, Series, Status
 
 _NEWEST_FINDINGS = 5
@@ -67,6 +69,7 @@ class FrontView:
     """The front page of one place.
 
     Attributes:
+        advice: The cell to take; ``None`` if no case has a result.
         supported: Python to the releases whose ``torch.compile`` works, in intervals.
         worth: What compiling is worth, per Python on the newest release.
         matched: Number of cases that every mean of the grid is over.
@@ -79,6 +82,7 @@ class FrontView:
     href: str
     matrix: str
     others: tuple[tuple[str, str], ...]
+    advice: Advice | None
     supported: tuple[tuple[str, str], ...]
     newest: str
     worth: tuple[tuple[str, str], ...]
@@ -117,6 +121,7 @@ def front_view(source: Source, place: Place) -> FrontView:
         others=tuple(
             (other.name, front_page(other, page.main)) for other in page.places if other != place
         ),
+        advice=advise(rows, source.state.spreads),
         supported=supported(source, rows),
         newest=newest,
         worth=tuple(

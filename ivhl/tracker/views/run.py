@@ -39,30 +39,58 @@ class RunCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunView:
-    """The page of a run."""
+class RunLine:
+    """A run in the list of runs.
 
-    page: PageView
+    Attributes:
+        cells: Number of cells that it measured.
+        entries: Its records.
+    """
+
     href: str
     place: Place
     commit: str
     first: str
     last: str
     cases: int
-    machine: str
+    cells: int
     seconds: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """The page of a run."""
+
+    page: PageView
+    line: RunLine
+    machine: str
     cells: tuple[RunCell, ...]
 
 
-def run_views(source: Source) -> tuple[RunView, ...]:
-    """Return the page of each run, the newest first. A record that stands for another has none."""
-    groups: dict[tuple[Place, str], list[_Run]] = defaultdict(list)
-    ran = source.history.ran()
+def run_lines(source: Source) -> tuple[RunLine, ...]:
+    """Return all runs, the newest first. A record that stands for another belongs to its run."""
+    groups: dict[tuple[Place, str], list[Entry]] = defaultdict(list)
     for entry in source.history.entries:
         place = Place(entry.case.machine, entry.case.device)
-        groups[place, entry.shown.same_as or entry.commit].append(_Run(entry, ran[entry.id]))
-    views = [_view(source, place, commit, group) for (place, commit), group in groups.items()]
-    return tuple(sorted(views, key=lambda view: (view.last, view.href), reverse=True))
+        groups[place, entry.shown.same_as or entry.commit].append(entry)
+    durations = source.history.durations()
+    lines = []
+    for (place, commit), group in groups.items():
+        times = [entry.recorded_at for entry in group]
+        line = RunLine(
+            href=run_page(place, commit),
+            place=place,
+            commit=commit,
+            first=min(times)[:16],
+            last=max(times)[:16],
+            cases=len(group),
+            cells=len({(entry.python, entry.torch, entry.case.cell) for entry in group}),
+            seconds=seconds(sum(durations[entry.id] for entry in group)),
+            entries=tuple(group),
+        )
+        lines.append(line)
+    return tuple(sorted(lines, key=lambda line: (line.last, line.href), reverse=True))
 
 
 class _Run(NamedTuple):
@@ -70,23 +98,18 @@ class _Run(NamedTuple):
     ran: Ran
 
 
-def _view(source: Source, place: Place, commit: str, group: Sequence[_Run]) -> RunView:
+def run_view(source: Source, line: RunLine) -> RunView:
+    """Return the page of a run."""
+    runs = [_Run(*one) for one in zip(line.entries, source.history.ran(line.entries), strict=True)]
     cells: dict[tuple[str, str, str], list[_Run]] = defaultdict(list)
-    for run in group:
+    for run in runs:
         cells[run.entry.python, run.entry.torch, run.entry.case.cell].append(run)
-    times = [run.entry.recorded_at for run in group]
-    machine = max(group, key=lambda run: run.entry.recorded_at).ran.held
+    machine = max(runs, key=lambda run: run.entry.recorded_at).ran.held
     return RunView(
         page=source.page,
-        href=run_page(place, commit),
-        place=place,
-        commit=commit,
-        first=min(times)[:16],
-        last=max(times)[:16],
-        cases=len(group),
+        line=line,
         machine=f"{machine.cpu}, {machine.n_cpus} CPUs, {memory(machine.memory_bytes)}, "
         f"{machine.system}",
-        seconds=seconds(sum(run.ran.duration_s for run in group)),
         cells=tuple(
             _cell(cell, cells[key])
             for key in sorted(cells, key=lambda k: (python_key(k[0]), release_key(k[1])))

@@ -10,12 +10,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.records.age import recorded_rank
+from ivhl.tracker.course import short
 from ivhl.tracker.entries import subject_of
 from ivhl.tracker.spread import VERDICT_CONFIDENCE
 from ivhl.tracker.views.source import Place, Source, cells_of, slug
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.store import Key
     from ivhl.tracker.entries import Entry
@@ -29,9 +30,8 @@ NEWEST: Final = "newest"
 # Records of one case in the side of the newest: of different sources, the newest first. So that two
 # cells are compared at the same code, as ``ivhl compare`` does.
 _MOST_SUBJECTS = 3
-_DIGITS = 5
 _MEASURED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled", "cold", "memory")
-_JUDGED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled")
+JUDGED: Final[tuple[Metric, ...]] = ("speedup", "eager", "compiled")
 _HASH = 8
 
 
@@ -59,16 +59,21 @@ def choices(source: Source, sides: Sides) -> dict[str, Any]:
     return {"places": places}
 
 
-def side_files(source: Source, sides: Sides) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the address and the content of each side."""
-    spreads = source.state.spreads
+def side_files(sides: Sides) -> Iterator[tuple[str, Sequence[Entry]]]:
+    """Yield the address of each side and its runs."""
     for (place, cell), group in sides.items():
         for which, entries in group.items():
-            cases: dict[str, list[list[Any]]] = defaultdict(list)
-            for entry in entries:
-                case = entry.case
-                cases[f"{case.workload}/{case.size}/{case.variant}"].append(_case(entry, spreads))
-            yield side_data(place, cell, which), {"fields": FIELDS, "cases": cases}
+            yield side_data(place, cell, which), entries
+
+
+def side(source: Source, entries: Iterable[Entry]) -> dict[str, Any]:
+    """Return the content of a side."""
+    spreads = source.state.spreads
+    cases: dict[str, list[list[Any]]] = defaultdict(list)
+    for entry in entries:
+        case = entry.case
+        cases[f"{case.workload}/{case.size}/{case.variant}"].append(_case(entry, spreads))
+    return {"fields": FIELDS, "cases": cases}
 
 
 FIELDS: Final = (
@@ -81,16 +86,16 @@ def _case(entry: Entry, spreads: Spreads) -> list[Any]:
     made, shown = entry.made, entry.shown
     values = [entry.values.get(metric) for metric in _MEASURED]
     reaches = []
-    for metric in _JUDGED:
+    for metric in JUDGED:
         # The half of the distance, in logarithms, that two runs like this one seldom exceed.
         spread = spreads.of(entry, metric)
         reach = spread.scores.of(VERDICT_CONFIDENCE) * spread.scale(entry, metric=metric)
-        reaches.append(_short(reach / 2**0.5) if metric in entry.values else None)
+        reaches.append(short(reach / 2**0.5) if metric in entry.values else None)
     how = "in a container" if made.image else "native"
     return [
         entry.commit[:_HASH],
         f"failed: {entry.failure_class}" if entry.failure_class else "measured",
-        *(None if found is None else _short(found.value) for found in values),
+        *(None if found is None else short(found.value) for found in values),
         shown.breaks,
         shown.recompiles,
         *reaches,
@@ -100,26 +105,23 @@ def _case(entry: Entry, spreads: Spreads) -> list[Any]:
     ]
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
-
-
 def sides_of(source: Source) -> Sides:
     """Return the runs of each place and cell: by commit, and the newest of each case."""
-    by_commit: dict[tuple[Place, str], dict[str, list[Entry]]] = {}
+    by_cell: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
     for entry in sorted(source.entries, key=recorded_rank):
-        if not entry.case.existing:
-            place = Place(entry.case.machine, entry.case.device)
-            group = by_commit.setdefault((place, entry.case.cell), {})
-            group.setdefault(entry.commit[:_HASH], []).append(entry)
+        case = entry.case
+        if not case.existing:
+            by_cell[case.machine, case.device, case.cell].append(entry)
     sides: dict[tuple[Place, str], Mapping[str, Sequence[Entry]]] = {}
-    for key, group in by_commit.items():
+    for (machine, device, cell), entries in by_cell.items():
+        by_commit: dict[str, list[Entry]] = defaultdict(list)
         newest: dict[Key, dict[object, Entry]] = defaultdict(dict)
-        every = sorted((entry for found in group.values() for entry in found), key=recorded_rank)
-        for entry in reversed(every):
-            case = newest[entry.case]
-            if len(case) < _MOST_SUBJECTS:
-                case.setdefault(subject_of(entry), entry)
-        last = [entry for case in newest.values() for entry in case.values()]
-        sides[key] = {NEWEST: last, **group}
+        for entry in entries:
+            by_commit[entry.commit[:_HASH]].append(entry)
+        for entry in reversed(entries):
+            subjects = newest[entry.case]
+            if len(subjects) < _MOST_SUBJECTS:
+                subjects.setdefault(subject_of(entry), entry)
+        last = [entry for subjects in newest.values() for entry in subjects.values()]
+        sides[Place(machine, device), cell] = {NEWEST: last, **by_commit}
     return sides

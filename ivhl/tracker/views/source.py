@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.records.age import recorded_rank
-from ivhl.records.store import is_existing
+from ivhl.records.store import key_of
 from ivhl.tracker.annotations import note_of
-from ivhl.tracker.changepoints import detect
+from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.compat import Row, Series, declared_cases, python_key, release_key
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.project import rows_of
@@ -25,6 +25,7 @@ from ivhl.tracker.series import series_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ivhl.records.store import Key
     from ivhl.tracker.annotations import Annotation
     from ivhl.tracker.compare import Case
     from ivhl.tracker.confirmations import Confirmation
@@ -198,16 +199,15 @@ class Source:
     def entries(self) -> tuple[Entry, ...]:
         """The runs of cases that the project still has."""
         declared = declared_cases(self.state.workloads)
-        return tuple(entry for entry in self.history.entries if _is_declared(entry, declared))
+        return tuple(entry for entry in self.history.entries if _is_declared(entry.case, declared))
 
     @cached_property
-    def _courses(self) -> Mapping[tuple[Series, str, bool], tuple[Entry, ...]]:
+    def _by_key(self) -> Mapping[Key, tuple[Entry, ...]]:
+        """The runs of each case in each cell, oldest commit first."""
         position = {commit: i for i, commit in enumerate(self.state.commit_order)}
-        groups: dict[tuple[Series, str, bool], list[Entry]] = defaultdict(list)
+        groups: dict[Key, list[Entry]] = defaultdict(list)
         for entry in self.history.entries:
-            case = entry.case
-            series = Series(case.machine, case.device, case.workload, case.size, case.variant)
-            groups[series, case.cell, case.existing].append(entry)
+            groups[entry.case].append(entry)
         return {
             key: tuple(sorted(group, key=lambda e: (position.get(e.commit, -1), recorded_rank(e))))
             for key, group in groups.items()
@@ -217,9 +217,21 @@ class Source:
         """Return the runs of a row's case in its cell, of its version, oldest commit first."""
         if row.record is None:
             return ()
-        found = self._courses.get((row.series, row.cell, is_existing(row.record)), ())
-        version = row.record.workload_version
-        return tuple(entry for entry in found if entry.case.workload_version == version)
+        return self._by_key.get(key_of(row.record)._replace(commit=""), ())
+
+    def points_of(self, course: Iterable[Entry]) -> list[str]:
+        """Return the points of runs in a course, each as JSON (``course.point_of``)."""
+        return self.history.points(course)
+
+    def digest_of(self, entries: Iterable[Entry], *parts: str) -> str:
+        """Return a digest of runs and of what else a file is made from.
+
+        Empty if the history cannot tell runs of one process from those of another.
+        """
+        token = self.history.token
+        ids = ",".join(str(entry.id) for entry in entries)
+        text = "\0".join((token, ids, *parts))
+        return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32] if token else ""
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
@@ -229,8 +241,8 @@ class Source:
             self.history,
             self.state.spreads,
             self.state.commit_order,
-            wanted=lambda entry: _is_declared(entry, declared),
-            detect=self.state.detect or detect,
+            wanted=lambda entry: _is_declared(entry.case, declared),
+            detect=self.state.detect or detect_all,
         )
 
     @cached_property
@@ -243,9 +255,15 @@ class Source:
         found: dict[tuple[Along, Case], tuple[Point, ...]] = {}
         changed: dict[Along, set[Series]] = defaultdict(set)
         for change in self.changes:
-            changed[change.along].add(_series_of(change))
+            changed[change.along].add(_series_of(change.case))
+        declared = declared_cases(self.state.workloads)
         for along, cases in changed.items():
-            entries = (entry for entry in self.entries if _series_of(entry) in cases)
+            entries = (
+                entry
+                for key, group in self._by_key.items()
+                if _series_of(key) in cases and _is_declared(key, declared)
+                for entry in group
+            )
             for one in series_of(entries, along, self.state.commit_order):
                 found[along, one.case] = one.points
         return found
@@ -260,7 +278,7 @@ class Source:
         for incident in self.incidents:
             groups: dict[Series, list[Change]] = defaultdict(list)
             for change in incident.changes:
-                groups[_series_of(change)].append(change)
+                groups[_series_of(change.case)].append(change)
             for series, changes in groups.items():
                 found[series].append(incident._replace(changes=tuple(changes)))
         return {series: tuple(group) for series, group in found.items()}
@@ -327,16 +345,14 @@ class Source:
         return workload.partition(".")[0]
 
 
-def _is_declared(entry: Entry, declared: frozenset[tuple[str, int, str, str]]) -> bool:
+def _is_declared(case: Key, declared: frozenset[tuple[str, int, str, str]]) -> bool:
     """Return whether the project still has the case; without declarations it has all."""
-    case = entry.case
     return not declared or (
         (case.workload, case.workload_version, case.variant, case.device) in declared
     )
 
 
-def _series_of(found: Change | Entry) -> Series:
-    case = found.case
+def _series_of(case: Case | Key) -> Series:
     return Series(case.machine, case.device, case.workload, case.size, case.variant)
 
 
