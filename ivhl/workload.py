@@ -43,7 +43,10 @@ INDUCTOR_ENGINES: frozenset[Engine] = frozenset({"compile", "cuda-graph", "aotin
 _LONGEST_NAME = 100
 _MOST_VERSIONS = 10**9
 _SHOWN_MISTAKES = 10
-_HINT = "the module must import without torch; callables are named as 'module:function'"
+_HINT = (
+    "correct the module: it only declares, and imports without torch; functions are named "
+    "as 'module:function'"
+)
 _DECLARES = "a declaration only declares; the functions that it names may do this"
 _ENDS = (
     'a module may not end the process that imports it; put this under `if __name__ == "__main__"`'
@@ -342,21 +345,23 @@ def _importing() -> Iterator[None]:
     process would run the command a second time.
 
     Raises:
-        ImportRefusedError: If they end the process, start a thread, or change the working directory.
+        ImportRefusedError: If they end the process, fork it, start a thread, or change the working
+            directory.
     """
 
-    def start(thread: Thread) -> None:
-        raise ImportRefusedError(f"starts the thread {thread.name!r}: {_DECLARES}")
+    def start(_: Thread) -> None:
+        raise ImportRefusedError(f"starts a thread: {_DECLARES}")
 
-    process, folder, usual = os.getpid(), Path.cwd(), Thread.start
-    Thread.start = start  # type: ignore[assignment, method-assign]
+    def fork() -> int:
+        raise ImportRefusedError(f"forks the process: {_DECLARES}")
+
+    folder, usual = Path.cwd(), (Thread.start, os.fork)
+    Thread.start, os.fork = start, fork  # type: ignore[assignment, method-assign]
     try:
         with redirect_stdout(sys.stderr), refusing_exits():
             yield
     finally:
-        Thread.start = usual  # type: ignore[method-assign]
-        if os.getpid() != process:
-            os._exit(1)
+        Thread.start, os.fork = usual  # type: ignore[method-assign]
         moved = Path.cwd()
         os.chdir(folder)
     if moved != folder:
@@ -422,6 +427,7 @@ def _benchmark_modules(package: str) -> dict[str, str | None]:
                     importlib.import_module(name)
                 found[name] = None
         except Exception as error:  # noqa: BLE001  (whatever somebody's module raises)
+            sys.modules.pop(name, None)  # one that is refused after its import is not there
             found[name] = f"does not import: {_why(error)}"
     return found
 
