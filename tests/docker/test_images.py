@@ -209,7 +209,6 @@ def test_packages_that_differ_between_images_are_listed(
     assert "flit-core" in told.stdout
 
 
-@pytest.mark.parametrize("buildkit", ["0", "1"])
 @pytest.mark.parametrize("version", ["", "0.0"])
 def test_a_container_without_an_engine_proves_by_a_bill_which_image_it_is(
     daemon: Daemon, image: Image, version: str
@@ -243,6 +242,7 @@ def test_a_container_without_an_engine_proves_by_a_bill_which_image_it_is(
     assert expected in said
 
 
+@pytest.mark.parametrize("buildkit", ["0", "1"])
 def test_mirrors_and_certificates_are_nowhere_in_an_image(
     daemon: Daemon,
     clone: Path,
