@@ -21,8 +21,8 @@ if version("asv") != SUPPORTED_ASV:
     )
 
 capture.install()
-# Nobody waits for asv once `ivhl bench` was killed, and asv holds its locks.
-if os.environ.get("IVHL_BENCH") == str(os.getppid()):
-    die_with(os.getppid())
+# Nobody waits for asv once `ivhl bench` was killed, perhaps while asv started; and it holds the locks.
+if bench := os.environ.pop("IVHL_BENCH", ""):
+    die_with(int(bench))
 
 __all__ = ["environment", "publisher"]

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ivhl.errors import SpecError
 from ivhl.git import copy_tree, top_level
-from ivhl.matrix.spec import explain
+from ivhl.matrix.spec import explain, plain
 from ivhl.matrix.uv import cause_of, run_uv
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def load_pyproject(path: Path) -> Pyproject:
         SpecError: If it cannot be read, or has values of the wrong type; names all of them.
     """
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = tomllib.loads(plain(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise SpecError(f"{path}: cannot be read: {error}", hint=f"correct {path.name}") from error
     try:

@@ -24,6 +24,7 @@ from packaging.utils import canonicalize_name
 
 from ivhl.errors import LockError, SpecError, UnknownNameError
 from ivhl.matrix.interpreter import find_interpreter
+from ivhl.matrix.spec import plain
 from ivhl.matrix.uv import run_uv
 
 if TYPE_CHECKING:
@@ -555,14 +556,14 @@ def _write_sum(path: Path, gone: Path) -> None:
 def read_sums(folder: Path) -> dict[str, str] | None:
     """Return the hash of each lock when it was made, by file name; ``None`` without the file."""
     try:
-        lines = (folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = plain(folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return None
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(plain(path).read_bytes()).hexdigest()
 
 
 def changed_locks(root: Path) -> list[str]:
@@ -588,7 +589,7 @@ def changed_locks(root: Path) -> list[str]:
 
 def _read(path: Path, cell: CellSpec, kind: Literal["locked", "unavailable"]) -> LockState:
     try:
-        data = path.read_bytes()
+        data = plain(path).read_bytes()
         text = data.decode()
         pins = parse_lock(text) if kind == "locked" else ()
     except (OSError, ValueError) as error:

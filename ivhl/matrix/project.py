@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from ivhl.errors import SpecError
-from ivhl.matrix.spec import Matrix, explain, load_matrix
+from ivhl.matrix.spec import Matrix, explain, load_matrix, plain
 from ivhl.workload import use_benchmarks
 
 _T = TypeVar("_T", bound=BaseModel)
@@ -105,7 +105,7 @@ def load_project(root: Path) -> Project:
     """
     path = root / "pyproject.toml"
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = tomllib.loads(plain(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SpecError(
             f"no pyproject.toml in {root}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import re
 import tomllib
 from collections import Counter
@@ -281,6 +282,17 @@ def newest_of(text: str, releases: Iterable[str]) -> str:
     return max((r for r in releases if r.startswith(f"{text}.")), key=Version, default=text)
 
 
+def plain(path: Path) -> Path:
+    """Return a path that is to be read; a pipe would be waited for without end.
+
+    Raises:
+        OSError: If something else than a file is there.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "must be a plain file", str(path))
+    return path
+
+
 def load_matrix(path: Path) -> Matrix:
     """Read and check the matrix.
 
@@ -290,7 +302,7 @@ def load_matrix(path: Path) -> Matrix:
     """
     hint = f"correct {path}; the comments in it say what each key means"
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = tomllib.loads(plain(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise SpecError(
             f"{path}: cannot be read: {error.strerror}", hint="run this in an ivhl project"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Far outside of what can be measured, far inside of what a float can hold: squares, sums over all
 # records and ratios of ratios stay finite.
 _MOST = 2**60
+_MOST_COUNTED = 2**40  # of one reason: the sum over all of a record fits into 64 bits
 _LONGEST_S = 1e9
 _SHORTEST_S = 1e-12  # of a call; less than a cycle of any processor
 _MOST_TIMES = 1e9
@@ -93,6 +94,8 @@ def _check_number(value: float, place: str, name: str, found: list[str]) -> None
     most: float = _MOST if isinstance(value, int) else _LARGEST
     if name.endswith("_s"):
         most = _LONGEST_S
+    if name == "count":
+        most = _MOST_COUNTED
     if not 0 <= value <= most:
         here = _below(place, name)
         found.append(f"{here}: must be from 0 to {most:.0e} (got {_got(value)})")

@@ -27,7 +27,7 @@ def export_parquet(index: Index, path: Path) -> int:
     error, facts, and the samples of each arm in seconds as a list.
 
     Raises:
-        SpecError: If pyarrow is not installed.
+        SpecError: If pyarrow is not installed, or the path is no place for a file.
         OSError: If the file cannot be written.
     """
     try:
@@ -48,11 +48,16 @@ def export_parquet(index: Index, path: Path) -> int:
         **{f"{arm}_samples_s": seconds for arm in _ARMS},
     }
     schema = pa.schema([*kinds.items()])
+    if path.exists() and not path.is_file():
+        raise SpecError(f"{path}: must be a file or not exist", hint="choose another name")
     part = path.with_name(f".{path.name}.part")
-    with pq.ParquetWriter(part, schema, compression="zstd") as writer:
-        for rows in _batches(index):
-            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-    part.replace(path)
+    try:
+        with pq.ParquetWriter(part, schema, compression="zstd") as writer:
+            for rows in _batches(index):
+                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
     return len(index.entries) + len(index.replaced)
 
 

@@ -333,6 +333,40 @@ def test_a_hash_that_was_changed_in_a_lock_is_found(tmp_path: Path) -> None:
     assert changed_locks(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pyproject.toml", "envs/matrix.toml", "envs/locks/py3.12-torch2.6.0.txt",
+        "envs/locks/SHA256SUMS", "results/box/machine.json", "results/annotations.jsonl",
+        "results/confirmations.jsonl", "results/provenance.jsonl",
+    ],
+)  # fmt: skip
+def test_a_pipe_in_the_place_of_a_file_is_waited_for_by_no_command(root: Path, name: str) -> None:
+    write_records(root / "offered", a_record(root))
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).unlink(missing_ok=True)
+    os.mkfifo(root / name)
+    script = (
+        "import sys; from ivhl.cli import main\n"
+        "for words in ('import offered', 'compat', 'publish --no-asv', 'matrix check', 'check',"
+        " 'regressions', 'gate --base HEAD'):\n"
+        "    sys.argv = ['ivhl', *words.split()]\n"
+        "    try: main()\n"
+        "    except SystemExit as end: assert end.code not in (70, 99), (words, end.code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(HERE)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_folder_of_records_that_cannot_be_read_is_named(root: Path) -> None:
     write_records(root / "results", a_record(root))
     other = root / "results" / "other"

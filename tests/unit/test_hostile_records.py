@@ -81,6 +81,7 @@ BEYOND: list[tuple[dict[str, object], str]] = [
     ({"eager_again__samples_s": []}, "eager_again.samples_s: must hold positive seconds"),
     ({"compile__warm_s": 1e300}, "compile.warm_s: must be from 0 to 1e+09"),
     ({"compile__graph_breaks__0__count": 10**30}, "compile.graph_breaks.0.count: must be from 0"),
+    ({"compile__graph_breaks__0__count": 2**41}, "compile.graph_breaks.0.count: must be from 0"),
     ({"accuracy__0__eager_rmse": 1e-320}, "accuracy.0.eager_rmse: must be 0, or from"),
     ({"accuracy__0__scale": 1e308}, "accuracy.0.scale: must be from 0 to 1e+75"),
     ({"phase_s": {"compile": 1e308}}, "phase_s: must be from 0 to 1e+09"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.errors import ResultsError
+from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.merge import Merged, merge_records
 from ivhl.measure.alone import only_writer
 from ivhl.records.files import record_file
 from ivhl.records.reading import LARGEST, packed, read_records_file, unpacked
-from ivhl.records.record import to_json
+from ivhl.records.record import Counted, to_json
 from ivhl.records.store import load_records
 from ivhl.tracker.compact import compact
 from ivhl.tracker.index import open_index
@@ -213,3 +214,25 @@ def test_an_export_to_nowhere_is_a_sentence(
     done = CliRunner().invoke(app, ["export", "nowhere/records.parquet"])
     assert isinstance(done.exception, ResultsError)
     assert "nowhere/records.parquet cannot be written" in str(done.exception)
+    os.mkfifo(tmp_path / "pipe")
+    done = CliRunner().invoke(app, ["export", "pipe"])
+    assert isinstance(done.exception, SpecError)
+    assert "pipe: must be a file or not exist" in str(done.exception)
+
+
+def test_the_largest_counts_of_a_record_can_be_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow", reason="ivhl[parquet] is not installed")
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    facts = at(0).compile
+    assert facts is not None
+    # As many as a record of one MiB holds.
+    breaks = (Counted(text="x", count=2**40),) * 30_000
+    write_records(
+        tmp_path / "results", replace(at(0), compile=replace(facts, graph_breaks=breaks))
+    )
+    done = CliRunner().invoke(app, ["export", "records.parquet"])
+    assert done.exit_code == 0, done.output
+    assert [path.name for path in tmp_path.glob("*parquet*")] == ["records.parquet"]
