@@ -21,7 +21,7 @@ if version("asv") != SUPPORTED_ASV:
     )
 
 capture.install()
-# Nobody waits for asv once `ivhl bench` was killed, perhaps while asv started; and it holds the locks.
+# Once `ivhl bench` was killed, perhaps while asv started, nobody waits for asv, which has the locks.
 if bench := os.environ.pop("IVHL_BENCH", ""):
     die_with(int(bench))
 
