@@ -865,10 +865,20 @@ class Measurement:
         """
         if len(self.draws) == 1:
             return
+        mark = self.watch.mark() if self.watch else {}
         found = self._fresh_calls_show(0)
         # Test twice: other load on the machine may look the same once.
-        if found is None or (found := self._fresh_calls_show(MOST_FRESH_DRAWS)) is None:
+        if found is not None:
+            found = self._fresh_calls_show(MOST_FRESH_DRAWS)
+        # A guard on a number of the data holds for the few draws of the timing, and for no other.
+        if self.watch and (limit := self.watch.fell_back()):
+            self._note_compile()
+            raise CaseError("recompile_limit", f"on new data: {limit}")
+        if found is None:
             return
+        if self.watch and (news := self.watch.since(mark)):
+            self._note_compile()
+            raise CaseError("recompiles", f"Dynamo recompiles on new data: {news}")
         raise CaseError(
             "remembers",
             f"a call on new data takes {found[0]:.2g} times as long as a call on data just seen "

@@ -52,6 +52,7 @@ WORKLOADS = (
     workload("bad.nan", call="nan_when_compiled"),
     workload("bad.recompiles", call="recompiles_for_ever", fullgraph=True),
     workload("bad.recompiles_silently", call="recompiles_for_ever"),
+    workload("bad.guards_on_data", call="guards_on_data"),
     workload("bad.segfault", call="segfaults_when_compiled"),
     workload("bad.exit", eager="exits"),
     workload("bad.sys_exit", eager="leaves"),

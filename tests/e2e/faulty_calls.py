@@ -84,6 +84,13 @@ def recompiles_for_ever(x: torch.Tensor) -> torch.Tensor:
     return torch.sin(x) * 2 + x + 0 * STEPS[0]
 
 
+def guards_on_data(x: torch.Tensor) -> torch.Tensor:
+    """Look at a number of the data, for each value of which Dynamo compiles the rest anew."""
+    if x.abs().max().item() > 1e30:
+        return x
+    return good(x)
+
+
 def segfaults_when_compiled(x: torch.Tensor) -> torch.Tensor:
     """Read address zero, but only when called through the compiler."""
     return crash(good(x)) if torch.compiler.is_compiling() else good(x)

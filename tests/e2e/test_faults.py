@@ -81,6 +81,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
         ("bad.source_wrong", "eager_failed", "eager", "own source"),
         ("bad.recompiles", "recompile_limit", "accuracy", ""),
         ("bad.recompiles_silently", "recompile_limit", "accuracy", ""),
+        ("bad.guards_on_data", "recompile_limit", "timing", "on new data: "),
         ("bad.segfault", "crash", "compile", "SIGSEGV"),
         ("bad.exit", "crash", "eager", "exited with status 7"),
         ("bad.sys_exit", "eager_failed", "eager", "e2e/faulty_calls.py:"),
