@@ -216,4 +216,6 @@ def test_paper_gets_the_whole_matrix(browser: Browser, site: Path) -> None:
     assert page.locator(".table-scroll").evaluate("e => getComputedStyle(e).overflow") == "visible"
     page.locator("#filters").wait_for(state="hidden")
     page.locator(".bar").wait_for(state="hidden")
+    page.set_viewport_size({"width": 1045, "height": 715})  # A4, landscape, with margins
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1045
     page.close()

@@ -317,6 +317,8 @@ def test_two_releases_are_compared_as_on_the_command_line(
     fallen = page.locator("#result tbody tr").first
     assert fallen.locator(".chip").inner_text() == "lower"
     assert "ops.gp_evolve/small/real-compiled" in fallen.inner_text()
+    case = fallen.get_by_role("link").get_attribute("href")
+    assert (site / f"{case}").is_file()
     assert len(watched.data_files()) == 2
     # The choice is in the address, and another one loads one file.
     page.locator("[name=b-torch]").select_option("2.6.0")

@@ -113,6 +113,13 @@
     draw(a, b, rows);
   }
 
+  // The page of a case; one whose file name is not its name (tracker.views.source.slug) gets no link.
+  function link(row, a, b) {
+    const place = row.kind === "only before" ? a.place : b.place;
+    if (!/^[\w.-]+(\/[\w.-]+){2}$/.test(row.name) || row.name.length > 120) { return row.name; }
+    return make("a", { href: `${site.root}case/${place}/${row.name.replaceAll("/", "+")}.html` }, row.name);
+  }
+
   function draw(a, b, rows) {
     const both = rows.filter((row) => row.effect !== null);
     const counts = KINDS.map((kind) => [kind, rows.filter((row) => row.kind === kind).length]).filter(([, n]) => n);
@@ -123,7 +130,7 @@
     const table = make("table", { class: "plain" },
       make("thead", {}, make("tr", {}, ...["case", "what", "before", "after", "after / before", "same code up to", "why"].map((head) => make("th", { scope: "col" }, head)))),
       make("tbody", {}, ...listed.map((row) => make("tr", {},
-        make("th", { scope: "row" }, row.name),
+        make("th", { scope: "row" }, link(row, a, b)),
         make("td", {}, make("span", { class: `chip ${worse.has(row.kind) ? "verdict-worse" : better.has(row.kind) ? "verdict-better" : "s-unavailable"}` }, row.kind)),
         make("td", {}, shown(row.before)), make("td", {}, shown(row.after)), make("td", {}, shown(row.effect)),
         make("td", {}, row.reach ? times(row.reach) : "–"), make("td", { class: "why" }, row.text)))));
