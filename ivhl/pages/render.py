@@ -162,9 +162,9 @@ def data_script(path: str, data: dict[str, Any], **lists: Iterable[str]) -> byte
 
 
 def compatibility_json(rows: Iterable[Row]) -> bytes:
-    """Return the rows as JSON, as ``ivhl compat --json`` prints them."""
-    text = json.dumps([row.to_dict() for row in rows], indent=1, allow_nan=False)
-    return f"{text}\n".encode()
+    """Return the rows as JSON, as ``ivhl compat --json`` has them; a line for each."""
+    lines = ",\n".join(json.dumps(row.to_dict(), allow_nan=False) for row in rows)
+    return f"[\n{lines}\n]\n".encode()
 
 
 def _encoded(data: Any) -> str:  # noqa: ANN401  (JSON)

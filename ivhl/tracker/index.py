@@ -114,6 +114,7 @@ _SELECT: Final = (
     "compiled_s, "
     f"facts, errors, calibration, shown, {', '.join(_VALUES)} FROM run WHERE latest = ?"
 )
+_FIRST_VALUE: Final = 13  # of the selected columns
 # Within a file the later line counts, between files the later time: as in ``records.store``.
 _LATEST: Final = """
 UPDATE run SET latest = id IN (
@@ -355,24 +356,20 @@ class Index:
         made = {number: _made(text) for number, text in self._db.execute("SELECT * FROM made")}
         subjects = {number: (s, b) for number, s, b in self._db.execute("SELECT * FROM subject")}
         looks: dict[str, Shown] = {}
+        measured = [(metric, _FIRST_VALUE + 2 * i) for i, metric in enumerate(METRICS)]
         found = []
         for row in self._db.execute(_SELECT, (latest,)):
             number, case, commit, at, subject, how = row[:6]
-            failure_class, exception, compiled_s, facts, errors, calibration = row[6:12]
+            failure_class, exception, compiled_s, facts, errors, calibration, look = row[6:13]
             key, python, torch, dtype = cases[case]
-            shown = looks.get(row[12])
+            shown = looks.get(look)
             if shown is None:
-                shown = looks[row[12]] = Shown(*json.loads(row[12]))
-            values = row[13:]
+                shown = looks[look] = Shown(*json.loads(look))
             found.append(
                 Entry(
                     number, key, commit, python, torch, dtype, at, *subjects[subject], made[how],
                     failure_class, exception, compiled_s, facts, errors,
-                    {
-                        metric: Measured(values[2 * i], values[2 * i + 1])
-                        for i, metric in enumerate(METRICS)
-                        if values[2 * i] is not None
-                    },
+                    {m: Measured(row[i], row[i + 1]) for m, i in measured if row[i] is not None},
                     calibration, shown,
                 )
             )  # fmt: skip

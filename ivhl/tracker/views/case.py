@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compat import format_speedup, python_key, release_key
 from ivhl.tracker.course import CURVES, FIELDS, HASH, curve_values, short
-from ivhl.tracker.entries import entry_of
 from ivhl.tracker.spans import spans_of, spans_sentence
 from ivhl.tracker.upstream import Issue, issues_of
 from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from ivhl.records.record import Arm, Counted, RunRecord
     from ivhl.tracker.comparable import Axis
     from ivhl.tracker.compat import Row, Series
-    from ivhl.tracker.entries import Entry, Run
+    from ivhl.tracker.entries import Entry
 
 # More text of one record is in its line of the results only.
 MOST_TEXT = 20_000
@@ -183,10 +182,10 @@ def _over_releases(source: Source, rows: Sequence[Row]) -> tuple[dict[str, Any],
     lines, breaks = [], []
     for python in pythons:
         at = {row.torch: row for row in rows if row.python == python}
-        records = [at[torch].record if torch in at else None for torch in releases]
-        if not any(record and record.speedup for record in records):
+        if not any(row.speedup is not None for row in at.values()):
             continue
-        marks = _marks(records, "torch")
+        entries = [source.entry(at[torch]) if torch in at else None for torch in releases]
+        marks = _marks(entries, "torch")
         breaks += [
             f"Python {python}, before {releases[i]}: {'; '.join(text)}"
             for i, text in marks.items()
@@ -195,33 +194,33 @@ def _over_releases(source: Source, rows: Sequence[Row]) -> tuple[dict[str, Any],
             {
                 "name": f"Python {python}",
                 "marks": sorted(marks),
-                **_curves(records, [at.get(t) for t in releases]),
+                **_curves(entries, [at.get(t) for t in releases]),
             }
         )
     return {"x": list(releases), "lines": lines}, tuple(breaks)
 
 
-def _marks(records: Sequence[Run | None], axis: Axis) -> dict[int, list[str]]:
+def _marks(entries: Sequence[Entry | None], axis: Axis) -> dict[int, list[str]]:
     """Return why a point cannot be compared with the one before, by its index."""
     found: dict[int, list[str]] = {}
-    last: Run | None = None
-    for i, record in enumerate(records):
-        if record is None:
+    last: Entry | None = None
+    for i, entry in enumerate(entries):
+        if entry is None:
             continue
-        apart = differences(last, record, axis) if last is not None else []
+        apart = differences(last, entry, axis) if last is not None else []
         if apart:
             found[i] = apart
-        last = record
+        last = entry
     return found
 
 
 def _curves(
-    records: Sequence[RunRecord | None], rows: Sequence[Row | None]
+    entries: Sequence[Entry | None], rows: Sequence[Row | None]
 ) -> dict[str, list[float | None]]:
     """Return a list for each curve, with ``None`` where nothing was measured."""
     points: list[dict[str, float | None]] = []
-    for record, row in zip(records, rows, strict=True):
-        points.append({} if record is None else curve_values(entry_of(record)))
+    for entry, row in zip(entries, rows, strict=True):
+        points.append({} if entry is None else curve_values(entry))
         if row is not None:
             points[-1] |= {"low": row.speedup_low, "high": row.speedup_high}
     seen = {name for point in points for name, value in point.items() if value is not None}

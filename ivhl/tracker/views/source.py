@@ -17,7 +17,7 @@ from ivhl.records.store import key_of
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.compat import Row, Series, declared_cases, python_key, release_key
-from ivhl.tracker.entries import MemoryHistory
+from ivhl.tracker.entries import MemoryHistory, entry_of
 from ivhl.tracker.project import rows_of
 from ivhl.tracker.regressions import find_changes, incidents_of
 from ivhl.tracker.series import series_of
@@ -218,6 +218,14 @@ class Source:
         if row.record is None:
             return ()
         return self._by_key.get(key_of(row.record)._replace(commit=""), ())
+
+    def entry(self, row: Row) -> Entry | None:
+        """Return what the history has of a row's record; ``None`` if the case was not run."""
+        if row.record is None:
+            return None
+        commit = row.record.commit
+        found = (entry for entry in reversed(self.course(row)) if entry.commit == commit)
+        return next(found, None) or entry_of(row.record)
 
     def points_of(self, course: Iterable[Entry]) -> list[str]:
         """Return the points of runs in a course, each as JSON (``course.point_of``)."""
