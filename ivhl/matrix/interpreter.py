@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,7 +143,9 @@ def _pyenv_versions(root: Path, versions: Path, python: str) -> Iterator[Path]:
     pinned = root / ".python-version"
     text = pinned.read_text(encoding="utf-8", errors="replace") if pinned.is_file() else ""
     wanted = text.split()
-    there = [p.name for p in versions.iterdir()] if versions.is_dir() else []
+    there: list[str] = []
+    with suppress(OSError):  # none, or those of somebody else
+        there = [path.name for path in versions.iterdir()]
     fitting: dict[str, Version] = {}
     for name in there:
         try:

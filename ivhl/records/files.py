@@ -31,22 +31,30 @@ def append_record(path: Path, record: RunRecord) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append one record in its JSON form; see ``append_record``.
+    """Append one record in its JSON form; see ``append_record``. What fails leaves no half line.
 
     Raises:
         OSError: If the disk is full or the folder cannot be written.
     """
     data = (line + "\n").encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+") as file:
+    with path.open("ab+", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         if size:
             file.seek(size - 1)
             if file.read(1) != b"\n":
                 data = b"\n" + data
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        written = 0
+        try:
+            while written < len(data):
+                written += file.write(data[written:])
+            os.fsync(file.fileno())
+        except OSError:
+            # A full disk takes half of a line. Nobody wrote after it if the file ends with it.
+            with suppress(OSError):
+                if os.fstat(file.fileno()).st_size == size + written:
+                    file.truncate(size)
+            raise
 
 
 def record_file(results: Path, machine: str, commit: str, cell_id: str) -> Path:

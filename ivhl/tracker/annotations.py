@@ -49,10 +49,16 @@ def load_annotations(results: Path) -> tuple[Annotation, ...]:
         ResultsError: If a line is no annotation; names the line.
     """
     path = results / NAME
-    if not path.is_file():
-        return ()
+    try:
+        if not path.is_file():
+            return ()
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ResultsError(
+            f"{path}: cannot be read: {error.strerror}", hint="check its permissions"
+        ) from error
     found = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 found.append(_annotation(json.loads(line)))

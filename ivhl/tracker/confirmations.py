@@ -70,11 +70,17 @@ def load_confirmations(results: Path) -> tuple[Confirmation, ...]:
         ResultsError: If a line is none; names the line.
     """
     path = results / NAME
-    if not path.is_file():
-        return ()
+    try:
+        if not path.is_file():
+            return ()
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ResultsError(
+            f"{path}: cannot be read: {error.strerror}", hint="check its permissions"
+        ) from error
     found = []
     # Not ``splitlines``: JSON may hold other separators of lines as they are.
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 found.append(_confirmation(json.loads(line)))

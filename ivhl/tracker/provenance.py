@@ -59,10 +59,16 @@ def load_provenance(results: Path) -> Mapping[str, Provenance]:
         ResultsError: If a line is none; names the line.
     """
     path = results / NAME
-    if not path.is_file():
-        return {}
+    try:
+        if not path.is_file():
+            return {}
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ResultsError(
+            f"{path}: cannot be read: {error.strerror}", hint="check its permissions"
+        ) from error
     found: dict[str, Provenance] = {}
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 one = _provenance(json.loads(line))

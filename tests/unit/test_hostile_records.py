@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -393,6 +394,42 @@ def test_a_line_that_is_no_annotation_is_named_and_the_site_does_without(
         load_annotations(root / "results")
     done = publish(root, root / "site", asv=False)
     assert any("no annotation" in problem for problem in done.problems)
+
+
+def test_words_that_cannot_be_read_are_named_and_the_site_does_without(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("annotations.jsonl", "confirmations.jsonl", "provenance.jsonl")
+    (root / "results").mkdir(exist_ok=True)
+    for name in names:
+        (root / "results" / name).touch()
+    read = Path.read_bytes
+
+    def forbidden(self: Path) -> bytes:  # root may read everything
+        if self.name in names:
+            raise PermissionError(13, "Permission denied", str(self))
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    problems = publish(root, root / "site", asv=False).problems
+    assert problems == tuple(
+        f"results/{name}: cannot be read: Permission denied" for name in names
+    )
+
+
+def test_a_line_that_a_full_disk_cut_off_is_taken_back(tmp_path: Path) -> None:
+    annotate(tmp_path, Annotation(place="2.6.0", cases="*", text="good", at="now"))
+    path = tmp_path / "annotations.jsonl"
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
+    try:
+        with pytest.raises(ResultsError, match="cannot be written"):
+            annotate(tmp_path, Annotation(place="2.6.0", cases="*", text="x" * 500, at="now"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == before
+    assert len(load_annotations(tmp_path)) == 1
 
 
 def test_an_annotation_that_is_no_text_is_refused(tmp_path: Path) -> None:
