@@ -74,6 +74,8 @@ MOST_FRESH_DRAWS = 15
 FRESH_S = 0.3
 # The first call of a compiled function may draw random numbers; every block resets these states.
 RANDOM_STATES = frozenset({"the random state of torch", "the random state of random"})
+# What the harness sets itself after the workload's modules are imported, and at each call.
+SET_AGAIN = RANDOM_STATES | {"torch.get_num_threads()", "torch.get_num_interop_threads()"}
 # Inductor of PyTorch 2.5 sets this when it loads its first kernel, linked with -ffast-math.
 BY_INDUCTOR = frozenset({"torch.set_flush_denormal()"})
 
@@ -188,8 +190,10 @@ class Measurement:
             use_compiler(skip_isa_check=self.job.skip_isa_check, device=self.job.effort.device)
             self.journal.note(isa=picked_instructions())
             return
+        before = self._snapshot()
         self._import_workload()
         self._make_inputs()
+        self._warn_of_changes(before)
         self._run_reference()
         self._run_eager()
         if self.job.stage == "eager":
@@ -259,6 +263,27 @@ class Measurement:
             raise CaseError("import", f"{place_of(error)} {error}") from error
         # Importing the project may have changed it.
         self.torch.set_num_threads(self.job.effort.threads)
+
+    @staticmethod
+    def _snapshot() -> dict[str, Any]:
+        from ivhl.measure.state import snapshot  # noqa: PLC0415  (imports torch)
+
+        return snapshot()
+
+    def _warn_of_changes(self, before: dict[str, Any]) -> None:
+        """Warn if what is not timed has changed PyTorch: that holds for all arms."""
+        from ivhl.measure.state import changes  # noqa: PLC0415  (imports torch)
+
+        after = self._snapshot()
+        of_torch = [name for name in before if "torch" in name and name not in SET_AGAIN]
+        before, after = ({name: one[name] for name in of_torch} for one in (before, after))
+        if changed := changes(before, after):
+            warnings.warn(
+                "ivhl: importing the workload's modules, or making its inputs and its model, "
+                f"changes the process in which all arms are measured: {'; '.join(changed)}; set it "
+                "inside of the function, or not at all",
+                stacklevel=1,
+            )
 
     def _draw(self, seed: int, first: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
         from ivhl.measure.draws import cast, draw  # noqa: PLC0415  (imports torch)

@@ -54,6 +54,7 @@ WORKLOADS = (
     workload("bad.recompiles_silently", call="recompiles_for_ever"),
     workload("bad.guards_on_data", call="guards_on_data"),
     workload("bad.segfault", call="segfaults_when_compiled"),
+    workload("good.other_default", make_inputs="changes_the_default_dtype"),
     workload("bad.exit", eager="exits"),
     workload("bad.sys_exit", eager="leaves"),
     workload("bad.import_exit", module="tests.e2e.exits_when_imported"),

@@ -18,6 +18,12 @@ def make_inputs(size: int, generator: torch.Generator) -> tuple[torch.Tensor, ..
     return (torch.rand(size, dtype=torch.float64, generator=generator),)
 
 
+def changes_the_default_dtype(size: int, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+    """Return one vector, and leave the process another one than it was."""
+    torch.set_default_dtype(torch.float64)
+    return make_inputs(size, generator)
+
+
 def good(x: torch.Tensor) -> torch.Tensor:
     """Compute something that can be compiled."""
     return torch.sin(x) * 2 + x

@@ -126,6 +126,17 @@ def test_the_workloads_around_the_faults_are_measured(records: dict[str, RunReco
         assert record.accuracy[0].passed
 
 
+def test_inputs_that_change_the_process_for_all_arms_are_measured_with_a_warning(
+    records: dict[str, RunRecord],
+) -> None:
+    record = records["good.other_default"]
+    assert record.speedup is not None
+    said = [one.text for one in record.warnings if "changes the process" in one.text]
+    assert len(said) == 1
+    assert "torch.get_default_dtype() was torch.float32 and is torch.float64" in said[0]
+    assert not any("changes the process" in one.text for one in records["good.first"].warnings)
+
+
 def test_a_case_that_does_not_compile_keeps_its_eager_times(records: dict[str, RunRecord]) -> None:
     for name in ("bad.graph_break", "bad.skipped", "bad.wrong", "bad.segfault"):
         assert records[name].eager is not None
