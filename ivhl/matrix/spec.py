@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 Tier = Literal["default", "extended"]
 _T = TypeVar("_T")
 
-_PYTHON = re.compile(r"3\.(0|[1-9]\d*)(t?)")
+# Few digits: Python makes no integer of thousands.
+_PYTHON = re.compile(r"3\.(0|[1-9][0-9]{0,3})(t?)")
 
 # pydantic's errors as rules that need no knowledge of pydantic.
 _RULES = {

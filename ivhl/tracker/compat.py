@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from ivhl.records.store import device_type, is_existing, latest_per_case
 from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
@@ -142,7 +142,7 @@ def release_key(version: str) -> tuple[bool, Version, str]:
     """Return a key that sorts versions; other names (``nightly``) sort last, by name."""
     try:
         return (False, Version(version), version)
-    except InvalidVersion:
+    except ValueError:  # no version, or one with thousands of digits
         return (True, Version("0"), version)
 
 

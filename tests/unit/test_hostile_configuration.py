@@ -47,6 +47,8 @@ torch = [{{release = "2.6.0", tier = "default"}}]
         MATRIX.format("0001-01-01", ""),
         MATRIX.format("2026-11-15T12:00:00Z", ""),
         "x = 0x" + "f" * 5000,
+        MATRIX.format("2026-11-15", "").replace("3.12", "3.1" + "2" * 5000),
+        MATRIX.format("2026-11-15", "").replace("2.6.0", "2." + "6" * 5000),
         "[" * 2000,
         "\x00",
         "platform = 1\npython = 2\ntorch = 3\nalso = 4\nforced = 5\nexclude-newer = 6",

@@ -14,6 +14,7 @@ from ivhl.records.record import FAILURE_CLASSES, FailureClass
 from ivhl.tracker.compat import (
     STATUSES,
     compat_rows,
+    python_key,
     release_key,
     retired,
     status_of,
@@ -348,3 +349,9 @@ def test_a_locked_cell_precedes_an_existing_environment_with_its_id() -> None:
 def test_every_failure_class_and_status_has_a_text() -> None:
     assert set(CLASS_MEANINGS) == set(FAILURE_CLASSES)
     assert set(STATUS_WORDS) == set(STATUS_MEANINGS) == set(STATUSES)
+
+
+def test_a_version_of_thousands_of_digits_sorts_with_other_names() -> None:
+    names = ["2." + "6" * 5000, "2.6.0", "nightly"]
+    assert sorted(names, key=release_key)[0] == "2.6.0"
+    assert sorted(["3." + "1" * 5000, "3.12"], key=python_key)[0] == "3.12"
