@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -43,6 +44,7 @@ from ivhl.records.answers import is_final, newest_keys
 from ivhl.records.files import append_record
 from ivhl.records.record import Cell, Machine
 from ivhl.workload import Case, Cost, Variant, select_cases
+from tests.builders.fleet import make_fleet_project
 from tests.builders.project import git
 from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
@@ -547,6 +549,56 @@ def test_what_a_killed_asv_started_is_ended() -> None:
     end_session(process)
     status = Path(f"/proc/{left}/status")
     # Where nobody reaps orphans it stays as a zombie.
+    assert not status.exists() or "zombie" in status.read_text(encoding="ascii")
+
+
+RUN_ASV = """
+import os, subprocess, sys
+from pathlib import Path
+from ivhl.asv.run import run_asv
+from ivhl.machine.identity import this_machine
+from ivhl.measure.clocks import living_descendants
+from ivhl.measure.settings import Settings
+
+old = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+root = Path.cwd()
+settings = Settings.of_checkout(
+    root, project="demo", workloads="m:W", machine=this_machine("box"), results=root / "results"
+)
+status = run_asv(settings, [], [], commit="HEAD", watch=lambda: None)
+print(status, int(Path("pid").read_text()) in living_descendants(), old.poll())
+old.kill()
+"""
+# As a workload that leaves a daemon behind: a session of its own, and its parent ends.
+LEAVING_ASV = """
+import os, pathlib, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        pathlib.Path("pid").write_text(str(os.getpid()))
+        time.sleep(60)
+    os._exit(0)
+while not (os.path.exists("pid") and pathlib.Path("pid").read_text()): time.sleep(0.01)
+"""
+
+
+def test_a_daemon_that_a_run_leaves_behind_is_ended_and_nothing_else(tmp_path: Path) -> None:
+    make_fleet_project(tmp_path)
+    (tmp_path / ".asv").mkdir()
+    (tmp_path / "asv").mkdir()  # `python -m asv` finds it first: it is in the current folder
+    (tmp_path / "asv" / "__init__.py").touch()
+    (tmp_path / "asv" / "__main__.py").write_text(LEAVING_ASV)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", RUN_ASV],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["0", "False", "None"]
+    status = Path(f"/proc/{(tmp_path / 'pid').read_text()}/status")
     assert not status.exists() or "zombie" in status.read_text(encoding="ascii")
 
 
