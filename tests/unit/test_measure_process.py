@@ -97,7 +97,7 @@ def test_a_process_that_left_the_group_is_killed_at_the_deadline(tmp_path: Path)
         f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
         "time.sleep(60)"
     )
-    assert run(code, tmp_path, deadline_s=3).how == "deadline"
+    assert run(code, tmp_path, deadline_s=5).how == "deadline"
     pid = int(tail(tmp_path / "output.txt"))
     ends = time.monotonic() + 10
     while not has_ended(pid) and time.monotonic() < ends:
