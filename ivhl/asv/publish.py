@@ -186,6 +186,9 @@ def _write_ours(
         if without.records == every.records:  # no single record is the reason
             raise
         state, source = without, Source(without, now, *said)
+        for path in new.iterdir():
+            if path.name != _ASV:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         write_pages(source, new, old, made)
     return source, state.problems
 

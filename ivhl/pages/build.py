@@ -58,7 +58,7 @@ def write_pages(source: Source, new: Path, old: Path | None = None, asv: str = "
 
     Args:
         source: What they show.
-        new: Folder to write into.
+        new: Folder to write into, without any of the files: one may be a link into another site.
         old: Folder of the earlier site: what is unchanged is linked from it and not written again.
         asv: When asv's pages were made, as text; empty if the site has none.
     """
@@ -78,7 +78,8 @@ def write_pages(source: Source, new: Path, old: Path | None = None, asv: str = "
                     continue
             data = file.content()
             if earlier is None or not _linked(earlier, file.path, target, data):
-                target.write_bytes(data)
+                with target.open("xb", buffering=0) as written:  # of thousands, each in one call
+                    written.write(data)
     (new / MADE_FROM).write_text(json.dumps(made_from, indent=0), encoding="utf-8")
 
 

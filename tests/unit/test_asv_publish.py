@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -18,10 +19,12 @@ from ivhl.asv.publish import foreign_files, publish, set_aside_unreadable
 from ivhl.errors import ResultsError, SpecError
 from ivhl.records.files import append_record, record_file
 from ivhl.tracker.regressions import KINDS, find_changes
+from ivhl.tracker.views.facts import fact_groups
 from tests.builders.project import git, make_commits, make_project, write_asv_results
 from tests.builders.records import make_record
 
 if TYPE_CHECKING:
+    from ivhl.records.record import RunRecord
     from ivhl.tracker.regressions import Change, Kind
 
 
@@ -311,6 +314,27 @@ def test_a_publish_that_is_killed_leaves_the_old_site_whole(
     assert leftovers(root)
     publish(root, root / "site", asv=False)
     assert leftovers(root) == []
+
+
+def test_a_record_that_stops_the_pages_half_way_changes_no_file_of_the_old_site(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is unchanged is a link into the old site: nothing may be written through it."""
+    publish(root, root / "site", asv=False)
+    before = files_of(root / "site")
+    shutil.copytree(root / "site", root / "kept", copy_function=os.link)
+
+    def fails(record: RunRecord, *more: Any) -> Any:  # noqa: ANN401
+        if (record.cell.id, record.variant) == ("py3.14-torch2.9.1", "real-compiled"):
+            raise OverflowError("int too large to convert to float")
+        return fact_groups(record, *more)
+
+    monkeypatch.setattr("ivhl.tracker.views.case.fact_groups", fails)
+    monkeypatch.setattr("ivhl.pages.build._code", lambda: "another")
+    done = publish(root, root / "site", asv=False)
+    assert any("cannot be shown: OverflowError" in problem for problem in done.problems)
+    assert files_of(root / "kept") == before
+    assert "cannot be shown" in (root / "site" / "index.html").read_text()
 
 
 def test_two_publishes_at_once_leave_a_whole_site(root: Path) -> None:
