@@ -205,6 +205,8 @@ def _write_asv(
         # asv omits commits that are on no branch's first-parent line, and stops if a branch does
         # not exist, as in the checkout of a pull request.
         "branches": published_branches(root, conf.get("branches") or []),
+        # Its list of regressions is replaced by ours (``verdicts``): asv need not make one.
+        "regressions_first_commits": {".*": None},
         "results_dir": str(results),
         "html_dir": str(new),
     }
