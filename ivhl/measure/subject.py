@@ -7,11 +7,13 @@ or has a model with a state makes no difference to the phases of a case.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ivhl.measure.accuracy import (
+    EAGER_LIMIT,
     FEW_ELEMENTS,
     ROUNDINGS,
     ROUNDINGS_BESIDE,
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 # Of a parameter whose exact gradient vanishes: how many of the largest moves of eager or of the
 # reference it may be off.
 FREE_MOVES = 3.0
+# How often a model is run on rounded inputs to see whether its gradients jump there.
+_LOOKS_FOR_JUMPS = 8
 _CPU = torch.device("cpu")
 
 
@@ -328,6 +332,36 @@ class Subject:
             return {path: distance(moved[path], one)[1] for path, one in few.items()}
         except Exception:  # noqa: BLE001  (a reference may refuse such inputs; nothing is allowed)
             return {}
+
+    def with_jumps(
+        self, scales: list[Scales], inputs: tuple[Any, ...], references: list[Tensor]
+    ) -> list[Scales]:
+        """Return the scales of a backward pass with what is free because its gradients jump.
+
+        A gradient jumps where a ReLU or a maximum changes its mind, and rounding may put compiled
+        code on the other side of that from float64. So the exact pass is run on inputs that are
+        rounded as often as float32 code rounds them on its way.
+
+        Args:
+            scales: Of each leaf, without jumps.
+            inputs: The draw on which compiled code seems wrong.
+            references: What the same code in float64 returns for it.
+        """
+        unit = ROUNDINGS * ROUNDOFF[self._case.workload.dtype]
+        self._exact = self._exact or self._copy_in_float64()
+        for look in range(_LOOKS_FOR_JUMPS):
+            exact = rounded_again(cast(inputs, torch.float64, _CPU), unit, look)
+            moved = self._in_float64(exact, self._exact).tensors
+            for number, (one, other) in enumerate(zip(moved.values(), references, strict=True)):
+                own = scales[number]
+                if own.exact or one.shape != other.shape:
+                    continue
+                largest, rmse = (FREE_MOVES * move for move in distance(one, other))
+                most = EAGER_LIMIT * _largest(other)
+                scales[number] = replace(
+                    own, free=max(own.free, min(rmse, most)), largest=max(own.largest, largest)
+                )
+        return scales
 
     def scales_of(self, eager: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> list[Scales]:
         """Return what the limits of each output are multiples of."""

@@ -109,6 +109,23 @@ def make_block_with_dropout(_: int) -> nn.Module:
     return Block(0.1)
 
 
+class Kink(nn.Module):  # type: ignore[misc]  # no torch here
+    """A gradient that jumps where two numbers cancel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return one number per row."""
+        return torch.relu((self.weight * x).sum(-1))
+
+
+def make_kink(_: int) -> nn.Module:
+    """Return a model with a kink."""
+    return Kink()
+
+
 class Hidden(NamedTuple):
     """What a layer saw."""
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is only in the cells")
 from ivhl.measure.leaves import difference, leaves_of  # noqa: E402  (torch first)
 from ivhl.measure.models import Held, Loss, cast_model, default_call, held_copy  # noqa: E402
 from ivhl.measure.subject import Subject, _error_of_move  # noqa: E402
-from ivhl.workload import load_workloads, select_cases  # noqa: E402
+from ivhl.workload import Workload, load_workloads, select_cases  # noqa: E402
 from tests.e2e import models_calls as calls  # noqa: E402
 
 if TYPE_CHECKING:
@@ -220,6 +220,38 @@ def test_a_loss_that_cancels_may_be_as_far_off_as_the_outputs_that_it_sums() -> 
         scales[name] = subject.scales_of(eager, exact)[1]
     assert (scales["good.block"].tolerance, scales["good.block"].rounding) == (3.0, 3.0)
     assert (scales["good.cnn_step"].tolerance, scales["good.cnn_step"].rounding) == (1e-6, 1e-6)
+
+
+@pytest.mark.parametrize(("beside", "jumps"), [(2.0**-20, True), (0.5, False)])
+def test_a_gradient_may_be_off_where_rounded_inputs_let_it_jump(
+    beside: float,
+    jumps: bool,  # noqa: FBT001  (a row)
+) -> None:
+    kink = Workload(
+        name="kink",
+        version=1,
+        title="kink",
+        sizes={"small": 1},
+        default_size="small",
+        make_model="tests.e2e.models_calls:make_kink",
+        make_inputs="tests.e2e.models_calls:make_sequence",
+    )
+    (case,) = select_cases([kink])
+    subject = Subject(case, dtype=torch.float32, variant_dtype=torch.float32, device=CPU, seed=1)
+    inputs = (torch.tensor([[1.0, -1.0 + beside]]),)
+    subject.make_models(1)
+    exact = subject.reference_of(inputs).tensors
+    scales = subject.scales_of({path: one.float() for path, one in exact.items()}, exact)
+    wider = subject.with_jumps(list(scales), inputs, list(exact.values()))
+    number = list(exact).index("grad.weight")
+    before, after = scales[number], wider[number]
+    if jumps:
+        # At most five hundredths of its largest value: what lets eager be the baseline.
+        assert after.free == pytest.approx(0.05, rel=1e-3)
+        assert after.largest > 1
+    else:
+        assert after.free < before.free + 1e-4
+        assert after.largest < before.largest + 1e-4
 
 
 def test_rounding_inputs_and_parameters_moves_a_loss_a_little_and_leaves_no_trace() -> None:
