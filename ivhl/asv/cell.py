@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asv.config import Config
+from asv.environment import EnvironmentUnavailable
 
 from ivhl.asv.configuration import load_configuration
 from ivhl.asv.environment import CellError, Locked
@@ -36,6 +37,7 @@ def find_cell(root: Path, cell: CellSpec) -> Path | None:
 
     Raises:
         SpecError: See ``load_configuration``.
+        LockError: If its lock is missing or stale.
     """
     environment = _environment(root, cell)
     return environment.folder if environment.check_presence() else None
@@ -43,4 +45,7 @@ def find_cell(root: Path, cell: CellSpec) -> Path | None:
 
 def _environment(root: Path, cell: CellSpec) -> Locked:
     conf = Config.from_json(load_configuration(root))
-    return Locked(conf, cell.python, {"torch": cell.torch}, {})
+    try:
+        return Locked(conf, cell.python, {"torch": cell.torch}, {})
+    except EnvironmentUnavailable as error:
+        raise LockError(str(error), hint="ivhl matrix lock") from error

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
 
 
-class Place(NamedTuple):
+class ResultPlace(NamedTuple):
     """Identifies one of asv's result files.
 
     Attributes:
@@ -46,10 +46,10 @@ class Place(NamedTuple):
     existing: bool
 
 
-def place_of(record: RunRecord) -> Place:
+def place_of(record: RunRecord) -> ResultPlace:
     """Return the place of a record in asv's result files."""
     cell = record.cell
-    return Place(
+    return ResultPlace(
         machine=record.machine.name,
         commit=record.commit,
         python=cell.python,
@@ -79,7 +79,7 @@ def write_asv_results(
     root: Path,
     settings: Settings,
     records: Sequence[RunRecord],
-    places: Iterable[Place],
+    places: Iterable[ResultPlace],
 ) -> None:
     """Write asv's list of benchmarks, and its result files of the given places.
 
@@ -96,7 +96,7 @@ def write_asv_results(
     """
     wanted = set(places)
     results = Path(settings.results)
-    groups: dict[Place, list[RunRecord]] = {}
+    groups: dict[ResultPlace, list[RunRecord]] = {}
     for record in sorted(records, key=lambda record: record.workload_version):
         if (place := place_of(record)) in wanted:
             groups.setdefault(place, []).append(record)
@@ -166,7 +166,7 @@ def _write_results(
         write_whole(folder / path.name, path.read_bytes())
 
 
-def _results_of(root: Path, results: Path, place: Place) -> Any:  # noqa: ANN401  (asv has no types)
+def _results_of(root: Path, results: Path, place: ResultPlace) -> Any:  # noqa: ANN401  (asv has no types)
     """Return asv's results of a place, with the stored ones."""
     requirements = {"torch": place.torch}
     variables = {} if place.device == "cpu" else {DEVICE_VARIABLE: place.device}

@@ -51,7 +51,7 @@ def warm_cells(settings: Settings, locks: Sequence[LockState], console: Console)
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = str(path)  # environments read their settings from there
     try:
-        new = [lock for lock in locks if find_cell(root, lock.cell) is None]
+        new = [lock for lock in locks if _is_new(root, lock)]
         if len(new) < 2:  # noqa: PLR2004
             return
         for lock in new:
@@ -78,6 +78,13 @@ def warm_cells(settings: Settings, locks: Sequence[LockState], console: Console)
         for process in warming:
             process.kill()
             process.wait()
+
+
+def _is_new(root: Path, lock: LockState) -> bool:
+    try:
+        return find_cell(root, lock.cell) is None
+    except LockError:
+        return False
 
 
 def _warm(

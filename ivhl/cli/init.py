@@ -15,7 +15,7 @@ from ivhl.init.plan import make_plan, write_plan
 from ivhl.tracker.terminal import Terminal
 
 if TYPE_CHECKING:
-    from ivhl.init.plan import Plan
+    from ivhl.init.plan import InitPlan
 
 
 @app.command("init")
@@ -69,7 +69,7 @@ def init_command(
         _print_next(console, plan)
 
 
-def _print_changes(console: Terminal, plan: Plan, *, dry_run: bool) -> None:
+def _print_changes(console: Terminal, plan: InitPlan, *, dry_run: bool) -> None:
     word = ("would add to", "would write") if dry_run else ("added to", "wrote")
     for change in plan.changes:
         console.print(f"{word[0] if change.added else word[1]} {change.path}", markup=False)
@@ -78,7 +78,7 @@ def _print_changes(console: Terminal, plan: Plan, *, dry_run: bool) -> None:
                 console.print(f"    {line}".rstrip(), markup=False, style="bright_black")
 
 
-def _print_next(console: Terminal, plan: Plan) -> None:
+def _print_next(console: Terminal, plan: InitPlan) -> None:
     """Print the commands that come next."""
     locked = [state.cell for state in plan.cells if state.kind == "locked"]
     calls = Path(plan.folder, "model_calls.py")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from packaging.specifiers import SpecifierSet
 
-    from ivhl.init.source import Source
+    from ivhl.init.source import ProjectSource
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
 
@@ -46,7 +46,7 @@ _AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """One file that ``ivhl init`` makes or adds to.
 
     Attributes:
@@ -70,13 +70,13 @@ class _Locked:
     """The outcome of locking: new files, the state of every cell, and rows that the matrix needs."""
 
     matrix: Matrix
-    changes: tuple[Change, ...]
+    changes: tuple[FileChange, ...]
     states: tuple[LockState, ...]
     forced: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class InitPlan:
     """What ``ivhl init`` would write.
 
     Attributes:
@@ -86,7 +86,7 @@ class Plan:
         cells: The cells and how they could be locked.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[FileChange, ...]
     notes: tuple[str, ...]
     folder: str
     cells: tuple[LockState, ...]
@@ -94,7 +94,7 @@ class Plan:
 
 def make_plan(
     root: Path, pythons: Sequence[str], releases: Sequence[str], *, github: bool, today: dt.date
-) -> Plan:
+) -> InitPlan:
     """Read the project and return what it lacks. Writes nothing into it.
 
     Args:
@@ -113,7 +113,7 @@ def make_plan(
     notes: list[str] = []
     declared = _declared(source)
     folder = declared or _folder(root)
-    changes: list[Change] = []
+    changes: list[FileChange] = []
     path = root / MATRIX
     if path.is_file():
         notes += _not_in_matrix(load_matrix(path), pythons, releases)
@@ -132,7 +132,7 @@ def make_plan(
                 notes.append(f"no wheel in the registry, built from source: {', '.join(built)}")
             except LockError as error:  # the cells stay unavailable, for the reason that uv gives
                 notes.append(str(error))
-        changes.append(Change.of(MATRIX, "\n".join([text, *locked.forced])))
+        changes.append(FileChange.of(MATRIX, "\n".join([text, *locked.forced])))
     changes += locked.changes
     notes += [
         f"{state.cell.id} cannot be made: {state.message.splitlines()[0]}"
@@ -146,11 +146,11 @@ def make_plan(
         changes.append(ignored)
     top = top_level(root)
     if github and not (top / WORKFLOW).is_file():
-        changes.append(Change.of(top / WORKFLOW, _workflow(source, top)))
-    return Plan(tuple(changes), tuple(notes), folder, locked.states)
+        changes.append(FileChange.of(top / WORKFLOW, _workflow(source, top)))
+    return InitPlan(tuple(changes), tuple(notes), folder, locked.states)
 
 
-def write_plan(root: Path, plan: Plan) -> None:
+def write_plan(root: Path, plan: InitPlan) -> None:
     """Write the changes.
 
     Raises:
@@ -170,7 +170,7 @@ def write_plan(root: Path, plan: Plan) -> None:
             ) from error
 
 
-def _declared(source: Source) -> str:
+def _declared(source: ProjectSource) -> str:
     """Return the folder or attribute that ``[tool.ivhl]`` names; empty without that table."""
     if not source.has_pyproject:
         return ""
@@ -203,7 +203,7 @@ def _not_in_matrix(
 
 
 def _chosen(
-    source: Source, pythons: Sequence[str], releases: Sequence[str]
+    source: ProjectSource, pythons: Sequence[str], releases: Sequence[str]
 ) -> tuple[list[str], list[str], list[str]]:
     """Return the Pythons and releases to begin with, and notes about them.
 
@@ -257,7 +257,7 @@ def _allowed_python(allowed: SpecifierSet, asked: str) -> str:
 
 
 def _matrix_text(
-    source: Source, pythons: Sequence[str], releases: Sequence[str], until: dt.date
+    source: ProjectSource, pythons: Sequence[str], releases: Sequence[str], until: dt.date
 ) -> str:
     requires = dict.fromkeys((*source.requires, *source.build_requires))
     rows = [f'[[torch]]\nrelease = "{release}"\ntier = "default"\n' for release in releases]
@@ -303,7 +303,7 @@ def _locked(root: Path, text: str) -> _Locked:
             list(pool.map(lambda release: _lock(stage, matrix, release, missing), releases))
         states = [lock_state(stage, cell) for cell in cells]
         new += [state.path for state in states if state.cell in missing]
-        changes = tuple(Change(path.relative_to(stage), path.read_bytes()) for path in new)
+        changes = tuple(FileChange(path.relative_to(stage), path.read_bytes()) for path in new)
     return _Locked(matrix, changes, tuple(states), tuple(_forced_rows(matrix, states)))
 
 
@@ -353,7 +353,7 @@ def _forced_rows(matrix: Matrix, states: Sequence[LockState]) -> Iterator[str]:
             )
 
 
-def _benchmarks(source: Source, folder: str) -> Iterator[Change]:
+def _benchmarks(source: ProjectSource, folder: str) -> Iterator[FileChange]:
     classes = modules_of(source)
     candidates = f", for instance of: {', '.join(classes)}." if classes else "."
     wrapped = textwrap.fill(
@@ -369,10 +369,10 @@ def _benchmarks(source: Source, folder: str) -> Iterator[Change]:
         text = fill(
             template, name=source.name, folder=folder, candidates=wrapped, import_package=imported
         )
-        yield Change.of(Path(folder, name), text)
+        yield FileChange.of(Path(folder, name), text)
 
 
-def _setting(source: Source, folder: str) -> Change:
+def _setting(source: ProjectSource, folder: str) -> FileChange:
     lines = ["[tool.ivhl]"]
     if not source.named_there:
         lines.append(f'name = "{source.name}"')
@@ -380,9 +380,9 @@ def _setting(source: Source, folder: str) -> Change:
     text = "\n".join(lines) + "\n"
     path = source.root / "pyproject.toml"
     if not source.has_pyproject:
-        return Change.of(Path(path.name), text)
+        return FileChange.of(Path(path.name), text)
     ends = path.read_text(encoding="utf-8").endswith("\n")
-    return Change.of(Path(path.name), ("\n" if ends else "\n\n") + text, added=True)
+    return FileChange.of(Path(path.name), ("\n" if ends else "\n\n") + text, added=True)
 
 
 def lacking_ignores(root: Path) -> list[str]:
@@ -393,17 +393,17 @@ def lacking_ignores(root: Path) -> list[str]:
     return [line for line in IGNORED if line.strip("/") not in there]
 
 
-def _ignored(root: Path) -> Change | None:
+def _ignored(root: Path) -> FileChange | None:
     lacking = lacking_ignores(root)
     if not lacking:
         return None
     path = root / ".gitignore"
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     start = "" if not text or text.endswith("\n") else "\n"
-    return Change.of(Path(path.name), start + "\n".join(lacking) + "\n", added=path.is_file())
+    return FileChange.of(Path(path.name), start + "\n".join(lacking) + "\n", added=path.is_file())
 
 
-def _workflow(source: Source, top: Path) -> str:
+def _workflow(source: ProjectSource, top: Path) -> str:
     inside = source.root.resolve().relative_to(top).as_posix()
     return fill("workflow.yml", folder=inside)
 

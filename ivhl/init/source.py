@@ -38,7 +38,7 @@ class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
 
-class _Project(_Table):
+class _ProjectTable(_Table):
     name: str = ""
     dependencies: list[str] = []
     dynamic: list[str] = []
@@ -49,20 +49,20 @@ class _BuildSystem(_Table):
     requires: list[str] = list(_DEFAULT_BUILD)
 
 
-class _Tool(_Table):
+class _ToolTable(_Table):
     ivhl: dict[str, Any] = {}
 
 
 class Pyproject(_Table):
     """What ivhl reads of a ``pyproject.toml`` that need not be of an ivhl project yet."""
 
-    project: _Project = _Project()
+    project: _ProjectTable = _ProjectTable()
     build_system: _BuildSystem = Field(default=_BuildSystem(), validation_alias="build-system")
-    tool: _Tool = _Tool()
+    tool: _ToolTable = _ToolTable()
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ProjectSource:
     """A project as it describes itself.
 
     Attributes:
@@ -88,7 +88,7 @@ class Source:
     named_there: bool
 
 
-def read_source(root: Path) -> Source:
+def read_source(root: Path) -> ProjectSource:
     """Read the project in a folder.
 
     A project whose name or dependencies are not in ``[project]`` is built once to learn them.
@@ -126,7 +126,7 @@ def read_source(root: Path) -> Source:
         allowed = SpecifierSet(requires_python)
     except InvalidSpecifier as error:
         raise SpecError(f"{place}: requires-python: {error}", hint=f"correct {place}") from error
-    return Source(
+    return ProjectSource(
         root=root,
         name=name,
         requires=_without_torch(needs),
@@ -257,7 +257,7 @@ def _literals_of_setup(path: Path) -> tuple[str, list[str], str] | None:
             for word in call.keywords
             if word.arg in {"name", "install_requires", "python_requires"}
         }
-        found = _Project.model_validate(
+        found = _ProjectTable.model_validate(
             {
                 "name": said["name"],
                 "dependencies": list(said.get("install_requires", ())),
@@ -286,7 +286,7 @@ def _packages(root: Path) -> Iterator[str]:
                 yield path.parent.name
 
 
-def modules_of(source: Source, limit: int = 12) -> list[str]:
+def modules_of(source: ProjectSource, limit: int = 12) -> list[str]:
     """Return public classes of the package that derive from ``Module``, exported ones first."""
     exported: set[str] = set()
     found: dict[str, None] = {}

@@ -38,7 +38,7 @@ FALSE_ALARMS = 1 - VERDICT_CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class QuantityChange:
     """The change of one quantity of a case.
 
     Attributes:
@@ -80,7 +80,7 @@ class CaseChange(NamedTuple):
     """What changed in a case of which both runs were measured."""
 
     facts: tuple[FactChange, ...]
-    changes: Mapping[Metric, Change]
+    changes: Mapping[Metric, QuantityChange]
 
     @property
     def worse_facts(self) -> tuple[FactChange, ...]:
@@ -207,12 +207,14 @@ def limits_of(tests: Iterable[Mapping[Metric, Tested]]) -> dict[Metric, float]:
     }
 
 
-def decide(tests: Mapping[Metric, Tested], limits: Mapping[Metric, float]) -> dict[Metric, Change]:
+def decide(
+    tests: Mapping[Metric, Tested], limits: Mapping[Metric, float]
+) -> dict[Metric, QuantityChange]:
     """Return the changes of one pair of runs, judged beside others."""
     return {metric: _change(metric, test, limits[metric]) for metric, test in tests.items()}
 
 
-def _change(metric: Metric, test: Tested, limit: float) -> Change:
+def _change(metric: Metric, test: Tested, limit: float) -> QuantityChange:
     reach = test.spread.scores.another_95 * test.scale
     factor = _exp(abs(test.apart))
     worse = (test.apart < 0) == (metric == "speedup")
@@ -223,7 +225,7 @@ def _change(metric: Metric, test: Tested, limit: float) -> Change:
         outcome = "regressed" if worse else "improved"
     elif smallest > LARGE:
         outcome = "inconclusive"
-    return Change(
+    return QuantityChange(
         metric=metric,
         outcome=outcome,
         before=test.before,

@@ -36,7 +36,7 @@ SUMMARISED: tuple[Metric, ...] = ("speedup", "eager", "compiled", "cold")
 _NORMAL_95 = NormalDist().inv_cdf(0.975)
 
 
-class Case(NamedTuple):
+class ComparedCase(NamedTuple):
     """What both sides of a pair have in common; the compared field is empty."""
 
     machine: str
@@ -74,7 +74,7 @@ class Comparison:
         change: What changed, if both sides were measured in the same way.
     """
 
-    case: Case
+    case: ComparedCase
     kind: Kind
     reason: str
     change: CaseChange | None = None
@@ -148,8 +148,8 @@ def compare(
         spreads: What runs of the same code differ by.
     """
     was, now = _sides(before, after, axis)
-    decided: dict[Case, tuple[Kind, str]] = {}
-    pairs: dict[Case, tuple[RunRecord, RunRecord]] = {}
+    decided: dict[ComparedCase, tuple[Kind, str]] = {}
+    pairs: dict[ComparedCase, tuple[RunRecord, RunRecord]] = {}
     for case in was.keys() | now.keys():
         one, other = was.get(case), now.get(case)
         if one is None or other is None:
@@ -183,13 +183,13 @@ def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
     )
 
 
-def case_of(run: Run, axis: Axis) -> Case:
+def case_of(run: Run, axis: Axis) -> ComparedCase:
     """Return what a run is of, without the field in which it is compared."""
     if isinstance(run, Entry):
         key, python, torch = run.case, run.python, run.torch
     else:
         key, python, torch = key_of(run), run.cell.python, run.cell.torch
-    return Case(
+    return ComparedCase(
         machine="" if axis == "machine" else key.machine,
         device=key.device,
         python="" if axis == "python" else python,
@@ -221,13 +221,13 @@ def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:
 
 def _sides(
     before: Iterable[RunRecord], after: Iterable[RunRecord], axis: Axis
-) -> tuple[dict[Case, RunRecord], dict[Case, RunRecord]]:
+) -> tuple[dict[ComparedCase, RunRecord], dict[ComparedCase, RunRecord]]:
     """Return the record of each case on both sides: of one commit, if they share one."""
     if axis in ("commit", "results"):
         one, other = (newest_by(side, lambda r: case_of(r, axis)) for side in (before, after))
         return one, other
     was, now = (_by_commit(side, axis) for side in (before, after))
-    sides: tuple[dict[Case, RunRecord], dict[Case, RunRecord]] = ({}, {})
+    sides: tuple[dict[ComparedCase, RunRecord], dict[ComparedCase, RunRecord]] = ({}, {})
     for case in was.keys() | now.keys():
         mine, theirs = was.get(case, {}), now.get(case, {})
         if shared := mine.keys() & theirs.keys():
@@ -240,8 +240,10 @@ def _sides(
     return sides
 
 
-def _by_commit(records: Iterable[RunRecord], axis: Axis) -> dict[Case, dict[str, RunRecord]]:
-    found: dict[Case, dict[str, RunRecord]] = defaultdict(dict)
+def _by_commit(
+    records: Iterable[RunRecord], axis: Axis
+) -> dict[ComparedCase, dict[str, RunRecord]]:
+    found: dict[ComparedCase, dict[str, RunRecord]] = defaultdict(dict)
     newest = newest_by(records, lambda record: (case_of(record, axis), record.commit))
     for (case, commit), record in newest.items():
         found[case][commit] = record

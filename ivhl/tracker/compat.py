@@ -52,7 +52,7 @@ class CellLike(Protocol):
     def torch(self) -> str: ...  # noqa: D102
 
 
-class Series(NamedTuple):
+class RowSeries(NamedTuple):
     """What the rows of one table or chart share, while Python and PyTorch vary."""
 
     machine: str
@@ -106,9 +106,9 @@ class Row:
     record: RunRecord | None = field(default=None, repr=False, compare=False)
 
     @property
-    def series(self) -> Series:
+    def series(self) -> RowSeries:
         """The series that the row belongs to."""
-        return Series(self.machine, self.device, self.workload, self.size, self.variant)
+        return RowSeries(self.machine, self.device, self.workload, self.size, self.variant)
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field but the record, ready for JSON."""
@@ -128,7 +128,7 @@ class Support:
         undecided: Releases with a failure that PyTorch did not cause, with its class.
     """
 
-    series: Series
+    series: RowSeries
     python: str
     first_good: str | None
     last_bad: str | None
@@ -219,7 +219,7 @@ def compat_rows(
     ran = {(r.machine.name, device_type(r), r.workload) for r in newest}
     ran_anywhere = {workload for *_, workload in ran}
     wanted = {series for _, series in found} | {
-        Series(machine, device, case.workload.name, case.size, case.variant.name)
+        RowSeries(machine, device, case.workload.name, case.size, case.variant.name)
         for machine, device in places
         for case in cases
         if device in case.variant.devices
@@ -273,8 +273,8 @@ def retired(records: Iterable[RunRecord], workloads: Sequence[Workload]) -> tupl
     )
 
 
-def _series_of(record: RunRecord) -> Series:
-    return Series(
+def _series_of(record: RunRecord) -> RowSeries:
+    return RowSeries(
         record.machine.name, device_type(record), record.workload, record.size, record.variant
     )
 
@@ -283,7 +283,9 @@ def _row_key(row: Row) -> tuple[object, ...]:
     return (*row.series, python_key(row.python), release_key(row.torch), row.cell)
 
 
-def _empty_row(cell_id: str, python: str, torch: str, series: Series, reason: str | None) -> Row:
+def _empty_row(
+    cell_id: str, python: str, torch: str, series: RowSeries, reason: str | None
+) -> Row:
     return Row(
         python=python,
         torch=torch,
@@ -336,7 +338,7 @@ def support(rows: Iterable[Row]) -> tuple[Support, ...]:
 
     Ignores cases that were not run, and failures that PyTorch did not cause.
     """
-    groups: dict[tuple[Series, str], list[Row]] = {}
+    groups: dict[tuple[RowSeries, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.series, row.python), []).append(row)
     return tuple(
@@ -347,7 +349,7 @@ def support(rows: Iterable[Row]) -> tuple[Support, ...]:
     )
 
 
-def _support(series: Series, python: str, rows: Iterable[Row]) -> Support:
+def _support(series: RowSeries, python: str, rows: Iterable[Row]) -> Support:
     run = sorted(
         (row for row in rows if row.status != "not_run"), key=lambda row: release_key(row.torch)
     )

@@ -98,7 +98,7 @@ class Entry(NamedTuple):
         return self.case._replace(commit=self.commit)
 
 
-class Held(NamedTuple):
+class HeldValues(NamedTuple):
     """What held while a record was made; equal in most records of a run in a cell.
 
     Attributes:
@@ -134,7 +134,7 @@ class Ran(NamedTuple):
     duration_s: float
     load: float | None
     phase_s: dict[str, float]
-    held: Held
+    held: HeldValues
 
 
 # What can be compared and judged: a record, or what the index keeps of one.
@@ -195,7 +195,7 @@ def ran_of(record: RunRecord) -> Ran:
         duration_s=record.duration_s,
         load=conditions.load_average,
         phase_s=dict(record.phase_s or {}),
-        held=Held(
+        held=HeldValues(
             cpu=machine.cpu,
             n_cpus=machine.n_cpus,
             memory_bytes=machine.memory_bytes,

@@ -30,7 +30,7 @@ from ivhl.records.age import is_in_future, latest_possible
 from ivhl.records.reading import read_records_file, records_files
 from ivhl.records.store import Key, Problem, key_of, parse_record, read_record
 from ivhl.tracker.course import point_of
-from ivhl.tracker.entries import Entry, Held, Made, Ran, Shown, entry_of, ran_of
+from ivhl.tracker.entries import Entry, HeldValues, Made, Ran, Shown, entry_of, ran_of
 from ivhl.tracker.metrics import METRICS, Measured
 from ivhl.tracker.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
 
@@ -394,7 +394,7 @@ class Index:
         return dict(self._db.execute("SELECT id, duration_s FROM run WHERE latest").fetchall())
 
     @cached_property
-    def _held_by_id(self) -> dict[int, Held]:
+    def _held_by_id(self) -> dict[int, HeldValues]:
         return {number: _held(text) for number, text in self._db.execute("SELECT * FROM held")}
 
     def ran(self, entries: Iterable[Entry]) -> list[Ran]:
@@ -573,7 +573,7 @@ class _Known(MutableMapping[tuple["Metric", bool], "Learnt"]):
 
 
 @lru_cache(maxsize=1024)
-def _json_of(part: Made | Held | Shown) -> str:
+def _json_of(part: Made | HeldValues | Shown) -> str:
     """Return JSON of what many records share."""
     return json.dumps(part)
 
@@ -590,9 +590,9 @@ def _made(text: str) -> Made:
     )
 
 
-def _held(text: str) -> Held:
+def _held(text: str) -> HeldValues:
     values: list[Any] = json.loads(text)
-    return Held._make((*values[:-1], tuple(map(tuple, values[-1]))))
+    return HeldValues._make((*values[:-1], tuple(map(tuple, values[-1]))))
 
 
 def _rows(

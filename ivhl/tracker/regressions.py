@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import RunRecord
     from ivhl.records.store import Key
-    from ivhl.tracker.changes import Change as QuantityChange
-    from ivhl.tracker.changes import Tested
-    from ivhl.tracker.compare import Case
+    from ivhl.tracker.changes import QuantityChange, Tested
+    from ivhl.tracker.compare import ComparedCase
     from ivhl.tracker.entries import Entry, Ran
     from ivhl.tracker.series import Along, Point, Series
     from ivhl.tracker.spread import Spreads
@@ -67,7 +66,7 @@ class Change:
     """
 
     along: Along
-    case: Case
+    case: ComparedCase
     before: str
     place: str
     kind: Kind
@@ -270,7 +269,7 @@ def incidents_of(changes: Iterable[Change]) -> tuple[Incident, ...]:
     return tuple(sorted(incidents, key=lambda one: (one.at, one.place, one.worse), reverse=True))
 
 
-def _size(change: Change) -> tuple[int, float, Case]:
+def _size(change: Change) -> tuple[int, float, ComparedCase]:
     effect = -abs(math.log(change.effect)) if change.effect else 0.0
     return KINDS.index(change.kind), effect, change.case
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from ivhl.records.age import recorded_rank
 from ivhl.records.store import newest_by
 from ivhl.tracker.comparable import differences
-from ivhl.tracker.compare import Case, case_of
+from ivhl.tracker.compare import ComparedCase, case_of
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.entries import subject_of
 
@@ -49,7 +49,7 @@ class Series:
     """The points of one case, oldest or lowest first."""
 
     along: Along
-    case: Case
+    case: ComparedCase
     dtype: str
     points: tuple[Point, ...]
 
@@ -80,7 +80,7 @@ def series_of(
     by_key: dict[tuple[Key, str], list[Entry]] = defaultdict(list)
     for entry in entries:
         by_key[entry.case, entry.dtype].append(entry)
-    groups: dict[tuple[Case, str], list[Entry]] = defaultdict(list)
+    groups: dict[tuple[ComparedCase, str], list[Entry]] = defaultdict(list)
     for (_, dtype), part in by_key.items():
         groups[case_of(part[0], along), dtype] += part
     position = {commit: i for i, commit in enumerate(commit_order)}

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from .series import Series
+from .series import LabelledSeries
 
 __all__ = ["FAMILIES", "delay", "mixed", "ratio", "synth"]
 
@@ -160,7 +160,7 @@ def _quantise(rng: np.random.Generator, x: Array, sd: float) -> Array:
     return np.asarray(np.log(np.maximum(np.round(np.exp(x) / step), 1) * step))
 
 
-def synth(seed: int, each: int = 24) -> list[Series]:
+def synth(seed: int, each: int = 24) -> list[LabelledSeries]:
     """Make `each` series of every family."""
     made = []
     for number, (family, noise) in enumerate(FAMILIES.items()):
@@ -175,7 +175,7 @@ def synth(seed: int, each: int = 24) -> list[Series]:
     return made
 
 
-def mixed(seed: int, count: int = 240, n_max: int = 700) -> list[Series]:
+def mixed(seed: int, count: int = 240, n_max: int = 700) -> list[LabelledSeries]:
     """Make longer series, each with two or three kinds of noise at once.
 
     They stand for semi-synthetic histories, whose noise is real: heavy tails, modes and
@@ -194,7 +194,7 @@ def mixed(seed: int, count: int = 240, n_max: int = 700) -> list[Series]:
     return made
 
 
-def delay(seed: int, each: int = 5) -> list[Series]:
+def delay(seed: int, each: int = 5) -> list[LabelledSeries]:
     """Make series of 70 points with one step at 40, for online use."""
     kinds: dict[str, tuple[Noise, float]] = {
         "gauss1": (_gauss, 0.01),
@@ -220,7 +220,7 @@ def _two_modes(rng: np.random.Generator, n: int, sd: float) -> Array:
     return np.asarray(rng.normal(0, sd, n) + rng.choice((0, 0.04), n, p=(0.75, 0.25)))
 
 
-def ratio(seed: int, count: int = 400) -> list[Series]:
+def ratio(seed: int, count: int = 400) -> list[LabelledSeries]:
     """Make speedups of 5 to 30 commits; their intervals leave out the spread between runs."""
     rng = np.random.default_rng([seed, 4])
     made = []
@@ -252,9 +252,9 @@ def _planted(  # noqa: PLR0917 - the fields of a series, in their order
     places: list[int],
     steps: list[float],
     intervals: list[tuple[float, float]] | None = None,
-) -> Series:
+) -> LabelledSeries:
     """Turn log values with known changes into a series."""
-    return Series(
+    return LabelledSeries(
         name=name,
         suite=suite,
         family=family,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .series import Series
+from .series import LabelledSeries
 
 __all__ = ["Counts", "Detector", "annotated", "cpu_seconds", "online", "planted", "unchanged"]
 
@@ -63,7 +63,9 @@ def matched(true: Iterable[int], reported: Iterable[int], margin: int) -> set[in
     return found
 
 
-def planted(results: Iterable[tuple[Series, Collection[int]]], margin: int = NEAR) -> Counts:
+def planted(
+    results: Iterable[tuple[LabelledSeries, Collection[int]]], margin: int = NEAR
+) -> Counts:
     """Count over all series what was planted and found."""
     total = Counts()
     for series, found in results:
@@ -72,7 +74,7 @@ def planted(results: Iterable[tuple[Series, Collection[int]]], margin: int = NEA
     return total
 
 
-def annotated(results: Collection[tuple[Series, Collection[int]]]) -> tuple[float, float]:
+def annotated(results: Collection[tuple[LabelledSeries, Collection[int]]]) -> tuple[float, float]:
     """Return F1 as TCPD defines it, mean over series, and F1 pooled without index 0."""
     each, right, reported, hit, true = [], 0, 0, 0, 0
     for series, found in results:
@@ -90,7 +92,9 @@ def annotated(results: Collection[tuple[Series, Collection[int]]]) -> tuple[floa
     return statistics.mean(each), 2 * p * r / (p + r) if p + r else 0.0
 
 
-def unchanged(results: Iterable[tuple[Series, Collection[int]]]) -> tuple[int, int, int, int]:
+def unchanged(
+    results: Iterable[tuple[LabelledSeries, Collection[int]]],
+) -> tuple[int, int, int, int]:
     """Count on series without a change: reported, points, series with a report, series."""
     quiet = [(series, found) for series, found in results if not series.truth]
     return (
@@ -101,7 +105,7 @@ def unchanged(results: Iterable[tuple[Series, Collection[int]]]) -> tuple[int, i
     )
 
 
-def online(series: Series, detect: Detector) -> tuple[int, int, int]:
+def online(series: LabelledSeries, detect: Detector) -> tuple[int, int, int]:
     """Append the points of a series with one step one by one.
 
     Returns:

@@ -4,11 +4,11 @@ import statistics
 from collections.abc import Callable, Collection, Mapping
 
 from .metrics import LATE, Counts, Detector, annotated, cpu_seconds, online, planted, unchanged
-from .series import Series
+from .series import LabelledSeries
 
 __all__ = ["score", "table"]
 
-Results = list[tuple[Series, Collection[int]]]
+Results = list[tuple[LabelledSeries, Collection[int]]]
 Rows = list[tuple[str, str]]
 
 LABELLED = ("tcpd", "perf_labelled", "asv_real")
@@ -41,7 +41,9 @@ GOALS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def score(suites: Mapping[str, list[Series]], detect: Detector, *, detail: bool = False) -> Rows:
+def score(
+    suites: Mapping[str, list[LabelledSeries]], detect: Detector, *, detail: bool = False
+) -> Rows:
     """Return metric and figure for all suites that there are."""
     rows: Rows = []
     quiet: Results = []
@@ -89,7 +91,7 @@ def _planted(name: str, results: Results, *, detail: bool) -> Rows:
     return rows
 
 
-def _by(name: str, results: Results, margin: int, key: Callable[[Series], str]) -> Rows:
+def _by(name: str, results: Results, margin: int, key: Callable[[LabelledSeries], str]) -> Rows:
     """Score each group of series by itself."""
     groups: dict[str, Results] = {}
     for one, found in results:
@@ -103,7 +105,7 @@ def _by(name: str, results: Results, margin: int, key: Callable[[Series], str]) 
     return rows if len(rows) <= MOST_GROUPS else []
 
 
-def _online(many: list[Series], detect: Detector, *, detail: bool) -> Rows:
+def _online(many: list[LabelledSeries], detect: Detector, *, detail: bool) -> Rows:
     """Score how soon a step is reported."""
     each = [(one, *online(one, detect)) for one in many]
     delays = [delay for _, delay, _, _ in each]

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Series", "read_folder"]
+__all__ = ["LabelledSeries", "read_folder"]
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class LabelledSeries:
     """One history of measurements.
 
     Attributes:
@@ -36,7 +36,7 @@ class Series:
         return tuple(sorted({i for found in self.annotations.values() for i in found}))
 
 
-def read_folder(folder: Path) -> dict[str, list[Series]]:
+def read_folder(folder: Path) -> dict[str, list[LabelledSeries]]:
     """Read every ``*.json`` of a folder; return suite to series.
 
     Args:
@@ -55,7 +55,7 @@ def read_folder(folder: Path) -> dict[str, list[Series]]:
     return suites
 
 
-def _series(entry: dict[str, object], suite: str) -> Series:
+def _series(entry: dict[str, object], suite: str) -> LabelledSeries:
     """Read one object of a file."""
     ci = entry.get("ci")
     values, annotations, steps = entry["values"], entry["annotations"], entry.get("steps") or ()
@@ -65,7 +65,7 @@ def _series(entry: dict[str, object], suite: str) -> Series:
         and isinstance(steps, list | tuple)
     ):
         raise TypeError(f"{suite}: {entry.get('name')}: values, annotations or steps: wrong type")
-    return Series(
+    return LabelledSeries(
         name=str(entry["name"]),
         suite=suite,
         family=str(entry.get("family", "-")),

@@ -18,7 +18,7 @@ from studies.peers.suite import SUITES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from studies.peers.suite import Comparison
+    from studies.peers.suite import PeerComparison
 
 # One thread for every library. Each reads its variable when it is loaded.
 ONE_THREAD = (
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def choose(arguments: argparse.Namespace) -> list[tuple[Comparison, str]]:
+def choose(arguments: argparse.Namespace) -> list[tuple[PeerComparison, str]]:
     """Return the requested comparisons, each with a size.
 
     Raises:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ivhl.records.record import Arm, Interval
     from ivhl.workload import Workload
     from studies.peers.judging import Judge, Started
-    from studies.peers.suite import Comparison
+    from studies.peers.suite import PeerComparison
 
 _JUDGES: Mapping[str, Callable[[Workload, str], Judge]] = {
     "reference": ByReference,
@@ -62,7 +62,7 @@ class PeerRow:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Entry:
+class _PeerEntry:
     """One implementation during a comparison."""
 
     peer: Peer
@@ -72,7 +72,7 @@ class _Entry:
     error: float | None = None
 
 
-def compare(comparison: Comparison, size: str, *, schedule: Schedule) -> list[PeerRow]:
+def compare(comparison: PeerComparison, size: str, *, schedule: Schedule) -> list[PeerRow]:
     """Return a row for ours, one for the naive code if any, and one per peer.
 
     An exception makes the row of that implementation ``unavailable``. An exception while all are
@@ -80,20 +80,20 @@ def compare(comparison: Comparison, size: str, *, schedule: Schedule) -> list[Pe
     (``studies.peers.judging``).
 
     Args:
-        comparison: Comparison to run.
+        comparison: PeerComparison to run.
         size: Name of a size of the workload.
         schedule: How long to time all of them together.
     """
     workload = comparison.workload
     naive = (Peer(name=NAIVE, make=workload.eager),) if comparison.judged == "reference" else ()
-    entries = [_Entry(peer=p) for p in (comparison.ours, *naive, *comparison.peers)]
+    entries = [_PeerEntry(peer=p) for p in (comparison.ours, *naive, *comparison.peers)]
     ours = entries[0]
     try:
         judge = _JUDGES[comparison.judged](workload, size)
     except Exception as error:  # noqa: BLE001  (without these, nothing can be judged)
         reason = f"the naive code or its reference fails: {_text_of(error)}"
         return [
-            _row(comparison, size, _Entry(peer=c.peer, status="unavailable", reason=reason))
+            _row(comparison, size, _PeerEntry(peer=c.peer, status="unavailable", reason=reason))
             for c in entries
         ]
 
@@ -130,7 +130,7 @@ def compare(comparison: Comparison, size: str, *, schedule: Schedule) -> list[Pe
     ]
 
 
-def _start(entry: _Entry, judge: Judge) -> None:
+def _start(entry: _PeerEntry, judge: Judge) -> None:
     """Make the call of an entry; if that raises, record the reason."""
     try:
         entry.started = judge.start(entry.peer)
@@ -138,7 +138,7 @@ def _start(entry: _Entry, judge: Judge) -> None:
         entry.status, entry.reason = "unavailable", _text_of(error)
 
 
-def _judge(entry: _Entry, judge: Judge) -> None:
+def _judge(entry: _PeerEntry, judge: Judge) -> None:
     """Judge the results of an entry, unless it failed already."""
     if entry.started is None or entry.status != "ok":
         return
@@ -153,9 +153,9 @@ def _judge(entry: _Entry, judge: Judge) -> None:
 
 
 def _row(
-    comparison: Comparison,
+    comparison: PeerComparison,
     size: str,
-    entry: _Entry,
+    entry: _PeerEntry,
     *,
     arm: Arm | None = None,
     ours: Arm | None = None,

@@ -56,7 +56,7 @@ class Potential:
     n_weights: int
 
 
-class Moving:
+class MovingPotential:
     """A call without arguments that evaluates the next geometry each time.
 
     Args:
@@ -117,13 +117,15 @@ class ByItself:
         self._twins[peer.name] = energies, forces
         self._gradient_errors[peer.name] = gradient_error(twin.evaluate, geometries[0])
         potential: Potential = make(self._numbers, torch.float32, **peer.arguments)
-        call = Moving(potential.evaluate, self._geometries)
+        call = MovingPotential(potential.evaluate, self._geometries)
         return Started(call=call, n_weights=potential.n_weights)
 
     def judge(self, peer: Peer, call: Callable[[], Any]) -> Judgement:
         """Run the call once for each geometry, and compare all results with those of the twin."""
-        if not isinstance(call, Moving):
-            raise TypeError(f"{peer.name} must be called through Moving, got {type(call)}")
+        if not isinstance(call, MovingPotential):
+            raise TypeError(
+                f"{peer.name} must be called through MovingPotential, got {type(call)}"
+            )
         found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         for _ in range(N_GEOMETRIES):
             result = call()

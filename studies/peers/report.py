@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from studies.peers.compare import PeerRow
-    from studies.peers.suite import Comparison
+    from studies.peers.suite import PeerComparison
 
 SCHEMA = "ivhl.peers/1"
 
 
 def report(
     suite: str,
-    chosen: Sequence[tuple[Comparison, str]],
+    chosen: Sequence[tuple[PeerComparison, str]],
     *,
     machine: str,
     quick: bool,

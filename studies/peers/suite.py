@@ -48,7 +48,7 @@ class Peer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class PeerComparison:
     """The implementations of one operation that are compared.
 
     Attributes:
@@ -76,7 +76,7 @@ class PeerSuite:
         note: Remark on all rows.
     """
 
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[PeerComparison, ...]
     sizes: tuple[str, ...] = ("medium",)
     note: str = ""
 
@@ -104,8 +104,8 @@ def _fourier_peers(dt: float) -> tuple[Peer, ...]:
     )
 
 
-OPERATIONS: Final[tuple[Comparison, ...]] = (
-    Comparison(
+OPERATIONS: Final[tuple[PeerComparison, ...]] = (
+    PeerComparison(
         workload=field_superposition.WORKLOAD,
         ours=Peer(name="ivhl", make=f"{HERE}.ours:make_field"),
         peers=(
@@ -115,7 +115,7 @@ OPERATIONS: Final[tuple[Comparison, ...]] = (
             ),
         ),
     ),
-    Comparison(
+    PeerComparison(
         workload=vortex_field.WORKLOAD,
         ours=Peer(name="ivhl", make=f"{HERE}.ours:make_vortices"),
         peers=(
@@ -133,7 +133,7 @@ OPERATIONS: Final[tuple[Comparison, ...]] = (
             ),
         ),
     ),
-    Comparison(
+    PeerComparison(
         workload=tensor_network.WORKLOAD,
         ours=Peer(name="ivhl", make=f"{HERE}.ours:make_network"),
         peers=(
@@ -163,7 +163,7 @@ OPERATIONS: Final[tuple[Comparison, ...]] = (
             ),
         ),
     ),
-    Comparison(
+    PeerComparison(
         workload=gp_evolve.WORKLOAD,
         ours=Peer(
             name="ivhl",
@@ -173,7 +173,7 @@ OPERATIONS: Final[tuple[Comparison, ...]] = (
         ),
         peers=_fourier_peers(gp_evolve.DT),
     ),
-    Comparison(
+    PeerComparison(
         workload=replace(
             gp_evolve.WORKLOAD,
             name="ops.gp_evolve_long_step",
@@ -189,7 +189,7 @@ OPERATIONS: Final[tuple[Comparison, ...]] = (
         ),
         peers=_fourier_peers(LONG_DT),
     ),
-    Comparison(
+    PeerComparison(
         workload=replace(
             rnn_gru.WORKLOAD,
             name="ops.rnn_step_gru",
@@ -210,12 +210,12 @@ OPERATIONS: Final[tuple[Comparison, ...]] = (
             ),
         ),
     ),
-    Comparison(
+    PeerComparison(
         workload=replace(rnn_gru.WORKLOAD, make_inputs=f"{HERE}.recurrent:make_inputs"),
         ours=Peer(name="ivhl", make=f"{HERE}.ours:make_gru"),
         peers=(Peer(name="nn.GRU", make=f"{HERE}.recurrent:make_sequence", note=_OTHER_GRU),),
     ),
-    Comparison(
+    PeerComparison(
         workload=cdt_sweep.WORKLOAD,
         ours=Peer(name="ivhl", make=f"{HERE}.ours:make_sweep"),
         peers=(
@@ -242,7 +242,7 @@ def _torchmdnet_peer(name: str, model: str) -> Peer:
 
 MOLECULES: Final = ("H2O", "CH4", "C6H6")
 MODELS: Final = (
-    Comparison(
+    PeerComparison(
         workload=replace(
             energy_forces.WORKLOAD,
             name="mlff.models",

@@ -8,8 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ivhl.matrix.project import find_root
-from studies.tables.blocks import OWN, BlockError, make, stale, write
-from studies.tables.records import TABLES
+from studies.tables.blocks import OWN, TABLES, BlockError, make, stale, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,12 +10,14 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from studies.tables.records import TABLES
+from studies.tables.exports import FROM_EXPORTS
+from studies.tables.records import FROM_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+TABLES: Final = {**FROM_RECORDS, **FROM_EXPORTS}
 BEGIN: Final = re.compile(r"<!-- made by: (.+) -->")
 END: Final = "<!-- end -->"
 OWN: Final = ["python", "-m", "studies.tables"]
@@ -29,7 +31,7 @@ class BlockError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PageBlock:
     """A block of a page.
 
     Attributes:
@@ -49,7 +51,7 @@ def pages(root: Path) -> list[Path]:
     return [root / "README.md", root / "CONTRIBUTING.md", *sorted(ours)]
 
 
-def blocks_of(page: Path) -> Iterator[Block]:
+def blocks_of(page: Path) -> Iterator[PageBlock]:
     """Yield the blocks of a page.
 
     Raises:
@@ -64,7 +66,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
         elif begin is not None and found is not None:
             raise BlockError(f"{page}:{number}: a block must not begin in that of line {begin[0]}")
         elif begin is not None and line == END:
-            yield Block(*begin, tuple(lines[begin[0] : number - 1]))
+            yield PageBlock(*begin, tuple(lines[begin[0] : number - 1]))
             begin = None
     if begin is not None:
         raise BlockError(f"{page}:{begin[0]}: the block must end with the line {END!r}")
@@ -106,7 +108,7 @@ def _console(words: list[str], root: Path) -> list[str]:
     return [line.rstrip() for line in done.stdout.rstrip().splitlines()]
 
 
-def stale(root: Path) -> list[tuple[Path, Block, list[str]]]:
+def stale(root: Path) -> list[tuple[Path, PageBlock, list[str]]]:
     """Return the blocks whose content is not what their command makes, with what it makes.
 
     Raises:
@@ -124,7 +126,7 @@ def stale(root: Path) -> list[tuple[Path, Block, list[str]]]:
     return found
 
 
-def write(page: Path, block: Block, made: list[str]) -> None:
+def write(page: Path, block: PageBlock, made: list[str]) -> None:
     """Replace the content of a block in its page."""
     lines = page.read_text(encoding="utf-8").splitlines()
     lines[block.line : block.line + len(block.content)] = made

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ivhl.records.files import record_file
 from ivhl.records.store import is_existing, latest_per_case, load_records
 from ivhl.workload import load_workloads
+from studies.tables.layout import markdown, once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
 
@@ -119,7 +120,7 @@ def operations(root: Path) -> list[str]:
             ]
             if cells != [NOT_RECORDED] * len(cells):
                 rows.append([f"`{workload.name}`", variant.name, *cells])
-    return _table(["workload", "variant", *RELEASES], _once(rows))
+    return markdown(["workload", "variant", *RELEASES], once(rows))
 
 
 def larger_sizes(root: Path) -> list[str]:
@@ -135,7 +136,7 @@ def larger_sizes(root: Path) -> list[str]:
         for workload, variants in LARGER.items()
         for variant in variants
     ]
-    return _table(["workload", "variant", *(f"{s}, {t}" for s, t in columns)], _once(rows))
+    return markdown(["workload", "variant", *(f"{s}, {t}" for s, t in columns)], once(rows))
 
 
 def goals(root: Path) -> list[str]:
@@ -161,7 +162,7 @@ def goals(root: Path) -> list[str]:
         if verdict:
             rows.append([case, f"{goal:g}", *measured, "; ".join(verdict)])
     reached = f"Of {len(GOALS)} goals, {len(GOALS) - len(rows)} are reached. The others:"
-    return [reached, "", *_table(["case", "goal", *RELEASES[1:], ""], rows)]
+    return [reached, "", *markdown(["case", "goal", *RELEASES[1:], ""], rows)]
 
 
 def force_field(root: Path) -> list[str]:
@@ -184,7 +185,7 @@ def force_field(root: Path) -> list[str]:
         for size, molecule in MOLECULES.items()
         for variant in order
     ]
-    table = _table(["molecule", "variant", *(f"{p}, {t}" for p, t in columns)], _once(rows))
+    table = markdown(["molecule", "variant", *(f"{p}, {t}" for p, t in columns)], once(rows))
     moving = _change(records, "mlff.energy_forces", RELEASES, workload="mlff.trajectory")
     python = _change(records, "mlff.energy_forces", RELEASES[1:], python="3.13")
     return [
@@ -209,7 +210,7 @@ def edge_list(root: Path) -> list[str]:
         ]
         for variant in ("naive-compiled", "one-graph-compiled")
     ]
-    return _table(["variant", *(f"{p}, {t}" for t, p in columns)], rows)
+    return markdown(["variant", *(f"{p}, {t}" for t, p in columns)], rows)
 
 
 def exponential(root: Path) -> list[str]:
@@ -219,7 +220,7 @@ def exponential(root: Path) -> list[str]:
     places = [
         TablePlace("ops.field_superposition", "medium", "real-compiled", *cell) for cell in columns
     ]
-    return _table(
+    return markdown(
         ["", *(_cell(*cell) for cell in columns)],
         [
             ["speedup", *(_speedup(records, place) for place in places)],
@@ -238,7 +239,7 @@ def examples(root: Path) -> list[str]:
         for workload in ("model.forward", "model.step"):
             places = [TablePlace(workload, "small", "compiled", *cell) for cell in columns]
             rows.append([f"`{name}`", workload, *(_speedup(records, place) for place in places)])
-    return _table(["project", "workload", *(_cell(*cell) for cell in columns)], _once(rows))
+    return markdown(["project", "workload", *(_cell(*cell) for cell in columns)], once(rows))
 
 
 def loops(root: Path) -> list[str]:
@@ -249,7 +250,7 @@ def loops(root: Path) -> list[str]:
         cells = zip(("3.12", python, python), RELEASES, strict=True)
         times = [_time(records, TablePlace(workload, "medium", variant, *cell)) for cell in cells]
         rows.append([f"`{workload}/medium/{variant}`", f"{commit}, {python}", *times])
-    return _table(["case", "commit, Python", *RELEASES], rows)
+    return markdown(["case", "commit, Python", *RELEASES], rows)
 
 
 def spread(root: Path) -> list[str]:
@@ -267,7 +268,9 @@ def spread(root: Path) -> list[str]:
         "A/A, four arms",
         "A/A, three arms",
     )
-    return _table(["", *columns], [[label, *row] for label, row in zip(labels, rows, strict=True)])
+    return markdown(
+        ["", *columns], [[label, *row] for label, row in zip(labels, rows, strict=True)]
+    )
 
 
 def _spread_column(root: Path, machines: Sequence[str]) -> list[str]:
@@ -343,20 +346,7 @@ def _time(records: Records, place: TablePlace, *, compiled: bool = True) -> str:
     return NOT_RECORDED if arm is None else f"{1e6 * median(arm.samples_s):.0f} µs"
 
 
-def _once(rows: Iterable[list[str]]) -> Iterator[list[str]]:
-    """Yield the rows without a first cell that is that of the row above."""
-    last = ""
-    for first, *others in rows:
-        yield ["" if first == last else first, *others]
-        last = first
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(line)} |".replace("|  |", "| |") for line in (head, *rows)]
-    return [lines[0], "|" + "---|" * len(head), *lines[1:]]
-
-
-TABLES: Final[Mapping[str, Callable[[Path], list[str]]]] = {
+FROM_RECORDS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "operations": operations,
     "larger-sizes": larger_sizes,
     "goals": goals,

@@ -7,11 +7,11 @@ import pytest
 from studies.detection import generate
 from studies.detection.__main__ import main
 from studies.detection.metrics import LATE, Counts, annotated, matched, online, planted, unchanged
-from studies.detection.series import Series, read_folder
+from studies.detection.series import LabelledSeries, read_folder
 
 
-def series(n: int, *truth: int, name: str = "a") -> Series:
-    return Series(name, "synth", "-", (1.0,) * n, {"truth": truth}, (0.1,) * len(truth))
+def series(n: int, *truth: int, name: str = "a") -> LabelledSeries:
+    return LabelledSeries(name, "synth", "-", (1.0,) * n, {"truth": truth}, (0.1,) * len(truth))
 
 
 def test_each_true_index_takes_the_nearest_report_and_none_twice() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from studies.tables.__main__ import main
-from studies.tables.blocks import BlockError, blocks_of, make, pages, stale
-from studies.tables.records import TABLES
+from studies.tables.blocks import TABLES, BlockError, blocks_of, make, pages, stale
 
 ROOT = Path(__file__).parents[2]
 PAGE = """\
@@ -27,7 +26,7 @@ after
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a project with our results and pages of its own."""
-    for name in ("results", "envs"):
+    for name in ("results", "envs", "studies"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").touch()

@@ -32,7 +32,7 @@ from studies.peers.judging import NAIVE
 from studies.peers.networks import grid_equation, make_torch
 from studies.peers.recurrent import make_cell, make_sequence
 from studies.peers.report import export, print_table
-from studies.peers.suite import LONG_DT, OPERATIONS, SUITES, Comparison, Peer
+from studies.peers.suite import LONG_DT, OPERATIONS, SUITES, Peer, PeerComparison
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +98,7 @@ def named(make: str, **about: Any) -> Peer:  # noqa: ANN401
 
 
 def rows_of(*peers: Peer, ours: Peer | None = None) -> dict[str, PeerRow]:
-    comparison = Comparison(workload=WORKLOAD, ours=ours or named("double"), peers=peers)
+    comparison = PeerComparison(workload=WORKLOAD, ours=ours or named("double"), peers=peers)
     return {row.name: row for row in compare(comparison, "small", schedule=SHORT)}
 
 
@@ -146,7 +146,7 @@ def test_without_our_result_peers_have_times_but_no_ratios(make: str) -> None:
 
 
 def test_without_a_reference_all_rows_are_unavailable() -> None:
-    comparison = Comparison(
+    comparison = PeerComparison(
         workload=COMPARISONS["ops.gp_evolve"].workload, ours=named("double"), peers=()
     )
     rows = compare(comparison, "no such size", schedule=SHORT)
@@ -223,7 +223,7 @@ def test_the_lock_of_a_suite_is_hashed_and_has_the_torch_of_the_newest_cell(suit
     assert {canonicalize_name(name) for name in asked} <= set(pins)
 
 
-def inputs_of(comparison: Comparison, size: Any) -> tuple[Any, ...]:  # noqa: ANN401
+def inputs_of(comparison: PeerComparison, size: Any) -> tuple[Any, ...]:  # noqa: ANN401
     workload = comparison.workload
     drawn = resolve(workload.make_inputs)(size, torch.Generator().manual_seed(7))
     return tuple(cast(drawn, getattr(torch, workload.dtype), torch.device("cpu")))

@@ -20,14 +20,14 @@ from studies.peers.potentials import (
     MOST_ERROR,
     N_GEOMETRIES,
     ByItself,
-    Moving,
+    MovingPotential,
     Potential,
     all_pairs,
     differentiated,
     gradient_error,
 )
 from studies.peers.report import print_table
-from studies.peers.suite import MODELS, SUITES, Comparison, Peer
+from studies.peers.suite import MODELS, SUITES, Peer, PeerComparison
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +118,7 @@ def named(make: str, **about: Any) -> Peer:  # noqa: ANN401
 
 
 def row_of(peer: Peer, size: str = "H2O") -> PeerRow:
-    comparison = Comparison(
+    comparison = PeerComparison(
         workload=WORKLOAD, ours=named("springs"), peers=(peer,), judged="itself"
     )
     ours, row = compare(comparison, size, schedule=SHORT)
@@ -180,7 +180,7 @@ def test_one_cached_result_is_detected() -> None:
     peer = named("springs")
     call = judge.start(peer).call
     assert judge.judge(peer, call).passed
-    assert isinstance(call, Moving)
+    assert isinstance(call, MovingPotential)
     right, calls = call._evaluate, 0
 
     def once_stale(positions: torch.Tensor) -> tuple[Any, Any]:
@@ -204,7 +204,7 @@ def test_every_call_evaluates_the_next_geometry_and_does_not_change_it() -> None
         return positions.sum(), positions
 
     geometries = [torch.full((2, 3), float(n)) for n in range(3)]
-    call = Moving(evaluate, geometries)
+    call = MovingPotential(evaluate, geometries)
     turns = []
     for _ in range(7):
         call()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import Arm, Counted, RunRecord
     from ivhl.tracker.comparable import Axis
-    from ivhl.tracker.compat import Row, Series
+    from ivhl.tracker.compat import Row, RowSeries
     from ivhl.tracker.entries import Entry
 
 # More text of one record is in its line of the results only.
@@ -88,7 +88,7 @@ class CaseView:
     command: str
 
 
-def case_view(source: Source, series: Series) -> CaseView:
+def case_view(source: Source, series: RowSeries) -> CaseView:
     """Return the page of a case."""
     rows = source.by_series[series]
     place = Place(series.machine, series.device)
@@ -159,7 +159,7 @@ def _lines(source: Source, rows: Sequence[Row]) -> Iterator[CaseLine]:
 
 
 def _neighbours(
-    source: Source, series: Series
+    source: Source, series: RowSeries
 ) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for other in sorted(source.of_workload(series.workload), key=source.case_order):

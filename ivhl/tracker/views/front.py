@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.tracker.advice import Advice
-    from ivhl.tracker.compat import Row, Series, Status
+    from ivhl.tracker.compat import Row, RowSeries, Status
 
 _NEWEST_FINDINGS = 5
 # A page for a thousand releases would be larger than anybody reads; the matrix has all.
@@ -176,13 +176,13 @@ def _word_of(rows: Sequence[Row]) -> str:
     return "fails" if status == "failed" else STATUS_WORDS[status]
 
 
-def _matched(rows: Iterable[Row]) -> frozenset[Series]:
+def _matched(rows: Iterable[Row]) -> frozenset[RowSeries]:
     """Return the cases with a speedup in every cell that has at least half as many as the best.
 
     A mean over whatever passed gets better when the slowest case breaks. Cells of which only a few
     cases were run would leave nothing; they have no mean.
     """
-    passed: dict[str, set[Series]] = defaultdict(set)
+    passed: dict[str, set[RowSeries]] = defaultdict(set)
     for row in rows:
         if row.speedup is not None:
             passed[row.cell].add(row.series)
@@ -191,7 +191,7 @@ def _matched(rows: Iterable[Row]) -> frozenset[Series]:
     return frozenset(set.intersection(*full)) if full else frozenset()
 
 
-def _mean(rows: Iterable[Row], matched: frozenset[Series]) -> float | None:
+def _mean(rows: Iterable[Row], matched: frozenset[RowSeries]) -> float | None:
     """Return the geometric mean over the matched set; ``None`` unless all of it passed."""
     logs = [
         math.log(row.speedup) for row in rows if row.series in matched and row.speedup is not None
@@ -204,7 +204,7 @@ def _newest(rows: Iterable[Row]) -> str:
     return max((row.torch for row in rows if row.speedup is not None), key=release_key, default="")
 
 
-def _worth(rows: Sequence[Row], matched: frozenset[Series]) -> str:
+def _worth(rows: Sequence[Row], matched: frozenset[RowSeries]) -> str:
     run = [row for row in rows if row.status != "not_run"]
     passed = sum(row.speedup is not None for row in run)
     mean = _mean(run, matched)
@@ -242,7 +242,7 @@ def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _cell(rows: Sequence[Row], href: str, matched: frozenset[Series]) -> GridCell | None:
+def _cell(rows: Sequence[Row], href: str, matched: frozenset[RowSeries]) -> GridCell | None:
     run = [row for row in rows if row.status != "not_run"]
     if not run:
         return None

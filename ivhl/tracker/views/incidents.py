@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.annotations import note_of
-from ivhl.tracker.compat import Series
+from ivhl.tracker.compat import RowSeries
 from ivhl.tracker.confirmations import CONFIRMED, REFUTED, confirmation_of
 from ivhl.tracker.regressions import WORSE
 from ivhl.tracker.upstream import described
@@ -185,7 +185,7 @@ def _change_view(source: Source, change: Change, note: str) -> ChangeView:
     curve, at = _curve(source, change)
     was, now = (curve[at - 1], curve[at]) if 0 < at < len(curve) else (None, None)
     case = change.case
-    series = Series(case.machine, case.device, case.workload, case.size, case.variant)
+    series = RowSeries(case.machine, case.device, case.workload, case.size, case.variant)
     state = _state(source, change, note)
     again = confirmation_of(change, source.confirmations)
     return ChangeView(

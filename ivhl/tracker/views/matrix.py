@@ -35,7 +35,7 @@ from ivhl.tracker.wording import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ivhl.tracker.compat import Row, Series, Status
+    from ivhl.tracker.compat import Row, RowSeries, Status
 
 # A speedup moved visibly between two releases if it did by this factor and the intervals for
 # another run have nothing in common.
@@ -157,7 +157,7 @@ def _view(
     rows = source.by_place.get(place, ())
     ids = {cell for *_, cell in columns}
     known = source.releases(rows)
-    by_series: dict[Series, list[Row]] = {}
+    by_series: dict[RowSeries, list[Row]] = {}
     for row in rows:
         by_series.setdefault(row.series, []).append(row)
     ordered = sorted(by_series, key=source.case_order)
@@ -210,7 +210,7 @@ def _notes(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
 
 def _line(
     rows: Sequence[Row],
-    series: Series,
+    series: RowSeries,
     columns: Sequence[tuple[str, str, str]],
     known: Sequence[str],
 ) -> MatrixLine:

@@ -15,7 +15,7 @@ from ivhl.tracker.wording import memory, seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ivhl.tracker.entries import Entry, Held, Ran
+    from ivhl.tracker.entries import Entry, HeldValues, Ran
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _cell(cell: str, runs: Sequence[_Run]) -> RunCell:
     )
 
 
-def _conditions(held: Sequence[Held], loads: Sequence[float]) -> Iterable[tuple[str, str]]:
+def _conditions(held: Sequence[HeldValues], loads: Sequence[float]) -> Iterable[tuple[str, str]]:
     """Yield what held for the records; where they differ, all values."""
     found: tuple[tuple[str, Iterable[str]], ...] = (
         ("Python", (one.python_full for one in held)),

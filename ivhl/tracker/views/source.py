@@ -16,7 +16,7 @@ from ivhl.records.age import recorded_rank
 from ivhl.records.store import key_of
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.changepoints import detect_all
-from ivhl.tracker.compat import Row, Series, declared_cases, python_key, release_key
+from ivhl.tracker.compat import Row, RowSeries, declared_cases, python_key, release_key
 from ivhl.tracker.entries import MemoryHistory, entry_of
 from ivhl.tracker.project import rows_of
 from ivhl.tracker.regressions import find_changes, incidents_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ivhl.records.store import Key
     from ivhl.tracker.annotations import Annotation
-    from ivhl.tracker.compare import Case
+    from ivhl.tracker.compare import ComparedCase
     from ivhl.tracker.confirmations import Confirmation
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.project import State
@@ -67,17 +67,17 @@ def slug(*parts: str) -> str:
     return f"{name[: _LONGEST_NAME - _DIGEST - 1]}~{digest}"
 
 
-def series_slug(series: Series) -> str:
+def series_slug(series: RowSeries) -> str:
     """Return the name of the case's page in the folder of its place."""
     return slug(series.workload, series.size, series.variant)
 
 
-def case_page(series: Series) -> str:
+def case_page(series: RowSeries) -> str:
     """Return the address of a case's page, from the root of the site."""
     return f"case/{Place(series.machine, series.device).slug}/{series_slug(series)}.html"
 
 
-def cell_data(series: Series, cell: str) -> str:
+def cell_data(series: RowSeries, cell: str) -> str:
     """Return the address of the details of a case in a cell, from the root of the site."""
     return (
         f"data/{Place(series.machine, series.device).slug}/{series_slug(series)}/{slug(cell)}.js"
@@ -183,9 +183,9 @@ class Source:
         )
 
     @cached_property
-    def by_series(self) -> Mapping[Series, tuple[Row, ...]]:
+    def by_series(self) -> Mapping[RowSeries, tuple[Row, ...]]:
         """The rows of each case in each place, in the order of ``rows``."""
-        groups: dict[Series, list[Row]] = defaultdict(list)
+        groups: dict[RowSeries, list[Row]] = defaultdict(list)
         for row in self.rows:
             groups[row.series].append(row)
         return {series: tuple(rows) for series, rows in groups.items()}
@@ -259,9 +259,9 @@ class Source:
         return incidents_of(self.changes)
 
     @cached_property
-    def _series(self) -> Mapping[tuple[Along, Case], tuple[Point, ...]]:
-        found: dict[tuple[Along, Case], tuple[Point, ...]] = {}
-        changed: dict[Along, set[Series]] = defaultdict(set)
+    def _series(self) -> Mapping[tuple[Along, ComparedCase], tuple[Point, ...]]:
+        found: dict[tuple[Along, ComparedCase], tuple[Point, ...]] = {}
+        changed: dict[Along, set[RowSeries]] = defaultdict(set)
         for change in self.changes:
             changed[change.along].add(_series_of(change.case))
         declared = declared_cases(self.state.workloads)
@@ -281,35 +281,35 @@ class Source:
         return self._series.get((change.along, change.case), ())
 
     @cached_property
-    def _incidents_of(self) -> Mapping[Series, tuple[Incident, ...]]:
-        found: dict[Series, list[Incident]] = defaultdict(list)
+    def _incidents_of(self) -> Mapping[RowSeries, tuple[Incident, ...]]:
+        found: dict[RowSeries, list[Incident]] = defaultdict(list)
         for incident in self.incidents:
-            groups: dict[Series, list[Change]] = defaultdict(list)
+            groups: dict[RowSeries, list[Change]] = defaultdict(list)
             for change in incident.changes:
                 groups[_series_of(change.case)].append(change)
             for series, changes in groups.items():
                 found[series].append(incident._replace(changes=tuple(changes)))
         return {series: tuple(group) for series, group in found.items()}
 
-    def incidents_of(self, series: Series) -> tuple[Incident, ...]:
+    def incidents_of(self, series: RowSeries) -> tuple[Incident, ...]:
         """Return what changed in a case, newest first."""
         return self._incidents_of.get(series, ())
 
-    def notes_of(self, series: Series) -> tuple[str, ...]:
+    def notes_of(self, series: RowSeries) -> tuple[str, ...]:
         """Return what people said about changes of a case."""
         changes = (change for one in self.incidents_of(series) for change in one.changes)
         notes = (note_of(change, self.annotations) for change in changes)
         return tuple(dict.fromkeys(filter(None, notes)))
 
     @cached_property
-    def _of_workload(self) -> Mapping[str, tuple[Series, ...]]:
-        found: dict[str, list[Series]] = defaultdict(list)
+    def _of_workload(self) -> Mapping[str, tuple[RowSeries, ...]]:
+        found: dict[str, list[RowSeries]] = defaultdict(list)
         for series, rows in self.by_series.items():
             if any(row.record is not None for row in rows):
                 found[series.workload].append(series)
         return {name: tuple(group) for name, group in found.items()}
 
-    def of_workload(self, name: str) -> tuple[Series, ...]:
+    def of_workload(self, name: str) -> tuple[RowSeries, ...]:
         """Return the cases of a workload that were run, in all places."""
         return self._of_workload.get(name, ())
 
@@ -326,7 +326,7 @@ class Source:
         known = {*self.state.known_releases, *(row.torch for row in rows)}
         return tuple(sorted(known, key=release_key))
 
-    def case_order(self, series: Series) -> tuple[object, ...]:
+    def case_order(self, series: RowSeries) -> tuple[object, ...]:
         """Return a key that sorts cases by subject, workload, size and variant, as declared."""
         names = list(self._workloads)
         workload = self.workload(series.workload)
@@ -360,8 +360,8 @@ def _is_declared(case: Key, declared: frozenset[tuple[str, int, str, str]]) -> b
     )
 
 
-def _series_of(case: Case | Key) -> Series:
-    return Series(case.machine, case.device, case.workload, case.size, case.variant)
+def _series_of(case: ComparedCase | Key) -> RowSeries:
+    return RowSeries(case.machine, case.device, case.workload, case.size, case.variant)
 
 
 def cells_of(rows: Iterable[Row]) -> tuple[tuple[str, str, str], ...]:
