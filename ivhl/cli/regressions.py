@@ -18,7 +18,7 @@ from ivhl.fleet.sources import printable
 from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.tracker.annotations import load_annotations, note_of
-from ivhl.tracker.confirmations import confirmation_of, load_confirmations
+from ivhl.tracker.confirmations import confirmation_of, load_confirmations, with_confirmed
 from ivhl.tracker.index import open_index
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
 from ivhl.tracker.series import ALONG
@@ -78,17 +78,13 @@ def regressions_command(
             machine or (case.machine,)
         )
 
-    found = find_changes(
-        index,
-        index.spreads,
-        commit_order(root),
-        [field for field in ALONG if field in (along or ALONG)],
-        wanted=wanted,
-        detect=index.detect,
-    )
-    incidents = incidents_of(change for change in found if better or change.kind in WORSE)
+    order, fields = commit_order(root), [one for one in ALONG if one in (along or ALONG)]
+    found = find_changes(index, index.spreads, order, fields, wanted=wanted, detect=index.detect)
     folder = results_folder(results, root)
     said = _Said(load_annotations(folder), load_confirmations(folder))
+    if "commit" in fields:
+        found = with_confirmed(found, said.confirmations, index, order, wanted=wanted)
+    incidents = incidents_of(change for change in found if better or change.kind in WORSE)
     if as_json:
         typer.echo(json.dumps([_as_dict(one, said) for one in incidents], indent=1))
         return

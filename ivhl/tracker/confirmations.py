@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from ivhl.errors import ResultsError
+from ivhl.records.age import recorded_rank
 from ivhl.records.files import append_line
-from ivhl.tracker.regressions import WORSE
+from ivhl.tracker.compare import case_of
+from ivhl.tracker.regressions import WORSE, Change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from ivhl.tracker.regressions import Change
+    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.regressions import History
 
 NAME: Final = "confirmations.jsonl"
 # What measuring again says of a change that went its way, and of one that it did not show.
@@ -120,3 +123,65 @@ def _confirmation(data: Any) -> Confirmation:  # noqa: ANN401  (JSON)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise TypeError(f"{name} must be of type {kind.__name__} (got {value!r})")
     return found
+
+
+def with_confirmed(
+    changes: Sequence[Change],
+    confirmations: Iterable[Confirmation],
+    history: History,
+    commit_order: Sequence[str],
+    *,
+    wanted: Callable[[Entry], bool] = lambda _: True,
+) -> tuple[Change, ...]:
+    """Return the changes, and those that only measuring again has shown.
+
+    A small step between two commits does not stand out of two records; the rounds that confirmed
+    it are not in the history as points of their own.
+
+    Args:
+        changes: From ``find_changes``.
+        confirmations: Oldest first; of several about one change the newest counts.
+        history: Entries and their records.
+        commit_order: Commits up to HEAD, oldest first.
+        wanted: Which entries count.
+    """
+    newest = {
+        (one.machine, one.python, one.torch, one.case, one.base, one.head): one
+        for one in confirmations
+    }
+    more = []
+    for one in newest.values():
+        # That head is listed against whatever commit precedes it in the history.
+        if one.verdict not in ("worse", "better") or any(
+            replace(one, base=change.before).is_of(change) for change in changes
+        ):
+            continue
+        course = [e for e in history.entries if _is_measured_by(e, one) and wanted(e)]
+        at_head = [entry for entry in course if entry.commit == one.head]
+        if not at_head or one.head not in commit_order:
+            continue
+        entry = max(at_head, key=recorded_rank)
+        later = commit_order[commit_order.index(one.head) + 1 :]
+        (record,) = history.read([entry])
+        more.append(
+            Change(
+                along="commit",
+                case=case_of(entry, "commit"),
+                before=one.base,
+                place=one.head,
+                kind="slower" if one.verdict == "worse" else "faster",
+                reason="the records of both commits alone do not show it",
+                effect=None,
+                state="persists" if any(e.commit in later for e in course) else "suspected",
+                at=entry.recorded_at,
+                command=record.command,
+            )
+        )
+    return (*changes, *more)
+
+
+def _is_measured_by(entry: Entry, one: Confirmation) -> bool:
+    case = entry.case
+    name = f"{case.workload}/{case.size}/{case.variant}"
+    measured = case.machine, case.cell, case.existing, name
+    return measured == (one.machine, f"py{one.python}-torch{one.torch}", False, one.case)

@@ -150,7 +150,7 @@ def find_changes(
     both = [point.entry for suspect in found for point in suspect.points]
     records = history.read(both)
     changes = (
-        _change(suspect, before, after)
+        _change(suspect, before, after, history)
         for suspect, before, after in zip(found, records[::2], records[1::2], strict=True)
     )
     found_here = tuple(change for change in changes if change is not None)
@@ -448,13 +448,22 @@ def _kind_of(
             return kind, reason, effect
 
 
-def _change(suspect: _Suspect, before: RunRecord, after: RunRecord) -> Change | None:
+def _change(
+    suspect: _Suspect, before: RunRecord, after: RunRecord, history: History
+) -> Change | None:
     what = _kind_of(suspect, before, after)
     if what is None:
         return None
     kind, reason, effect = what
     one, other = suspect.points
     later = [point.entry for point in suspect.segment[suspect.place + 1 :]]
+    if kind == "degraded" and later:
+        # Warnings and errors may be others than before, and nothing worse.
+        (newest,) = history.read(later[-1:])
+        facts = changed_facts(before, newest)
+        state: State = "persists" if newest.failure or any(f.worse for f in facts) else "over"
+    else:
+        state = _state(kind, one.entry, other.entry, later)
     return Change(
         along=suspect.series.along,
         case=suspect.series.case,
@@ -463,7 +472,7 @@ def _change(suspect: _Suspect, before: RunRecord, after: RunRecord) -> Change | 
         kind=kind,
         reason=reason,
         effect=effect,
-        state=_state(kind, one.entry, other.entry, later),
+        state=state,
         at=after.recorded_at,
         command=after.command,
     )
@@ -476,9 +485,7 @@ def _state(kind: Kind, before: Entry, place: Entry, later: Sequence[Entry]) -> S
     newest = later[-1]
     if kind in ("fails", "mended"):
         return "persists" if (newest.failure_class is not None) == (kind == "fails") else "over"
-    if kind == "degraded" and (before.facts, before.errors) == (newest.facts, newest.errors):
-        return "over"
-    if kind == "degraded" or not all("speedup" in e.values for e in (before, place, newest)):
+    if not all("speedup" in entry.values for entry in (before, place, newest)):
         return "persists"
     # Back when the newest value is nearer to the old level than to the new one.
     was, then, now = (math.log(_value(e, "speedup")) for e in (before, place, newest))

@@ -148,3 +148,39 @@ def test_confirm_keeps_what_it_decides(tmp_path: Path, monkeypatch: pytest.Monke
     assert tuple(found) == outcomes
     (kept,) = load_confirmations(tmp_path)
     assert replace(kept, at=FALL.at) == FALL
+
+
+SMALL = replace(
+    FALL, torch="2.6.0", case="ops.field_superposition/small/naive-compiled",
+    text="speedup 0.94x [0.91, 0.98]",
+)  # fmt: skip
+
+
+def listed(*confirmations: Confirmation) -> list[tuple[str, str, str]]:
+    """Return kind, state and case of the changes along commits that the page shows."""
+    view = regressions_view(Source(STATE, "now", (), confirmations))
+    return [
+        (change.kind, change.state, change.case)
+        for one in view.incidents
+        if one.along == "commit"
+        for change in one.changes
+        if change.case == SMALL.case
+    ]
+
+
+def test_what_only_measuring_again_has_shown_is_listed_once() -> None:
+    assert listed() == []
+    assert listed(SMALL) == [("slower", "confirmed", SMALL.case)]
+    assert listed(SMALL, SMALL) == listed(SMALL)
+    assert listed(replace(SMALL, verdict="undecided"), replace(SMALL, verdict="refuted")) == []
+
+
+def test_the_newest_of_several_decisions_about_a_change_counts() -> None:
+    assert listed(SMALL, replace(SMALL, verdict="refuted")) == []
+
+
+@pytest.mark.parametrize(
+    "changes", [{"machine": "other"}, {"head": "c" * 40}, {"python": "3.99"}, {"case": "gone/a/b"}]
+)
+def test_a_decision_about_what_has_no_record_is_not_listed(changes: dict[str, Any]) -> None:
+    assert listed(replace(SMALL, **changes)) == []

@@ -95,6 +95,12 @@ def test_a_mended_failure_is_over_and_an_open_one_persists() -> None:
     assert [c.state for c in along_commits(BASE, failure, failure)] == ["persists"]
 
 
+def test_a_graph_break_that_is_gone_again_is_over_whatever_is_warned_of() -> None:
+    mended = replace(BASE, warnings=(Counted(text="a warning of another run", count=1),))
+    assert [c.state for c in along_commits(BASE, broken(BASE), mended)] == ["over"]
+    assert [c.state for c in along_commits(BASE, broken(BASE), broken(BASE))] == ["persists"]
+
+
 def test_a_commit_that_changes_nothing_of_the_case_is_never_blamed() -> None:
     same = "a" * 64
     history = [at(0, BASE, sources=same), at(1, timed(2e-3, 2e-3), sources=same)]

@@ -17,6 +17,7 @@ from ivhl.records.store import key_of
 from ivhl.tracker.annotations import note_of
 from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.compat import Row, RowSeries, declared_cases, python_key, release_key
+from ivhl.tracker.confirmations import with_confirmed
 from ivhl.tracker.entries import MemoryHistory, entry_of
 from ivhl.tracker.project import rows_of
 from ivhl.tracker.regressions import find_changes, incidents_of
@@ -245,13 +246,19 @@ class Source:
     def changes(self) -> tuple[Change, ...]:
         """Everything that changed, along commits, releases and Pythons."""
         declared = declared_cases(self.state.workloads)
-        return find_changes(
+        order = self.state.commit_order
+
+        def wanted(entry: Entry) -> bool:
+            return _is_declared(entry.case, declared)
+
+        found = find_changes(
             self.history,
             self.state.spreads,
-            self.state.commit_order,
-            wanted=lambda entry: _is_declared(entry.case, declared),
+            order,
+            wanted=wanted,
             detect=self.state.detect or detect_all,
         )
+        return with_confirmed(found, self.confirmations, self.history, order, wanted=wanted)
 
     @cached_property
     def incidents(self) -> tuple[Incident, ...]:
