@@ -97,7 +97,7 @@ def typical_of(values: Sequence[torch.Tensor], moves: Sequence[float], *, own: b
     """
     largest = max(float(as_real(value).abs().max()) for value in values if value.numel())
     known = [move for move in moves if math.isfinite(move)]
-    most = EAGER_LIMIT / ROUNDINGS_BESIDE * largest
+    most = EAGER_LIMIT / ROUNDINGS * largest
     return Typical(largest if own else 0.0, min(median(known), most) if known else 0.0)
 
 
@@ -201,7 +201,7 @@ def eager_is_sound(
     if scales is not None:
         limit = EAGER_LIMIT * max(scales.tolerance, usual.scale) + scales.free
         limit += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * scales.rounding
-    return error.eager_rmse <= limit + ROUNDINGS_BESIDE * usual.rounding
+    return error.eager_rmse <= limit + ROUNDINGS * usual.rounding
 
 
 def ceiling_for(dtype: str) -> float:
@@ -230,7 +230,7 @@ def judge_compiled(
     a scale below 1 reduces it, because energies of 1e-6 would otherwise pass with any error. No
     element's error may exceed three times eager's largest error plus eight times that limit. For an
     output of few elements, scale and eager's error are the largest of all draws, and it may be off
-    by what sixteen roundings of the inputs move it.
+    by what 64 roundings of the inputs move it: the draws show only roughly how far one does.
 
     Args:
         errors: Errors of eager, from ``judge_eager``.
@@ -265,7 +265,7 @@ def judge_compiled(
         if not own.exact:
             limit += tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0)
             limit += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * max(own.rounding, usual.scale)
-            limit += ROUNDINGS_BESIDE * usual.rounding
+            limit += ROUNDINGS * usual.rounding
         if anchors is not None:
             ceiling = ceiling_for(dtype) * max(error.scale, usual.scale)
             # Without a finite anchor, only the ceiling applies.

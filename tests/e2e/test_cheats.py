@@ -109,7 +109,7 @@ EXPECTED = [
     slow("honest.same_data", ANY, "the data cannot change"),
     quick("honest.random", ANY),
     quick("honest.two_ulp", ANY),
-    quick("honest.cancels", NO_FASTER),
+    slow("honest.cancels", NO_FASTER),
     quick("wrong.cancels", "eager_failed", "own source"),
     slow("honest.slow", ANY),
 ]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ivhl.measure.accuracy import (
     EAGER_LIMIT,
-    ROUNDINGS_BESIDE,
+    ROUNDINGS,
     ROUNDOFF,
     ceiling_for,
     distance,
@@ -263,7 +263,7 @@ def test_what_jumps_is_not_allowed_to_be_off_by_the_jump() -> None:
     usual = typical_of([reference], [0.0, 1.0, 0.0], own=True)
     assert usual.rounding == 0.0
     usual = typical_of([reference], [1.0, 1.0, math.nan], own=True)
-    assert ROUNDINGS_BESIDE * usual.rounding <= EAGER_LIMIT
+    assert ROUNDINGS * usual.rounding <= EAGER_LIMIT
 
 
 def test_the_scale_of_an_output_of_few_elements_is_that_of_all_draws() -> None:
