@@ -148,7 +148,8 @@ def test_a_variant_in_its_own_precision_has_its_own_anchor(tmp_path: Path) -> No
     for error in findings["accuracy"]:
         assert error["passed"]
         assert error["eager_rmse"] < error["anchor_rmse"] == error["compiled_rmse"]
-        assert error["limit_rmse"] <= 64 * 2.0**-11 * error["scale"]
+        # Few elements are judged by their largest value on any draw, not on the one of this record.
+        assert error["limit_rmse"] <= 64 * 2.0**-11 * 1.5 * error["scale"]
 
 
 def not_asked(_: object) -> Any:  # noqa: ANN401  (it does not return)
