@@ -136,31 +136,33 @@ def make_project(root: Path, ours: Path, lock: str) -> Commits:
     (root / "envs" / "locks").mkdir(parents=True)
     shutil.copy(ours / "envs" / "matrix.toml", root / "envs")
     shutil.copy(ours / "envs" / "locks" / lock, root / "envs" / "locks")
-    _write(root / "planted" / "__init__.py", '"""Planted."""\n\n__version__ = "0.1.0"\n')
-    _write(root / "benchmarks" / "__init__.py", "")
-    _write(root / "benchmarks" / "all.py", f"NAMES = {OPERATIONS!r}\n{DECLARATIONS}")
-    _write(root / "benchmarks" / "calls.py", CALLS)
-    _write(root / "pyproject.toml", PYPROJECT)
-    _write(root / "asv.conf.json", ASV)
-    _write(root / ".gitignore", ".asv/\nsite/\nresults/\n__pycache__/\n")
-    _git(root, "init", "--quiet", "--initial-branch=main")
+    write(root / "planted" / "__init__.py", '"""Planted."""\n\n__version__ = "0.1.0"\n')
+    write(root / "benchmarks" / "__init__.py", "")
+    write(root / "benchmarks" / "all.py", f"NAMES = {OPERATIONS!r}\n{DECLARATIONS}")
+    write(root / "benchmarks" / "calls.py", CALLS)
+    write(root / "pyproject.toml", PYPROJECT)
+    write(root / "asv.conf.json", ASV)
+    write(root / ".gitignore", ".asv/\nsite/\nresults/\n__pycache__/\n")
+    git(root, "init", "--quiet", "--initial-branch=main")
     work = root / "planted" / "work.py"
     calls = "".join(CALL.format(name=name) for name in OPERATIONS)
     more = "".join(MORE.format(name=name) for name in OPERATIONS)
     hashes = []
     for text in (calls, f"{calls}\n# Nothing else.\n", more):
-        _write(work, WORK + text)
-        _git(root, "add", "--all")
-        _git(root, "commit", "--quiet", "--message", "Change the work")
-        hashes.append(_git(root, "rev-parse", "HEAD").strip())
+        write(work, WORK + text)
+        git(root, "add", "--all")
+        git(root, "commit", "--quiet", "--message", "Change the work")
+        hashes.append(git(root, "rev-parse", "HEAD").strip())
     return Commits(*hashes)
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
+    """Write a file without the empty line at its beginning."""
     path.write_text(text.lstrip("\n"), encoding="utf-8")
 
 
-def _git(root: Path, *words: str) -> str:
+def git(root: Path, *words: str) -> str:
+    """Run git with a fixed author; return what it prints."""
     identity = ("-c", "user.name=planted", "-c", "user.email=planted@example.org")
     done = subprocess.run(
         ["git", *identity, *words], cwd=root, check=True, capture_output=True, text=True

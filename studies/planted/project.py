@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from studies.confirmation.project import CALLS, PYPROJECT, git, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,27 +137,6 @@ WORKLOADS = tuple(
     for name in NAMES
 )
 """
-_CALLS: Final = """
-import torch
-
-
-def make_inputs(size, generator):
-    return (torch.randn(size, dtype=torch.float64, generator=generator),)
-"""
-_PYPROJECT: Final = """
-[build-system]
-requires = ["flit_core>=3.12,<4"]
-build-backend = "flit_core.buildapi"
-
-[project]
-name = "planted"
-version = "0.1.0"
-description = "Operations whose changes are known"
-requires-python = ">=3.12"
-
-[tool.ivhl]
-benchmarks = "benchmarks"
-"""
 
 
 def make_project(root: Path, ours: Path, lock: str) -> list[str]:
@@ -171,15 +151,15 @@ def make_project(root: Path, ours: Path, lock: str) -> list[str]:
         (root / folder).mkdir(parents=True)
     shutil.copy(ours / "envs" / "matrix.toml", root / "envs")
     shutil.copy(ours / "envs" / "locks" / lock, root / "envs" / "locks")
-    _write(root / "planted" / "__init__.py", '"""Planted."""\n\n__version__ = "0.1.0"\n')
+    write(root / "planted" / "__init__.py", '"""Planted."""\n\n__version__ = "0.1.0"\n')
     for name, text in OPERATIONS.items():
-        _write(root / "planted" / f"{name}.py", text)
-    _write(root / "benchmarks" / "__init__.py", "")
-    _write(root / "benchmarks" / "all.py", f"NAMES = {tuple(OPERATIONS)!r}\n{_DECLARATIONS}")
-    _write(root / "benchmarks" / "calls.py", _CALLS)
-    _write(root / "pyproject.toml", _PYPROJECT)
-    _write(root / ".gitignore", ".asv/\nsite/\nresults/\n__pycache__/\n")
-    _git(root, "init", "--quiet", "--initial-branch=main")
+        write(root / "planted" / f"{name}.py", text)
+    write(root / "benchmarks" / "__init__.py", "")
+    write(root / "benchmarks" / "all.py", f"NAMES = {tuple(OPERATIONS)!r}\n{_DECLARATIONS}")
+    write(root / "benchmarks" / "calls.py", CALLS)
+    write(root / "pyproject.toml", PYPROJECT)
+    write(root / ".gitignore", ".asv/\nsite/\nresults/\n__pycache__/\n")
+    git(root, "init", "--quiet", "--initial-branch=main")
     commits = [_commit(root, "Begin")]
     for change in CHANGES:
         path = root / "planted" / f"{change.operation}.py"
@@ -192,18 +172,6 @@ def make_project(root: Path, ours: Path, lock: str) -> list[str]:
 
 
 def _commit(root: Path, subject: str) -> str:
-    _git(root, "add", "--all")
-    _git(root, "commit", "--quiet", "--message", subject)
-    return _git(root, "rev-parse", "HEAD").strip()
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text.lstrip("\n"), encoding="utf-8")
-
-
-def _git(root: Path, *words: str) -> str:
-    identity = ("-c", "user.name=planted", "-c", "user.email=planted@example.org")
-    done = subprocess.run(
-        ["git", *identity, *words], cwd=root, check=True, capture_output=True, text=True
-    )
-    return done.stdout
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message", subject)
+    return git(root, "rev-parse", "HEAD").strip()
