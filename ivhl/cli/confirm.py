@@ -189,11 +189,10 @@ def confirmed_only(verdict: Verdict, machine: str, found: Iterable[Confirmed]) -
             continue
         text = f"{_WORDS[outcome.verdict]} in {counted(outcome.rounds, 'round')}: {outcome.text}"
         kind = finding.kind
-        if not outcome.rounds:
-            pass  # a run that failed clears nobody
-        elif outcome.verdict != "worse":
+        # A run that failed clears nobody.
+        if outcome.rounds and outcome.verdict != "worse":
             kind = "noisy" if outcome.verdict == "undecided" else "held"
-        elif kind not in REGRESSIONS:
+        elif outcome.rounds and kind not in REGRESSIONS:
             kind = "slower"
         findings.append(replace(finding, kind=kind, reason=f"{text}; before: {finding.reason}"))
     findings.sort(key=lambda one: KINDS.index(one.kind))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ivhl.errors import ResultsError, SpecError
 from ivhl.records.files import append_line
+from ivhl.tracker.kept import load_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,26 +49,7 @@ def load_annotations(results: Path) -> tuple[Annotation, ...]:
     Raises:
         ResultsError: If a line is no annotation; names the line.
     """
-    path = results / NAME
-    try:
-        if not path.is_file():
-            return ()
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise ResultsError(
-            f"{path}: cannot be read: {error.strerror}", hint="check its permissions"
-        ) from error
-    found = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                found.append(_annotation(json.loads(line)))
-            except (ValueError, TypeError, RecursionError) as error:
-                raise ResultsError(
-                    f"{path}:{number}: no annotation: {error}",
-                    hint="correct or remove the line; ivhl annotate writes them",
-                ) from error
-    return tuple(found)
+    return load_lines(results / NAME, _annotation, "annotation", "ivhl annotate")
 
 
 def annotate(results: Path, annotation: Annotation) -> None:

@@ -10,6 +10,7 @@ from ivhl.errors import ResultsError
 from ivhl.records.age import recorded_rank
 from ivhl.records.files import append_line
 from ivhl.tracker.compare import case_of
+from ivhl.tracker.kept import load_lines
 from ivhl.tracker.regressions import WORSE, Change
 
 if TYPE_CHECKING:
@@ -72,27 +73,7 @@ def load_confirmations(results: Path) -> tuple[Confirmation, ...]:
     Raises:
         ResultsError: If a line is none; names the line.
     """
-    path = results / NAME
-    try:
-        if not path.is_file():
-            return ()
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise ResultsError(
-            f"{path}: cannot be read: {error.strerror}", hint="check its permissions"
-        ) from error
-    found = []
-    # Not ``splitlines``: JSON may hold other separators of lines as they are.
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                found.append(_confirmation(json.loads(line)))
-            except (ValueError, TypeError, RecursionError) as error:
-                raise ResultsError(
-                    f"{path}:{number}: no confirmation: {error}",
-                    hint="correct or remove the line; ivhl confirm writes them",
-                ) from error
-    return tuple(found)
+    return load_lines(results / NAME, _confirmation, "confirmation", "ivhl confirm")
 
 
 def keep_confirmations(results: Path, confirmations: Iterable[Confirmation]) -> None:

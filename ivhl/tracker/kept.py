@@ -1,0 +1,50 @@
+"""Read what people and commands keep beside the records, one JSON value to a line."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ivhl.errors import ResultsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Line = TypeVar("Line")
+
+
+def load_lines(
+    path: Path, parse: Callable[[Any], Line], what: str, writer: str
+) -> tuple[Line, ...]:
+    """Return the values of a file, oldest first; none if there is no file.
+
+    Args:
+        path: The file; it may hold anything.
+        parse: Makes a value of JSON; raises ``ValueError`` or ``TypeError`` if it cannot.
+        what: What a line is, for the message.
+        writer: The command that writes the lines.
+
+    Raises:
+        ResultsError: If the file cannot be read, or a line is none; names the line.
+    """
+    try:
+        if not path.is_file():
+            return ()
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ResultsError(
+            f"{path}: cannot be read: {error.strerror}", hint="check its permissions"
+        ) from error
+    found = []
+    # Not ``splitlines``: JSON may hold other separators of lines as they are.
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                found.append(parse(json.loads(line)))
+            except (ValueError, TypeError, RecursionError) as error:
+                raise ResultsError(
+                    f"{path}:{number}: no {what}: {error}",
+                    hint=f"correct or remove the line; {writer} writes them",
+                ) from error
+    return tuple(found)
