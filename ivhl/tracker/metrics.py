@@ -86,7 +86,10 @@ def _of_record(record: RunRecord, metric: Metric) -> Measured | None:
 
 
 def speed_of_machine(record: Run) -> float | None:
-    """Return the seconds of the calibration, as one number: the geometric mean of its kinds.
+    """Return the seconds of the calibration, as one number: the geometric mean of two kinds.
+
+    Copying memory is left out: on a virtual machine it differs several times as much from run to
+    run as the cases do (docs/regressions.md), so it would add noise.
 
     ``None`` if it was not measured.
     """
@@ -95,7 +98,7 @@ def speed_of_machine(record: Run) -> float | None:
     calibration = record.calibration
     if calibration is None:
         return None
-    kinds = (calibration.c_s, calibration.compute_s, calibration.memory_s)
+    kinds = (calibration.c_s, calibration.compute_s)
     if not all(kind and min(kind) > 0 for kind in kinds):
         return None
     return math.exp(fmean(math.log(median(kind)) for kind in kinds))

@@ -84,6 +84,14 @@ def test_the_speed_of_the_machine_is_taken_out() -> None:
     assert found.changes["compiled"].ratio == pytest.approx(2.0)
 
 
+def test_a_noisy_copy_of_memory_moves_no_seconds() -> None:
+    before, after = at_speed(BASE, 1.0), at_speed(BASE, 1.0)
+    assert after.calibration is not None
+    noisy = replace(after, calibration=replace(after.calibration, memory_s=(9e-4,)))
+    found = judge_change(before, noisy, Known(0.02)).changes["compiled"]
+    assert found.ratio == pytest.approx(1.0)
+
+
 def test_what_would_not_show_is_not_called_unchanged() -> None:
     found = judge_change(BASE, timed(2e-3, 1.1e-3), Known(0.1))
     assert found.outcome("compiled") == "inconclusive"
