@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.bench import bench
 from ivhl.bench.selection import Selection
-from ivhl.measure.effort import PROCESSES
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.index import open_index
-from ivhl.tracker.metrics import RELEVANT, difference, is_calibrated
+from ivhl.tracker.metrics import RELEVANT, difference_in_session, within
 from ivhl.tracker.wording import counted, short_message
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from ivhl.bench.request import Done, Request
     from ivhl.records.record import RunRecord
     from ivhl.tracker.metrics import Metric
-    from ivhl.tracker.spread import Spreads
 
 Verdict = Literal["worse", "better", "refuted", "undecided", "failed"]
 
@@ -42,8 +40,13 @@ LIMIT = 2.75
 # Runs differ mostly by their processes, so each run of a round has many: they cost a second each,
 # and the run itself twenty.
 PROCESSES_PER_RUN = 8
-# Weight of what runs differ by in general, in rounds, beside what these rounds show.
-PRIOR_ROUNDS = 2
+# What two runs of a session differ by: `python -m studies.confirmation --report` has the figures.
+# Beyond what the processes of both show, as a standard deviation of the logarithm.
+SESSION = 0.005
+# How many times that which the processes of a run show: seconds drift from run to run.
+DRIFT: Final[dict[Metric, float]] = {"compiled": 2.0, "eager": 2.0, "speedup": 1.0}
+# Weight of this expectation, in rounds, beside what the rounds themselves show.
+PRIOR_ROUNDS = 3
 # Cases without a record that a warning names.
 _NAMED = 5
 # The quantities that are weighed, with the sign of "worse" in the logarithm of head over base.
@@ -103,7 +106,6 @@ def confirm(
     cases: Iterable[str],
     *,
     results: Path,
-    spreads: Spreads,
     console: Console,
     rounds: int = ROUNDS,
     measure: Callable[[Request, Console], Done | None] = bench,
@@ -116,7 +118,6 @@ def confirm(
         head: Full hash.
         cases: Names of cases, as ``Case.name``.
         results: Folder of the results.
-        spreads: What runs of the same code differ by.
         console: Where progress is printed.
         rounds: Most rounds.
         measure: Measures one request; ``None`` if it does not know what is missing.
@@ -145,7 +146,7 @@ def confirm(
                 console.print(f"warning: {what}: {names}; asv's output is in {done.log}")
         new = [r for r in _runs(results, (base, head)) if _time(r) not in known]
         pairs = _pairs(new, base, head)
-        found = {key: judge_rounds(key, runs, spreads) for key, runs in pairs.items()}
+        found = {key: judge_rounds(key, runs) for key, runs in pairs.items()}
         open_cases = tuple(
             sorted({case for (_, case), one in found.items() if one.verdict == "undecided"})
         )
@@ -159,9 +160,7 @@ def confirm(
     return tuple(found[key] for key in sorted(found))
 
 
-def judge_rounds(
-    key: tuple[str, str], pairs: Sequence[tuple[RunRecord, RunRecord]], spreads: Spreads
-) -> Confirmed:
+def judge_rounds(key: tuple[str, str], pairs: Sequence[tuple[RunRecord, RunRecord]]) -> Confirmed:
     """Judge one case by its rounds: pairs of a run of the base and one of the head."""
     cell, case = key
     failures = {(bool(one.failure), bool(other.failure)) for one, other in pairs}
@@ -171,17 +170,20 @@ def judge_rounds(
     if all(any(f.worse for f in changed_facts(*pair)) for pair in pairs):
         text = "; ".join(fact.text for fact in facts if fact.worse)
         return Confirmed(cell, case, "worse", len(pairs), text)
-    evidence = {
-        metric: found for metric in WEIGHED if (found := weigh(pairs, metric, spreads)) is not None
-    }
+    evidence = {metric: found for metric in WEIGHED if (found := weigh(pairs, metric)) is not None}
     text = "; ".join(map(str, evidence.values()))
     return Confirmed(cell, case, _verdict(evidence), len(pairs), text)
 
 
 def _verdict(evidence: Mapping[Metric, Evidence]) -> Verdict:
-    """Return what the quantities say together, by the rule of ``CaseChange.kind``."""
+    """Return what the quantities say together, by the rule of ``CaseChange.kind``.
+
+    Where the seconds of compiled code stayed, only eager code can have moved the speedup.
+    """
     said = {metric: found.verdict for metric, found in evidence.items()}
     eager, compiled, speedup = said.get("eager"), said.get("compiled"), said.get("speedup")
+    if compiled == "refuted":
+        return "refuted"
     # Of the seconds of a side, "better" is faster.
     if compiled == "worse" or (speedup == "worse" and eager != "better"):
         return "worse"
@@ -190,30 +192,27 @@ def _verdict(evidence: Mapping[Metric, Evidence]) -> Verdict:
     return "undecided" if "undecided" in (compiled, speedup) else "refuted"
 
 
-def weigh(
-    pairs: Sequence[tuple[RunRecord, RunRecord]], metric: Metric, spreads: Spreads
-) -> Evidence | None:
+def weigh(pairs: Sequence[tuple[RunRecord, RunRecord]], metric: Metric) -> Evidence | None:
     """Return the evidence of a quantity; ``None`` if a run lacks it.
 
-    The variance of a round is that of the rounds, with what runs of such cases differ by in general
-    as ``PRIOR_ROUNDS`` further ones: less where a run has more processes. Student's t is turned
-    into a normal deviate.
+    Seconds are not divided by those of the calibration: both commits are measured in one session,
+    and the noise of the calibration would be added. The variance of a round is that of the rounds,
+    with what runs of a session differ by in general as ``PRIOR_ROUNDS`` further ones. Student's t
+    is turned into a normal deviate.
 
     Source:
         D. L. Wallace, Ann. Math. Stat. 30 (1959) 1124, equation 3.
     """
-    apart = [difference(one, other, metric) for one, other in pairs]
+    apart = [difference_in_session(one, other, metric) for one, other in pairs]
     moves = [move for move in apart if move is not None]
     if len(moves) < len(pairs) or not moves:
         return None
-    last = pairs[-1]
-    spread = spreads.of(last[1], metric, calibrated=is_calibrated(*last, metric))
-    fewer = max(1, min(len(record.rounds) for record in last) / PROCESSES)
-    prior = spread.scale(*last, metric=metric) / math.sqrt(fewer)
+    errors = [DRIFT[metric] * math.hypot(*(within(run, metric) for run in pair)) for pair in pairs]
+    prior = SESSION**2 + fmean(error**2 for error in errors)
     n, middle = len(moves), fmean(moves)
     freedom = PRIOR_ROUNDS + n - 1
     squares = sum((move - middle) ** 2 for move in moves)
-    error = math.sqrt((PRIOR_ROUNDS * prior**2 + squares) / freedom / n)
+    error = math.sqrt((PRIOR_ROUNDS * prior + squares) / freedom / n)
     reach = _student(LIMIT, freedom) * error
     return Evidence(
         metric, math.exp(middle), math.exp(middle - reach), math.exp(middle + reach), n

@@ -131,7 +131,6 @@ def confirm_cells(
         console: Where progress is printed.
         rounds: Most rounds per cell.
     """
-    spreads = open_index(results).spreads
     found: list[Confirmed] = []
     for (python, torch), cases in sorted(cells.items()):
         request = Request(
@@ -139,8 +138,7 @@ def confirm_cells(
             selection=Selection(cases=cases), effort=Effort(force=True),
         )  # fmt: skip
         outcomes = confirm(
-            request, *commits, cases, results=results, spreads=spreads, console=console,
-            rounds=rounds,
+            request, *commits, cases, results=results, console=console, rounds=rounds
         )  # fmt: skip
         at = datetime.now(UTC).isoformat(timespec="seconds")
         decided = [

@@ -109,13 +109,16 @@ def difference(before: Run, after: Run, metric: Metric) -> float | None:
 
     Seconds are divided by those of the calibration, if both records have it.
     """
-    was, now = measured(before, metric), measured(after, metric)
-    if was is None or now is None:
-        return None
-    found = math.log(now.value / was.value)
-    if is_calibrated(before, after, metric):
+    found = difference_in_session(before, after, metric)
+    if found is not None and is_calibrated(before, after, metric):
         found -= math.log((speed_of_machine(after) or 1.0) / (speed_of_machine(before) or 1.0))
     return found
+
+
+def difference_in_session(before: Run, after: Run, metric: Metric) -> float | None:
+    """Return the difference of two runs of one session, in which the machine stayed the same."""
+    was, now = measured(before, metric), measured(after, metric)
+    return None if was is None or now is None else math.log(now.value / was.value)
 
 
 def is_calibrated(before: Run, after: Run, metric: Metric) -> bool:
