@@ -3,20 +3,79 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from studies.founding.report import MOST_FORCE_ERROR
 from studies.tables.layout import markdown, once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+PYTHONS: Final = ("3.12", "3.13")
+RELEASES: Final = ("2.5.1", "2.6.0", "2.15.0")
+REFUSED: Final = "Dynamo is not supported on Python 3.13+"
+MILLISECOND: Final = 1e-3
 SHOWN: Final = 180  # characters of a message
 BATCHES: Final = {
     "2.6.0": "2.6.0, eager",
     "2.15.0": "2.15.0, eager",
     "2.15.0-compiled": "2.15.0, `--compile`",
 }
+
+
+def founding(root: Path, *, molecule: str) -> list[str]:
+    """Return speedups over the eager student by cell, and force errors by release."""
+    exports = {
+        (python, release): _load(root, f"founding/exports/py{python}-torch{release}.json")
+        for release in RELEASES
+        for python in PYTHONS
+    }
+    rows = {
+        cell: {r["configuration"]: r for r in export["rows"] if r["molecule"] == molecule}
+        for cell, export in exports.items()
+    }
+    head = ["configuration"]
+    for release in RELEASES:
+        head += [f"{python}, {release}" for python in PYTHONS] + ["force error"]
+    lines = []
+    for name in dict.fromkeys(name for one in rows.values() for name in one):
+        line = [name]
+        for release in RELEASES:
+            found = [rows[python, release].get(name) for python in PYTHONS]
+            line += [founding_cell(one) for one in found]
+            errors = [one["corrected"]["force_error"] for one in found if one and one["corrected"]]
+            line.append(f"{max(errors):.0e}" if errors else "-")
+        lines.append(line)
+    seeds = [
+        (row["seed"]["median_ms"], 1e3 * median(row["corrected"]["arm"]["samples_s"]))
+        for one in rows.values()
+        for row in one.values()
+        if row["seed"] and row["corrected"]
+    ]
+    calls, ratios = [call for call, _ in seeds], [evaluation / call for call, evaluation in seeds]
+    text = (
+        f"By the original protocol a call took {min(calls):.2f} to {max(calls):.2f} ms; an "
+        f"evaluation of the model takes {min(ratios):.0f} to {max(ratios):.0f} times as long."
+    )
+    return [*markdown(head, lines), "", text, _conditions(exports.values())]
+
+
+def founding_cell(row: dict[str, Any] | None) -> str:
+    """Return a speedup with its interval, or why there is none."""
+    if row is None:
+        return "-"
+    found = row["corrected"]
+    if found is None:
+        return "refused" if REFUSED in row["corrected_error"] else "failed"
+    if found["force_error"] > MOST_FORCE_ERROR:
+        return "wrong"
+    if row["configuration"] == "baseline":
+        return f"{1e3 * median(found['arm']['samples_s']):.3g} ms"
+    speedup = found["speedup"]
+    return f"{speedup['value']:.2f} [{speedup['low']:.2f}, {speedup['high']:.2f}]"
 
 
 def throughput(root: Path) -> list[str]:
@@ -40,6 +99,46 @@ def _throughput_cell(row: dict[str, Any]) -> str:
     if row["way"] != "one by one":
         cell += f" ({row['speedup']:.2f}x)"
     return f"{cell}, {row['of_limit']:.0%}"
+
+
+def peers(root: Path, *, suite: str, sizes: tuple[str, ...]) -> list[str]:
+    """Return the time of a call by size, and how many times as fast ours is, with its interval."""
+    export = _load(root, f"peers/exports/{suite}.json")
+    rows = {(r["operation"], r["name"], r["size"]): r for r in export["rows"]}
+    notes: dict[str, int] = {}
+    lines = []
+    for operation, name in dict.fromkeys(key[:2] for key in rows):
+        found = [rows.get((operation, name, size)) for size in sizes]
+        texts = [t for row in found if row for t in (row["reason"], row["note"]) if t]
+        marks = [f" ({notes.setdefault(t, len(notes) + 1)})" for t in dict.fromkeys(texts)]
+        weights = next((f"{row['n_weights']:,}" for row in found if row and row["n_weights"]), "-")
+        first = weights if suite == "mlff" else f"`{operation}`"
+        code = f"{name}{''.join(marks)}"
+        cells = map(_peer_cell, found)
+        lines.append([code, first, *cells] if suite == "mlff" else [first, code, *cells])
+    head = ["code", "weights"] if suite == "mlff" else ["operation", "code"]
+    versions = dict(one for row in export["rows"] for one in row["packages"].items())
+    named = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    text = "; ".join(f"({number}) {text}" for text, number in notes.items())
+    return [
+        *markdown([*head, *sizes], lines if suite == "mlff" else once(lines)),
+        "",
+        *([f"{text}.", ""] if text else []),
+        f"{_conditions([export])[:-1]}. Versions: {named}.",
+    ]
+
+
+def _peer_cell(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "-"
+    if row["arm"] is None:
+        return str(row["status"])
+    seconds = median(row["arm"]["samples_s"])
+    text = f"{seconds * 1e3:.3g} ms" if seconds >= MILLISECOND else f"{seconds * 1e6:.3g} µs"
+    if row["speedup"] is None:
+        return text
+    s = row["speedup"]
+    return f"{text}, {s['value']:.2f}x [{s['low']:.2f}, {s['high']:.2f}]"
 
 
 def planted(root: Path) -> list[str]:
@@ -100,7 +199,11 @@ def _conditions(exports: Any) -> str:  # noqa: ANN401  (any iterable of exports)
 
 
 FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
+    "founding-H2O": partial(founding, molecule="H2O"),
+    "founding-C6H6": partial(founding, molecule="C6H6"),
     "throughput": throughput,
+    "peers-operations": partial(peers, suite="ops", sizes=("medium", "large")),
+    "peers-force-fields": partial(peers, suite="mlff", sizes=("H2O", "C6H6")),
     "detection": detection,
     "planted": planted,
 }
