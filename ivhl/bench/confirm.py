@@ -37,9 +37,9 @@ ROUNDS = 5
 # Source: S. J. Pocock, Biometrika 64 (1977) 191: constant boundaries; computed for this level by
 # `tests/unit/test_bench_confirm.py::test_five_looks_together_keep_the_level`.
 LIMIT = 2.75
-# Runs differ mostly by their processes, so each run of a round has many: they cost a second each,
-# and the run itself twenty.
-PROCESSES_PER_RUN = 8
+# So many show what the processes of a run differ by. More would make a round longer, in which the
+# machine drifts by more than the error of their mean.
+PROCESSES_PER_RUN = 4
 # What two runs of a session differ by: `python -m studies.confirmation --report` has the figures.
 # Beyond what the processes of both show, as a standard deviation of the logarithm.
 SESSION = 0.005

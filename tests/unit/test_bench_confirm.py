@@ -13,7 +13,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ivhl.bench.confirm import LIMIT, ROUNDS, Confirmed, confirm, judge_rounds, weigh
+from ivhl.bench.confirm import (
+    LIMIT,
+    PROCESSES_PER_RUN,
+    ROUNDS,
+    Confirmed,
+    confirm,
+    judge_rounds,
+    weigh,
+)
 from ivhl.bench.request import Done, Request
 from ivhl.cli import app
 from ivhl.cli.confirm import confirmed_only, suspects_on
@@ -36,20 +44,17 @@ CASE = "ops.gp_evolve/small/naive-compiled"
 FIXED = Calibration(c_s=(3e-4,), compute_s=(5e-5,), memory_s=(6e-4,))
 
 
-PROCESSES = 8
-
-
 def timed(eager_s: float, compiled_s: float, medians: Sequence[float] = (0.0,)) -> RunRecord:
-    """Return a record of eight processes; each has its logarithm of compiled seconds."""
-    each = (*medians, *(0.0,) * PROCESSES)[:PROCESSES]
+    """Return a record of a run; each process has its logarithm of the compiled seconds."""
+    each = (*medians, *(0.0,) * PROCESSES_PER_RUN)[:PROCESSES_PER_RUN]
     arms = {
-        "eager": Arm(calls=1, samples_s=(eager_s,) * 2 * PROCESSES),
+        "eager": Arm(calls=1, samples_s=(eager_s,) * 2 * PROCESSES_PER_RUN),
         "compiled": Arm(
             calls=1, samples_s=tuple(compiled_s * math.exp(m) for m in each for _ in range(2))
         ),
     }
     record = make_record(speedup=eager_s / compiled_s, width=0.001, calibration=FIXED)
-    return replace(record, rounds=(2,) * PROCESSES, **arms)
+    return replace(record, rounds=(2,) * PROCESSES_PER_RUN, **arms)
 
 
 @dataclass
@@ -65,7 +70,7 @@ class Bench:
     results: Path
     slower: dict[str, float]
     sigma: float = 0.005
-    of_processes: float = 0.01
+    of_processes: float = 0.007
     seed: int = 0
     measured: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
@@ -82,7 +87,7 @@ class Bench:
             workload, size, variant = case.split("/")
             factor = self.slower[case] if request.commit == HEAD else 1.0
             drawn = factor * math.exp(self._draw.gauss(0, self.sigma))
-            medians = [self._draw.gauss(0, self.of_processes) for _ in range(PROCESSES)]
+            medians = [self._draw.gauss(0, self.of_processes) for _ in range(PROCESSES_PER_RUN)]
             record = timed(2e-3, 1e-3 * drawn, medians)
             self._clock += 1
             minutes, seconds = divmod(self._clock, 60)
@@ -208,7 +213,7 @@ def test_more_rounds_narrow_the_evidence() -> None:
 
 
 def test_processes_and_rounds_that_differ_widen_the_evidence() -> None:
-    same, apart = timed(2e-3, 1e-3), timed(2e-3, 1e-3, (0.1, -0.1) * 4)
+    same, apart = timed(2e-3, 1e-3), timed(2e-3, 1e-3, (0.1, -0.1) * 2)
     assert width([(same, apart)]) > 3 * width([(same, same)])
     slower = timed(2e-3, 1.05e-3)
     assert width([(same, slower), (slower, same)]) > 3 * width([(same, same)] * 2)
