@@ -7,12 +7,12 @@ import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.text import Text
 
-from ivhl.bench.confirm import ROUNDS, confirm
+from ivhl.bench.confirm import ROUNDS, WEIGHED, confirm
 from ivhl.bench.request import Request
 from ivhl.bench.selection import Selection
 from ivhl.cli import app
@@ -33,9 +33,12 @@ if TYPE_CHECKING:
 
     from ivhl.bench.confirm import Confirmed
     from ivhl.tracker.gate import Finding, Verdict
+    from ivhl.tracker.metrics import Metric
 
-# A change by this factor is measured again also where noise may have made it.
-DOUBTFUL = 1.15
+# Changes by these factors are measured again also where noise may have made them.
+DOUBTFUL: Final[dict[Metric, float]] = {"compiled": 1.15, "speedup": 1.15}
+# Likewise where both runs are of the same hour: what runs of other days differ by hides less.
+DOUBTFUL_IN_SESSION: Final[dict[Metric, float]] = {"compiled": 1.10, "speedup": 1.05}
 _WORDS = {
     "worse": "confirmed worse",
     "better": "confirmed better",
@@ -168,9 +171,12 @@ def _may_be_worse(finding: Finding) -> bool:
     if finding.kind not in ("noisy", "held") or finding.change is None:
         return False
     changes = finding.change.changes
-    slower = changes["compiled"].ratio if "compiled" in changes else 1.0
-    less = 1 / changes["speedup"].ratio if "speedup" in changes else 1.0
-    return max(slower, less) >= DOUBTFUL
+    limits = DOUBTFUL_IN_SESSION if finding.change.in_session else DOUBTFUL
+    return any(
+        changes[metric].ratio ** WEIGHED[metric] >= limit
+        for metric, limit in limits.items()
+        if metric in changes
+    )
 
 
 def confirmed_only(verdict: Verdict, machine: str, found: Iterable[Confirmed]) -> Verdict:

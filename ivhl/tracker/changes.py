@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from ivhl.tracker.facts import FactChange, changed_facts
@@ -77,10 +78,15 @@ class QuantityChange:
 
 
 class CaseChange(NamedTuple):
-    """What changed in a case of which both runs were measured."""
+    """What changed in a case of which both runs were measured.
+
+    Attributes:
+        in_session: Whether both runs are of the same hour.
+    """
 
     facts: tuple[FactChange, ...]
     changes: Mapping[Metric, QuantityChange]
+    in_session: bool = False
 
     @property
     def worse_facts(self) -> tuple[FactChange, ...]:
@@ -149,9 +155,14 @@ def judge_changes(
     tests = {key: tests_of(*pair, spreads) for key, pair in pairs.items()}
     limits = limits_of(tests.values())
     return {
-        key: CaseChange(changed_facts(*pairs[key]), decide(found, limits))
+        key: CaseChange(changed_facts(*pairs[key]), decide(found, limits), _in_hour(*pairs[key]))
         for key, found in tests.items()
     }
+
+
+def _in_hour(*runs: RunRecord) -> bool:
+    one, other = (datetime.fromisoformat(run.recorded_at) for run in runs)
+    return abs(other - one) <= timedelta(hours=1)
 
 
 def judge_change(before: RunRecord, after: RunRecord, spreads: Spreads) -> CaseChange:

@@ -280,7 +280,7 @@ def test_a_run_that_failed_clears_nobody() -> None:
 def test_what_noise_may_hide_is_measured_again() -> None:
     records = [
         replace(make_record(speedup=speed, workload=name), commit=commit)
-        for name, now in (("ops.worse", 1.6), ("ops.same", 1.9), ("ops.better", 2.6))
+        for name, now in (("ops.worse", 1.6), ("ops.same", 1.95), ("ops.better", 2.6))
         for commit, speed in ((BASE, 2.0), (HEAD, now))
     ]
     verdict = judge(records, {BASE}, {HEAD}, spreads=Known(0.2))
@@ -291,6 +291,21 @@ def test_what_noise_may_hide_is_measured_again() -> None:
     (slower, *others) = confirmed_only(verdict, "bench", [outcome]).findings
     assert (slower.key.case, slower.kind) == (case, "slower")
     assert {one.kind for one in others} == {"noisy"}
+
+
+@pytest.mark.parametrize(
+    ("later", "now", "suspected"),
+    [("12:20", 1.88, True), ("12:20", 1.95, False), ("15:00", 1.88, False), ("15:00", 1.7, True)],
+)
+def test_less_is_measured_again_where_both_runs_are_of_one_hour(
+    *, later: str, now: float, suspected: bool
+) -> None:
+    records = [
+        replace(make_record(speedup=speed), commit=commit, recorded_at=f"2026-11-01T{at}:00+00:00")
+        for commit, speed, at in ((BASE, 2.0, "12:00"), (HEAD, now, later))
+    ]
+    verdict = judge(records, {BASE}, {HEAD}, spreads=Known(0.2))
+    assert bool(suspects_on("bench", verdict)) == suspected
 
 
 def test_the_command_refuses_what_it_cannot_do(
