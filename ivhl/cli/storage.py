@@ -9,7 +9,6 @@ import typer
 
 from ivhl.cli import app
 from ivhl.cli.declared import results_folder
-from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
 from ivhl.measure.alone import only_run_here, only_writer
 from ivhl.tracker.compact import compact
@@ -51,12 +50,5 @@ def export_command(
     results: ResultsOption = None,
 ) -> None:
     """Write all records with their samples to a Parquet file, a row each. Needs pyarrow."""
-    index = open_index(results_folder(results, find_root()))
-    try:
-        number = export_parquet(index, path)
-    except OSError as error:
-        raise ResultsError(
-            f"{path} cannot be written: {error.strerror or error}",
-            hint="choose another place with room",
-        ) from error
+    number = export_parquet(open_index(results_folder(results, find_root())), path)
     Terminal(highlight=False, soft_wrap=True).print(f"{path}: {counted(number, 'record')}")

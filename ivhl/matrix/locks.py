@@ -26,6 +26,7 @@ from ivhl.errors import LockError, SpecError, UnknownNameError
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.spec import plain
 from ivhl.matrix.uv import run_uv
+from ivhl.records.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -358,7 +359,7 @@ def _marker_environment(matrix: Matrix, cell: CellSpec) -> dict[str, str]:
 def _resolve(root: Path, matrix: Matrix, cell: CellSpec, seed: Mapping[str, str]) -> _Resolved:
     """Resolve a lock with uv, preferring the versions of the seed where possible."""
     requirements = list(map(str, _asked(matrix, cell)))
-    said, text = resolve_requirements(root, matrix, cell.python, requirements, seed)
+    messages, text = resolve_requirements(root, matrix, cell.python, requirements, seed)
     header = (
         f"# The packages of {cell.id}. Made by `{_made_by(root)}` from envs/matrix.toml; "
         "do not edit.\n"
@@ -366,8 +367,8 @@ def _resolve(root: Path, matrix: Matrix, cell: CellSpec, seed: Mapping[str, str]
         f"# Matrix digest: {matrix_digest(matrix, cell)}\n"
     )
     if text is None:
-        because, said = _culprit(root, matrix, cell, said)
-        reason = _why_unavailable(root, matrix, cell, said, because)
+        because, messages = _culprit(root, matrix, cell, messages)
+        reason = _why_unavailable(root, matrix, cell, messages, because)
         if because:
             header += f"# Because of: {because}\n"
             reason = f"the project requires {because}, which this cell cannot have: {reason}"
@@ -438,11 +439,11 @@ def resolve_requirements(
             ],
             cwd=folder,
         )
-        said = process.stderr.strip()
-        return said, out.read_text(encoding="utf-8") if process.returncode == 0 else None
+        messages = process.stderr.strip()
+        return messages, out.read_text(encoding="utf-8") if process.returncode == 0 else None
 
 
-def _culprit(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> tuple[str, str]:
+def _culprit(root: Path, matrix: Matrix, cell: CellSpec, messages: str) -> tuple[str, str]:
     """Return the project's requirement that has no solution, and uv's messages about it.
 
     Empty, with the messages unchanged, where the cell has none without the project either. If only
@@ -450,8 +451,8 @@ def _culprit(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> tuple[str
     """
     ours = matrix.model_copy(update={"requires": ()})
     theirs = _asked(matrix.model_copy(update={"also": ()}), cell)[1:]
-    if not theirs or "No solution found" not in said:
-        return "", said
+    if not theirs or "No solution found" not in messages:
+        return "", messages
     base = list(map(str, _asked(ours, cell)))
     without, text = resolve_requirements(root, matrix, cell.python, base, {})
     if text is None:
@@ -460,11 +461,11 @@ def _culprit(root: Path, matrix: Matrix, cell: CellSpec, said: str) -> tuple[str
         alone, text = resolve_requirements(root, matrix, cell.python, [*base, one], {})
         if text is None:
             return one, alone
-    return ", ".join(map(str, theirs)), said
+    return ", ".join(map(str, theirs)), messages
 
 
 def _why_unavailable(
-    root: Path, matrix: Matrix, cell: CellSpec, said: str, because: str = ""
+    root: Path, matrix: Matrix, cell: CellSpec, messages: str, because: str = ""
 ) -> str:
     """Return uv's reason if it is permanent.
 
@@ -472,7 +473,7 @@ def _why_unavailable(
         root: Root of the project.
         matrix: The matrix.
         cell: Cell that has no solution.
-        said: uv's messages.
+        messages: Those of uv.
         because: Requirement of the project that has none; any permanent reason is then a result.
 
     Raises:
@@ -480,31 +481,31 @@ def _why_unavailable(
         SpecError: If the release is newer than the matrix allows.
         LockError: For any other reason.
     """
-    if "No solution found" not in said or _NOT_REACHED.search(said):
+    if "No solution found" not in messages or _NOT_REACHED.search(messages):
         where = f" for {because}, which the project requires" if because else ""
         raise LockError(
-            f"{cell.id}: uv gives no answer{where}: {_told(said)}",
+            f"{cell.id}: uv gives no answer{where}: {_in_one_line(messages)}",
             hint="see whether the network, uv's index settings and `platform` in "
             "envs/matrix.toml are as they should be, then try again; nothing was recorded",
         )
-    if f"there is no version of torch=={cell.torch} " in said:
-        if "filtered by `exclude-newer`" in said:
+    if f"there is no version of torch=={cell.torch} " in messages:
+        if "filtered by `exclude-newer`" in messages:
             raise SpecError(
                 f"PyTorch release: must not be newer than exclude-newer of envs/matrix.toml, "
-                f"{matrix.exclude_newer} (got {cell.torch!r}): {_told(said)}",
+                f"{matrix.exclude_newer} (got {cell.torch!r}): {_in_one_line(messages)}",
                 hint=f"raise exclude-newer and make all locks again: {COMMAND}",
             )
         # Nearest by version, not by spelling: for 2.5.7 suggest 2.5.1 and 2.6.0, not 2.9.1.
         known = tuple(_nearest_releases(root, matrix, cell)) or matrix.releases("extended")
         raise UnknownNameError("PyTorch release", cell.torch, known)
-    if not because and not _NO_WHEEL.search(said):
+    if not because and not _NO_WHEEL.search(messages):
         raise LockError(
-            f"{cell.id}: cannot be resolved: {_told(said)}",
+            f"{cell.id}: cannot be resolved: {_in_one_line(messages)}",
             hint="see `also` and `platform` in envs/matrix.toml; nothing was recorded",
         )
     return "\n".join(
         line.removeprefix("  cause: ")
-        for line in said.splitlines()
+        for line in messages.splitlines()
         if not line.startswith("error:")
     )
 
@@ -519,9 +520,9 @@ def _nearest_releases(root: Path, matrix: Matrix, cell: CellSpec) -> Iterator[st
         yield from (pin.version for pin in parse_lock(text or ""))
 
 
-def _told(said: str) -> str:
+def _in_one_line(messages: str) -> str:
     """Return uv's message in one line."""
-    lines = (line.strip() for line in said.splitlines())
+    lines = (line.strip() for line in messages.splitlines())
     return " ".join(line.removeprefix("error: ") for line in lines if line)
 
 
@@ -529,11 +530,8 @@ def _write(root: Path, cell: CellSpec, resolved: _Resolved) -> LockState:
     path, other = lock_path(root, cell), unavailable_path(root, cell)
     if resolved.kind == "unavailable":
         path, other = other, path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Atomically: half a lock would still install.
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(resolved.text, encoding="utf-8", newline="\n")
-    draft.replace(path)
+    # Half a lock would still install.
+    write_whole(path, resolved.text.encode())
     other.unlink(missing_ok=True)
     _write_sum(path, other)
     return lock_state(root, cell)
@@ -548,9 +546,7 @@ def _write_sum(path: Path, gone: Path) -> None:
             known = {one.name: _sha256(one) for one in sorted(path.parent.glob("*.txt"))}
         known.pop(gone.name, None)
         known[path.name] = _sha256(path)
-        draft = sums.with_name(f".{SUMS}.draft")
-        draft.write_text("".join(f"{known[name]}  {name}\n" for name in sorted(known)))
-        draft.replace(sums)
+        write_whole(sums, "".join(f"{known[name]}  {name}\n" for name in sorted(known)).encode())
 
 
 def read_sums(folder: Path) -> dict[str, str] | None:

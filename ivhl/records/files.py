@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import ResultsError
 from ivhl.records.record import to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
@@ -71,22 +72,35 @@ def write_whole(path: Path, data: bytes) -> bool:
     Raises:
         ResultsError: If it cannot be written; the old file stays.
     """
-    unfinished = path.with_name(f"{UNFINISHED}{path.name}.part")
-    try:
+    with suppress(OSError):  # raised again below
         if path.is_file() and path.read_bytes() == data:
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
+    with replaced_whole(path) as unfinished:
+        unfinished.write_bytes(data)
+    return True
+
+
+@contextmanager
+def replaced_whole(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file, beside ``path``, that replaces it atomically at the end.
+
+    Raises:
+        ResultsError: If it cannot be written; the old file stays. What else is raised meanwhile
+            leaves the old file, too.
+    """
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}.part")
+    try:
+        yield unfinished
+        with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         unfinished.replace(path)
-    except OSError as error:
+    except BaseException as error:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise ResultsError(
             f"{path} cannot be written: {error.strerror or error}",
-            hint="make room and run the same command again: what was taken stays, and the rest "
-            "is taken then",
+            hint="make room, then run the same command again: what is written stays",
         ) from error
-    return True

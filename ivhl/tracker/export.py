@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.errors import SpecError
+from ivhl.records.files import replaced_whole
 from ivhl.tracker.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def export_parquet(index: Index, path: Path) -> int:
 
     Raises:
         SpecError: If pyarrow is not installed, or the path is no place for a file.
-        OSError: If the file cannot be written.
+        ResultsError: If the file cannot be written.
     """
     try:
         import pyarrow as pa  # noqa: PLC0415  (an extra)
@@ -50,14 +51,12 @@ def export_parquet(index: Index, path: Path) -> int:
     schema = pa.schema([*kinds.items()])
     if path.exists() and not path.is_file():
         raise SpecError(f"{path}: must be a file or not exist", hint="choose another name")
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with pq.ParquetWriter(part, schema, compression="zstd") as writer:
-            for rows in _batches(index):
-                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with (
+        replaced_whole(path) as unfinished,
+        pq.ParquetWriter(unfinished, schema, compression="zstd") as writer,
+    ):
+        for rows in _batches(index):
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
     return len(index.entries) + len(index.replaced)
 
 

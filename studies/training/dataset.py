@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from ivhl.records.files import replaced_whole
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
@@ -155,11 +157,9 @@ def make_labelled(name: str, plan: SamplingPlan) -> Labelled:
 
 def write_labelled(path: Path, labelled: Labelled) -> None:
     """Write a file atomically."""
-    unfinished = path.with_suffix(".unfinished")
-    with unfinished.open("wb") as file:
-        arrays: dict[str, Any] = asdict(labelled)
+    arrays: dict[str, Any] = asdict(labelled)
+    with replaced_whole(path) as unfinished, unfinished.open("wb") as file:
         np.savez(file, **arrays)
-    unfinished.replace(path)
 
 
 def load_labelled(path: Path) -> Labelled:

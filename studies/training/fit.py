@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch.nn.functional import huber_loss
 
 from ivhl.mlff.batch import batch_energies_forces_one_graph
 from ivhl.mlff.painn import N_INTERACTIONS, Parameters, make_parameters
+from ivhl.records.files import replaced_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from studies.training.dataset import Array, Labelled
 
-    Step = Callable[..., torch.Tensor]
+    StepLoss = Callable[..., torch.Tensor]
 
 # Molecules are padded to one of these lengths. Each compiles to a graph, which takes a minute.
 LENGTHS: Final = (4, 6, 9, 12)
@@ -211,7 +212,7 @@ def train(
     recipe: Hyperparameters,
     *,
     checkpoint: Path,
-    step_loss: Step = loss,
+    step_loss: StepLoss = loss,
     after_epoch: Callable[[int, Parameters], None] = lambda _epoch, _parameters: None,
 ) -> Parameters:
     """Train, from the start or from a checkpoint.
@@ -266,24 +267,16 @@ def train(
                     kept.lerp_(leaf, 1.0 - decay)
             total += float(value.detach())
         epoch += 1
-        write_whole(
-            checkpoint,
-            {
-                "recipe": asdict(recipe),
-                "epoch": epoch,
-                "leaves": [leaf.detach() for leaf in leaves],
-                "mean": mean,
-                "optimiser": optimiser.state_dict(),
-            },
-        )
+        state = {
+            "recipe": asdict(recipe),
+            "epoch": epoch,
+            "leaves": [leaf.detach() for leaf in leaves],
+            "mean": mean,
+            "optimiser": optimiser.state_dict(),
+        }
+        with replaced_whole(checkpoint) as unfinished:
+            torch.save(state, unfinished)
         seconds = time.monotonic() - began
         print(f"epoch {epoch}/{recipe.n_epochs}  loss {total / n_batches:.4f}  {seconds:.1f} s")
         after_epoch(epoch, nest_of(mean))
     return nest_of(mean)
-
-
-def write_whole(path: Path, content: dict[str, Any]) -> None:
-    """Write a file of tensors atomically."""
-    unfinished = path.with_suffix(".unfinished")
-    torch.save(content, unfinished)
-    unfinished.replace(path)
