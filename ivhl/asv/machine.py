@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asv.machine import MachineCollection
 
+from ivhl.machine.observation import Observation
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from ivhl.records.record import Machine
 
@@ -65,3 +67,19 @@ def machine_differences(known: Mapping[str, Any], machine: Machine) -> list[str]
 def save_machine(machine: Machine) -> None:
     """Store this machine in asv's file of machines; otherwise asv would prompt for it."""
     MachineCollection.save(machine.name, asv_machine(machine))
+
+
+def observe_machine_file() -> Observation:
+    """Return an observation about asv's file of machines, in which each one has an entry."""
+    path = Path.home() / ".asv-machine.json"
+    if not path.exists():
+        return Observation("asv machine file", "ok", "none yet; ivhl bench writes it")
+    try:
+        there = json.loads(path.read_text(encoding="utf-8"))
+        if there["version"] != 1:
+            raise ValueError(f"version {there['version']}")  # noqa: TRY301  (reported below, with the others)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        seen = f"{path} cannot be read: {type(error).__name__}: {error}"
+        hint = f"rm {path}; ivhl bench writes it again"
+        return Observation("asv machine file", "wrong", seen, hint)
+    return Observation("asv machine file", "ok", f"{path}, {len(there) - 1} names")

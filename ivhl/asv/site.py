@@ -63,7 +63,7 @@ _MACHINE = (
 )
 # Places where asv's scripts insert as HTML what records, machine files, declarations and tags name,
 # and the same places inserting text. With ``html: true`` a tooltip shows its title as HTML. Names of
-# benchmarks need none: ``ivhl.asv.publish`` leaves out a list with any that is no dotted name.
+# benchmarks need none: ``ivhl.asv.unreadable`` leaves out a list with any that is no dotted name.
 _INSERTED: dict[str, tuple[tuple[str, str], ...]] = {
     "asv_ui.js": (("' + heading + '", f"' + {_text('heading')} + '"),),
     "summarylist.js": (_MACHINE,),

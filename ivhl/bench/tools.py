@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ivhl.asv.machine import known_machine, machine_differences
+from ivhl.asv.machine import known_machine, machine_differences, observe_machine_file
 from ivhl.errors import InterpreterError, LockError, SpecError
 from ivhl.git import git_version, is_shallow
 from ivhl.machine.compiler import observe_compiler
@@ -59,20 +58,7 @@ def observe_names(results: Path, machine: Machine) -> Iterator[Observation]:
     else:
         seen = "has this machine as" if known else "has no machine named"
         yield Observation("machine name", "ok", f"{results} {seen} {machine.name!r}")
-    path = Path.home() / ".asv-machine.json"
-    if not path.exists():
-        yield Observation("asv machine file", "ok", "none yet; ivhl bench writes it")
-        return
-    try:
-        there = json.loads(path.read_text(encoding="utf-8"))
-        if there["version"] != 1:
-            raise ValueError(f"version {there['version']}")  # noqa: TRY301  (reported below, with the others)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        seen = f"{path} cannot be read: {type(error).__name__}: {error}"
-        hint = f"rm {path}; ivhl bench writes it again"
-        yield Observation("asv machine file", "wrong", seen, hint)
-    else:
-        yield Observation("asv machine file", "ok", f"{path}, {len(there) - 1} names")
+    yield observe_machine_file()
 
 
 def _uv_cache(root: Path) -> Observation:

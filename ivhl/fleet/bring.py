@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.asv.files import place_of, write_asv_results, write_machine
-from ivhl.asv.publish import set_aside_unreadable
+from ivhl.asv.unreadable import set_aside_unreadable
 from ivhl.bench.checks import check_room
 from ivhl.fleet.check import Offered, load_known, read_line, refusal
 from ivhl.fleet.merge import merge_records, remove_unfinished

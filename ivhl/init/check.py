@@ -10,7 +10,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ivhl.asv.configuration import load_configuration
-from ivhl.asv.publish import foreign_files
+from ivhl.asv.unreadable import foreign_files
 from ivhl.errors import IvhlError, SpecError
 from ivhl.git import untracked_files
 from ivhl.init.plan import EXAMPLE_MARK, lacking_ignores
@@ -75,9 +75,9 @@ def check_project(root: Path) -> Report:
         for path in foreign_files(root / "results")[:3]
     ]
     if matrix is not None:
-        told = list(_dependencies(root, matrix))
-        problems += [text for text, wrong in told if wrong]
-        notes += [text for text, wrong in told if not wrong]
+        dependencies = list(_dependencies(root, matrix))
+        problems += [text for text, wrong in dependencies if wrong]
+        notes += [text for text, wrong in dependencies if not wrong]
     notes += [f".gitignore: lacks {line}" for line in lacking_ignores(root)]
     if loose := untracked_files(root, "envs"):
         notes.append(f"not committed, so records cannot be repeated: {', '.join(loose)}")

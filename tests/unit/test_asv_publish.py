@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ivhl.asv.configuration import load_configuration
-from ivhl.asv.publish import foreign_files, publish, set_aside_unreadable
+from ivhl.asv.publish import publish
+from ivhl.asv.unreadable import foreign_files, set_aside_unreadable
 from ivhl.errors import ResultsError, SpecError
 from ivhl.records.files import append_record, record_file
 from ivhl.tracker.regressions import KINDS, find_changes
@@ -107,7 +108,7 @@ def test_a_site_that_cannot_be_replaced_is_kept(
     def refuse(*_: object) -> bool:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr("ivhl.asv.publish._exchanged", refuse)
+    monkeypatch.setattr("ivhl.pages.folder._exchanged", refuse)
     with pytest.raises(ResultsError, match="Operation not permitted"):
         publish(root, root / "site")
     assert (root / "site" / "mark").exists()

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ivhl.asv.publish import MARKER, exchange, publish
+from ivhl.asv.publish import publish
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import Imported, import_records
 from ivhl.instrument import INSTRUMENT
 from ivhl.measure.suite import values_in
+from ivhl.pages.folder import MARKER, exchange
 from ivhl.records.answers import cold_seconds, newest_keys, newest_of_other_commits
 from ivhl.records.bounds import impossible
 from ivhl.records.files import append_record, record_file
@@ -315,7 +316,7 @@ def test_a_site_is_replaced_without_a_moment_without_one(tmp_path: Path) -> None
 def test_a_site_is_replaced_where_the_system_cannot_exchange(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ivhl.asv.publish._exchanged", lambda *_: False)
+    monkeypatch.setattr("ivhl.pages.folder._exchanged", lambda *_: False)
     new, old = tmp_path / "private" / "new", tmp_path / "site"
     for folder in (new, old):
         folder.mkdir(parents=True)
