@@ -60,6 +60,11 @@ def is_shallow(root: Path) -> bool:
     return _git(root, "rev-parse", "--is-shallow-repository").strip() == b"true"
 
 
+def current_commit(folder: Path) -> str:
+    """Return the commit that is checked out in a folder, or 40 zeros without a git repository."""
+    return _output(folder, "rev-parse", "--verify", "--quiet", "HEAD").strip() or "0" * 40
+
+
 def find_commit(root: Path, name: str) -> str:
     """Return the full hash of a commit.
 
@@ -215,6 +220,25 @@ def changed_files(root: Path) -> list[str]:
     return listed.decode(errors="replace").splitlines()
 
 
+def is_uncommitted(folder: Path, out: Path) -> bool | None:
+    """Return whether a working tree differs from its commit; ``None`` without git.
+
+    An untracked file counts if it is code.
+
+    Args:
+        folder: Any folder of the working tree.
+        out: Folder of the records, which does not count.
+    """
+    try:
+        top = top_level(folder)
+        beside = [f":(exclude){out}"] if out.is_relative_to(top) and out != top else []
+        tree = ("--untracked-files=all", "--", ":(top)", *beside)
+        changed = _text(folder, "status", "--porcelain", *tree).splitlines()
+    except SpecError:
+        return None
+    return any(not line.startswith("??") or line.endswith(".py") for line in changed)
+
+
 def untracked_files(root: Path, folder: str) -> list[str]:
     """Return the files below a folder that git neither tracks nor ignores; empty without git."""
     listed = _output(root, "ls-files", "-z", "--others", "--exclude-standard", "--", folder)
@@ -307,9 +331,9 @@ def _text(root: Path, *arguments: str, input_: str = "") -> str:
 def _git(root: Path, *arguments: str, input_: str = "") -> bytes:
     done = _run(root, *arguments, input_=input_)
     if done.returncode:
-        told = done.stderr.decode(errors="replace").strip()
+        message = done.stderr.decode(errors="replace").strip()
         raise SpecError(
-            f"git {arguments[0]} failed in {root}: {told}".rstrip(": "),
+            f"git {arguments[0]} failed in {root}: {message}".rstrip(": "),
             hint="run this in a git clone of the project",
         )
     return done.stdout

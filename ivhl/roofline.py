@@ -16,14 +16,15 @@ from statistics import geometric_mean, median
 from typing import TYPE_CHECKING
 
 from ivhl.errors import IvhlError, ResultsError, UnknownNameError
+from ivhl.git import current_commit
 from ivhl.machine.identity import this_machine
 from ivhl.machine.memory import memory_limit
-from ivhl.measure.__main__ import current_commit, positive, say
+from ivhl.measure.__main__ import positive, say
 from ivhl.measure.alone import only_user_of_gpu
 from ivhl.measure.effort import Effort
 from ivhl.measure.job import choose_clock
 from ivhl.measure.run import Run, this_cell
-from ivhl.measure.runner import Step, run_cases
+from ivhl.measure.runner import CaseEvent, run_cases
 from ivhl.workload import (
     MODES,
     check_memory,
@@ -99,16 +100,16 @@ def benchmark(arguments: argparse.Namespace) -> None:
         check_export(Path(arguments.export))
     records: list[RunRecord] = []
 
-    def keep(step: Step, case: Case, record: RunRecord | None) -> None:
+    def keep(event: CaseEvent, case: Case, record: RunRecord | None) -> None:
         if record is not None:
             records.append(record)
-        elif step == "started":
+        elif event == "started":
             print(f"{case.name} ...", file=sys.stderr)
 
     with tempfile.TemporaryDirectory(prefix="ivhl-roofline-") as folder:
         run = Run(
             project="ivhl",
-            commit=current_commit(),
+            commit=current_commit(Path.cwd()),
             workloads=arguments.workloads,
             cell=this_cell(),
             machine=this_machine(arguments.machine),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ivhl.compile import get_compiled, measuring
-from ivhl.measure.__main__ import current_commit
+from ivhl.git import current_commit
 from ivhl.mlff import painn
 from ivhl.mlff.batch import (
     batch_energies_forces,
@@ -242,7 +242,7 @@ def main() -> None:
     if arguments.export:
         about = {
             "schema": SCHEMA,
-            "commit": current_commit(),
+            "commit": current_commit(Path.cwd()),
             "torch": torch.__version__,
             "device": str(arguments.device),
             "compile": arguments.compile,

@@ -6,20 +6,19 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ivhl.errors import IvhlError, ResultsError
+from ivhl.git import current_commit, is_uncommitted
 from ivhl.machine.identity import this_machine
 from ivhl.machine.memory import memory_limit
 from ivhl.measure.alone import only_user_of_gpu, only_writer
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.measure.given import given_image
 from ivhl.measure.run import Run, this_cell
-from ivhl.measure.runner import Step, run_cases
+from ivhl.measure.runner import CaseEvent, run_cases
 from ivhl.workload import (
     MODES,
     broken_benchmarks,
@@ -83,7 +82,7 @@ def measure(arguments: argparse.Namespace) -> int:
     cell, image = given_image(arguments.bill) if arguments.bill else (this_cell(), None)
     run = Run(
         project=arguments.project,
-        commit=arguments.commit or current_commit(),
+        commit=arguments.commit or current_commit(Path.cwd()),
         workloads=arguments.workloads,
         cell=cell,
         image=image,
@@ -91,7 +90,7 @@ def measure(arguments: argparse.Namespace) -> int:
         results=str(out),
         scratch=str(out / ".scratch"),
         repeat=f"python -m ivhl.measure --out DIR --workloads {arguments.workloads}",
-        uncommitted=None if arguments.commit else is_uncommitted(out),
+        uncommitted=None if arguments.commit else is_uncommitted(Path.cwd(), out),
         effort=Effort(
             device=arguments.device,
             threads=arguments.threads,
@@ -160,37 +159,6 @@ def commit_hash(text: str) -> str:
     return text
 
 
-def current_commit() -> str:
-    """Return the commit that is checked out here, or 40 zeros without a git repository."""
-    return _git("rev-parse", "--verify", "--quiet", "HEAD") or "0" * 40
-
-
-def _git(*words: str) -> str | None:
-    """Return what git prints, or ``None`` without git or outside of a repository."""
-    with suppress(OSError):
-        done = subprocess.run(["git", *words], capture_output=True, check=False)
-        if done.returncode == 0:
-            return os.fsdecode(done.stdout).strip("\n")
-    return None
-
-
-def is_uncommitted(out: Path) -> bool | None:
-    """Return whether the working tree here differs from its commit; ``None`` without git.
-
-    Args:
-        out: Folder of the records, which does not count.
-    """
-    top = _git("rev-parse", "--show-toplevel")
-    if top is None:
-        return None
-    beside = [f":(exclude){out}"] if out.is_relative_to(top) and out != Path(top) else []
-    changed = _git("status", "--porcelain", "--untracked-files=all", "--", ":(top)", *beside)
-    if changed is None:
-        return None
-    # An untracked file counts if it is code.
-    return any(not line.startswith("??") or line.endswith(".py") for line in changed.splitlines())
-
-
 def say(text: str) -> None:
     """Print a line on standard error."""
     print(text, file=sys.stderr, flush=True)
@@ -201,9 +169,9 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
-def show(step: Step, case: Case, record: RunRecord | None) -> None:
+def show(event: CaseEvent, case: Case, record: RunRecord | None) -> None:
     """Print one line per finished case."""
-    if step == "kept":
+    if event == "kept":
         print(f"{case.name}: has a record already")
     elif record is not None and record.failure is not None:
         failure = record.failure

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ivhl.measure.__main__ import current_commit
+from ivhl.git import current_commit
 from ivhl.tracker.changepoints import detect
 
 from . import generate
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.export:
         about = {
             "schema": SCHEMA,
-            "commit": current_commit(),
+            "commit": current_commit(Path.cwd()),
             "seed": arguments.fresh,
             "load_average": load,
             "rows": rows,

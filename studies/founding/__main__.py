@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ivhl.errors import IvhlError, SpecError, UnknownNameError
+from ivhl.git import current_commit
 from ivhl.machine.identity import this_machine
-from ivhl.measure.__main__ import current_commit
 from ivhl.measure.run import this_cell
 from ivhl.roofline import check_export
 from studies.founding.report import SCHEMA, load_exports, table, write_export
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
     about: dict[str, Any] = {
         "schema": SCHEMA,
         "cell": cell.id,
-        "commit": current_commit(),
+        "commit": current_commit(Path.cwd()),
         "machine": asdict(this_machine(arguments.machine)),
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -7,21 +7,21 @@ import os
 import platform
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ivhl.errors import ResultsError
+from ivhl.git import current_commit
 from ivhl.machine.identity import this_machine
-from ivhl.measure.__main__ import current_commit
 from ivhl.measure.timing import FULL, QUICK
 from studies.peers.compare import compare
 from studies.peers.suite import SUITES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from studies.peers.compare import PeerRow
     from studies.peers.suite import PeerComparison
@@ -65,7 +65,7 @@ def conditions(suite: str, machine: str, *, quick: bool) -> dict[str, Any]:
     """
     return {
         "suite": suite,
-        "commit": current_commit(),
+        "commit": current_commit(Path.cwd()),
         "machine": asdict(this_machine(machine)),
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from ivhl.measure.__main__ import current_commit
+from ivhl.git import current_commit
 from studies.planted.project import CHANGES, make_project
 
 ROOT: Final = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ def main() -> None:
     options = parser.parse_args()
     about: dict[str, Any] = {
         "schema": SCHEMA,
-        "commit": current_commit(),
+        "commit": current_commit(Path.cwd()),
         "machine": {"name": options.machine},
         "load_average": os.getloadavg()[0],
         "rows": [],

@@ -10,8 +10,10 @@ import pytest
 from ivhl.errors import SpecError
 from ivhl.git import (
     commits_of_range,
+    current_commit,
     default_branch,
     find_commit,
+    is_uncommitted,
     lock_texts,
     published_branches,
 )
@@ -52,3 +54,32 @@ def test_a_tag_and_a_lock_of_any_name_are_passed_over(root: Path) -> None:
 def test_a_name_with_a_null_byte_is_refused(root: Path) -> None:
     with pytest.raises(SpecError, match="knows no commit"):
         find_commit(root, "a\0b")
+
+
+@pytest.mark.parametrize(
+    ("file", "uncommitted"),
+    [
+        (None, False),
+        ("pyproject.toml", True),
+        ("notes.txt", False),
+        ("new.py", True),
+        ("records/here.py", False),
+    ],
+)
+def test_a_tree_is_uncommitted_if_a_tracked_file_or_any_code_outside_of_the_records_differs(
+    root: Path,
+    file: str | None,
+    uncommitted: bool,  # noqa: FBT001  (a parameter of the test)
+) -> None:
+    if file is not None:
+        (root / file).parent.mkdir(exist_ok=True)
+        with (root / file).open("a", encoding="utf-8") as stream:
+            stream.write("\n# changed\n")
+    assert is_uncommitted(root / "envs", root / "records") is uncommitted
+
+
+def test_without_a_repository_the_commit_is_zeros_and_nobody_knows_what_is_uncommitted(
+    tmp_path: Path,
+) -> None:
+    assert current_commit(tmp_path) == "0" * 40
+    assert is_uncommitted(tmp_path, tmp_path / "records") is None
