@@ -2,48 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ivhl.bench import bench
-from ivhl.matrix.project import MATRIX
-from ivhl.matrix.spec import load_matrix
+from ivhl.bench.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from rich.console import Console
 
-    from ivhl.bench.request import Request
+    from ivhl.matrix.spec import CellSpec
 
 
 def measure_both(
-    request: Request,
+    root: Path,
+    cells: Sequence[CellSpec],
     commits: tuple[str, str],
-    pythons: Sequence[str],
     console: Console,
+    *,
+    machine: str,
+    results: Path,
     measure: Callable[[Request, Console], object] = bench,
 ) -> None:
-    """Measure what base and head lack, one after the other in each cell of the default tier.
+    """Measure the core suite where base or head lack it, one after the other in each cell.
 
     A cell's two runs are neighbours in time, and the first of them alternates from cell to cell:
     what the machine's hour favours, it favours in both commits alike.
 
     Args:
-        request: What to measure; commit, Python and release are filled in.
+        root: Root of the project.
+        cells: Cells to measure in.
         commits: Full hashes of base and head.
-        pythons: Pythons of the matrix; empty means all.
         console: Where progress is printed.
+        machine: Name of this machine in the results.
+        results: Folder of the results.
         measure: Measures one request.
 
     Raises:
         IvhlError: As ``bench``; the records written before stay.
     """
-    matrix = load_matrix(request.root / MATRIX)
-    cells = matrix.cells(pythons, request.releases, request.tier)
     for number, cell in enumerate(cells):
         for commit in commits if number % 2 == 0 else reversed(commits):
             which = "base" if commit == commits[0] else "head"
             console.print(f"{cell.id}: {which}, {commit[:8]}")
-            one = replace(request, python=cell.python, releases=(cell.torch,), commit=commit)
-            measure(one, console)
+            request = Request(
+                root=root, python=cell.python, releases=(cell.torch,), commit=commit,
+                machine=machine, results=results,
+            )  # fmt: skip
+            measure(request, console)

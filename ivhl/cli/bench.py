@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -23,6 +22,7 @@ from ivhl.image.executor import DockerExecutor
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import Tier, load_matrix
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
+from ivhl.records.store import case_name
 from ivhl.tracker.index import open_index
 from ivhl.tracker.table import render_results
 from ivhl.tracker.terminal import Terminal
@@ -136,30 +136,22 @@ def bench_command(
     if slurm:
         raise SpecError("--slurm: needs --executor slurm", hint="add --executor slurm")
     console = Terminal()
-    request = Request(
-        root=root,
-        python="",
-        releases=tuple(torch or ()),
-        tier=tier,
-        machine=machine,
-        results=results,
-        selection=Selection(
-            workloads=tuple(workload or ()),
-            size=size,
-            variants=tuple(variant or ()),
-            suite=suite,
-        ),
-        effort=Effort(
-            device=device,
-            threads=threads,
-            force=force,
-            cold=cold,
-            deadline_s=deadline,
-            memory_limit=None if memory_limit is None else int(memory_limit * 2**30),
-            processes=processes,
-        ),
-        shard=None if shard is None else parse_shard(shard),
+    selection = Selection(
+        workloads=tuple(workload or ()),
+        size=size,
+        variants=tuple(variant or ()),
+        suite=suite,
     )
+    effort = Effort(
+        device=device,
+        threads=threads,
+        force=force,
+        cold=cold,
+        deadline_s=deadline,
+        memory_limit=None if memory_limit is None else int(memory_limit * 2**30),
+        processes=processes,
+    )
+    share = None if shard is None else parse_shard(shard)
     names = _commits(root, commit, commits, at_most)
     if commits is not None:
         how = "newest, oldest, middle first"
@@ -167,17 +159,28 @@ def bench_command(
     began = datetime.now(UTC)
     done, failed = _measure(
         [
-            replace(request, commit=name, python=version)
+            Request(
+                root=root,
+                python=version,
+                releases=tuple(torch or ()),
+                tier=tier,
+                commit=name,
+                machine=machine,
+                results=results,
+                selection=selection,
+                effort=effort,
+                shard=share,
+            )
             for name, version in product(names, python or load_matrix(root / MATRIX).pythons)
         ],
         console,
         DockerExecutor(root, cpus=cpus) if in_docker else None,
     )
-    if shard is not None and not any(one.cells for one in done):
+    if share is not None and not any(one.cells for one in done):
         console.print(f"share {shard} has no work for Python {', '.join(python or ['any'])}")
         return
     index = open_index(results or root / "results")
-    _show(console, done, index, request.effort, began if timings else None)
+    _show(console, done, index, effort, began if timings else None)
     if missing := [case for one in done for case in one.missing]:
         raise ResultsError(
             f"{counted(len(missing), 'case')} without a record: {'; '.join(missing[:5])}",
@@ -249,7 +252,7 @@ def _show(
             if entry.commit == one.commit
             and (entry.case.machine, entry.case.device) == (one.machine, effort.device)
             and entry.made.threads == effort.threads
-            and f"{entry.case.workload}/{entry.case.size}/{entry.case.variant}" in one.cases
+            and case_name(entry.case) in one.cases
         )
         console.print(render_results(records, one.cells, spreads=index.spreads))
         console.print(

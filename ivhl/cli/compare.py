@@ -11,11 +11,12 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder
+from ivhl.cli.declared import known_releases, results_folder
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
+from ivhl.matrix.spec import newest_of
 from ivhl.tracker.compare import KINDS, axis_of, choose, compare, summarise
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import WORDS
@@ -76,12 +77,15 @@ def compare_command(
     for problem in index.problems:
         Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
 
+    known = known_releases(root)
+    releases = [newest_of(text, known) for text in torch or ()]
+
     def wanted(entry: Entry) -> bool:
         case = entry.case
         return (
             case.workload in (workload or (case.workload,))
             and entry.python in (python or (entry.python,))
-            and entry.torch in (torch or (entry.torch,))
+            and entry.torch in (releases or (entry.torch,))
             and case.machine in (machine or (case.machine,))
         )
 
@@ -123,9 +127,12 @@ def _sides(
         first, second = (open_index(Path(name)) for name in names)
         return "results", (_read(first, wanted), _read(second, wanted))
     entries = tuple(filter(wanted, index.entries))
-    if axis := axis_of(names, entries):
-        one, other = (index.read(choose(entries, axis, {name})) for name in names)
-        return axis, (one, other)
+    known = known_releases(root)
+    # A machine or a Python may have the name of a series of releases: what records have comes first.
+    for meant in (names, tuple(newest_of(name, known) for name in names)):
+        if axis := axis_of(meant, entries):
+            one, other = (index.read(choose(entries, axis, {name})) for name in meant)
+            return axis, (one, other)
     hashes = {entry.commit for entry in entries}
     try:
         commits = [find_commit(root, name) for name in names]

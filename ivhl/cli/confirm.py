@@ -14,14 +14,13 @@ from rich.text import Text
 
 from ivhl.bench.confirm import ROUNDS, WEIGHED, confirm
 from ivhl.bench.request import Request
-from ivhl.bench.selection import Selection
 from ivhl.cli import app
 from ivhl.cli.declared import declared
 from ivhl.errors import ResultsError, SpecError, WorseError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
-from ivhl.matrix.project import find_root
-from ivhl.measure.effort import Effort
+from ivhl.matrix.project import MATRIX, find_root
+from ivhl.matrix.spec import load_matrix
 from ivhl.tracker.confirmations import Confirmation, keep_confirmations
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge
 from ivhl.tracker.index import open_index
@@ -88,18 +87,21 @@ def confirm_command(
             hint="name two commits, e.g. --base main",
         )
     here = this_machine(machine or os.uname().nodename).name
+    matrix = load_matrix(root / MATRIX)
+    releases = tuple(map(matrix.release, torch or ()))
+    named = [(cell.python, cell.torch) for cell in matrix.cells(python or (), releases)]
     if case:
         if not python or not torch:
             raise SpecError(
                 "--case: needs --python and --torch", hint="name the cell to measure in"
             )
-        cells = {(p, t): tuple(case) for p in python for t in torch}
+        cells = dict.fromkeys(named, tuple(case))
     else:
         suspects = suspects_on(here, _verdict(root, folder, commits, here))
         cells = {
             (p, t): cases
             for (p, t), cases in suspects.items()
-            if p in (python or (p,)) and t in (torch or (t,))
+            if p in (python or (p,)) and t in (releases or (t,))
         }
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
     found = confirm_cells(root, folder, commits, cells, here, console, rounds)
@@ -137,9 +139,8 @@ def confirm_cells(
     found: list[Confirmed] = []
     for (python, torch), cases in sorted(cells.items()):
         request = Request(
-            root=root, python=python, releases=(torch,), machine=machine, results=results,
-            selection=Selection(cases=cases), effort=Effort(force=True),
-        )  # fmt: skip
+            root=root, python=python, releases=(torch,), machine=machine, results=results
+        )
         outcomes = confirm(
             request, *commits, cases, results=results, console=console, rounds=rounds
         )  # fmt: skip

@@ -1,11 +1,13 @@
-"""What commands read of a project: its workloads, and the folder of its results."""
+"""What commands read of a project: its workloads, its releases, the folder of its results."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ivhl.errors import ResultsError
-from ivhl.matrix.project import load_project
+from ivhl.errors import ResultsError, SpecError
+from ivhl.matrix.project import MATRIX, load_project
+from ivhl.matrix.spec import load_matrix
 from ivhl.tracker.terminal import Terminal
 from ivhl.workload import broken_benchmarks, load_workloads
 
@@ -27,6 +29,13 @@ def declared(root: Path) -> tuple[Workload, ...]:
         text = f"warning: left out: {broken}"
         Terminal(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
     return workloads
+
+
+def known_releases(root: Path) -> tuple[str, ...]:
+    """Return the PyTorch releases of the matrix, oldest first; none if the matrix is invalid."""
+    with suppress(SpecError):
+        return load_matrix(root / MATRIX).releases("extended")
+    return ()
 
 
 def results_folder(given: Path | None, root: Path) -> Path:

@@ -27,10 +27,10 @@ from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
     from ivhl.tracker.changes import CaseChange
-    from ivhl.tracker.gate import Finding, Kind, Verdict
+    from ivhl.tracker.gate import Finding, FindingKind, Verdict
 
 # GitHub accepts comments of at most 65,536 characters.
 _ROWS_SHOWN = 50
@@ -97,8 +97,12 @@ def gate_command(
         here = this_machine(BY_PROCESSOR).name
         machine = [here if name == BY_PROCESSOR else name for name in machine or ()]
     if measure:
+        # Imported here: it needs all that measures.
+        from ivhl.bench.turns import measure_both  # noqa: PLC0415
+
         console = Terminal(stderr=True, highlight=False, soft_wrap=True)
-        _measured(root, folder, commits, here, python or (), releases, console)
+        cells = matrix.cells(python or (), releases)
+        measure_both(root, cells, commits, console, machine=here, results=folder)
     index = open_index(folder)
     for problem in index.problems:
         Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
@@ -158,25 +162,6 @@ def _print(verdict: Verdict, commits: tuple[str, str], form: str) -> None:
         typer.echo(writers[form](verdict, base, head))
 
 
-def _measured(
-    root: Path,
-    results: Path,
-    commits: tuple[str, str],
-    here: str,
-    pythons: Sequence[str],
-    releases: Sequence[str],
-    console: Terminal,
-) -> None:
-    # Imported here: it needs all that measures.
-    from ivhl.bench.request import Request  # noqa: PLC0415
-    from ivhl.bench.turns import measure_both  # noqa: PLC0415
-
-    request = Request(
-        root=root, python="", releases=tuple(releases), machine=here, results=results
-    )
-    measure_both(request, commits, pythons, console)
-
-
 def _confirmed(
     root: Path, results: Path, commits: tuple[str, str], verdict: Verdict, here: str
 ) -> Verdict:
@@ -208,7 +193,7 @@ def _verdict_text(verdict: Verdict, base: str, head: str) -> str:
     return "\n".join(lines)
 
 
-def _shown(verdict: Verdict, kind: Kind) -> tuple[tuple[Finding, ...], str]:
+def _shown(verdict: Verdict, kind: FindingKind) -> tuple[tuple[Finding, ...], str]:
     """Return the findings of a kind that a person reads, and what they mean."""
     if kind == "held":
         return verdict.eager_alone, _EAGER_ALONE

@@ -25,7 +25,7 @@ from ivhl.bench.confirm import (
 from ivhl.bench.request import Done, Request
 from ivhl.cli import app
 from ivhl.cli.confirm import confirmed_only, suspects_on
-from ivhl.errors import ResultsError, SpecError
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.gate import judge
@@ -319,8 +319,27 @@ def test_the_command_refuses_what_it_cannot_do(
     for arguments, error, text in (
         (["--base", "HEAD"], SpecError, "are the same commit"),
         (["--base", "HEAD~1", "--case", CASE], SpecError, "--case: needs --python and --torch"),
+        (["--base", "HEAD~1", "--python", "3.21"], UnknownNameError, "unknown Python '3.21'"),
         (["--base", "HEAD~1"], ResultsError, "no records of both commits"),
     ):
         done = CliRunner().invoke(app, ["confirm", *arguments])
         assert isinstance(done.exception, error)
         assert text in str(done.exception)
+
+
+def test_a_series_of_releases_means_the_newest_of_it_in_the_matrix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    git(tmp_path, "commit", "--allow-empty", "-q", "-m", "next")
+    asked: list[object] = []
+
+    def confirm_cells(*arguments: object) -> list[Confirmed]:
+        asked.append(arguments[3])
+        return []
+
+    monkeypatch.setattr("ivhl.cli.confirm.confirm_cells", confirm_cells)
+    command = ["confirm", "--base", "HEAD~1", "--case", CASE, "--python", "3.12", "--torch", "2.6"]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert asked == [{("3.12", "2.6.0"): (CASE,)}]

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ivhl.bench.request import Request
 from ivhl.bench.turns import measure_both
 from ivhl.cli import app
 from ivhl.cli.gate import GapsError
 from ivhl.errors import IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.instrument import INSTRUMENT
+from ivhl.matrix.spec import CellSpec
 from ivhl.records.record import Arm, Calibration, Counted, Wheel
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge, noise
 from ivhl.tracker.spread import SHIPPED, Spreads
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from ivhl.bench.request import Request
     from ivhl.records.record import RunRecord
 
 BASE, HEAD = COMMIT, "f" * 40
@@ -437,15 +438,17 @@ def test_junit_and_annotations_name_what_is_worse(root: Path) -> None:
 
 
 def test_both_commits_are_measured_in_each_cell_and_the_first_alternates(tmp_path: Path) -> None:
-    make_fleet_project(tmp_path)
-    request = Request(root=tmp_path, python="", releases=("2.5.1", "2.6.0"), machine="here")
+    cells = [CellSpec("3.12", "2.5.1"), CellSpec("3.12", "2.6.0")]
     asked: list[tuple[str, ...]] = []
 
     def measure(one: Request, console: Console) -> None:
         del console
         asked.append((one.python, *one.releases, one.commit))
 
-    measure_both(request, ("b", "h"), ["3.12"], Console(file=StringIO()), measure)
+    measure_both(
+        tmp_path, cells, ("b", "h"), Console(file=StringIO()),
+        machine="here", results=tmp_path / "results", measure=measure,
+    )  # fmt: skip
     old, new = ("3.12", "2.5.1"), ("3.12", "2.6.0")
     assert asked == [(*old, "b"), (*old, "h"), (*new, "h"), (*new, "b")]
 

@@ -171,6 +171,14 @@ def test_the_command_prints_a_sentence_and_what_changed(root: Path) -> None:
     assert (found["axis"], [case["kind"] for case in found["cases"]]) == ("torch", ["same"])
 
 
+def test_a_series_of_releases_means_the_newest_of_it_in_the_matrix(root: Path) -> None:
+    record = a_record(root)
+    other = replace(record, cell=replace(record.cell, torch="2.5.1", id="py3.12-torch2.5.1"))
+    write_records(root / "results", record, other)
+    assert run("2.5", "2.6", "--json").stdout == run("2.5.1", "2.6.0", "--json").stdout != ""
+    assert run("3.12", "3.12", "--torch", "2.6", "--json").exit_code == 0
+
+
 def test_what_cannot_be_compared_is_refused_with_the_next_step(root: Path) -> None:
     write_records(root / "results", a_record(root))
     for names, error, text in (
