@@ -700,6 +700,21 @@ def every_case(workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case
     )
 
 
+def named_cases(
+    workloads: Sequence[Workload], names: Sequence[str], device: str = "cpu"
+) -> tuple[Case, ...]:
+    """Return the cases with these names (``Case.name``), in their order.
+
+    Raises:
+        UnknownNameError: If there is no case of a name; lists the nearest.
+    """
+    known = {case.name: case for case in every_case(workloads, device)}
+    for name in names:
+        if name not in known:
+            raise UnknownNameError("case", name, known)
+    return tuple(known[name] for name in names)
+
+
 def core_cases(workloads: Sequence[Workload], device: str = "cpu") -> tuple[Case, ...]:
     """Return one case for each workload that has a core variant, at its default size."""
     return tuple(
@@ -782,5 +797,5 @@ def needs_of(cases: Sequence[Case], available: float) -> str:
     """Return a text with the memory that cases need, once per workload and size."""
     gib = 2.0**30
     needs = {f"{c.workload.name}/{c.size}": c.cost.memory for c in cases if c.cost is not None}
-    told = "; ".join(f"{name} needs {need / gib:.1f} GiB" for name, need in needs.items())
-    return f"{told}, and {available / gib:.1f} GiB are allowed here"
+    needed = "; ".join(f"{name} needs {need / gib:.1f} GiB" for name, need in needs.items())
+    return f"{needed}, and {available / gib:.1f} GiB are allowed here"

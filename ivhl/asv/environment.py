@@ -35,12 +35,11 @@ from ivhl.measure.settings import (
     write_settings,
 )
 from ivhl.records.files import append_record
-from ivhl.records.record import Cell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.records.record import FailureClass, Phase
+    from ivhl.records.record import Cell, FailureClass, Phase
 
 CROSS = "\N{MULTIPLICATION SIGN}"
 _NAMED = 3  # files in a message; all are in its output
@@ -98,16 +97,13 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
 
     @classmethod
     def matches(cls, python: str) -> bool:
-        """Say whether this is a version, and not the path of an interpreter."""
+        """Return whether this is a version, and not the path of an interpreter."""
         return python[:1].isdigit()
 
     @property
     def cell(self) -> Cell:
         """The cell as records name it."""
-        spec = self._lock.cell
-        return Cell(
-            id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=self._lock.sha256
-        )
+        return self._lock.cell.as_recorded(self._lock.sha256)
 
     def create(self) -> None:
         """Create the environment; a failure is remembered, not raised."""
@@ -117,14 +113,14 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             self._is_setup = True
             return
         began = time.monotonic()
-        self._settings.tell("cell-creating", cell=self.cell.id)
+        self._settings.report("cell-creating", cell=self.cell.id)
         try:
             super().create()
         except (CellError, OSError, IvhlError) as error:
             output = getattr(error, "output", "")
             hint = getattr(error, "hint", "")
             self._failure = CellError(f"{error}\n{hint}".strip(), output)
-        self._settings.tell(
+        self._settings.report(
             "cell-failed" if self._failure else "cell-created",
             cell=self.cell.id,
             seconds=time.monotonic() - began,
@@ -147,7 +143,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         return Path(self._path)
 
     def check_presence(self) -> bool:
-        """Say whether the environment on disk is this lock's; asv's own test wants a pip in it."""
+        """Return whether the environment on disk is this lock's; asv's own test wants pip in it."""
         try:
             if self.load_info_file(self._path) != self._info():
                 return False
@@ -191,8 +187,8 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             lines = [x.strip() for x in output.splitlines() if x.strip()]
             # uv's account begins with a cross or "error", and lists every hash that it knows.
             start = next((i for i, x in enumerate(lines) if x.startswith((CROSS, "error"))), 0)
-            told = " ".join(x for x in lines[start:] if not x.startswith("sha256:"))
-            raise CellError(f"uv {' '.join(arguments[:2])} failed: {told}"[:1500], output)
+            short = " ".join(x for x in lines[start:] if not x.startswith("sha256:"))
+            raise CellError(f"uv {' '.join(arguments[:2])} failed: {short}"[:1500], output)
 
     def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ANN401
         """Build the project at a commit and install it into the cell.
@@ -207,7 +203,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         if self._failure:
             self._give_up("environment", "environment", self._failure, commit_hash)
         try:
-            self._settings.tell("cell-building", cell=self.cell.id, commit=commit_hash)
+            self._settings.report("cell-building", cell=self.cell.id, commit=commit_hash)
             super().install_project(conf, repo, commit_hash)
         except (CellError, OSError, IvhlError, asv.util.ProcessError, asv.util.UserError) as error:
             output = getattr(error, "output", "") or getattr(error, "stdout", "")
@@ -231,8 +227,10 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
     def _give_up(
         self, phase: Phase, failure_class: FailureClass, error: CellError, commit: str
     ) -> None:
-        if phase == "build":  # create() has told the other
-            self._settings.tell("cell-failed", cell=self.cell.id, seconds=0.0, message=str(error))
+        if phase == "build":  # create() has reported the other
+            self._settings.report(
+                "cell-failed", cell=self.cell.id, seconds=0.0, message=str(error)
+            )
         settings = self._settings
         run = settings.run_in(self.cell, commit)
         with suppress(IvhlError):

@@ -22,7 +22,7 @@ from ivhl.asv.machine import known_machine
 from ivhl.git import commit_time_ms
 from ivhl.measure.suite import is_absent, values_of
 from ivhl.records.files import write_whole
-from ivhl.records.store import device_type, is_existing
+from ivhl.records.store import case_name, device_type, is_existing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -119,14 +119,10 @@ def write_asv_results(
 def _suite_of(settings: Settings, groups: Sequence[Sequence[RunRecord]]) -> AsvBenchmarks:
     # Records are sorted by version of the workload: in this dictionary, the newest version wins.
     cells = [
-        {_case(r): values_of(asdict(r)) for r in group if not is_absent(asdict(r))}
+        {case_name(r): values_of(asdict(r)) for r in group if not is_absent(asdict(r))}
         for group in groups
     ]
     return read_suite(settings, cells)
-
-
-def _case(record: RunRecord) -> str:
-    return f"{record.workload}/{record.size}/{record.variant}"
 
 
 def _join(listed: dict[str, dict[str, Any]], benchmarks: Sequence[dict[str, Any]]) -> None:
@@ -145,7 +141,7 @@ def _write_results(
     benchmarks: Sequence[dict[str, Any]],
     values: dict[str, list[Any]],
 ) -> None:
-    ours = {repr(_case(record)) for record in group}
+    ours = {repr(case_name(record)) for record in group}
     newest = datetime.fromisoformat(max(record.recorded_at for record in group))
     for benchmark in benchmarks:
         if benchmark["name"] not in values:  # the project's own benchmark, which has no cases

@@ -7,11 +7,11 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ivhl.asv.machine import save_machine
-from ivhl.asv.publish import set_aside_unreadable
 from ivhl.asv.run import log_of, run_asv
+from ivhl.asv.unreadable import set_aside_unreadable
 from ivhl.bench.checks import (
     check_device,
     check_machine,
@@ -34,7 +34,6 @@ from ivhl.measure.alone import only_run_here, only_user_of_gpu, only_writer
 from ivhl.measure.outcome import failed_everywhere
 from ivhl.measure.settings import Settings
 from ivhl.records.files import append_record
-from ivhl.records.record import Cell
 from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from ivhl.bench.request import Executor, Request
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
-    from ivhl.records.record import Machine
+    from ivhl.records.record import Machine, RunRecord
     from ivhl.workload import Case
 
 # Cells with more than WORTH_A_LOOK cases first run FIRST_LOOK of them; see ``parts_in_order``.
@@ -263,9 +262,7 @@ def record_unavailable(
     settings: Settings, lock: LockState, cases: Sequence[Case], commit: str
 ) -> None:
     """Record for each case that nothing can be installed in this cell, and whose fault that is."""
-    spec = lock.cell
-    cell = Cell(id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=lock.sha256)
-    run = settings.run_in(cell, commit)
+    run = settings.run_in(lock.cell.as_recorded(lock.sha256), commit)
     for case in cases:
         record = failed_everywhere(
             run,
@@ -276,10 +273,10 @@ def record_unavailable(
             message=lock.message,
             output="",
         )
-        write(run.record_file, record)
+        write_record(run.record_file, record)
 
 
-def write(path: Path, record: Any) -> None:  # noqa: ANN401  (RunRecord)
+def write_record(path: Path, record: RunRecord) -> None:
     """Append a record.
 
     Raises:

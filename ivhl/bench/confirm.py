@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.bench import bench
 from ivhl.bench.selection import Selection
+from ivhl.records.store import case_name
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import RELEVANT, difference_in_session, within
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.tracker.metrics import Metric
 
-Verdict = Literal["worse", "better", "refuted", "undecided", "failed"]
+Decision = Literal["worse", "better", "refuted", "undecided", "failed"]
 
 ROUNDS = 5
 # Nominal limit of each look, in standard errors, so that five looks together call a case worse, or
@@ -73,7 +74,7 @@ class Evidence:
         return f"{self.metric} {self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]"
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Decision:
         """What this quantity says: ``refuted`` if no relevant change is left in the interval."""
         relevant = RELEVANT[self.metric]
         if self.low > 1 or self.high < 1:
@@ -94,7 +95,7 @@ class Confirmed(NamedTuple):
 
     cell: str
     case: str
-    verdict: Verdict
+    verdict: Decision
     rounds: int
     text: str
 
@@ -175,13 +176,13 @@ def judge_rounds(key: tuple[str, str], pairs: Sequence[tuple[RunRecord, RunRecor
     return Confirmed(cell, case, _verdict(evidence), len(pairs), text)
 
 
-def _verdict(evidence: Mapping[Metric, Evidence]) -> Verdict:
+def _verdict(evidence: Mapping[Metric, Evidence]) -> Decision:
     """Return what the quantities say together, by the rule of ``CaseChange.kind``.
 
     Where the seconds of compiled code stayed, only eager code can have moved the speedup.
     """
-    said = {metric: found.verdict for metric, found in evidence.items()}
-    eager, compiled, speedup = said.get("eager"), said.get("compiled"), said.get("speedup")
+    found = {metric: one.verdict for metric, one in evidence.items()}
+    eager, compiled, speedup = found.get("eager"), found.get("compiled"), found.get("speedup")
     if compiled == "refuted":
         return "refuted"
     # Of the seconds of a side, "better" is faster.
@@ -227,11 +228,11 @@ def _student(z: float, freedom: int) -> float:
 
 def _of_failures(
     pairs: Sequence[tuple[RunRecord, RunRecord]], failures: Collection[tuple[bool, bool]]
-) -> tuple[Verdict, int, str]:
+) -> tuple[Decision, int, str]:
     one, other = pairs[-1]
     failed = other.failure or one.failure
     text = "" if failed is None else f"{failed.failure_class}: {short_message(failed.message)}"
-    verdicts: dict[tuple[bool, bool], Verdict] = {(False, True): "worse", (True, False): "better"}
+    verdicts: dict[tuple[bool, bool], Decision] = {(False, True): "worse", (True, False): "better"}
     always = next(iter(failures)) if len(failures) == 1 else (True, True)
     return verdicts.get(always, "failed"), len(pairs), text
 
@@ -242,7 +243,7 @@ def _runs(results: Path, commits: Collection[str]) -> list[RunRecord]:
 
 
 def _time(record: RunRecord) -> tuple[str, ...]:
-    return (record.commit, record.cell.id, _name(record), record.recorded_at)
+    return (record.commit, record.cell.id, case_name(record), record.recorded_at)
 
 
 def _pairs(
@@ -251,13 +252,9 @@ def _pairs(
     """Return the rounds by cell and case: the n-th run of the base with the n-th of the head."""
     runs: dict[tuple[str, str, str], list[RunRecord]] = defaultdict(list)
     for record in sorted(records, key=lambda record: record.recorded_at):
-        runs[record.commit, record.cell.id, _name(record)].append(record)
+        runs[record.commit, record.cell.id, case_name(record)].append(record)
     return {
         (cell, case): list(zip(group, runs[head, cell, case], strict=False))
         for (commit, cell, case), group in list(runs.items())
         if commit == base and (head, cell, case) in runs
     }
-
-
-def _name(record: RunRecord) -> str:
-    return f"{record.workload}/{record.size}/{record.variant}"

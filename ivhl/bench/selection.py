@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from ivhl.errors import SpecError, UnknownNameError
-from ivhl.workload import core_cases, every_case, full_cases, select_cases
+from ivhl.errors import SpecError
+from ivhl.workload import core_cases, full_cases, named_cases, select_cases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,11 +57,7 @@ class Selection:
             SpecError: If the suite has no case with the names given.
         """
         if self.cases:
-            known = {case.name: case for case in every_case(workloads, device)}
-            for name in self.cases:
-                if name not in known:
-                    raise UnknownNameError("case", name, known)
-            return tuple(known[name] for name in self.cases)
+            return named_cases(workloads, self.cases, device)
         every = select_cases(workloads, names=self.workloads, size=self.size, device=device)
         for variant in self.variants:  # raises for unknown names
             select_cases(

@@ -56,7 +56,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def run_on_slurm(
-    root: Path, arguments: Sequence[str], options: dict[str, Any], say: Callable[[str], None]
+    root: Path, arguments: Sequence[str], options: dict[str, Any], show: Callable[[str], None]
 ) -> int:
     """Run ``ivhl`` with these arguments on a node; return its exit code.
 
@@ -67,7 +67,7 @@ def run_on_slurm(
         root: Root of the project; logs go to ``.asv/slurm``.
         arguments: Arguments of ``ivhl``.
         options: See ``parse_options``; the names are submitit's.
-        say: Called with the job's output as it appears.
+        show: Called with the job's output as it appears.
 
     Raises:
         SpecError: If Slurm or submitit is not installed here, or Slurm rejects the job.
@@ -75,8 +75,8 @@ def run_on_slurm(
     """
     job = _submit(root, [sys.executable, "-m", "ivhl", *arguments], options)
     try:
-        say(f"job {job.job_id}; its output is in {job.paths.stdout}\n")
-        _wait(job, say)
+        show(f"job {job.job_id}; its output is in {job.paths.stdout}\n")
+        _wait(job, show)
     except KeyboardInterrupt:
         job.cancel(check=False)
         raise
@@ -96,7 +96,7 @@ def run_on_slurm(
     return code
 
 
-def _wait(job: Any, say: Callable[[str], None]) -> None:  # noqa: ANN401  (submitit's job)
+def _wait(job: Any, show: Callable[[str], None]) -> None:  # noqa: ANN401  (submitit's job)
     """Print the job's output until its result exists.
 
     Raises:
@@ -105,11 +105,11 @@ def _wait(job: Any, say: Callable[[str], None]) -> None:  # noqa: ANN401  (submi
     printed = 0
     ask_at = time.monotonic()
     while not job.paths.result_pickle.exists():
-        printed = _print_new(job.paths.stdout, printed, say)
+        printed = _print_new(job.paths.stdout, printed, show)
         if time.monotonic() >= ask_at:
             state = _state(job.job_id)
             if state not in _LIVES and not _appears(job.paths.result_pickle):
-                _print_new(job.paths.stdout, printed, say)
+                _print_new(job.paths.stdout, printed, show)
                 ended = state or "Slurm no longer knows it"
                 raise ResultsError(
                     f"Slurm job {job.job_id} ended without a result: {ended}",
@@ -118,7 +118,7 @@ def _wait(job: Any, say: Callable[[str], None]) -> None:  # noqa: ANN401  (submi
                 )
             ask_at = time.monotonic() + _ASK_S
         time.sleep(_POLL_S)
-    _print_new(job.paths.stdout, printed, say)
+    _print_new(job.paths.stdout, printed, show)
 
 
 def _submit(root: Path, command: Sequence[str], options: dict[str, Any]) -> Any:  # noqa: ANN401  (submitit's job)
@@ -193,7 +193,7 @@ def _appears(path: Path) -> bool:
     return True
 
 
-def _print_new(log: Path, printed: int, say: Callable[[str], None]) -> int:
+def _print_new(log: Path, printed: int, show: Callable[[str], None]) -> int:
     """Print what is new in the log; return how many of its bytes are printed by now."""
     try:
         with log.open("rb") as file:
@@ -202,7 +202,7 @@ def _print_new(log: Path, printed: int, say: Callable[[str], None]) -> int:
     except OSError:  # the job has not created it yet
         return printed
     if data:
-        say(data.decode("utf-8", "replace"))
+        show(data.decode("utf-8", "replace"))
     return printed + len(data)
 
 

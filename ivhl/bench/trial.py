@@ -24,7 +24,6 @@ from ivhl.measure.job import Job
 from ivhl.measure.launcher import case_environment, failure_of, read_journal
 from ivhl.measure.process import Ending
 from ivhl.measure.settings import Settings
-from ivhl.records.record import Cell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,15 +87,13 @@ def try_case(trial: Trial, console: Console) -> int:
             site = install_tree(root, folder, here)
         # asv's folder of environments, where runs put their copies, too.
         instrument = copy_instrument(folder.parent, settings)
-        spec = trial.cell
-        cell = Cell(id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=None)
-        run = settings.run_in(cell, find_commit(root, "HEAD"))
+        run = settings.run_in(trial.cell.as_recorded(None), find_commit(root, "HEAD"))
         environment = case_environment(run, here) | {
             "PYTHONPATH": os.pathsep.join((str(instrument), str(site))),
             # Kept, since precompiling headers takes most of the time. By threads, which Inductor's
             # cache ignores.
             "TORCHINDUCTOR_CACHE_DIR": str(
-                root / ".asv" / "try-cache" / f"{spec.id}-{trial.effort.threads}"
+                root / ".asv" / "try-cache" / f"{trial.cell.id}-{trial.effort.threads}"
             ),
         }
         if trial.logs:
@@ -131,9 +128,9 @@ def try_case(trial: Trial, console: Console) -> int:
                 f"{trial.case.name}: did not end within {trial.effort.deadline_s:.0f} s",
                 hint="allow more with --deadline SECONDS",
             ) from error
-        code, said = _result_of(done.returncode, Path(job.journal))
-        if said:
-            console.print(said, markup=False)
+        code, ending = _result_of(done.returncode, Path(job.journal))
+        if ending:
+            console.print(ending, markup=False)
         return code
 
 

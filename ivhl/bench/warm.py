@@ -16,7 +16,6 @@ from ivhl.asv.environment import copy_instrument
 from ivhl.asv.installed import altered_files
 from ivhl.errors import LockError
 from ivhl.measure.settings import CELL_VARIABLE, VARIABLE, write_settings
-from ivhl.records.record import Cell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,8 +90,7 @@ def _warm(
     settings: Settings, path: Path, lock: LockState, folder: Path
 ) -> subprocess.Popen[bytes]:
     """Start ``ivhl.measure.warm`` in a cell."""
-    spec = lock.cell
-    cell = Cell(id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=lock.sha256)
+    cell = lock.cell.as_recorded(lock.sha256)
     instrument = copy_instrument(folder.parent, settings)
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return subprocess.Popen(

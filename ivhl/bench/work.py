@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ivhl.errors import SpecError
 from ivhl.git import files_at
 from ivhl.records.answers import is_final
-from ivhl.records.store import device_type, key_of, newest_by, parse_record
+from ivhl.records.store import case_name, device_type, key_of, newest_by, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -125,7 +125,7 @@ def list_work(
     took: dict[tuple[str, ...], list[float]] = {}
     usable = [r for r in records if device_type(r) == device and _says_how_long(r)]
     for record in usable:
-        name = f"{record.workload}/{record.size}/{record.variant}"
+        name = case_name(record)
         for key in ((record.cell.id, name), (name,), ()):
             took.setdefault(key, []).append(record.duration_s)
     expected = {key: median(times) for key, times in took.items()}
@@ -210,7 +210,7 @@ def leave_out_measured(
         lambda record: key_of(record)._replace(commit=""),
     )
     answered = {
-        (key.cell, f"{key.workload}/{key.size}/{key.variant}", key.workload_version)
+        (key.cell, case_name(key), key.workload_version)
         for key, record in newest.items()
         if record.conditions.image is None
         and is_final(None if record.failure is None else asdict(record.failure))

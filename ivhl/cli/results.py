@@ -19,7 +19,7 @@ from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import commit_order
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix, newest_of
-from ivhl.records.store import is_existing, load_records
+from ivhl.records.store import case_name, is_existing, load_records
 from ivhl.tracker.compat import STATUSES, format_speedup, status_of, support
 from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state, retired_cases, rows_of
@@ -280,8 +280,7 @@ def _by_case(records: Iterable[RunRecord]) -> Iterator[RenderableType]:
     """Yield a heading per case and its records; case names are too long for a table column."""
     groups: dict[str, list[RunRecord]] = {}
     for record in records:
-        case = f"{record.workload}/{record.size}/{record.variant}"
-        groups.setdefault(case, []).append(record)
+        groups.setdefault(case_name(record), []).append(record)
     for case, group in sorted(groups.items()):
         yield Text(case, "bold")
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))

@@ -6,7 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ivhl.cli.markdown import code
-from ivhl.records.store import newest_by
+from ivhl.records.store import case_name, newest_by
 from ivhl.tracker.compat import format_speedup, release_key
 from ivhl.tracker.wording import seconds
 
@@ -41,7 +41,7 @@ def times_table(
         speedup = format_speedup(record.speedup) if record.speedup else code(failed)
         cells = (
             code(record.cell.id),
-            code(f"{record.workload}/{record.size}/{record.variant}"),
+            code(case_name(record)),
             _time(base[place].eager if place in base else None),
             _time(record.eager),
             _time(record.compiled),

@@ -7,7 +7,7 @@ from math import exp, log
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ivhl.records.store import parse_record
+from ivhl.records.store import case_name, parse_record
 from ivhl.tracker.gate import noise
 
 if TYPE_CHECKING:
@@ -68,23 +68,22 @@ def judge_agreement(
     found, left_out = [], []
     for case in sorted(sides[0].keys() | sides[1].keys()):
         runs = [side.get(case, []) for side in sides]
-        told = {_failure(record) for side in runs for record in side}
+        failures = {_failure(record) for side in runs for record in side}
         if not all(runs):
             left_out.append(f"{case}: measured on one side only")
-        elif told == {""}:
+        elif failures == {""}:
             found.append(_judge(case, *runs))
-        elif len({frozenset(map(_failure, side)) for side in runs}) == 1 and len(told) == 1:
-            left_out.append(f"{case}: {told.pop()} on both sides")
+        elif len({frozenset(map(_failure, side)) for side in runs}) == 1 and len(failures) == 1:
+            left_out.append(f"{case}: {failures.pop()} on both sides")
         else:
-            left_out.append(f"{case}: fails in some runs: {', '.join(sorted(told - {''}))}")
+            left_out.append(f"{case}: fails in some runs: {', '.join(sorted(failures - {''}))}")
     return tuple(found), tuple(left_out)
 
 
 def _by_case(records: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
     groups: dict[str, list[RunRecord]] = {}
     for record in records:
-        case = f"{record.workload}/{record.size}/{record.variant}"
-        groups.setdefault(case, []).append(record)
+        groups.setdefault(case_name(record), []).append(record)
     return groups
 
 

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ivhl.asv.files import place_of, write_asv_results, write_machine
 from ivhl.asv.machine import asv_machine
+from ivhl.asv.run import log_of
+from ivhl.bench import write_record
 from ivhl.bench.progress import Display
 from ivhl.bench.state import RunState
-from ivhl.errors import IvhlError, ResultsError, SpecError
+from ivhl.errors import IvhlError, SpecError
 from ivhl.fleet.check import first_mistake, not_locked
 from ivhl.git import find_commit
 from ivhl.image.build import build_image, list_images, present_image
@@ -34,9 +36,8 @@ from ivhl.image.container import (
 from ivhl.image.engine import Client, EngineError, connect, machine_of
 from ivhl.image.recipe import choose_base, make_recipe, sources_here
 from ivhl.measure.outcome import failed_everywhere
-from ivhl.records.files import append_record, record_file
-from ivhl.records.record import Cell
-from ivhl.records.store import Key, device_type, key_of, load_records, parse_record
+from ivhl.records.files import record_file
+from ivhl.records.store import Key, case_name, device_type, key_of, load_records, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -140,7 +141,7 @@ class DockerExecutor:
         events = Path(settings.events)
         events.parent.mkdir(parents=True, exist_ok=True)
         events.write_text("", encoding="utf-8")
-        log = Path(settings.root) / ".asv" / "asv.log"
+        log = log_of(Path(settings.root))
         lost: list[str] = []
         state = RunState(events, [lock.cell.id for lock in locks], cases)
         # A supervisor ends a job with SIGTERM; no container may be left measuring.
@@ -154,7 +155,7 @@ class DockerExecutor:
                     try:
                         _follow(display, partial(self._measure_cell, one, lock, sink))
                     except EngineError as error:
-                        one.tell("cell-failed", seconds=one.seconds, message=str(error))
+                        one.report("cell-failed", seconds=one.seconds, message=str(error))
                         display.update()
                         hint = f"next: {error.hint}"
                         console.print(hint, markup=False, highlight=False, soft_wrap=True)
@@ -164,20 +165,19 @@ class DockerExecutor:
             with suppress(EngineError):
                 remove_leftovers(connect(), self._run)
             with suppress(IvhlError):  # the first error is raised
-                self._tell_asv(settings, locks, commit)
+                self._write_asv_files(settings, locks, commit)
             raise
         finally:
             signal.signal(signal.SIGTERM, before)
-        self._tell_asv(settings, locks, commit)
+        self._write_asv_files(settings, locks, commit)
         return tuple(dict.fromkeys((*lost, *state.left())))
 
     def _order(self, settings: Settings, lock: LockState, commit: str) -> Order:
-        spec = lock.cell
         return Order(
             root=self._root,
             image="",
             settings=settings,
-            cell=Cell(id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=lock.sha256),
+            cell=lock.cell.as_recorded(lock.sha256),
             commit=commit,
             records=(),
             limits=Resources(
@@ -194,18 +194,18 @@ class DockerExecutor:
         )
 
     def _measure_cell(self, one: _Cell, lock: LockState, log: TextIO) -> None:
-        one.tell("cell-creating")
+        one.report("cell-creating")
         image = self.image(
             lock, one.order.settings.effort.device, lambda line: print(line, file=log)
         )
-        one.tell("cell-created", seconds=one.seconds, message="")
+        one.report("cell-created", seconds=one.seconds, message="")
         one.measure(image.id)
 
     def image(
         self,
         lock: LockState,
         device: str,
-        say: Callable[[str], None],
+        show: Callable[[str], None],
         *,
         fresh: bool = False,
     ) -> Image:
@@ -214,7 +214,7 @@ class DockerExecutor:
         Args:
             lock: Lock of the cell.
             device: ``cpu`` or ``cuda``.
-            say: Called with each line of a build.
+            show: Called with each line of a build.
             fresh: Whether to build even if there is one.
 
         Raises:
@@ -225,9 +225,11 @@ class DockerExecutor:
         commit = find_commit(self._root, "HEAD")
         recipe = make_recipe(self._root, lock, device=device, base=self._base, commit=commit)
         there = None if fresh else present_image(self.client, recipe)
-        return there or build_image(self.client, recipe, self._sources, say)
+        return there or build_image(self.client, recipe, self._sources, show)
 
-    def _tell_asv(self, settings: Settings, locks: Sequence[LockState], commit: str) -> None:
+    def _write_asv_files(
+        self, settings: Settings, locks: Sequence[LockState], commit: str
+    ) -> None:
         """Write asv's files for the measured cells, as an import does."""
         results = Path(settings.results)
         ids = {lock.cell.id for lock in locks}
@@ -291,9 +293,9 @@ class _Cell:
         """Names of the cases that have no record yet."""
         return tuple(name for name in self._cases if name not in self._done)
 
-    def tell(self, event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
+    def report(self, event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
         """Write an event for the display."""
-        self._settings.tell(event, cell=self.order.cell.id, **details)
+        self._settings.report(event, cell=self.order.cell.id, **details)
 
     def measure(self, image: str) -> None:
         """Measure in a container of the image.
@@ -305,8 +307,8 @@ class _Cell:
         """
         kept = () if self._settings.effort.force else records_of_image(self._file, image)
         self.order = replace(self.order, image=image, records=kept)
-        self._sent = frozenset(_case_of(parse_record(line.encode())) for line in kept)
-        measure_in_container(self._client, self.order, self._hear)
+        self._sent = frozenset(case_name(parse_record(line.encode())) for line in kept)
+        measure_in_container(self._client, self.order, self._receive)
 
     @property
     def _file(self) -> Path:
@@ -315,7 +317,7 @@ class _Cell:
             Path(settings.results), settings.machine.name, order.commit, order.cell.id
         )
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _receive(self, message: dict[str, Any]) -> None:
         event, details = message.pop("event"), message
         if "case" in details and details["case"] not in self._cases:
             raise self._forged(f"case: was not ordered (got {ascii(details['case'])[:100]})")
@@ -345,7 +347,7 @@ class _Cell:
                 details = {"message": details["message"], "seconds": 0.0}
             case "refused":
                 raise SpecError(details["message"], hint=details["hint"])
-        self.tell(event, **details)
+        self.report(event, **details)
 
     def _checked(self, case: str, line: str) -> RunRecord:
         """Return the record of a case, if it is what was ordered.
@@ -365,7 +367,7 @@ class _Cell:
             "commit": (record.commit, order.commit),
             "cell": (record.cell, order.cell),
             "machine": (record.machine, settings.machine),
-            "case": (_case_of(record), case),
+            "case": (case_name(record), case),
             "workload_version": (record.workload_version, self._cases[case].workload.version),
             "conditions.device": (device_type(record), settings.effort.device),
         }
@@ -394,13 +396,7 @@ class _Cell:
             conditions=replace(record.conditions, image=self.order.image),
             command=f"{record.command} --docker",
         )
-        try:
-            append_record(self._file, kept)
-        except OSError as error:
-            raise ResultsError(
-                f"a record cannot be written: {self._file}: {error}",
-                hint="make room and run the same command again: it goes on where it stopped",
-            ) from error
+        write_record(self._file, kept)
         return kept
 
     def _keep_failed_build(self, details: dict[str, Any]) -> None:
@@ -416,10 +412,6 @@ class _Cell:
             )
             self._keep(record)
             self._done.add(case.name)
-
-
-def _case_of(record: RunRecord) -> str:
-    return f"{record.workload}/{record.size}/{record.variant}"
 
 
 def records_of_image(path: Path, image: str) -> tuple[str, ...]:

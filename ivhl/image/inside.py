@@ -22,25 +22,25 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> int:
     """Measure as ``order.json`` beside this file requests."""
-    voice = os.dup(sys.stdout.fileno())
+    events = os.dup(sys.stdout.fileno())
     # Standard output is for events only; other prints go to standard error.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    def say(event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
+    def send(event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
         line = json.dumps({"event": event, **details}).encode() + b"\n"
         while line:
-            line = line[os.write(voice, line) :]
+            line = line[os.write(events, line) :]
 
     order = json.loads((HERE / "order.json").read_text(encoding="utf-8"))
-    say("cell-building")
+    send("cell-building")
     project = HERE / "project"
     if failed := install(HERE / "source", project):
-        say("cell-failed", **failed)
+        send("cell-failed", **failed)
         return 0
     # As for an asv benchmark in a cell: the instrument first, then the measured commit.
     os.environ["PYTHONPATH"] = str(project)
     sys.path[:] = [str(HERE / "instrument"), *sys.path[1:], str(project)]
-    measure(order, say)
+    measure(order, send)
     return 0
 
 
@@ -68,11 +68,11 @@ def install(source: Path, target: Path) -> dict[str, str] | None:
     return None
 
 
-def measure(order: dict[str, Any], say: Any) -> None:  # noqa: ANN401  (a function)
+def measure(order: dict[str, Any], send: Any) -> None:  # noqa: ANN401  (a function)
     """Run the cases, and print each record as soon as it is measured."""
     # Imported here: ``main`` has only now put the instrument and the project on the path.
     from ivhl.errors import IvhlError  # noqa: PLC0415
-    from ivhl.measure.runner import Step, run_cases  # noqa: PLC0415
+    from ivhl.measure.runner import CaseEvent, run_cases  # noqa: PLC0415
     from ivhl.measure.settings import read_settings  # noqa: PLC0415
     from ivhl.records.record import Cell, RunRecord, to_json  # noqa: PLC0415
 
@@ -82,20 +82,20 @@ def measure(order: dict[str, Any], say: Any) -> None:  # noqa: ANN401  (a functi
         run.record_file.parent.mkdir(parents=True, exist_ok=True)
         run.record_file.write_text("".join(order["records"]), encoding="utf-8")
 
-    def tell(step: Step, case: Case, record: RunRecord | None) -> None:
+    def report(event: CaseEvent, case: Case, record: RunRecord | None) -> None:
         details: dict[str, Any] = {"case": case.name}
         if record is not None:
             details["record"] = to_json(record)
-        say(f"case-{step}", **details)
+        send(f"case-{event}", **details)
 
     try:
         cases = settings.cases()
-        say("cell-measuring", cases=[case.name for case in cases])
-        run_cases(run, cases, tell)
+        send("cell-measuring", cases=[case.name for case in cases])
+        run_cases(run, cases, report)
     except IvhlError as error:
-        say("refused", message=str(error), hint=error.hint)
+        send("refused", message=str(error), hint=error.hint)
     else:
-        say("cell-measured")
+        send("cell-measured")
 
 
 if __name__ == "__main__":

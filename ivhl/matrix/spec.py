@@ -17,6 +17,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ivhl.errors import ALIKE, SpecError, UnknownNameError
+from ivhl.records.record import Cell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -132,6 +133,10 @@ class CellSpec:
     def id(self) -> str:
         """Name of the cell everywhere; made from the fields, never parsed."""
         return f"py{self.python}-torch{self.torch}"
+
+    def as_recorded(self, lock_sha256: str | None) -> Cell:
+        """Return the cell as records name it, with its lock; ``None`` if no lock describes it."""
+        return Cell(id=self.id, python=self.python, torch=self.torch, lock_sha256=lock_sha256)
 
 
 class _Model(BaseModel):

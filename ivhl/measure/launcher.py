@@ -208,8 +208,8 @@ def run_stage(  # noqa: PLR0917  (as above)
     )
     seconds = time.monotonic() - began
     phase, findings = read_journal(journal)
-    told = findings.setdefault("phase_s", {})
-    told["start"] = max(0.0, seconds - sum(told.values()))
+    phase_s = findings.setdefault("phase_s", {})
+    phase_s["start"] = max(0.0, seconds - sum(phase_s.values()))
     return findings, failure_of(phase, findings, ending, output), seconds
 
 
@@ -284,9 +284,9 @@ def failure_of(
 ) -> Failure | None:
     """Return why the case failed, or ``None`` if it did not."""
     text = tail(output)
-    if told := findings.get("failure"):
+    if reported := findings.get("failure"):
         with suppress(TypeError):  # the code under test wrote it
-            return Failure(**told, output_tail=text)
+            return Failure(**reported, output_tail=text)
     if findings.get("done") and ending.how == "exit" and ending.code == 0:
         return None
     failure_class: FailureClass = "crash"

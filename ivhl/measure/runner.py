@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ivhl.records.record import Phase, RecordedObservation, RunRecord
     from ivhl.workload import Case
 
-Step = Literal["kept", "unchanged", "started", "finished"]
+CaseEvent = Literal["kept", "unchanged", "started", "finished"]
 # Cases per core that are compiled before any is timed.
 LARGEST_BATCH = 16
 # After a failure in one of these phases, eager cannot be timed either.
@@ -43,14 +43,14 @@ BEFORE_TIMING: frozenset[Phase] = frozenset({"import", "inputs", "reference", "e
 def run_cases(
     run: Run,
     cases: Sequence[Case],
-    on_step: Callable[[Step, Case, RunRecord | None], None] = lambda *_: None,
+    on_event: Callable[[CaseEvent, Case, RunRecord | None], None] = lambda *_: None,
 ) -> None:
     """Measure every case without a record; write each record before the next case starts.
 
     Args:
         run: Settings of the run.
         cases: Cases in the order in which to run them.
-        on_step: Called at each step of a case, with its record once that exists.
+        on_event: Called at each event of a case, with its record once that exists.
 
     Raises:
         OSError: If a record cannot be written (a full disk); records written before stay.
@@ -61,10 +61,10 @@ def run_cases(
     todo = []
     for case in cases:
         if is_answered(run, case, newest):
-            on_step("kept", case, None)
+            on_event("kept", case, None)
         elif data := same_subject(run, case, elsewhere):
             append_line(run.record_file, json.dumps(data, sort_keys=True, separators=(",", ":")))
-            on_step("unchanged", case, None)
+            on_event("unchanged", case, None)
         else:
             todo.append(case)
     if not todo:
@@ -81,7 +81,7 @@ def run_cases(
         expected = expected_compile_s(run)
         for batch in batches(todo, lanes.n, begun=bool(newest)):
             for case in batch:
-                on_step("started", case, None)
+                on_event("started", case, None)
             # Compile on all cores first, so that timing afterwards has the machine alone.
             dearest = sorted(batch, key=lambda c: -expected.get(case_key(run, c), 0.0))
             done = lanes.compile(dearest, seed)
@@ -95,14 +95,14 @@ def run_cases(
                     with compile_case(run, case, seed, lanes.first) as fresh:
                         record = measure_case(run, case, fresh, seed, lanes, stability)
                 append_record(run.record_file, record)
-                on_step("finished", case, record)
+                on_event("finished", case, record)
 
 
 def batches(cases: Sequence[Case], n: int, *, begun: bool = False) -> Iterator[list[Case]]:
     """Yield batches of cases to compile together: ``n`` first, for an early result, then many.
 
     If the cell has ``begun`` in an earlier run, the first batch is large, too. Large batches keep
-    all cores busy. CompiledCase code stays in the cache, so an interrupted run loses little.
+    all cores busy. Compiled code stays in the cache, so an interrupted run loses little.
     """
     left, size = list(cases), LARGEST_BATCH * n if begun else n
     while left:

@@ -1,4 +1,4 @@
-"""What the driving side tells the cells, through one file named by ``IVHL_SETTINGS``."""
+"""What the driving side hands to the cells, in one file that is named by ``IVHL_SETTINGS``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import ivhl
-from ivhl.errors import UnknownNameError
 from ivhl.measure.effort import Effort
 from ivhl.measure.run import MEASURING_CODE, Run
 from ivhl.records.record import Cell, Machine
-from ivhl.workload import Case, every_case, load_workloads, select_cases
+from ivhl.workload import Case, load_workloads, named_cases, select_cases
 
 VARIABLE = "IVHL_SETTINGS"
 CELL_VARIABLE = "IVHL_CELL"
@@ -102,11 +101,7 @@ class Settings:
         workloads = load_workloads(self.workloads)
         if not self.names:
             return select_cases(workloads, device=self.effort.device)
-        known = {case.name: case for case in every_case(workloads, self.effort.device)}
-        for name in self.names:
-            if name not in known:
-                raise UnknownNameError("case", name, known)
-        return tuple(known[name] for name in self.names)
+        return named_cases(workloads, self.names, self.effort.device)
 
     def carried(self) -> list[tuple[Path, str]]:
         """Return what a cell is given to measure with: file or folder, and its name there.
@@ -119,7 +114,7 @@ class Settings:
             found.append((Path(self.root) / self.workloads, self.workloads))
         return found
 
-    def tell(self, event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
+    def report(self, event: str, **details: Any) -> None:  # noqa: ANN401  (JSON)
         """Append an event; a display that cannot be written must not end a measurement."""
         line = json.dumps({"event": event, "at": time.time(), **details})
         try:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ivhl.workload import Case
 
-# The modules of runner.MEASURING_CODE (a test compares them), and ``ivhl/__init__.py``, which only
+# The modules of run.MEASURING_CODE (a test compares them), and ``ivhl/__init__.py``, which only
 # joins the folders of the package.
 INSTRUMENT: Final = frozenset(
     {

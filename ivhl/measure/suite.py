@@ -12,9 +12,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.process import die_with
-from ivhl.measure.runner import Step, run_cases
+from ivhl.measure.runner import CaseEvent, run_cases
 from ivhl.measure.settings import CELL_VARIABLE, COMMIT_VARIABLE, read_settings
-from ivhl.records.record import SCHEMAS, Cell, RunRecord
+from ivhl.records.answers import read_records
+from ivhl.records.record import Cell, RunRecord
 from ivhl.workload import Case, every_case, load_workloads
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def measure_cell() -> Values:
     run = settings.run_in(cell, os.environ[COMMIT_VARIABLE])
     cases = settings.cases()
 
-    def tell(step: Step, case: Case, record: RunRecord | None) -> None:
+    def report(event: CaseEvent, case: Case, record: RunRecord | None) -> None:
         details: dict[str, Any] = {"cell": cell.id, "case": case.name}
         if record is not None:
             details |= {
@@ -59,36 +60,29 @@ def measure_cell() -> Values:
                 "speedup": record.speedup.value if record.speedup else None,
                 "failure_class": record.failure.failure_class if record.failure else None,
             }
-        settings.tell(f"case-{step}", **details)
+        settings.report(f"case-{event}", **details)
 
-    settings.tell("cell-measuring", cell=cell.id, cases=[c.name for c in cases])
+    settings.report("cell-measuring", cell=cell.id, cases=[c.name for c in cases])
     try:
-        run_cases(run, cases, tell)
+        run_cases(run, cases, report)
     except OSError as error:
-        settings.tell("cannot-write", cell=cell.id, path=str(run.record_file), message=str(error))
+        settings.report(
+            "cannot-write", cell=cell.id, path=str(run.record_file), message=str(error)
+        )
         raise
-    settings.tell("cell-measured", cell=cell.id)
+    settings.report("cell-measured", cell=cell.id)
     return values_in(run.record_file, cell, settings.effort.device)
 
 
 def values_in(path: Path, cell: Cell, device: str) -> Values:
     """Return the values of the latest record of each case, by case and metric."""
     values: Values = {}
-    if not path.is_file():
-        return values
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(
-            ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError
-        ):
-            record = json.loads(line)
-            if record["schema"] not in SCHEMAS:
-                continue
-            if record["cell"]["lock_sha256"] != cell.lock_sha256:
-                continue
-            if record["conditions"]["device"].split()[:1] != [device]:
-                continue
-            name = f"{record['workload']}/{record['size']}/{record['variant']}"
-            values.pop(name, None)
+    for (workload, _, size, variant, where), _, record in read_records(path):
+        if where != device or record["cell"]["lock_sha256"] != cell.lock_sha256:
+            continue
+        name = f"{workload}/{size}/{variant}"
+        values.pop(name, None)
+        with suppress(TypeError, KeyError, AttributeError, ArithmeticError):
             if not is_absent(record):
                 values[name] = values_of(record)
     return values

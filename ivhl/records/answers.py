@@ -31,7 +31,7 @@ def newest_keys(path: Path) -> dict[CaseId, RunKey]:
     Unreadable lines are skipped: the case is measured again, and ``ivhl results`` reports the line.
     """
     found: dict[CaseId, RunKey] = {}
-    for case, made, _ in read_final(path):
+    for case, made, _ in read_records(path):
         found.pop(case, None)
         if made is not None:
             found[case] = made
@@ -49,7 +49,7 @@ def newest_of_other_commits(
     """
     found: dict[CaseId, dict[str, Any]] = {}
     for path in folder.glob(f"*-{made_like[1]}.jsonl"):
-        for case, made, data in read_final(path):
+        for case, made, data in read_records(path):
             older = found.get(case)
             if made is None or made[1:-1] != made_like[1:] or not data.get("sources"):
                 continue
@@ -62,17 +62,17 @@ def cold_seconds(results: Path, cell_id: str) -> dict[CaseId, float]:
     """Return the compile seconds of the records of a cell, from any machine."""
     seconds: dict[CaseId, float] = {}
     for path in results.glob(f"*/records/*-{cell_id}.jsonl"):
-        for case, _, data in read_final(path):
+        for case, _, data in read_records(path):
             cold = (data.get("compile") or {}).get("cold_s")
             if type(cold) is float:
                 seconds[case] = cold
     return seconds
 
 
-def read_final(path: Path) -> Iterator[tuple[CaseId, RunKey | None, dict[str, Any]]]:
+def read_records(path: Path) -> Iterator[tuple[CaseId, RunKey | None, dict[str, Any]]]:
     """Yield, for each record of a file, its case key, its run key and the record.
 
-    The run key is ``None`` if the record is not final, or is of a tree that was not committed.
+    The run key is ``None`` if the record is not final, or comes from an uncommitted tree.
     """
     if not path.is_file():
         return

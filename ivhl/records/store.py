@@ -7,7 +7,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -64,6 +64,27 @@ class Key(NamedTuple):
     workload_version: int
     size: str
     variant: str
+
+
+class OfCase(Protocol):
+    """A record, or a key of records: what belongs to one case."""
+
+    @property
+    def workload(self) -> str:
+        """Name of the workload."""
+
+    @property
+    def size(self) -> str:
+        """Name of the size."""
+
+    @property
+    def variant(self) -> str:
+        """Name of the variant."""
+
+
+def case_name(one: OfCase) -> str:
+    """Return the name of a case, as ``workload.Case.name`` has it."""
+    return f"{one.workload}/{one.size}/{one.variant}"
 
 
 @dataclass(frozen=True, slots=True)

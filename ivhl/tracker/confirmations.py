@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from ivhl.errors import ResultsError
+from ivhl.matrix.spec import CellSpec
 from ivhl.records.age import recorded_rank
 from ivhl.records.files import append_line
+from ivhl.records.store import case_name
 from ivhl.tracker.compare import case_of
 from ivhl.tracker.kept import load_lines
 from ivhl.tracker.regressions import WORSE, Change
@@ -162,7 +164,6 @@ def with_confirmed(
 
 
 def _is_measured_by(entry: Entry, one: Confirmation) -> bool:
-    case = entry.case
-    name = f"{case.workload}/{case.size}/{case.variant}"
-    measured = case.machine, case.cell, case.existing, name
-    return measured == (one.machine, f"py{one.python}-torch{one.torch}", False, one.case)
+    key = entry.case
+    measured = key.machine, key.cell, key.existing, case_name(key)
+    return measured == (one.machine, CellSpec(one.python, one.torch).id, False, one.case)

@@ -10,7 +10,7 @@ from ivhl.git import commit_order
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
-from ivhl.records.store import device_type
+from ivhl.records.store import case_name, device_type
 from ivhl.tracker.compat import compat_rows, retired
 from ivhl.tracker.index import open_index
 from ivhl.tracker.spread import SHIPPED, Spreads
@@ -141,7 +141,7 @@ def retired_cases(state: State) -> tuple[str, ...]:
     """Return the cells with records that the project no longer has."""
     gone = retired(state.records, state.workloads)
     return tuple(
-        sorted({f"{r.workload}/{r.size}/{r.variant} (version {r.workload_version})" for r in gone})
+        sorted({f"{case_name(record)} (version {record.workload_version})" for record in gone})
     )
 
 

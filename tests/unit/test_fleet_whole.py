@@ -25,7 +25,7 @@ from ivhl.measure import runner
 from ivhl.measure.lanes import CompiledCase
 from ivhl.measure.launcher import Launcher
 from ivhl.measure.settings import Settings
-from ivhl.records.record import Cell, to_json
+from ivhl.records.record import to_json
 from ivhl.records.store import load_records
 from ivhl.workload import select_cases
 from tests.builders.fleet import (
@@ -109,8 +109,7 @@ def measure_share(root: Path, name: str, shard: Shard) -> None:
         ).stdout.strip()
         share = cases_of_cells(request, matrix, settings.cases(), head)
         for spec, cases in share.items():
-            sha = lock_state(root, spec).sha256
-            cell = Cell(id=spec.id, python=spec.python, torch=spec.torch, lock_sha256=sha)
+            cell = spec.as_recorded(lock_state(root, spec).sha256)
             runner.run_cases(settings.run_in(cell, head), cases)
 
 

@@ -77,7 +77,7 @@ def said(record: RunRecord | str, case: str = "ops.gp_evolve/small/naive-compile
 
 def test_the_record_that_was_ordered_is_kept(tmp_path: Path) -> None:
     cell = a_cell(tmp_path)
-    cell._hear(said(ordered()))
+    cell._receive(said(ordered()))
     (kept,) = load_records(tmp_path / "results").records
     assert kept.conditions.image == IMAGE
     assert cell.left == ()
@@ -107,7 +107,7 @@ def test_a_record_of_something_else_is_not_kept(
     tmp_path: Path, changes: dict[str, Any], rule: str
 ) -> None:
     with pytest.raises(EngineError, match="printed a record that was not ordered") as caught:
-        a_cell(tmp_path)._hear(said(replace(ordered(), **changes)))
+        a_cell(tmp_path)._receive(said(replace(ordered(), **changes)))
     assert rule in str(caught.value)
     assert load_records(tmp_path / "results").records == ()
 
@@ -118,11 +118,11 @@ def test_a_case_without_a_record_is_not_kept_and_a_build_that_ended_does_not_fai
     cell = a_cell(tmp_path)
     name = said("")["case"]
     with pytest.raises(EngineError, match="has no record that could be kept"):
-        cell._hear({"event": "case-kept", "case": name})
-    cell._hear({"event": "cell-measuring"})
-    cell._hear(said(ordered()))
+        cell._receive({"event": "case-kept", "case": name})
+    cell._receive({"event": "cell-measuring"})
+    cell._receive(said(ordered()))
     with pytest.raises(EngineError, match="cannot fail once cases are measured"):
-        cell._hear({"event": "cell-failed", "message": "x", "output": ""})
+        cell._receive({"event": "cell-failed", "message": "x", "output": ""})
     (kept,) = load_records(tmp_path / "results").records
     assert kept.failure is None
 
@@ -130,12 +130,12 @@ def test_a_case_without_a_record_is_not_kept_and_a_build_that_ended_does_not_fai
 @pytest.mark.parametrize("line", ["", "5", "{}", "x", "[" * 5000, '{"schema": "ivhl.run/99"}'])
 def test_a_record_that_is_none_is_no_traceback(tmp_path: Path, line: str) -> None:
     with pytest.raises(EngineError, match="not ordered"):
-        a_cell(tmp_path)._hear(said(line))
+        a_cell(tmp_path)._receive(said(line))
 
 
 def test_a_case_that_was_not_ordered_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="was not ordered"):
-        a_cell(tmp_path)._hear({"event": "case-kept", "case": "x"})
+        a_cell(tmp_path)._receive({"event": "case-kept", "case": "x"})
 
 
 @pytest.mark.parametrize(
