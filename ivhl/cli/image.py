@@ -96,10 +96,10 @@ def build_command(
     lock = _lock(root, matrix, found)
     console = Terminal(highlight=False, soft_wrap=True)
 
-    def say(line: str) -> None:
+    def show(line: str) -> None:
         console.print(line, markup=False, style="bright_black")
 
-    image = engine.image(lock, device, say, fresh=fresh)
+    image = engine.image(lock, device, show, fresh=fresh)
     what = "exists already" if image.id in before else "built"
     console.print(f"{found.id}: {what}: {image.id}, {image.size_bytes / _GIB:.1f} GiB")
 

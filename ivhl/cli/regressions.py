@@ -81,16 +81,16 @@ def regressions_command(
     order, fields = commit_order(root), [one for one in ALONG if one in (along or ALONG)]
     found = find_changes(index, index.spreads, order, fields, wanted=wanted, detect=index.detect)
     folder = results_folder(results, root)
-    said = _Said(load_annotations(folder), load_confirmations(folder))
+    words = _Words(load_annotations(folder), load_confirmations(folder))
     if "commit" in fields:
-        found = with_confirmed(found, said.confirmations, index, order, wanted=wanted)
+        found = with_confirmed(found, words.confirmations, index, order, wanted=wanted)
     incidents = incidents_of(change for change in found if better or change.kind in WORSE)
     if as_json:
-        typer.echo(json.dumps([_as_dict(one, said) for one in incidents], indent=1))
+        typer.echo(json.dumps([_as_dict(one, words) for one in incidents], indent=1))
         return
     console = Terminal(highlight=False, soft_wrap=True)
     for incident in incidents:
-        _print(console, incident, cases, said)
+        _print(console, incident, cases, words)
     if not incidents:
         console.print(f"nothing got worse in {counted(len(index.entries), 'record')}")
 
@@ -106,25 +106,25 @@ def _check(kind: str, wanted: Iterable[str] | None, known: Collection[str]) -> N
             raise UnknownNameError(kind, name, known)
 
 
-class _Said(NamedTuple):
+class _Words(NamedTuple):
     """What is kept about changes beside the records."""
 
     notes: Sequence[Annotation]
     confirmations: Sequence[Confirmation]
 
 
-def _print(console: Terminal, incident: Incident, shown: int, said: _Said) -> None:
+def _print(console: Terminal, incident: Incident, shown: int, words: _Words) -> None:
     console.print(Text(_sentence(incident), "bold"))
     for change in incident.changes[:shown]:
         console.print(Text(f"  {_line(change)}", "red" if incident.worse else "green"))
         console.print(Text(f"    {printable(change.reason)}", "bright_black"))
-        if again := confirmation_of(change, said.confirmations):
+        if again := confirmation_of(change, words.confirmations):
             word = again.state(change) or again.verdict
             console.print(
                 Text(f"    {word} in {counted(again.rounds, 'round')}: ", "cyan"), end=""
             )
             console.print(Text(printable(again.text), "cyan"))
-        if note := note_of(change, said.notes):
+        if note := note_of(change, words.notes):
             console.print(Text(f"    known: {printable(note)}", "cyan"))
     if len(incident.changes) > shown:
         more = counted(len(incident.changes) - shown, "more case")
@@ -154,7 +154,7 @@ def _line(change: Change) -> str:
     return f"{change.kind}{effect}  {change.case.name}  {place}  [{change.state}]"
 
 
-def _as_dict(incident: Incident, said: _Said) -> dict[str, object]:
+def _as_dict(incident: Incident, words: _Words) -> dict[str, object]:
     return {
         "along": incident.along,
         "before": incident.before,
@@ -165,9 +165,9 @@ def _as_dict(incident: Incident, said: _Said) -> dict[str, object]:
             {
                 **change.case._asdict(),
                 **{k: v for k, v in asdict(change).items() if k != "case"},
-                "note": note_of(change, said.notes),
+                "note": note_of(change, words.notes),
                 "confirmation": asdict(again)
-                if (again := confirmation_of(change, said.confirmations))
+                if (again := confirmation_of(change, words.confirmations))
                 else None,
             }
             for change in incident.changes

@@ -127,8 +127,12 @@ def verified(bundle: str, signer: str) -> tuple[str, bytes, dict[str, str]]:
         kind, payload = verifier.verify_dsse(signed, policy.AllOf(wanted))
     except Error as error:
         raise ValueError(str(error)) from error
-    told = {one.oid.dotted_string: one.value for one in signed.signing_certificate.extensions}
-    claims = {name: _text(told.get(f"{_CLAIM}.{number}")) for name, number in _CLAIMS.items()}
+    extensions = {
+        one.oid.dotted_string: one.value for one in signed.signing_certificate.extensions
+    }
+    claims = {
+        name: _text(extensions.get(f"{_CLAIM}.{number}")) for name, number in _CLAIMS.items()
+    }
     return kind, payload, claims
 
 

@@ -21,19 +21,19 @@ def make_bill(image: Image, contents: Mapping[str, Mapping[str, str]]) -> dict[s
         contents: From ``ivhl.image.packages.contents``.
     """
     components = [_base(image)]
-    for name, told in sorted(contents.get("python", {}).items()):
-        components.append(_component("application", name, told, f"pkg:generic/cpython@{told}"))
-    for name, told in sorted(contents.get("package", {}).items()):
+    for name, value in sorted(contents.get("python", {}).items()):
+        components.append(_component("application", name, value, f"pkg:generic/cpython@{value}"))
+    for name, value in sorted(contents.get("package", {}).items()):
         # The version, and in brackets a digest of the list of files.
-        number, _, digest = told.partition(" ")
+        number, _, digest = value.partition(" ")
         one = _component("library", name, number, f"pkg:pypi/{name}@{quote(number)}")
         one["properties"] = [{"name": "ivhl:record", "value": digest.strip("()")}]
         components.append(one)
-    for name, told in sorted(contents.get("system package", {}).items()):
+    for name, value in sorted(contents.get("system package", {}).items()):
         # dpkg names the architecture where a package has several: libc6:amd64.
         short = name.partition(":")[0]
-        purl = f"pkg:deb/debian/{quote(short)}@{quote(told)}"
-        components.append(_component("library", name, told, purl))
+        purl = f"pkg:deb/debian/{quote(short)}@{quote(value)}"
+        components.append(_component("library", name, value, purl))
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",

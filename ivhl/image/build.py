@@ -125,34 +125,34 @@ def build_image(
     client: Client,
     recipe: Recipe,
     sources: PackageSources,
-    say: Callable[[str], None] = lambda _: None,
+    show: Callable[[str], None] = lambda _: None,
 ) -> Image:
     """Build the image of a cell, even if there is one.
 
     Args:
         client: See ``connect``.
         recipe: The image to build.
-        sources: PackageSources of packages.
-        say: Called with each line of the build.
+        sources: Where packages come from.
+        show: Called with each line of the build.
 
     Raises:
         BuildError: If the build fails, with its last lines; earlier images stay.
         EngineError: If the engine goes away.
         SpecError: If the certificates cannot be read.
     """
-    said: list[str] = []
+    printed: list[str] = []
 
-    def hear(line: str) -> None:
-        said.append(line)
-        say(line)
+    def keep(line: str) -> None:
+        printed.append(line)
+        show(line)
 
     with engine_errors(f"building {recipe.lock.cell.id}"):
         if has_buildkit():
-            built = _build_with_buildkit(recipe, sources, hear)
+            built = _build_with_buildkit(recipe, sources, keep)
         else:
-            built = _build_classic(client, recipe, sources, hear)
+            built = _build_classic(client, recipe, sources, keep)
         if not built:
-            raise _failed(recipe, said)
+            raise _failed(recipe, printed)
         made = client.images.get(recipe.tag).attrs
     return _image(made)
 
@@ -177,7 +177,7 @@ def _build_classic(
     client: Client,
     recipe: Recipe,
     sources: PackageSources,
-    hear: Callable[[str], None],
+    keep: Callable[[str], None],
 ) -> bool:
     build = uuid.uuid4().hex
     settings = sources.script()
@@ -201,16 +201,16 @@ def _build_classic(
             )
             failures: list[str] = []
             for line in _whole_lines(_pieces(lines, failures)):
-                hear(line.strip())
+                keep(line.strip())
         return not failures
     finally:
         # The builder caches this stage, which contains the settings: remove it.
         client.images.prune(filters={"dangling": True, "label": f"{LABEL}build={build}"})
 
 
-def _pieces(said: Iterable[dict[str, Any]], failures: list[str]) -> Iterator[str]:
+def _pieces(printed: Iterable[dict[str, Any]], failures: list[str]) -> Iterator[str]:
     """Yield the output of a build up to a failure, which is appended to ``failures``."""
-    for one in said:
+    for one in printed:
         yield str(one["stream"]) if "stream" in one else f"{one.get('status', '')}\n"
         if "error" in one:
             failures.append(str(one["error"]))
@@ -230,7 +230,7 @@ def _whole_lines(pieces: Iterable[str]) -> Iterator[str]:
 def _build_with_buildkit(
     recipe: Recipe,
     sources: PackageSources,
-    hear: Callable[[str], None],
+    keep: Callable[[str], None],
 ) -> bool:
     with tempfile.TemporaryDirectory(prefix="ivhl-image-") as name:
         context, secret = Path(name, "context.tar"), Path(name, "settings")
@@ -259,7 +259,7 @@ def _build_with_buildkit(
         assert process.stdout is not None  # noqa: S101  (for the type checker)
         with process:
             for line in process.stdout:
-                hear(line.strip())
+                keep(line.strip())
         return process.returncode == 0
 
 
@@ -267,8 +267,8 @@ def _arguments(recipe: Recipe) -> dict[str, str]:
     return {"BASE": recipe.base, "PYTHON": recipe.lock.cell.python}
 
 
-def _failed(recipe: Recipe, said: Iterable[str]) -> BuildError:
-    lines = [line for line in said if line]
+def _failed(recipe: Recipe, printed: Iterable[str]) -> BuildError:
+    lines = [line for line in printed if line]
     output = "\n".join(lines[-_SHOWN_LINES:])
     if "no space left" in output.lower():
         hint = "make room: ivhl image prune, docker system df; then run the same command again"
@@ -290,7 +290,7 @@ def _failed(recipe: Recipe, said: Iterable[str]) -> BuildError:
 def prune_images(
     client: Client,
     images: Iterable[Image],
-    say: Callable[[str], None] = lambda _: None,
+    show: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Remove images, and return the sum of their reported sizes in bytes.
 
@@ -307,10 +307,10 @@ def prune_images(
         except EngineError as error:
             if "in use" not in str(error) and "being used" not in str(error):
                 raise
-            say(str(error))
+            show(str(error))
         else:
             freed += image.size_bytes
-            say(f"removed {image.short} of {image.cell}")
+            show(f"removed {image.short} of {image.cell}")
     return freed
 
 

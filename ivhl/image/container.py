@@ -38,7 +38,7 @@ _MOST_PROCESSES = 4096
 # Of one message; a record has at most 1 MiB (``ivhl.fleet.sources``).
 _LONGEST_LINE = 8 * 2**20
 _KEPT_LINES, _KEPT_BYTES = 50, 2000  # of other output, to say why a container ended
-# What a container may say: event to the texts that come with it. Measured code can print, too.
+# What a container may send: event to the texts that come with it. Measured code can print, too.
 _EVENTS: dict[str, tuple[str, ...]] = {
     "cell-building": (),
     "cell-measuring": (),
@@ -162,18 +162,18 @@ class Order:
 
 
 def measure_in_container(
-    client: Client, order: Order, hear: Callable[[dict[str, Any]], None]
+    client: Client, order: Order, receive: Callable[[dict[str, Any]], None]
 ) -> None:
     """Run the cases of a cell in a container, and remove the container.
 
     Args:
         client: See ``connect``.
         order: The request.
-        hear: Called with each message from the container; if it raises, the container is removed.
+        receive: Called with each message from the container; if it raises, the container is removed.
 
     Raises:
         EngineError: If the container cannot be created, ends before its work is done, or the engine
-            goes away. Messages before that were passed to ``hear``.
+            goes away. Messages before that were passed to ``receive``.
         SpecError: If git does not have the commit.
     """
     payload = _payload(order)
@@ -187,7 +187,7 @@ def measure_in_container(
         done = False
         for message in _messages(stream, errors, doing):
             done |= message["event"] in {"cell-measured", "cell-failed", "refused"}
-            hear(message)
+            receive(message)
         with engine_errors(doing):
             status = container.wait(timeout=60)["StatusCode"]
             container.reload()

@@ -44,14 +44,14 @@ def contents(client: Client, image: str) -> dict[str, dict[str, str]]:
         EngineError: If no container of the image can be run, or its output is not valid.
     """
     with engine_errors(f"looking into the image {image[:19]}"):
-        told = client.containers.run(
+        printed = client.containers.run(
             image, ["python", "-c", _ASK], network_mode="none", read_only=True, remove=True
         )
     try:
-        found: dict[str, dict[str, str]] = json.loads(told)
+        found: dict[str, dict[str, str]] = json.loads(printed)
     except ValueError as error:
         raise EngineError(
-            f"the image {image[:19]} does not say what is in it: {told[-300:]!r}",
+            f"the image {image[:19]} does not say what is in it: {printed[-300:]!r}",
             hint="build it again: ivhl image build CELL --fresh",
         ) from error
     return found

@@ -120,8 +120,8 @@ def make_plan(
         text = path.read_text(encoding="utf-8")
         locked = _locked(root, text)
     else:
-        pythons, releases, said = _chosen(source, pythons, releases)
-        notes += said
+        pythons, releases, why = _chosen(source, pythons, releases)
+        notes += why
         text = _matrix_text(source, pythons, releases, today - dt.timedelta(days=1))
         locked = _locked(root, text)
         if built := _to_build(root, locked):

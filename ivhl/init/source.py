@@ -222,8 +222,8 @@ def _built_metadata(root: Path) -> tuple[str, list[str], str]:
         done = run_uv([*command, str(tree)], cwd=root)
         wheels = sorted(Path(folder).glob("*.whl"))
         if done.returncode or not wheels:
-            said = done.stdout + done.stderr
-            needs_torch = _NO_TORCH.search(said) is not None
+            printed = done.stdout + done.stderr
+            needs_torch = _NO_TORCH.search(printed) is not None
             if needs_torch and (found := _literals_of_setup(root / "setup.py")):
                 return found
             hint = "build it yourself to see more: uv build --wheel"
@@ -234,7 +234,7 @@ def _built_metadata(root: Path) -> tuple[str, list[str], str]:
                 )
             raise SpecError(
                 f"{root}: has its dependencies not in [project] of pyproject.toml, and cannot be "
-                f"built to learn them: {cause_of(said)}",
+                f"built to learn them: {cause_of(printed)}",
                 hint=hint,
             )
         with zipfile.ZipFile(wheels[0]) as wheel:
@@ -252,16 +252,16 @@ def _literals_of_setup(path: Path) -> tuple[str, list[str], str] | None:
             for node in ast.walk(tree)
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "setup"
         ]
-        said = {
+        stated = {
             word.arg: ast.literal_eval(word.value)
             for word in call.keywords
             if word.arg in {"name", "install_requires", "python_requires"}
         }
         found = _ProjectTable.model_validate(
             {
-                "name": said["name"],
-                "dependencies": list(said.get("install_requires", ())),
-                "requires-python": said.get("python_requires", ""),
+                "name": stated["name"],
+                "dependencies": list(stated.get("install_requires", ())),
+                "requires-python": stated.get("python_requires", ""),
             }
         )
     except (OSError, SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):

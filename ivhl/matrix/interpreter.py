@@ -96,20 +96,20 @@ def _candidates(
             looked.append(f"pyenv: no version {python} in {versions}")
     yield from _from_uv(root, python, looked)
     if install:
-        installed, said = _uv(["python", "install", python], root)
+        installed, printed = _uv(["python", "install", python], root)
         if installed:
             yield from _from_uv(root, python, looked)
         else:
-            looked.append(f"uv: cannot fetch it: {said}")
+            looked.append(f"uv: cannot fetch it: {printed}")
 
 
 def _from_uv(root: Path, python: str, looked: list[str]) -> Iterator[tuple[str, Path]]:
     arguments = ["python", "find", "--managed-python", "--no-python-downloads", "--no-project"]
-    found, said = _uv([*arguments, python], root)
+    found, printed = _uv([*arguments, python], root)
     if found:
-        yield "uv", Path(said)
+        yield "uv", Path(printed)
     else:
-        looked.append(f"uv: {said}")
+        looked.append(f"uv: {printed}")
 
 
 def _uv(arguments: list[str], root: Path) -> tuple[bool, str]:
@@ -126,8 +126,10 @@ def _uv(arguments: list[str], root: Path) -> tuple[bool, str]:
         if line.strip()
     ]
     # The first line is the error, the last one its cause; those between are intermediate causes.
-    said = dict.fromkeys((lines[0], lines[-1])) if lines else {f"exit {process.returncode}": None}
-    return False, "; ".join(said)
+    printed = (
+        dict.fromkeys((lines[0], lines[-1])) if lines else {f"exit {process.returncode}": None}
+    )
+    return False, "; ".join(printed)
 
 
 def _pyenv_folders() -> Iterator[Path]:
@@ -181,8 +183,8 @@ def _probe(root: Path, executable: Path, python: str) -> tuple[Interpreter | Non
     try:
         facts = json.loads(process.stdout)
     except ValueError:
-        said = process.stderr.strip().splitlines() or [f"exit {process.returncode}"]
-        return None, f"does not run: {said[0].strip()}"
+        printed = process.stderr.strip().splitlines() or [f"exit {process.returncode}"]
+        return None, f"does not run: {printed[0].strip()}"
     flag = "t" if facts["free_threaded"] else ""
     if facts["implementation"] != "cpython":
         return None, f"is {facts['implementation']}, not CPython"

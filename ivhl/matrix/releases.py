@@ -88,7 +88,7 @@ def highest(python: str, requirement: str) -> str:
     with tempfile.TemporaryDirectory(prefix="ivhl-releases-") as folder:
         asked = Path(folder, "asked.in")
         asked.write_text(requirement + "\n", encoding="utf-8")
-        said = run_uv(
+        answer = run_uv(
             [
                 *("pip", "compile", asked.name, "--quiet", "--no-deps", "--no-header"),
                 *("--no-annotate", "--prerelease", "disallow", "--only-binary", ":all:"),
@@ -99,17 +99,17 @@ def highest(python: str, requirement: str) -> str:
             ],
             cwd=Path(folder),
         )
-    told = " ".join(line.strip() for line in said.stderr.splitlines() if line.strip())
+    message = " ".join(line.strip() for line in answer.stderr.splitlines() if line.strip())
     hint = "see whether the registry and uv's index settings are as they should be"
-    if said.returncode:
-        raise LockError(f"uv gives no answer for {requirement}: {told}", hint=hint)
+    if answer.returncode:
+        raise LockError(f"uv gives no answer for {requirement}: {message}", hint=hint)
     # uv repeats the user's index settings as options.
-    lines = [line for line in said.stdout.splitlines() if not line.startswith("-")]
+    lines = [line for line in answer.stdout.splitlines() if not line.startswith("-")]
     try:
         (pin,) = parse_lock("\n".join(lines))
     except ValueError as error:
         raise LockError(
-            f"uv answers {requirement} with {said.stdout.strip()!r}: {error}", hint=hint
+            f"uv answers {requirement} with {answer.stdout.strip()!r}: {error}", hint=hint
         ) from error
     return pin.version
 

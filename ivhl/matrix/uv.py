@@ -43,13 +43,13 @@ _WRAPPING = re.compile(r"error: (?:Failed|command)|cause: |hint: ", re.IGNORECAS
 _SHOWN_LINES = 3
 
 
-def cause_of(said: str) -> str:
+def cause_of(printed: str) -> str:
     """Return the lines of a failed build that say what is wrong, in one.
 
     Args:
-        said: What ``uv build`` printed without ``--quiet``, which hides what the backend says.
+        printed: What ``uv build`` printed without ``--quiet``, which hides what the backend says.
     """
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
     telling = [x for x in lines if _TELLING.search(x) and not _WRAPPING.match(x)]
     return " | ".join((telling or lines)[-_SHOWN_LINES:])[:800]
 

@@ -49,12 +49,12 @@ def pin_of(root: Path, matrix: Matrix, python: str, name: str, requirements: Seq
     Raises:
         LockError: If there is none, or its metadata cannot be had.
     """
-    said, text = resolve_requirements(
+    messages, text = resolve_requirements(
         root, matrix, python, requirements, {}, "--no-annotate", binary=False
     )
     found = {pin.name: pin.version for pin in parse_lock(text or "")}
     if name not in found:
-        raise LockError(f"{name} cannot be built from source: {cause_of(said)}")
+        raise LockError(f"{name} cannot be built from source: {cause_of(messages)}")
     return f"{name}=={found[name]}"
 
 
@@ -101,10 +101,10 @@ def _build(root: Path, matrix: Matrix, pin: str, python: str) -> list[Path]:
         here = Path(name)
         source = _fetch(here, pin)
         requires = _build_requires(source)
-        said, text = resolve_requirements(root, matrix, python, requires, {})
+        messages, text = resolve_requirements(root, matrix, python, requires, {})
         if text is None:
             raise LockError(
-                f"{pin}: what builds it cannot be locked: {cause_of(said)}",
+                f"{pin}: what builds it cannot be locked: {cause_of(messages)}",
                 hint=f"its [build-system] requires {', '.join(requires)}",
             )
         digest = hashlib.sha256(source.read_bytes()).hexdigest()

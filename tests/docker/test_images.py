@@ -148,10 +148,10 @@ def when_heard(
     real = measure_in_container
     done: list[str] = []
 
-    def measure(client: Any, order: Any, hear: Any) -> None:  # noqa: ANN401
+    def measure(client: Any, order: Any, receive: Any) -> None:  # noqa: ANN401
         def listen(message: dict[str, Any]) -> None:
             said = message["event"]
-            hear(message)
+            receive(message)
             if said == event and not done:
                 done.append(said)
                 filters = {"label": f"{RUN_LABEL}={order.run}"}
