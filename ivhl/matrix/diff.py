@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from ivhl.matrix.locks import LockState
     from ivhl.matrix.spec import CellSpec, Matrix
 
-Axis = Literal["none", "python", "torch", "both"]
+CellAxis = Literal["none", "python", "torch", "both"]
 
 # Why a difference is not forced.
-_WHY: dict[Axis, str] = {
+_WHY: dict[CellAxis, str] = {
     "none": "",
     "python": ", which no [[forced]] row of matrix.toml excuses",
     "torch": ", which torch does not ask for",
@@ -39,7 +39,7 @@ class CellDiff:
 
     first: CellSpec
     second: CellSpec
-    axis: Axis
+    axis: CellAxis
     added: Mapping[str, str]
     removed: Mapping[str, str]
     changed: Mapping[str, tuple[str, str]]
@@ -114,7 +114,7 @@ def diff_locks(matrix: Matrix, first: LockState, second: LockState) -> CellDiff:
     )
 
 
-def _axis(first: CellSpec, second: CellSpec) -> Axis:
+def _axis(first: CellSpec, second: CellSpec) -> CellAxis:
     if first.python == second.python:
         return "none" if first.torch == second.torch else "torch"
     return "python" if first.torch == second.torch else "both"

@@ -13,7 +13,7 @@ from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from ivhl.records.age import recorded_rank
-from ivhl.records.store import key_of, newest_by
+from ivhl.records.store import case_name, key_of, newest_by
 from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
 
-Kind = Literal[
+PairKind = Literal[
     "broke", "degraded", "slower", "vanished", "incomparable", "appeared", "mended", "faster", "same"
 ]  # fmt: skip
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[PairKind, ...] = get_args(PairKind)
 SUMMARISED: tuple[Metric, ...] = ("speedup", "eager", "compiled", "cold")
 _NORMAL_95 = NormalDist().inv_cdf(0.975)
 
@@ -52,7 +52,7 @@ class ComparedCase(NamedTuple):
     @property
     def name(self) -> str:
         """Workload, size and variant."""
-        return f"{self.workload}/{self.size}/{self.variant}"
+        return case_name(self)
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class Comparison:
     """
 
     case: ComparedCase
-    kind: Kind
+    kind: PairKind
     reason: str
     change: CaseChange | None = None
 
@@ -106,7 +106,7 @@ class Summary:
 
     place: tuple[str, ...]
     means: dict[Metric, Mean]
-    counts: dict[Kind, int]
+    counts: dict[PairKind, int]
 
 
 def axis_of(names: Sequence[str], entries: Iterable[Entry]) -> Axis | None:
@@ -148,7 +148,7 @@ def compare(
         spreads: What runs of the same code differ by.
     """
     was, now = _sides(before, after, axis)
-    decided: dict[ComparedCase, tuple[Kind, str]] = {}
+    decided: dict[ComparedCase, tuple[PairKind, str]] = {}
     pairs: dict[ComparedCase, tuple[RunRecord, RunRecord]] = {}
     for case in was.keys() | now.keys():
         one, other = was.get(case), now.get(case)
@@ -260,7 +260,7 @@ def _value(entry: Entry, axis: Axis) -> str:
     return values[axis]
 
 
-def _failed(before: RunRecord, after: RunRecord) -> tuple[Kind, str]:
+def _failed(before: RunRecord, after: RunRecord) -> tuple[PairKind, str]:
     text = f"{_result(before)} before; {_result(after)} now"
     if before.failure and after.failure:
         same = before.failure.failure_class == after.failure.failure_class
@@ -268,7 +268,7 @@ def _failed(before: RunRecord, after: RunRecord) -> tuple[Kind, str]:
     return ("mended" if before.failure else "broke"), text
 
 
-def _kind_of(found: CaseChange) -> tuple[Kind, str]:
+def _kind_of(found: CaseChange) -> tuple[PairKind, str]:
     return ("same" if found.kind == "noisy" else found.kind), found.reason
 
 

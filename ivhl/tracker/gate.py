@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from ivhl.records.store import is_existing, newest_by
+from ivhl.records.store import case_name, is_existing, newest_by
 from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compat import format_speedup, python_key, release_key, retired
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.workload import Workload
 
-Kind = Literal[
+FindingKind = Literal[
     "fails", "degraded", "slower", "missing", "incomparable", "undecided", "noisy", "new", "mended",
     "faster", "held",
 ]  # fmt: skip
-KINDS: tuple[Kind, ...] = get_args(Kind)
-MEANINGS: dict[Kind, str] = {
+KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
+MEANINGS: dict[FindingKind, str] = {
     "fails": "worked at the base and fails now",
     "degraded": "breaks graphs, recompiles, falls back or errs more than at the base",
     "slower": "compiled code takes longer, or gains less over eager code that did not get faster",
@@ -37,8 +37,8 @@ MEANINGS: dict[Kind, str] = {
     "faster": "compiled code takes less time, or gains more over eager code",
     "held": "nothing changed that could be shown",
 }
-REGRESSIONS: frozenset[Kind] = frozenset({"fails", "degraded", "slower"})
-GAPS: frozenset[Kind] = frozenset({"missing", "incomparable", "undecided"})
+REGRESSIONS: frozenset[FindingKind] = frozenset({"fails", "degraded", "slower"})
+GAPS: frozenset[FindingKind] = frozenset({"missing", "incomparable", "undecided"})
 
 
 class CaseKey(NamedTuple):
@@ -58,7 +58,7 @@ class CaseKey(NamedTuple):
     @property
     def case(self) -> str:
         """Workload, size and variant."""
-        return f"{self.workload}/{self.size}/{self.variant}"
+        return case_name(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Finding:
     """
 
     key: CaseKey
-    kind: Kind
+    kind: FindingKind
     reason: str
     change: CaseChange | None = None
 
@@ -89,7 +89,7 @@ class Verdict:
     findings: tuple[Finding, ...]
     elsewhere: dict[tuple[str, str], int]
 
-    def of(self, kinds: Collection[Kind]) -> tuple[Finding, ...]:
+    def of(self, kinds: Collection[FindingKind]) -> tuple[Finding, ...]:
         """Return the findings with one of these kinds."""
         return tuple(finding for finding in self.findings if finding.kind in kinds)
 
@@ -178,7 +178,7 @@ def _key(record: RunRecord) -> CaseKey:
 
 def _judge(  # noqa: PLR0911  (one for each reason)
     base: RunRecord | None, head: RunRecord | None
-) -> tuple[Kind, str] | None:
+) -> tuple[FindingKind, str] | None:
     """Return the kind and the reason; ``None`` if what was measured must decide."""
     if head is None:
         return "missing", "no record of this commit"
@@ -187,7 +187,7 @@ def _judge(  # noqa: PLR0911  (one for each reason)
     if base is None or (base.failure is not None and base.failure.failure_class == "absent"):
         return "new", _result(head)
     if head.failure is not None or base.failure is not None:
-        kind: Kind = "mended"
+        kind: FindingKind = "mended"
         if head.failure is not None:
             kind = "undecided" if _is_external(head) else "fails"
             kind = kind if base.failure is None else "held"
@@ -199,7 +199,7 @@ def _judge(  # noqa: PLR0911  (one for each reason)
     return None
 
 
-def _kind_of(found: CaseChange) -> tuple[Kind, str]:
+def _kind_of(found: CaseChange) -> tuple[FindingKind, str]:
     return ("held" if found.kind == "same" else found.kind), found.reason
 
 

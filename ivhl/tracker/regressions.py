@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Kind = Literal["fails", "degraded", "slower", "stopped", "faster", "mended"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 WORSE: frozenset[Kind] = frozenset({"fails", "degraded", "slower", "stopped"})
-State = Literal["suspected", "persists", "over"]
+ChangeState = Literal["suspected", "persists", "over"]
 
 # Segments with fewer points are judged neighbour by neighbour: a detector needs both sides.
 ENOUGH_POINTS = 8
@@ -72,7 +72,7 @@ class Change:
     kind: Kind
     reason: str
     effect: float | None
-    state: State
+    state: ChangeState
     at: str
     command: str
 
@@ -461,7 +461,9 @@ def _change(
         # Warnings and errors may be others than before, and nothing worse.
         (newest,) = history.read(later[-1:])
         facts = changed_facts(before, newest)
-        state: State = "persists" if newest.failure or any(f.worse for f in facts) else "over"
+        state: ChangeState = (
+            "persists" if newest.failure or any(f.worse for f in facts) else "over"
+        )
     else:
         state = _state(kind, one.entry, other.entry, later)
     return Change(
@@ -478,7 +480,7 @@ def _change(
     )
 
 
-def _state(kind: Kind, before: Entry, place: Entry, later: Sequence[Entry]) -> State:
+def _state(kind: Kind, before: Entry, place: Entry, later: Sequence[Entry]) -> ChangeState:
     """Return whether the later points of the segment still show the change."""
     if not later:
         return "suspected"

@@ -16,7 +16,7 @@ from .series import LabelledSeries
 __all__ = ["FAMILIES", "delay", "mixed", "ratio", "synth"]
 
 Array = npt.NDArray[np.float64]
-Noise = Callable[[np.random.Generator, int, float], Array]
+DrawNoise = Callable[[np.random.Generator, int, float], Array]
 
 STEPS = (0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3)
 DEVIATIONS = (0.005, 0.01, 0.02, 0.03)
@@ -113,7 +113,7 @@ def _nothing(rng: np.random.Generator, n: int, sd: float) -> Array:
     return np.zeros(n)
 
 
-FAMILIES: dict[str, Noise] = {
+FAMILIES: dict[str, DrawNoise] = {
     "gauss": _gauss,
     "student3": _student3,
     "skew": _skew,
@@ -196,7 +196,7 @@ def mixed(seed: int, count: int = 240, n_max: int = 700) -> list[LabelledSeries]
 
 def delay(seed: int, each: int = 5) -> list[LabelledSeries]:
     """Make series of 70 points with one step at 40, for online use."""
-    kinds: dict[str, tuple[Noise, float]] = {
+    kinds: dict[str, tuple[DrawNoise, float]] = {
         "gauss1": (_gauss, 0.01),
         "gauss2": (_gauss, 0.02),
         "student3": (_student3, 0.01),

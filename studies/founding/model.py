@@ -12,7 +12,7 @@ from studies.founding.student_seed import energy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from studies.founding.student_seed import Parameters
+    from studies.founding.student_seed import StudentParameters
 
     Evaluate = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
     EnergyOf = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -28,7 +28,7 @@ class Student(torch.nn.Module):  # type: ignore[misc]  # torch is not where type
     """
 
     def __init__(
-        self, weights: Parameters, energy_of: Callable[..., torch.Tensor] = energy
+        self, weights: StudentParameters, energy_of: Callable[..., torch.Tensor] = energy
     ) -> None:
         super().__init__()
         self.weights = weights
@@ -101,7 +101,7 @@ def traced(student: Student) -> EnergyOf:
     return energy_of
 
 
-def _flat(weights: Parameters) -> dict[str, torch.Tensor]:
+def _flat(weights: StudentParameters) -> dict[str, torch.Tensor]:
     layers = enumerate(weights["layers"])
     flat = {f"layer_{n}_{name}": tensor for n, layer in layers for name, tensor in layer.items()}
     return flat | {name: tensor for name, tensor in weights.items() if name != "layers"}

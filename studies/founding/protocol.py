@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ivhl.measure.timing import Schedule
     from studies.founding.configurations import Configuration, Make
-    from studies.founding.student_seed import Parameters
+    from studies.founding.student_seed import StudentParameters
 
 MOLECULES: Final = ("H2", "H2O", "CH4", "C6H6")
 WARM_UP_CALLS: Final = 3
@@ -189,7 +189,7 @@ def _tried(make: Make | None, run: Callable[[Make], Any]) -> tuple[Any, str]:
         return None, f"{type(error).__name__}: {text}"
 
 
-def _weights() -> Parameters:
+def _weights() -> StudentParameters:
     return make_parameters(torch.Generator().manual_seed(SEED))
 
 

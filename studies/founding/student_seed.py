@@ -31,7 +31,7 @@ from torch.nn.functional import silu
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Parameters = dict[str, Any]
+StudentParameters = dict[str, Any]
 
 CUTOFF: Final = 5.0  # Å
 N_FEATURES: Final = 128
@@ -65,7 +65,7 @@ READOUT_NAMES: Final = {
 }
 
 
-def make_parameters(generator: torch.Generator) -> Parameters:
+def make_parameters(generator: torch.Generator) -> StudentParameters:
     """Draw random, untrained weights; energies and forces have no meaning.
 
     Args:
@@ -84,7 +84,7 @@ def make_parameters(generator: torch.Generator) -> Parameters:
     def bias(n_out: int) -> torch.Tensor:
         return 0.1 * torch.randn(n_out, dtype=torch.float64, generator=generator)
 
-    def layer() -> Parameters:
+    def layer() -> StudentParameters:
         return {
             "filter_w1": weight(N_RADIAL, f),
             "filter_b1": bias(f),
@@ -111,7 +111,7 @@ def make_parameters(generator: torch.Generator) -> Parameters:
     }
 
 
-def load_original(tensors: Mapping[str, torch.Tensor]) -> Parameters:
+def load_original(tensors: Mapping[str, torch.Tensor]) -> StudentParameters:
     """Return the original's trained weights in the form of ``make_parameters``.
 
     Args:
@@ -142,7 +142,7 @@ def load_original(tensors: Mapping[str, torch.Tensor]) -> Parameters:
             )
         return tensor.clone()
 
-    parameters: Parameters = {"embedding": take("embedding.weight", shapes["embedding"])}
+    parameters: StudentParameters = {"embedding": take("embedding.weight", shapes["embedding"])}
     parameters["layers"] = [
         {
             ours: take(f"interactions.{n}.{theirs}", layer[ours])
@@ -164,7 +164,7 @@ def load_original(tensors: Mapping[str, torch.Tensor]) -> Parameters:
 
 
 def energy(
-    parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
+    parameters: StudentParameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
     """Return the energy of a molecule over the list of its edges, as the original computes it.
 
@@ -210,7 +210,7 @@ def energy(
 
 
 def energy_all_pairs(
-    parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
+    parameters: StudentParameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
     """Return ``energy`` over all pairs as a square; pairs beyond the cutoff are masked.
 
@@ -250,7 +250,7 @@ def energy_all_pairs(
 
 
 def energy_forces(
-    parameters: Parameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
+    parameters: StudentParameters, atomic_numbers: torch.Tensor, positions: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return energy and forces, the negative gradient by autograd.
 
@@ -291,7 +291,7 @@ def _radial(d: torch.Tensor) -> torch.Tensor:
 
 
 def _filters(
-    radial: torch.Tensor, p: Parameters
+    radial: torch.Tensor, p: StudentParameters
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the filters of scalars, of vectors and of directions, ``[n_edges, F]`` each."""
     # TorchScript's gradient of chunk is wrong if a part is not used, as in the last layer.
@@ -299,7 +299,9 @@ def _filters(
     return ws, wv, wr
 
 
-def _updated(s: torch.Tensor, v: torch.Tensor, p: Parameters) -> tuple[torch.Tensor, torch.Tensor]:
+def _updated(
+    s: torch.Tensor, v: torch.Tensor, p: StudentParameters
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return scalars and vectors after each atom's own network."""
     norm = torch.linalg.vector_norm(v, dim=1)
     a = _perceptron(torch.cat((s, norm), dim=-1), p, "update", 2)
@@ -308,7 +310,7 @@ def _updated(s: torch.Tensor, v: torch.Tensor, p: Parameters) -> tuple[torch.Ten
     return s + a_s, v * a_v[:, None, :] + mixed * a_mixed[:, None, :]
 
 
-def _perceptron(x: torch.Tensor, p: Parameters, name: str, n_layers: int) -> torch.Tensor:
+def _perceptron(x: torch.Tensor, p: StudentParameters, name: str, n_layers: int) -> torch.Tensor:
     """Return what the dense layers of a name make of ``x``, with SiLU between them."""
     for n in range(1, n_layers):
         x = silu(torch.addmm(p[f"{name}_b{n}"], x, p[f"{name}_w{n}"]))
