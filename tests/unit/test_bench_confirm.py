@@ -47,14 +47,15 @@ FIXED = Calibration(c_s=(3e-4,), compute_s=(5e-5,), memory_s=(6e-4,))
 def timed(eager_s: float, compiled_s: float, medians: Sequence[float] = (0.0,)) -> RunRecord:
     """Return a record of a run; each process has its logarithm of the compiled seconds."""
     each = (*medians, *(0.0,) * PROCESSES_PER_RUN)[:PROCESSES_PER_RUN]
-    arms = {
-        "eager": Arm(calls=1, samples_s=(eager_s,) * 2 * PROCESSES_PER_RUN),
-        "compiled": Arm(
+    record = make_record(speedup=eager_s / compiled_s, width=0.001, calibration=FIXED)
+    return replace(
+        record,
+        rounds=(2,) * PROCESSES_PER_RUN,
+        eager=Arm(calls=1, samples_s=(eager_s,) * 2 * PROCESSES_PER_RUN),
+        compiled=Arm(
             calls=1, samples_s=tuple(compiled_s * math.exp(m) for m in each for _ in range(2))
         ),
-    }
-    record = make_record(speedup=eager_s / compiled_s, width=0.001, calibration=FIXED)
-    return replace(record, rounds=(2,) * PROCESSES_PER_RUN, **arms)
+    )
 
 
 @dataclass
