@@ -38,6 +38,10 @@ ROUNDINGS = 64
 LARGEST_BY_EAGER = 3.0
 LARGEST_BY_RMSE = 8.0
 FEW_ELEMENTS = 1000
+# An element that jumped is off by so many times the lower quartile of the others: 20 standard
+# deviations of numbers that are only rounded.
+FAR_BEYOND = 64.0
+FEWEST_OTHERS = 8
 # PyTorch's limit for the cosine between the outputs of a whole model, eager and compiled
 # (``torch/_dynamo/utils.py::same``).
 LEAST_COSINE = 0.99
@@ -55,7 +59,7 @@ class Scales:
             gradients are rounded, and a few moves where rounding alone decides the direction.
         largest: An error of one element that always passes; of a parameter, a few of its moves:
             optimizers that divide by the size of a gradient magnify the rounding of small ones.
-        exact: Whether the values are integers: no tolerance and no rounding.
+        exact: Whether the values are integers: nothing is allowed.
     """
 
     tolerance: float
@@ -194,14 +198,90 @@ def eager_is_sound(
     typical: Typical | None = None,
 ) -> bool:
     """Return whether eager is close enough to the reference to be the baseline."""
-    if error.eager_rmse is None:
-        return False
+    limit = limit_of_eager(error, scales, dtype=dtype, typical=typical)
+    return error.eager_rmse is not None and error.eager_rmse <= limit
+
+
+def limit_of_eager(
+    error: OutputError,
+    scales: Scales | None = None,
+    *,
+    dtype: str = "float32",
+    typical: Typical | None = None,
+    share: float = EAGER_LIMIT,
+) -> float:
+    """Return the largest RMSE with which eager can be the baseline.
+
+    Args:
+        error: Of one of its outputs.
+        scales: See ``Scales``.
+        dtype: Precision of eager.
+        typical: See ``Typical``.
+        share: Fraction of the scale that is allowed.
+    """
     usual = typical or Typical(0.0, 0.0)
-    limit = EAGER_LIMIT * max(error.scale, usual.scale)
+    limit = share * max(error.scale, usual.scale)
     if scales is not None:
-        limit = EAGER_LIMIT * max(scales.tolerance, usual.scale) + scales.free
+        limit = share * max(scales.tolerance, usual.scale) + scales.free
         limit += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * scales.rounding
-    return error.eager_rmse <= limit + ROUNDINGS * usual.rounding
+    return limit + ROUNDINGS * usual.rounding
+
+
+def limit_without_jumps(
+    error: OutputError,
+    output: torch.Tensor,
+    reference: torch.Tensor,
+    scales: Scales | None = None,
+    *,
+    dtype: str,
+    tolerance: float,
+    typical: Typical | None = None,
+) -> float:
+    """Return how far an element of eager code may be off before it seems to have jumped.
+
+    That is, if it is off by more than compiled code may always be, and by far more than others; or
+    by so much that eager would be no baseline.
+
+    Args:
+        error: Of one of its outputs.
+        output: The output.
+        reference: Its reference.
+        scales: See ``Scales``.
+        dtype: Precision of eager.
+        tolerance: Tolerance of the workload.
+        typical: See ``Typical``.
+    """
+    share = max(EAGER_LIMIT, ROUNDINGS * ROUNDOFF[dtype])
+    most = limit_of_eager(error, scales, dtype=dtype, typical=typical, share=share)
+    own = scales or Scales(error.scale, error.scale)
+    usual = typical or Typical(0.0, 0.0)
+    least = tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0) + own.free
+    least += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * max(own.rounding, usual.scale)
+    least = LARGEST_BY_RMSE * (least + ROUNDINGS * usual.rounding)
+    if not output.numel() or (error.eager_max is not None and error.eager_max <= least):
+        return most + own.largest
+    off = as_real(output.detach().cpu()) - as_real(reference.detach().cpu())
+    return min(most, max(least, far_beyond(off))) + own.largest
+
+
+def far_beyond(off: torch.Tensor) -> float:
+    """Return how far an element is off if it is off by far more than the others."""
+    values = off.abs().reshape(-1)
+    return FAR_BEYOND * float(values.kthvalue(1 + values.numel() // 4).values)
+
+
+def smooth_move(moved: torch.Tensor, before: torch.Tensor) -> float:
+    """Return the RMSE by which an output moved, without the elements that jumped.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    _, rmse = distance(moved, before)
+    if before.numel() < FEWEST_OTHERS or not math.isfinite(rmse):
+        return rmse
+    off = as_real(moved.detach().cpu()) - as_real(before.detach().cpu())
+    near = off[off.abs() <= far_beyond(off)]
+    return math.sqrt(float(near.square().sum()) / off.numel())
 
 
 def ceiling_for(dtype: str) -> float:
@@ -231,6 +311,7 @@ def judge_compiled(
     element's error may exceed three times eager's largest error plus eight times that limit. For an
     output of few elements, scale and eager's error are the largest of all draws, and it may be off
     by what 64 roundings of the inputs move it: the draws show only roughly how far one does.
+    Integers must be equal; ``jumps`` takes out before what only rounding decides.
 
     Args:
         errors: Errors of eager, from ``judge_eager``.
@@ -262,7 +343,8 @@ def judge_compiled(
         if anchors is None:
             base = max(base, usual.error)
         limit = factor_for(dtype, reference.numel()) * base + own.free
-        if not own.exact:
+        exact = own.exact or not (output.is_floating_point() or output.is_complex())
+        if not exact:
             limit += tolerance / 10 * min(max(own.tolerance, usual.scale), 1.0)
             limit += ROUNDINGS_BESIDE * ROUNDOFF[dtype] * max(own.rounding, usual.scale)
             limit += ROUNDINGS * usual.rounding
@@ -272,6 +354,8 @@ def judge_compiled(
             limit = ceiling if anchor is None else min(limit, ceiling)
         limit_max = LARGEST_BY_EAGER * (anchored.eager_max or 0.0) + LARGEST_BY_RMSE * limit
         limit_max += own.largest
+        if exact:
+            limit = limit_max = 0.0
         judged.append(
             replace(
                 error,

@@ -460,6 +460,7 @@ class Measurement:
             self.anchors.append(self._judge_eager(outputs, inputs, self.references[number]))
             self.subject.note_eager(outputs)
         self._note_largest_errors()
+        self._run = self.subject.with_same_numbers(self._run)
         # If eager draws random numbers, a variant may draw them, too.
         self._allowed = RANDOM_STATES & set(differing(before, snapshot(self.subject.eager)))
         if changed := changes(before, snapshot(self.subject.eager), self._allowed):
@@ -483,7 +484,11 @@ class Measurement:
         Raises:
             CaseError: If eager does not agree with the reference.
         """
-        from ivhl.measure.accuracy import eager_is_sound, judge_eager  # noqa: PLC0415
+        from ivhl.measure.accuracy import (  # noqa: PLC0415
+            eager_is_sound,
+            judge_eager,
+            limit_without_jumps,
+        )
 
         workload = self.case.workload
         if not outputs.tensors:
@@ -491,14 +496,32 @@ class Measurement:
         names = workload.outputs or tuple(outputs.tensors)
         if not workload.outputs and self.case.level != "independent":
             self._refuse_other_paths(outputs, references)
-        exact = list(references.values())
-        errors = judge_eager(names, list(outputs.tensors.values()), exact)
+        tensors = list(outputs.tensors.values())
+        exact = self._reference_of_equal_shapes(tensors, list(references.values()), inputs)
+        errors = judge_eager(names, tensors, exact)
         scales = None
         if not workload.outputs:
             # A reference of one's own may name its outputs as it likes.
             scales = self.subject.scales_of(
                 outputs.tensors, dict(zip(outputs.tensors, exact, strict=True))
             )
+        if self.case.level not in ("tolerance", "cosine"):
+            limits = [
+                limit_without_jumps(
+                    error,
+                    tensors[number],
+                    exact[number],
+                    scales[number] if scales else None,
+                    dtype=workload.dtype,
+                    tolerance=workload.tolerance,
+                    typical=self._typical.get(number),
+                )
+                for number, error in enumerate(errors)
+            ]
+            looks = self.subject.looks(inputs, exact=True, dtype=workload.dtype)
+            without = self._without_jumps(tensors, exact, limits, looks)
+            if without is not tensors:
+                errors = judge_eager(names, without, exact)
         for number, error in enumerate(errors):
             own = scales[number] if scales else None
             usual = self._typical.get(number)
@@ -519,6 +542,50 @@ class Measurement:
             references=exact, errors=errors, eager=outputs.shaped(), scales=scales, inputs=inputs
         )
 
+    def _reference_of_equal_shapes(
+        self, tensors: list[Any], references: list[Any], inputs: tuple[Any, ...]
+    ) -> list[Any]:
+        """Return the reference, or if its shapes differ, what it is on inputs rounded once more.
+
+        How many elements a mask selects may jump.
+        """
+        shapes = [tensor.shape for tensor in tensors]
+        if len(shapes) != len(references) or shapes == [one.shape for one in references]:
+            return references
+        with self._random_numbers_kept():
+            for look in self.subject.looks(inputs, exact=True, dtype=self.case.workload.dtype):
+                seen = list(look.tensors.values())
+                if [one.shape for one in seen] == shapes:
+                    return seen
+        return references
+
+    def _without_jumps(
+        self,
+        tensors: list[Any],
+        references: list[Any],
+        limits: list[float],
+        looks: Iterator[Leaves],
+    ) -> list[Any]:
+        """Return outputs without the jumps that rounding explains.
+
+        Args:
+            tensors: The outputs.
+            references: What they are judged by.
+            limits: For each output, how far an element may be off without a jump.
+            looks: What the same code returns on inputs that are rounded a little more.
+        """
+        from ivhl.measure.jumps import Jumps  # noqa: PLC0415  (imports torch)
+
+        jumps = Jumps(tensors, references, limits)
+        if jumps.settled:
+            return tensors
+        with self._random_numbers_kept():
+            for look in looks:
+                jumps.look(list(look.tensors.values()))
+                if jumps.done:
+                    break
+        return jumps.without()
+
     def _refuse_other_paths(self, outputs: Leaves, references: dict[str, Any]) -> None:
         if list(outputs.tensors) != list(references):
             other = next(iter({*outputs.tensors} ^ {*references}), "their order")
@@ -528,28 +595,44 @@ class Measurement:
 
     def _run_source(self) -> None:
         """Judge the variant's own source, run eagerly, before the compiler could be blamed."""
-        from ivhl.measure.accuracy import judge_eager  # noqa: PLC0415  (imports torch)
-        from ivhl.measure.state import snapshot  # noqa: PLC0415
+        from ivhl.measure.state import snapshot  # noqa: PLC0415  (imports torch)
 
         self.journal.enter("eager")
         self.use_draw(0)
         self._state = snapshot(self.subject.eager)
-        self.source = self.subject.variant_arm(
+        arm = self.subject.variant_arm(
             lambda function: function, self.variant_inputs, self.subject.variant_copy()
         )
+        self.source = self.subject.with_same_numbers(arm)
         for number in range(len(self.draws)):
             self.use_draw(number)
             outputs = self.detached(self.source())
-            # In another precision, the anchor is the error of the source in that precision.
-            if self.variant_dtype != self.dtype:
-                anchor = self.anchors[number]
-                names = [error.output for error in anchor.errors]
-                tensors = list(outputs.tensors.values())
-                anchor.source = judge_eager(names, tensors, anchor.references)
+            self._note_source(outputs, self.anchors[number])
             if self.subject.is_own_source:
                 self.judge(outputs, number, "the variant's own source, run eagerly: its")
         if self.subject.is_own_source:
             self.refuse_new_state("the variant's own source")
+
+    def _note_source(self, outputs: Leaves, anchor: Anchor) -> None:
+        """Let the source's error in the variant's own precision, if it has one, be the anchor."""
+        from ivhl.measure.accuracy import judge_eager, limit_without_jumps  # noqa: PLC0415
+
+        if self.variant_dtype == self.dtype:
+            return
+        dtype, tensors = self.case.dtype, list(outputs.tensors.values())
+        names = [error.output for error in anchor.errors]
+        errors = judge_eager(names, tensors, anchor.references)
+        limits = [
+            limit_without_jumps(
+                *row,
+                dtype=dtype,
+                tolerance=self.case.workload.tolerance,
+            )
+            for row in zip(errors, tensors, anchor.references, strict=True)
+        ]
+        looks = self.subject.looks(anchor.inputs, exact=False, dtype=dtype)
+        without = self._without_jumps(tensors, anchor.references, limits, looks)
+        anchor.source = judge_eager(names, without, anchor.references)
 
     def _refuse_work_beside_the_call(self) -> None:
         """Refuse a ``prepare`` or ``finish`` that computes: no clock runs while they do.
@@ -613,7 +696,8 @@ class Measurement:
         before = snapshot(self.subject.eager)
         workers = living_descendants()
         began = begin(workers)
-        self.compiled = self.subject.variant_arm(engine, self.variant_inputs, held)
+        arm = self.subject.variant_arm(engine, self.variant_inputs, held)
+        self.compiled = self.subject.with_same_numbers(arm)
         outputs = getattr(self.compiled, "call", self.compiled)()
         self.synchronize()
         took = since(began, living_descendants())
@@ -746,24 +830,111 @@ class Measurement:
         try:
             judged = self._errors_of(outputs, anchor)
         except ValueError as mismatch:
+            found = self._judge_by_a_look(outputs, anchor)
+            if found is None:
+                other = self.subject.compare_structure(anchor.eager, outputs)
+                raise CaseError(
+                    failure_class, f"{which} output cannot be compared: {other or mismatch}"
+                ) from mismatch
+            judged, other = found, None
+        else:
+            if not all(error.passed for error in judged) and self._may_jump(anchor):
+                anchor.scales = self.subject.with_jumps(
+                    list(anchor.scales or ()), anchor.inputs, anchor.references
+                )
+                judged = self._errors_of(outputs, anchor)
             other = self.subject.compare_structure(anchor.eager, outputs)
-            raise CaseError(
-                failure_class, f"{which} output cannot be compared: {other or mismatch}"
-            ) from mismatch
-        if not all(error.passed for error in judged) and self._may_jump(anchor):
-            anchor.scales = self.subject.with_jumps(
-                list(anchor.scales or ()), anchor.inputs, anchor.references
-            )
-            judged = self._errors_of(outputs, anchor)
+            if other or not all(error.passed for error in judged):
+                judged, other = self._judge_without_jumps(outputs, anchor, judged, other)
         for error in judged:
             if not error.passed:
                 self._note_accuracy(judged)
                 raise CaseError(failure_class, f"{which} {self._shortfall(error)}")
-        if other := self.subject.compare_structure(anchor.eager, outputs):
+        if other:
             raise CaseError(failure_class, f"{which} {other}")
         if not own_source:
             self._judged = worse(self._judged, judged)
             self._note_accuracy(self._judged)
+
+    def _judge_without_jumps(
+        self,
+        outputs: Leaves,
+        anchor: Anchor,
+        judged: tuple[OutputError, ...],
+        other: str | None,
+    ) -> tuple[tuple[OutputError, ...], str | None]:
+        """Return the errors, and the difference in structure, that rounding does not explain.
+
+        Args:
+            outputs: What seems wrong.
+            anchor: What it is judged by.
+            judged: Its errors.
+            other: Where it differs from eager in structure or in what is no tensor.
+        """
+        from ivhl.measure.accuracy import EAGER_LIMIT  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.jumps import Jumps  # noqa: PLC0415
+
+        limits = [
+            EAGER_LIMIT * error.scale if error.limit_max is None else error.limit_max
+            for error in judged
+        ]
+        if self.case.level == "tolerance":
+            limits = [self.case.workload.tolerance] * len(judged)
+        jumps = Jumps(list(outputs.tensors.values()), anchor.references, limits)
+        with self._random_numbers_kept():
+            for look in self.subject.looks(anchor.inputs, exact=False, dtype=self.case.dtype):
+                if other and self.subject.compare_structure(look, outputs) is None:
+                    other = None
+                    self._warn_of_jumps("a value that is no tensor")
+                jumps.look(list(look.tensors.values()))
+                if (not other and jumps.settled) or jumps.hopeless:
+                    break
+        if not (jumped := jumps.jumped()):
+            return judged, other
+        outputs_of = ", ".join(judged[number].output for number in jumped[:3])
+        self._warn_of_jumps(f"elements of {outputs_of}")
+        without = dict(zip(outputs.tensors, jumps.without(), strict=True))
+        return self._errors_of(replace(outputs, tensors=without), anchor), other
+
+    def _judge_by_a_look(self, outputs: Leaves, anchor: Anchor) -> tuple[OutputError, ...] | None:
+        """Return the errors against eager on inputs rounded once more, if only there shapes agree.
+
+        How many elements a mask selects jumps, too. ``None`` if no such inputs explain it.
+        """
+        from ivhl.measure.jumps import FEWEST_LOOKS  # noqa: PLC0415  (imports torch)
+
+        varies = False
+        looks = self.subject.looks(anchor.inputs, exact=False, dtype=self.case.dtype)
+        with self._random_numbers_kept():
+            for number, look in enumerate(looks):
+                if number == FEWEST_LOOKS and not varies:
+                    break
+                varies = varies or bool(self.subject.compare_structure(anchor.eager, look))
+                if self.subject.compare_structure(look, outputs) is not None:
+                    continue
+                beside = replace(anchor, references=list(look.tensors.values()))
+                with suppress(ValueError):
+                    judged = self._errors_of(outputs, beside)
+                    if all(error.passed for error in judged):
+                        self._warn_of_jumps("the shape of an output")
+                        return judged
+        return None
+
+    @contextmanager
+    def _random_numbers_kept(self) -> Iterator[None]:
+        state = self.torch.get_rng_state()
+        try:
+            yield
+        finally:
+            self.torch.set_rng_state(state)
+
+    @staticmethod
+    def _warn_of_jumps(what: str) -> None:
+        warnings.warn(
+            f"ivhl: rounding decides {what}; what eager returns there on inputs that are rounded a "
+            "little more counts as right",
+            stacklevel=1,
+        )
 
     def _may_jump(self, anchor: Anchor) -> bool:
         """Return whether gradients are among what is judged, by the same code in float64."""
@@ -817,6 +988,11 @@ class Measurement:
             return (
                 f"{error.output} differs from eager's by up to {number(error.compiled_max)}; "
                 f"allowed is {tolerance:g} + {tolerance:g} · |eager|, and nothing for integers"
+            )
+        if error.limit_rmse == error.limit_max == 0.0:
+            return (
+                f"{error.output} is off by up to {number(error.compiled_max)} against float64, and "
+                "no rounding of the inputs explains it; nothing is allowed"
             )
         if error.compiled_rmse is not None and error.compiled_rmse <= (error.limit_rmse or 0.0):
             return (
@@ -992,8 +1168,6 @@ class Measurement:
     def _judge_fresh_calls(
         self, inputs: tuple[Any, ...], outputs: dict[str, Any], prepare_s: float
     ) -> None:
-        from ivhl.measure.accuracy import judge_eager  # noqa: PLC0415  (imports torch)
-
         self.journal.enter("accuracy")
         began = begin()
         finished = self.detached(outputs["compiled"])
@@ -1001,9 +1175,7 @@ class Measurement:
         exact = self._reference_of(inputs)
         anchor = self._judge_eager(leaves_in(outputs["eager"]), inputs, exact)
         if self.variant_dtype != self.dtype:
-            own = self.detached(self.source())
-            names = [error.output for error in anchor.errors]
-            anchor.source = judge_eager(names, list(own.tensors.values()), anchor.references)
+            self._note_source(self.detached(self.source()), anchor)
         self._judge_against(finished, anchor, "on new data, the")
         self.journal.note(
             prepare_s=prepare_s if self.case.variant.prepare else 0.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import sysconfig
 from dataclasses import dataclass, field
@@ -68,9 +69,10 @@ def repeat_command(run: Run, case: Case) -> str:
     """Return the command that repeats this measurement."""
     words = [
         run.repeat,
-        f"--workload {case.workload.name}",
-        f"--size {case.size}",
-        f"--variant {case.variant.name}",
+        # People copy the command from a page into a shell.
+        f"--workload {shlex.quote(case.workload.name)}",
+        f"--size {shlex.quote(case.size)}",
+        f"--variant {shlex.quote(case.variant.name)}",
     ]
     if case.mode is not None:
         words.append(f"--compile-mode {case.mode}")

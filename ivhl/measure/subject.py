@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,9 +22,11 @@ from ivhl.measure.accuracy import (
     Scales,
     as_real,
     distance,
+    smooth_move,
 )
 from ivhl.measure.draws import cast, clone, rounded_again
 from ivhl.measure.failures import CaseError, classify, message_of
+from ivhl.measure.jumps import FURTHER, MOST_LOOKS
 from ivhl.measure.leaves import Leaves, difference, leaves_of
 from ivhl.measure.models import (
     Held,
@@ -232,6 +235,15 @@ class Subject:
             return function(*arguments, **inputs[0])
         return function(*arguments, *inputs)
 
+    def with_same_numbers(self, arm: Function) -> Function:
+        """Return the arm so that each call draws the same random numbers, if eager draws any.
+
+        Not needed with a model, whose state is put back before each call anyway.
+        """
+        if not self.draws_random_numbers or isinstance(arm, Restored):
+            return arm
+        return Restored(arm, self.reset_random_numbers, lambda outputs: outputs)
+
     def reset_random_numbers(self) -> None:
         """Let each call draw the same random numbers."""
         torch.manual_seed(self._seed)
@@ -267,6 +279,7 @@ class Subject:
         level = self._case.level
         if level in ("tolerance", "cosine"):
             arm = self._arm(self.eager, self._held, clone(inputs))
+            self.reset_random_numbers()
             found = arm()
             return found if isinstance(found, Leaves) else leaves_of(found).copied()
         # From the rounded inputs: their rounding is not an error of the code under test.
@@ -321,15 +334,11 @@ class Subject:
         unit = ROUNDOFF[self._case.workload.dtype]
         if self._held is not None and self._shaken is None:
             self._shaken = self._copy_in_float64()
-            with torch.no_grad():
-                model = self._shaken.model
-                for tensor in (*model.parameters(), *model.buffers()):
-                    tensor.copy_(rounded_again(tensor, unit, self._seed))
-            self._shaken.keep()
+            _Rounded(self._shaken).move(unit, self._seed)
         exact = rounded_again(cast(inputs, torch.float64, _CPU), unit, self._seed + number)
         try:
             moved = self._in_float64(exact, self._shaken).tensors
-            return {path: distance(moved[path], one)[1] for path, one in few.items()}
+            return {path: smooth_move(moved[path], one) for path, one in few.items()}
         except Exception:  # noqa: BLE001  (a reference may refuse such inputs; nothing is allowed)
             return {}
 
@@ -348,11 +357,9 @@ class Subject:
             references: What the same code in float64 returns for it.
         """
         unit = ROUNDINGS * ROUNDOFF[self._case.workload.dtype]
-        self._exact = self._exact or self._copy_in_float64()
-        for look in range(_LOOKS_FOR_JUMPS):
-            exact = rounded_again(cast(inputs, torch.float64, _CPU), unit, look)
-            moved = self._in_float64(exact, self._exact).tensors
-            for number, (one, other) in enumerate(zip(moved.values(), references, strict=True)):
+        for moved in islice(self._moved(inputs, lambda _: unit, exact=True), _LOOKS_FOR_JUMPS):
+            tensors = moved.tensors.values()
+            for number, (one, other) in enumerate(zip(tensors, references, strict=True)):
                 own = scales[number]
                 if own.exact or one.shape != other.shape:
                     continue
@@ -362,6 +369,57 @@ class Subject:
                     own, free=max(own.free, min(rmse, most)), largest=max(own.largest, largest)
                 )
         return scales
+
+    def looks(self, inputs: tuple[Any, ...], *, exact: bool, dtype: str) -> Iterator[Leaves]:
+        """Yield what eager returns on these inputs, and if these are rounded a little more.
+
+        Args:
+            inputs: One draw.
+            exact: Whether it is the reference that runs, in float64.
+            dtype: Precision whose roundings are meant.
+        """
+        if not exact:
+            self.reset_random_numbers()
+            found = self._arm(self.eager, self._held, clone(inputs))()
+            yield found if isinstance(found, Leaves) else leaves_of(found)
+        unit = ROUNDOFF[dtype]
+        yield from self._moved(
+            inputs, lambda look: FURTHER[look % len(FURTHER)] * unit, exact=exact
+        )
+
+    def _moved(
+        self, inputs: tuple[Any, ...], far: Callable[[int], float], *, exact: bool
+    ) -> Iterator[Leaves]:
+        """Yield what is returned if inputs, parameters and buffers are moved, each time elsewhere.
+
+        What a step does to a parameter is added to where the parameter was, not to where it was
+        moved. Inputs that the function refuses are passed over.
+
+        Args:
+            inputs: One draw.
+            far: How far each number is moved in a look, relative to its size.
+            exact: Whether it is the reference that runs, in float64.
+        """
+        dtype, device = (torch.float64, _CPU) if exact else (self._dtype, self._device)
+        rounded = None
+        if self._held is not None:
+            self._held.restore()
+            rounded = _Rounded(self._copy(self._held.model, dtype, device))
+        for look in range(MOST_LOOKS):
+            moved = rounded_again(cast(inputs, torch.float64, _CPU), far(look), look)
+            held = None if rounded is None else rounded.move(far(look), look)
+            try:
+                if exact:
+                    found = self._in_float64(moved, held)
+                else:
+                    self.reset_random_numbers()
+                    returned = self._arm(self.eager, held, cast(moved, dtype, device))()
+                    found = returned if isinstance(returned, Leaves) else leaves_of(returned)
+            except Exception:  # noqa: BLE001, S112  (it may refuse such inputs)
+                continue
+            if rounded is not None:
+                rounded.move_back(found)
+            yield found
 
     def scales_of(self, eager: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> list[Scales]:
         """Return what the limits of each output are multiples of."""
@@ -403,8 +461,7 @@ class Subject:
             if share:
                 size = FREE_MOVES * _largest(eager[path]) if kind == "grad" else moved
                 free += size * share**0.5
-            whole = not (eager[path].is_floating_point() or eager[path].is_complex())
-            found.append(Scales(tolerance, rounding, free, moved, exact=whole))
+            found.append(Scales(tolerance, rounding, free, moved, exact=not _is_real(eager[path])))
         return found
 
     def compare_structure(self, eager: Leaves, other: Leaves) -> str | None:
@@ -419,6 +476,34 @@ class Subject:
             return None
         path = next(iter({**other.others, **eager.others}))
         return f"{path} and what else is no tensor: {theirs!r}, eager has {mine!r}"[:400]
+
+
+class _Rounded:
+    """A copy of the model of which the parameters and buffers are rounded once more."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+        self._start = held.started()
+        tensors = (*held.model.parameters(), *held.model.buffers())
+        self._origins = [(t, t.detach().clone()) for t in tensors if _is_real(t)]
+
+    def move(self, far: float, seed: int) -> Held:
+        """Move each number by a fraction of itself, from where it was at first."""
+        self._held.restore()
+        with torch.no_grad():
+            for number, (tensor, origin) in enumerate(self._origins, 1):
+                wide = torch.complex128 if origin.is_complex() else torch.float64
+                there = rounded_again(origin.to(wide), far, seed + number * MOST_LOOKS)
+                tensor.copy_(there)
+        self._held.keep()
+        return self._held
+
+    def move_back(self, found: Leaves) -> None:
+        """Take out of the state by how far it was moved at first."""
+        moved = self._held.started()
+        for path, tensor in found.tensors.items():
+            if path in self._start and _is_real(tensor) and path in moved:
+                found.tensors[path] = tensor - moved[path] + self._start[path]
 
 
 @contextmanager
@@ -457,8 +542,12 @@ def _kind(path: str) -> str:
 
 def has_few(reference: Tensor) -> bool:
     """Return whether an output has so few elements that all of them may cancel or be exact."""
-    real = reference.is_floating_point() or reference.is_complex()
-    return bool(real and 0 < reference.numel() < FEW_ELEMENTS)
+    return bool(_is_real(reference) and 0 < reference.numel() < FEW_ELEMENTS)
+
+
+def _is_real(tensor: Tensor) -> bool:
+    """Return whether a tensor holds numbers that are rounded."""
+    return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
 def has_own_scale(path: str) -> bool:

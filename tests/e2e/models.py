@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ivhl.workload import LEVELS, Variant, Workload
 
 CALLS = "tests.e2e.models_calls"
+JUMPS = "tests.e2e.jumping_calls"
 
 
 def model(name: str, maker: str, inputs: str = "make_sequence", **more: Any) -> Workload:  # noqa: ANN401
@@ -22,6 +24,20 @@ def model(name: str, maker: str, inputs: str = "make_sequence", **more: Any) -> 
         default_size="small",
         make_model=f"{CALLS}:{maker}",
         make_inputs=f"{CALLS}:{inputs}",
+        **more,
+    )
+
+
+def jumping(name: str, call: str, **more: Any) -> Workload:  # noqa: ANN401
+    """Return a workload of which rounding decides some of the outputs."""
+    return Workload(
+        name=name,
+        version=1,
+        title=name,
+        sizes={"small": 512},
+        default_size="small",
+        make_inputs=f"{JUMPS}:make_rows",
+        eager=f"{JUMPS}:{call}",
         **more,
     )
 
@@ -80,6 +96,28 @@ WORKLOADS = (
         make_inputs=f"{CALLS}:make_sequence",
         eager=f"{CALLS}:outputs_of_all_kinds",
     ),
+    jumping("good.codes", "codes"),
+    jumping("good.codes_named", "codes", outputs=("codes", "rows")),
+    jumping("good.codes_tolerance", "codes", reference="tolerance"),
+    jumping("good.codes_cosine", "codes", reference="cosine"),
+    jumping(
+        "good.codes_bf16", "codes",
+        variants=(Variant(name="compiled", call=f"{JUMPS}:codes", dtype="bfloat16"),),
+    ),
+    jumping("good.experts", "experts"),
+    jumping("good.ranks", "ranks"),
+    jumping("good.masks", "masks"),
+    jumping("good.chosen", "chosen"),
+    jumping("good.counted", "counted"),
+    jumping("good.sampled", "sampled", reference="tolerance"),
+    replace(
+        model("good.tokens_step", "", "make_tokens"), make_model=f"{JUMPS}:make_quantiser"
+    ),
+    *(
+        jumping(f"bad.{fault}", fault)
+        for fault in ("one_code", "one_row", "one_rank", "one_mask", "count", "one_more_chosen")
+    ),
+    jumping("bad.one_code_tolerance", "one_code", reference="tolerance"),
     Workload(
         name="good.partly_skipped",
         version=1,
