@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
@@ -34,6 +36,19 @@ _IMAGE = re.compile(r"sha256:[0-9a-f]{64}")
 _INSTRUMENT = re.compile(r"[0-9a-f]{1,64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[^\s/,]+")
+# What begins a command that repeats a measurement, and the options that it has.
+_COMMAND = re.compile(
+    r"(?:ivhl bench|nox -s bench-[\d.]+t? --|python -m ivhl\.measure --out DIR) (?P<rest>.+)"
+)
+_OPTIONS = frozenset(
+    f"--{name}"
+    for name in (
+        *("python", "torch", "commit", "workload", "size", "variant", "compile-mode", "threads"),
+        *("device", "deadline", "memory-limit", "processes", "quick", "force", "docker"),
+        "workloads",
+    )
+)
+_SHORT_HASH = 8
 # In bytes, since that is what file systems count: names become parts of paths, and so do processor
 # and system in asv's graphs.
 _LONGEST_NAME = 100
@@ -184,12 +199,38 @@ def _mistakes(record: RunRecord) -> Iterator[str]:
             yield f"cell.{field}: must be a version (got {_got(value)})"
     if cell.id != (made := f"py{cell.python}-torch{cell.torch}"):
         yield f"cell.id: must follow from Python and PyTorch: {made!r} (got {_got(cell.id)})"
+    if not _repeats(record.command, record.commit):
+        yield (
+            "command: must be one that ivhl writes to repeat this record, with nothing else that a "
+            f"shell or ivhl would obey (got {_got(record.command)})"
+        )
     yield from _case_mistakes(record)
     yield from impossible(record)
     if is_in_future(record.recorded_at):
         yield f"recorded_at: must not be in the future (got {_got(record.recorded_at)})"
     yield from _lacking(record)
     yield from _long_texts(asdict(record), "")
+
+
+def _repeats(command: str, commit: str) -> bool:
+    """Return whether a command only measures the commit again: people copy it from a page."""
+    match = _COMMAND.fullmatch(command)
+    if match is None or not command.isprintable():
+        return False
+    try:
+        words = shlex.split(match["rest"])
+    except ValueError:
+        return False
+    options = [word for word in words if word.startswith("-")]
+    commits = [value for option, value in pairwise(words) if option == "--commit"]
+    return (
+        # Otherwise a shell reads more than words in it.
+        shlex.join(words) == match["rest"]
+        and words[0] in options
+        and _OPTIONS.issuperset(options)
+        and len(options) == len(set(options))
+        and all(len(one) >= _SHORT_HASH and commit.startswith(one) for one in commits)
+    )
 
 
 def _case_mistakes(record: RunRecord) -> Iterator[str]:

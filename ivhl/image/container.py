@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import tarfile
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from http import HTTPStatus
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from ivhl.records.record import Cell, Machine
 
 RUN_LABEL = "org.ivhl.run"
+# An engine gives a name to one container: the one that has this name is pinned next.
+PINNED_NEXT = "ivhl-pinned-next"
 HOME = "/ivhl"
 SCRATCH = "/scratch"
 USER = 10001  # as in the Dockerfile
@@ -34,6 +39,11 @@ USER = 10001  # as in the Dockerfile
 _SCRATCH_SHARE = 0.25
 _SHOWN_LINES = 5
 _STOP_S = 5
+_LOOK_S = 0.1
+# Choosing takes less than a second: a host that does for so long was killed.
+_MOST_CHOOSING_S = 60.0
+# So is one that has not started its container after that.
+_MOST_CREATED = timedelta(minutes=10)
 _MOST_PROCESSES = 4096
 # Of one message; a record has at most 1 MiB (``ivhl.fleet.sources``).
 _LONGEST_LINE = 8 * 2**20
@@ -60,12 +70,12 @@ class Resources:
     timed.
 
     Attributes:
-        cpus: Numbers of the CPUs that its processes are pinned to.
+        cpus: The CPUs that its processes are pinned to; see ``choose_cpus``.
         memory_bytes: Limit for all of its processes and its scratch together; swap is off.
         gpus: Ids or indices of the GPUs; empty means all.
     """
 
-    cpus: tuple[int, ...]
+    cpus: str
     memory_bytes: int
     gpus: tuple[str, ...] = ()
 
@@ -116,19 +126,37 @@ def _cpu_list(cpus: Collection[int]) -> str:
     return ",".join(map(str, sorted(cpus)))
 
 
-def taken_cpus(client: Client) -> frozenset[int]:
-    """Return the CPUs to which running containers of any checkout and host are pinned.
+def taken_cpus(client: Client, but: str = "") -> frozenset[int]:
+    """Return the CPUs to which containers of any checkout and host are pinned.
+
+    Args:
+        client: See ``connect``.
+        but: Id of a container that does not count.
 
     Raises:
         EngineError: If the engine does not answer.
     """
     taken: set[int] = set()
     with engine_errors("looking for other containers that measure"):
-        for container in client.containers.list(filters={"label": RUN_LABEL}):
+        now = datetime.fromisoformat(client.info()["SystemTime"])
+        listed = client.containers.list(
+            all=True, filters={"label": RUN_LABEL}, ignore_removed=True
+        )
+        for container in listed:
+            if container.id == but or not _measures(container.attrs, now):
+                continue
             # What this module wrote: numbers and commas.
             pinned = str(container.attrs.get("HostConfig", {}).get("CpusetCpus") or "")
             taken |= {int(cpu) for cpu in pinned.split(",") if cpu.isdecimal()}
     return frozenset(taken)
+
+
+def _measures(container: dict[str, Any], now: datetime) -> bool:
+    """Return whether a container runs, or will: it gets its files between creating and starting."""
+    state = container["State"]["Status"]
+    if state == "created":
+        return now - datetime.fromisoformat(container["Created"]) < _MOST_CREATED
+    return state in {"running", "paused", "restarting"}
 
 
 def choose_memory(limit: int | None, machine: Machine) -> int:
@@ -219,9 +247,10 @@ def _container(client: Client, order: Order, doing: str) -> Iterator[Any]:
     memory = order.limits.memory_bytes
     scratch = int(memory * _SCRATCH_SHARE)
     with engine_errors(doing):
-        container = client.containers.create(
-            order.image,
-            ["python", f"{HOME}/inside.py"],
+        container = _create_alone(
+            client,
+            image=order.image,
+            command=["python", f"{HOME}/inside.py"],
             labels={RUN_LABEL: order.run},
             environment={"HOME": SCRATCH, "TMPDIR": SCRATCH, "USER": "ivhl", "LANG": "C.UTF-8"},
             user=f"{USER}:{USER}",
@@ -230,7 +259,6 @@ def _container(client: Client, order: Order, doing: str) -> Iterator[Any]:
             # exec: Inductor loads libraries that it compiles there.
             tmpfs={SCRATCH: f"rw,exec,nosuid,nodev,mode=1777,size={scratch}"},
             mounts=[Mount(target=HOME, source="", type="volume")],
-            cpuset_cpus=_cpu_list(order.limits.cpus),
             # Far more than compiling on all cores needs: code that forks without end ends itself,
             # and not the machine of the engine.
             pids_limit=_MOST_PROCESSES,
@@ -242,11 +270,38 @@ def _container(client: Client, order: Order, doing: str) -> Iterator[Any]:
             init=True,
         )
     try:
+        taken = taken_cpus(client, but=container.id)
+        cpus = choose_cpus(order.limits.cpus, settings.machine, settings.effort.threads, taken)
+        with engine_errors(doing):
+            container.update(cpuset_cpus=_cpu_list(cpus))
+            container.rename(f"ivhl-{container.id[:12]}")  # the next one may choose
         yield container
     finally:
         # No container may go on measuring. Errors are ignored, since the engine may be gone.
         with suppress(APIError, RequestException, OSError):
             container.remove(v=True, force=True)
+
+
+def _create_alone(client: Client, **options: Any) -> Any:  # noqa: ANN401  (docker has no types)
+    """Create a container under the name ``PINNED_NEXT``, as soon as no other one has it.
+
+    Two hosts that look for free CPUs in the same moment would find the same ones.
+    """
+    holder, since = "", time.monotonic()
+    while True:
+        try:
+            return client.containers.create(**options, name=PINNED_NEXT)
+        except APIError as error:
+            if error.status_code != HTTPStatus.CONFLICT:
+                raise
+        with suppress(NotFound):
+            other = client.containers.get(PINNED_NEXT)
+            if other.id != holder:
+                holder, since = other.id, time.monotonic()
+            elif time.monotonic() - since > _MOST_CHOOSING_S:
+                other.remove(v=True, force=True)
+                continue
+        time.sleep(_LOOK_S)
 
 
 def remove_leftovers(client: Client, run: str) -> None:

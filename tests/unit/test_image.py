@@ -185,7 +185,7 @@ def test_a_container_gets_the_digest_of_its_image(
     order = Order(
         root=tmp_path, image=IMAGE, settings=settings, cell=make_record().cell,
         commit=git(tmp_path, "rev-parse", "HEAD"), records=(), run="r",
-        limits=Resources(cpus=(0,), memory_bytes=1 << 30),
+        limits=Resources(cpus="0", memory_bytes=1 << 30),
     )  # fmt: skip
     with tarfile.open(fileobj=BytesIO(_payload(order))) as payload:
         payload.extractall(tmp_path, filter="data")
