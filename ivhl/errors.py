@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import re
+import shutil
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, ClassVar
 
@@ -83,6 +86,8 @@ def explained(error: Exception) -> IvhlError:
     """
     if isinstance(error, IvhlError):
         return error
+    if isinstance(error, shutil.Error):  # holds the texts of all files that were not copied
+        error = system_error_in(str(error)) or error
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         return ResultsError(
@@ -101,6 +106,20 @@ def explained(error: Exception) -> IvhlError:
         f"ivhl failed, and should not have: {type(error).__name__}: {error}",
         hint="IVHL_TRACEBACK=1 prints where; please report it with the command",
     )
+
+
+# As Python prints an OSError, also inside of the text of another error.
+_SYSTEM_ERROR = re.compile(r"\[Errno (?P<number>\d+)\] (?P<rest>[^\n]*)")
+
+
+def system_error_in(text: str) -> OSError | None:
+    """Return the last error of the system that a text names, e.g. another program's output."""
+    found = [*_SYSTEM_ERROR.finditer(text)]
+    if not found:
+        return None
+    number = int(found[-1]["number"])
+    named = re.search(r": '(?P<file>[^'\n]+)'", found[-1]["rest"])
+    return OSError(number, os.strerror(number), named["file"] if named else None)
 
 
 _NEXT_STEPS = {

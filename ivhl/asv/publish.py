@@ -18,7 +18,7 @@ from asv.benchmarks import Benchmarks
 from ivhl.asv.configuration import load_configuration
 from ivhl.asv.unreadable import unreadable_files
 from ivhl.asv.verdicts import write_verdicts
-from ivhl.errors import ResultsError
+from ivhl.errors import ResultsError, explained, system_error_in
 from ivhl.git import published_branches
 from ivhl.pages.build import write_pages
 from ivhl.pages.folder import exchange, folder_beside, mark, replaceable
@@ -43,6 +43,7 @@ _MADE = "made.txt"
 _FEW_FILES = 400
 _SHOWN_LINES = 12  # last lines of asv's output, which explain a failure
 _LONGEST_S = 3600  # ten times what 2.4 million values take
+_TRACEBACK = "Traceback (most recent call last):"
 _OFF_BRANCH = "Couldn't find "
 _WITHOUT_ASV = "asv publish failed, so its graphs are left out: ivhl publish --asv tells why"
 
@@ -243,14 +244,20 @@ def _run_asv(root: Path, configuration: Path, html_dir: Path) -> str:
                 f"asv publish did not end within {_LONGEST_S} s",
                 hint="the earlier site, if there was one, is unchanged",
             ) from None
-    ours = (html_dir / "vendor").is_dir()
-    if process.returncode != 0 or not ours:
-        why = (
-            f"ended with {process.returncode}" if process.returncode else "did not link our pages"
-        )
-        last = "\n".join(text.strip().splitlines()[-_SHOWN_LINES:])
-        raise ResultsError(
-            f"asv publish {why}:\n{last}",
-            hint="the earlier site, if there was one, is unchanged",
-        )
+    if process.returncode:
+        raise _failed(text, f"ended with {process.returncode}")
+    if not (html_dir / "vendor").is_dir():
+        raise _failed(text, "did not link our pages")
     return text
+
+
+def _failed(text: str, how: str) -> ResultsError:
+    """Return the error for an asv that failed: what the system refused, or the end of its output."""
+    unchanged = "the earlier site, if there was one, is unchanged"
+    if (refused := system_error_in(text)) is not None:
+        error = explained(refused)
+        return ResultsError(f"asv publish: {error}", hint=f"{error.hint}; {unchanged}")
+    # A traceback says where; its last line says what.
+    last = text.strip().rpartition(_TRACEBACK)[2].splitlines()
+    shown = last[-1:] if _TRACEBACK in text else last[-_SHOWN_LINES:]
+    return ResultsError(f"asv publish {how}:\n" + "\n".join(shown), hint=unchanged)

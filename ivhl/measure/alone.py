@@ -98,9 +98,10 @@ def only_user_of_gpu(device: str, say: Callable[[str], object]) -> Iterator[None
         return
     path = Path(os.environ.get("IVHL_GPU_LOCK") or "/tmp/ivhl-gpu.lock")  # noqa: S108  (for all users)
     try:
-        # To open a file of another user in /tmp for writing, or with O_CREAT, is forbidden.
-        flags = os.O_RDONLY if path.exists() else os.O_RDONLY | os.O_CREAT
-        file = os.open(path, flags, 0o666)
+        # To open a file of another user in /tmp for writing, or with O_CREAT, is forbidden. Who left
+        # a pipe there would let this wait without end.
+        flags = os.O_RDONLY | os.O_NONBLOCK
+        file = os.open(path, flags if path.exists() else flags | os.O_CREAT, 0o666)
     except OSError as error:
         raise ResultsError(
             f"the lock of the GPU cannot be opened: {path}: {error.strerror}",

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ivhl.asv.configuration import load_configuration
-from ivhl.asv.publish import publish
+from ivhl.asv.publish import _failed, publish
 from ivhl.asv.unreadable import foreign_files, set_aside_unreadable
-from ivhl.errors import ResultsError, SpecError
+from ivhl.errors import ResultsError, SpecError, explained
 from ivhl.records.files import append_record, record_file
 from ivhl.tracker.regressions import KINDS, find_changes
 from ivhl.tracker.views.facts import fact_groups
@@ -113,6 +113,47 @@ def test_a_site_that_cannot_be_replaced_is_kept(
         publish(root, root / "site")
     assert (root / "site" / "mark").exists()
     assert leftovers(root) == []
+
+
+@pytest.mark.parametrize("asv", [True, False])
+def test_a_full_disk_is_told_in_a_sentence(root: Path, tmp_path: Path, asv: bool) -> None:  # noqa: FBT001
+    """Whether asv fills it or our pages do."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={'300k' if asv else '20k'}", "tmpfs", str(small)],
+        check=False,
+        capture_output=True,
+    )
+    if mount.returncode:
+        pytest.skip("needs the right to mount a tmpfs: " + mount.stderr.decode().strip())
+    try:
+        with pytest.raises((ResultsError, OSError), match="No space left on device") as full:
+            publish(root, small / "site", asv=asv)
+        told = explained(full.value)
+        assert "Traceback" not in str(told)
+        assert len(str(told).splitlines()) == 1
+        assert "make room, there or in TMPDIR" in told.hint
+        assert [path.name for path in small.iterdir()] == []
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+def test_of_a_traceback_only_what_it_says_is_shown() -> None:
+    text = (
+        "making graphs\nTraceback (most recent call last):\n  File 'x'\n    y\nValueError: no z\n"
+    )
+    error = _failed(text, "ended with 1")
+    assert str(error) == "asv publish ended with 1:\nValueError: no z"
+    assert "earlier site" in error.hint
+    assert str(_failed("a\nb\n", "did not link our pages")).endswith(":\na\nb")
+
+
+def test_a_copy_that_met_a_full_disk_is_told_in_a_sentence() -> None:
+    error = shutil.Error([("a", "b", "[Errno 28] No space left on device: 'b'")])
+    told = explained(error)
+    assert (str(told), told.exit_code) == ("b: No space left on device", 5)
+    assert told.hint.startswith("make room")
 
 
 def test_a_hanging_publish_is_killed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

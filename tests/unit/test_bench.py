@@ -357,6 +357,11 @@ def test_a_lock_of_another_user_is_used_and_one_that_cannot_be_opened_is_named(
     monkeypatch.setenv("IVHL_GPU_LOCK", str(lock))
     with only_user_of_gpu("cuda", said.append):
         pass
+    # Anybody may leave a pipe in /tmp, which would be waited for without end.
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setenv("IVHL_GPU_LOCK", str(tmp_path / "pipe"))
+    with only_user_of_gpu("cuda", said.append):
+        pass
     monkeypatch.setenv("IVHL_GPU_LOCK", str(tmp_path / "no" / "such"))
     with (
         pytest.raises(ResultsError, match="cannot be opened"),

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from typer.core import TyperCommand
+from typer.testing import CliRunner
 
+from ivhl.cli import app
 from ivhl.matrix.project import find_root
 from tests.builders.project import git
 
@@ -211,6 +215,16 @@ def test_the_base_is_the_previous_commit(
 NEEDED = ("bash", "cat", "tee", "flock", "git", "hostname", "mkdir", "basename")
 
 
+def calls(told: list[str]) -> Iterator[list[str]]:
+    """Yield the arguments of each logged call of ivhl, also of one that a session of nox makes."""
+    for line in told:
+        program, *words = [one.strip("<>") for one in re.findall(r"^\w+|<[^>]*>", line)]
+        if program == "ivhl":
+            yield words
+        elif words[:1] == ["-s"]:
+            yield ["bench", "--python", words[1].removeprefix("bench-"), *words[3:]]
+
+
 @pytest.fixture
 def stubs(tmp_path: Path) -> Path:
     """Return a folder with few programs, among them ``nox`` and ``ivhl`` that only log arguments."""
@@ -269,7 +283,10 @@ INPUTS = {
 }
 
 
-def test_the_matrix_gets_the_inputs_of_the_workflow(stubs: Path) -> None:
+def test_the_matrix_gets_the_inputs_of_the_workflow(
+    stubs: Path,
+    refused: Any,  # noqa: ANN401
+) -> None:
     git(stubs.parent, "init", "--quiet")
     git(stubs.parent, "commit", "--quiet", "--allow-empty", "-m", "one")
     given = INPUTS | {"DEVICE": "cuda", "SAYS": '{"include":[]}'}
@@ -285,6 +302,7 @@ def test_the_matrix_gets_the_inputs_of_the_workflow(stubs: Path) -> None:
     more = "<--torch> <2.5.1> <--torch> <2.6.0> <--workload> <ops.x> <--size> <small>"
     more += " <--variant> <a> <--variant> <b> <--suite> <full>"
     assert told == [f"ivhl {want} {more}"]
+    assert not any(refused(words) for words in calls(told))
 
 
 @pytest.mark.parametrize("tags", ["check", "check full"])
@@ -349,7 +367,10 @@ def test_what_is_not_on_main_has_a_cache_and_files_of_its_own(
     assert isolated < min(n for n, text in enumerate(steps) if "pip install" in text)
 
 
-def test_a_machine_is_checked_before_it_measures(stubs: Path) -> None:
+def test_a_machine_is_checked_before_it_measures(
+    stubs: Path,
+    refused: Any,  # noqa: ANN401
+) -> None:
     told, _ = run_step(stubs, "bench/measure", "nox", MEASURE)
     folder = stubs.parent / "measured"
     ours = f"<--machine> <gpubox> <--results> <{folder}> <--no-publish>"
@@ -358,6 +379,7 @@ def test_a_machine_is_checked_before_it_measures(stubs: Path) -> None:
         "ivhl <doctor> <--device> <cuda> <--machine> <gpubox>",
         f"nox <-s> <bench-3.12> <--> {given} {ours}",
     ]
+    assert not any(refused(words) for words in calls(told))
 
 
 def test_a_machine_that_fails_the_check_does_not_measure(stubs: Path) -> None:
@@ -435,7 +457,9 @@ def run_compare(root: Path, stubs: Path, more: dict[str, str]) -> tuple[int, str
 
 
 def test_a_pull_request_is_compared_with_its_last_common_commit(
-    stubs: Path, pull_request: Path
+    stubs: Path,
+    pull_request: Path,
+    refused: Any,  # noqa: ANN401
 ) -> None:
     common = git(pull_request, "rev-parse", "main~1")
     code, told, summary = run_compare(
@@ -446,6 +470,7 @@ def test_a_pull_request_is_compared_with_its_last_common_commit(
         f"ivhl <gate> <--base> <{common}> <--machine> <by-processor> <--results> "
         "<.asv/gate/results> <--measure> <--confirm> <--format> <github> <--python> <3.12>\n"
     )
+    assert not any(refused(words) for words in calls(told.splitlines()))
     assert summary.startswith("### fine\n")
     assert f"ivhl gate --base {common} --measure" in summary
 
@@ -506,6 +531,29 @@ def test_one_comment_is_written_and_then_edited_in_place_and_nobody_elses(tmp_pa
         calls = (tmp_path / "calls").read_text()
         assert f"--method {method} {place} --raw-field body=<!-- ivhl gate -->\n### worse" in calls
         assert len(calls) < 65000
+
+
+def test_a_verdict_that_is_a_link_or_very_long_tells_nothing_else(tmp_path: Path) -> None:
+    """Measured code wrote the artifact: a link in it may lead to the environment of this job."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "gh").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n')
+    (tmp_path / "bin" / "gh").chmod(0o755)
+    folder = tmp_path / "verdict"
+    (folder / "a").mkdir(parents=True)
+    (folder / "a" / "verdict.md").symlink_to("/proc/self/environ")
+    (folder / "verdict.md").write_text("### worse\n" + "x" * 5_000_000)
+    environment = {
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "GITHUB_REPOSITORY": "they/theirs",
+        "GH_TOKEN": "a-secret",
+        "NUMBER": "12",
+    }
+    command = [str(ACTIONS / "comment" / "comment"), "verdict"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    told = (tmp_path / "calls").read_text()
+    assert "### worse" in told
+    assert "a-secret" not in told
+    assert len(told) < 65000
 
 
 def test_the_written_workflow_has_no_secret_and_runs_nothing_where_it_may_write() -> None:
@@ -661,3 +709,100 @@ def test_nothing_new_is_no_commit(stubs: Path, tmp_path: Path) -> None:
     results, status = kept(stubs, tmp_path, {}, {"results/d/records/w.jsonl": "5\n"})
     assert status == 0
     assert (results / "d" / "records" / "w.jsonl").exists()
+
+
+# The scripts of all steps, and every command line of ivhl in them.
+
+
+def gitlab() -> list[str]:
+    """Return the script that the docs have for GitLab."""
+    text = (HERE / "docs" / "track.md").read_text(encoding="utf-8")
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    (job,) = [block["ivhl"] for block in blocks if "ivhl" in block]
+    return list(job["script"])
+
+
+def scripts() -> Iterator[tuple[str, str]]:
+    """Yield each script of ours that a runner executes, and where it is."""
+    for name, job in jobs():
+        for number, step in enumerate(job["steps"]):
+            if "run" in step:
+                yield f"{name}/{number}", step["run"]
+    for path in ACTIONS.glob("*/action.yml"):
+        for number, step in enumerate(load(path)["runs"]["steps"]):
+            if "run" in step:
+                assert step["shell"] == "bash"
+                yield f"{path.parent.name}/{number}", step["run"]
+    for path in (*ACTIONS.glob("*/*"), *(HERE / ".ci").iterdir()):
+        if path.suffix != ".yml":
+            assert os.access(path, os.X_OK), path
+            yield path.relative_to(HERE).as_posix(), path.read_text(encoding="utf-8")
+    yield "docs/track.md", "\n".join(gitlab())
+
+
+SCRIPTS = dict(scripts())
+# What stands for the variables of the command lines.
+VARIABLES = {
+    "DEVICE": "cuda",
+    "MACHINE": "gpubox",
+    "PWD": "/here",
+    "PYTHON": "3.12",
+    "base": "main",
+    "common": "main~1",
+    "python": "3.12",
+    "release": "2.6.0",
+    "workload": "ops.x",
+}
+COMMAND = re.compile(r"(?<![\w/.#-])(?<!<!-- )(?:ivhl|nox -s) (?:\\\n|[^\n|>;&)`])+")
+
+
+def command_lines(script: str) -> Iterator[list[str]]:
+    """Yield the command lines of ivhl in a script, also those that a session of nox makes."""
+    lines = (line for line in script.splitlines() if not re.match(r"\s*(#|echo )", line))
+    for match in COMMAND.finditer("\n".join(lines)):
+        text = re.sub(r'"\$\{\w+\[@\]\}"| \d$', "", match[0].replace("\\\n", " "))
+        words = shlex.split(re.sub(r"\$\{?(\w+)\}?", lambda found: VARIABLES[found[1]], text))
+        if words[:2] == ["nox", "-s"]:
+            if words[2].startswith("bench-"):
+                assert words[3] == "--"
+                yield ["bench", "--python", words[2].removeprefix("bench-"), *words[4:]]
+        elif words[0] == "ivhl":
+            yield words[1:]
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401  (a function)
+    """Return a function that says why ivhl's own parser refuses a command line, or nothing."""
+    monkeypatch.setattr(TyperCommand, "invoke", lambda self, context: None, raising=False)  # noqa: ARG005
+    monkeypatch.chdir(HERE)
+
+    def parse(words: list[str]) -> str:
+        done = CliRunner().invoke(app, words)
+        return done.output if done.exit_code else ""
+
+    return parse
+
+
+@pytest.mark.parametrize("place", SCRIPTS)
+def test_the_shell_of_a_step_parses(place: str) -> None:
+    done = subprocess.run(
+        ["bash", "-n"], input=SCRIPTS[place], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_command_line_of_a_step_is_one_that_ivhl_takes(refused: Any) -> None:  # noqa: ANN401
+    found = [(place, words) for place, text in SCRIPTS.items() for words in command_lines(text)]
+    called = {words[0] for _, words in found}
+    assert {"bench", "compat", "doctor", "gate", "import", "matrix", "publish"} <= called
+    for place, words in found:
+        assert not refused(words), (place, words)
+    assert "No such option" in refused(["gate", "--base", "main", "--confrim"])
+    assert "is not one of" in refused(["matrix", "list", "--device", "cdua"])
+
+
+def test_a_script_of_gitlab_calls_the_step_of_the_action() -> None:
+    (call,) = [line for line in gitlab() if "compare/compare" in line]
+    _, _, place = call.split()[-1].partition("/ivhl/")
+    assert os.access(HERE / place, os.X_OK)
+    assert "FETCH_HEAD" in call
