@@ -2,6 +2,10 @@
 
 ``python -m studies.scale DIR --records 65000`` prints CPU seconds of each step, of this process or
 of the command, and the seconds that it took. docs/regressions.md has the figures.
+
+``python -m studies.scale DIR --commits 500`` prints how large the files of the site are where cases
+have so many commits: of each kind the largest. Two cases have them in every cell, all others the
+newest two: so no file is smaller than if all had them, and there are fewer files.
 """
 
 from __future__ import annotations
@@ -10,11 +14,13 @@ import argparse
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +36,8 @@ CELLS: Final = tuple(
     (f"3.{minor}", f"2.{torch}.0") for minor in (12, 13) for torch in range(3, 16)
 )
 CASES: Final = 80
+# Cases that have every commit of a site that is measured, and commits that every case has.
+_LONG_CASES, _OF_ALL_CASES = 2, 2
 COMMANDS: Final = (("compat",), ("regressions",), ("compare", "2.6.0", "2.15.0"))
 PUBLISH: Final = ("publish", "--no-asv")
 
@@ -39,9 +47,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m studies.scale")
     parser.add_argument("folder", type=Path, help="an empty folder for the project")
     parser.add_argument("--records", type=int, default=65_000)
+    parser.add_argument("--commits", type=int, help="measure the files of the site instead")
     options = parser.parse_args()
     folder: Path = options.folder.resolve()
     cases = _cases()
+    if options.commits:
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+        measure_site(folder, options.commits, cases)
+        return
     per_commit = len(CELLS) * len(cases)
     n_commits = options.records // per_commit
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
@@ -61,6 +74,27 @@ def main() -> None:
             _run(folder, words, how)
     write_commit(results, n_commits + 1, commits[n_commits + 1], cases)
     _run(folder, PUBLISH, f"one commit more, {per_commit} records")
+
+
+def measure_site(folder: Path, n_commits: int, cases: list[dict[str, Any]]) -> None:
+    """Publish a history of so many commits; print the largest file of each kind."""
+    for number, commit in enumerate(make_project(folder, n_commits)):
+        newest = number >= n_commits - _OF_ALL_CASES
+        write_commit(folder / "results", number, commit, cases if newest else cases[:_LONG_CASES])
+    _run(folder, PUBLISH, "first")
+    files: dict[str, list[Path]] = defaultdict(list)
+    for path in (folder / "site").rglob("[!.]*.*"):
+        first, _, rest = path.relative_to(folder / "site").as_posix().partition("/")
+        files[f"{first}/side" if rest.startswith("side/") else first].append(path)
+    print("kind: files; of the largest: bytes, with its scripts and styles, elements, name")
+    for kind, paths in sorted(files.items()):
+        largest = max(paths, key=lambda path: path.stat().st_size)
+        text = largest.read_text(encoding="utf-8") if largest.suffix == ".html" else ""
+        needed = re.findall(r'"((?:\.\./)*[^"?]+)\?\w+"', text)
+        size = largest.stat().st_size
+        whole = size + sum((largest.parent / name).stat().st_size for name in needed)
+        elements = len(re.findall("<[a-z]", text))
+        print(f"{kind}: {len(paths)}; {size}, {whole}, {elements}, {largest.name}")
 
 
 def make_project(folder: Path, n_commits: int) -> list[str]:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.pages.render import compatibility_json, data_script, feed, render, static_files
-from ivhl.tracker.views.case import case_view, cell_details
+from ivhl.tracker.views.case import case_view, cell_details, course_part, parts_of
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.facts import signed_by
 from ivhl.tracker.views.front import front_view
@@ -104,7 +104,7 @@ def site_files(source: Source, asv: str = "") -> Iterator[SiteFile]:
         yield _page(source, "case.html", case.href, view=case)
         for row in rows:
             if row.record is not None:
-                yield _details(source, row)
+                yield from _details(source, row)
     regressions = regressions_view(source)
     yield _page(source, "regressions.html", "regressions.html", view=regressions)
     sides = sides_of(source)
@@ -128,18 +128,35 @@ def _page(source: Source, template: str, path: str, **values: object) -> SiteFil
     return SiteFile(path, partial(render, template, source.page, path, **values))
 
 
-def _details(source: Source, row: Row) -> SiteFile:
-    """Return the file that the details of a case in a cell are loaded from."""
+def _details(source: Source, row: Row) -> Iterator[SiteFile]:
+    """Yield the file that the details of a case in a cell are loaded from, and its older course."""
     path, course = cell_data(row.series, row.cell), source.course(row)
+    *older, newest = parts_of(course)
     assert row.record is not None  # noqa: S101  (the caller looked)
     spread = source.state.spreads.of(row.record)
     signed = signed_by(row.record, source.provenance)
     made_from = source.digest_of(course, _code(), row.record.commit, repr(spread), repr(signed))
 
     def content() -> bytes:
-        return data_script(path, cell_details(source, row), points=source.points_of(course))
+        return data_script(path, cell_details(source, row), points=source.points_of(newest))
 
-    return SiteFile(path, content, made_from)
+    yield SiteFile(path, content, made_from)
+    for number, part in enumerate(older, 1):
+        yield _older_part(source, row, number, part)
+
+
+def _older_part(source: Source, row: Row, number: int, part: Sequence[Entry]) -> SiteFile:
+    """Return the file of an older part of a course; ``number`` counts from the oldest, from 1."""
+    path = cell_data(row.series, row.cell, number)
+    end = number * len(part)
+    # With the point before, to which the first one is compared.
+    seen = source.course(row)[max(0, end - len(part) - 1) : end]
+
+    def content() -> bytes:
+        history = {"history": course_part(source, row, number)}
+        return data_script(path, history, points=source.points_of(part))
+
+    return SiteFile(path, content, source.digest_of(seen, _code(), f"{number}"))
 
 
 def _side(source: Source, path: str, entries: Sequence[Entry], learnt: str) -> SiteFile:

@@ -112,13 +112,14 @@ def _cost(before: Sequence[Row], after: Sequence[Row], other: str, spreads: Spre
     """Return what a Python costs compared with another one; empty if nothing was shown."""
     found, mean = _compared(before, after, spreads)
     parts = []
-    for kind, what in (
-        ("broke", "fail that pass"),
-        ("degraded", "break more graphs than"),
-        ("slower", "are slower than"),
+    for kind, of_one, of_more in (
+        ("broke", "fails that passes", "fail that pass"),
+        ("degraded", "breaks more graphs than", "break more graphs than"),
+        ("slower", "is slower than", "are slower than"),
     ):
         names = [one.case.name for one in found if one.kind == kind]
         if names:
+            what = of_one if len(names) == 1 else of_more
             parts.append(f"{counted(len(names), 'case')} {what} on {other}: {_some(names)}")
     if not parts and mean is not None and mean.high < 1:
         parts.append(f"the mean speedup is {_ratio(mean)} of that on {other}")
@@ -134,7 +135,8 @@ def _reason(before: Sequence[Row], after: Sequence[Row], other: str, spreads: Sp
     elif any(one.kind == "incomparable" for one in found):
         texts.append(f"The times of {other} were measured in another way: they say nothing.")
     if mended:
-        texts.append(f"{counted(len(mended), 'case')} fail on {other} only: {_some(mended)}.")
+        verb = "fails" if len(mended) == 1 else "fail"
+        texts.append(f"{counted(len(mended), 'case')} {verb} on {other} only: {_some(mended)}.")
     return " ".join(texts)
 
 

@@ -20,6 +20,7 @@ from functools import cached_property, lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -358,7 +359,13 @@ class Index:
         looks: dict[str, Shown] = {}
         measured = [(metric, _FIRST_VALUE + 2 * i) for i, metric in enumerate(METRICS)]
         found = []
-        for row in self._db.execute(_SELECT, (latest,)):
+        # In an order that hangs on the records alone, and not on when each was found: views keep it
+        # where nothing else decides.
+        place = {number: i for i, number in enumerate(sorted(cases, key=cases.__getitem__))}
+        rows = self._db.execute(_SELECT, (latest,)).fetchall()
+        rows.sort(key=itemgetter(2, 3))  # commit, time
+        rows.sort(key=lambda row: place[row[1]])
+        for row in rows:
             number, case, commit, at, subject, how = row[:6]
             failure_class, exception, compiled_s, facts, errors, calibration, look = row[6:13]
             key, python, torch, dtype = cases[case]

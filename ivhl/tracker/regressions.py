@@ -87,6 +87,12 @@ class Incident(NamedTuple):
     changes: tuple[Change, ...]
 
     @property
+    def key(self) -> tuple[str, ...]:
+        """What tells it from all others, and stays the same."""
+        torch = self.changes[0].case.torch if self.along == "python" else ""
+        return self.along, self.before, self.place, torch, str(self.worse)
+
+    @property
     def at(self) -> str:
         """When the newest of its records was made."""
         return max(change.at for change in self.changes)

@@ -24,9 +24,10 @@ STATUS_WORDS: dict[Status, str] = {
 }
 
 STATUS_MEANINGS: dict[Status, str] = {
-    "works": "runs, agrees with its reference, and is no slower than eager",
+    "works": "runs and agrees with its reference; was not shown to be slower than eager, and 1.3x "
+    "slower would show",
     "noisy": "runs and agrees with its reference; too noisy to say whether it is slower than eager",
-    "slow": "slower than eager; 99 of 100 other runs would show this, too",
+    "slow": "slower than eager; 99 of 100 other runs are expected to show this, too",
     "wrong": "the output exceeds the error budget",
     "unsupported": "this PyTorch release does not support this variant on this Python or device",
     "unavailable": "nothing to run: no distribution of this PyTorch for this Python, or the commit "

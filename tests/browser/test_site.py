@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ivhl.asv.publish import publish
 from ivhl.tracker.compare import choose, compare, summarise
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.project import load_state
@@ -108,7 +109,7 @@ def test_from_what_got_slower_to_the_command_that_repeats_it(watched: Watched, s
     """What got slower? The front page names the newest; a click leads to its cases."""
     page = watched.page
     page.goto((site / "index.html").as_uri())
-    page.locator(".answers a").last.click()
+    page.locator(".answers a").first.click()
     incident = page.locator(".incident:target")
     assert incident.locator("details").get_attribute("open") is not None
     assert "2.15x to 1.20x" in incident.inner_text()
@@ -138,7 +139,7 @@ def test_from_the_last_week_to_a_list_of_what_got_worse_in_it(
     assert page.locator("#count").inner_text().startswith("0 of ")
     # An incident that is named in the address is open, and the filters work beside it.
     page.goto((site / "index.html").as_uri())
-    page.locator(".answers a").last.click()
+    page.locator(".answers a").first.click()
     assert page.locator(".incident:target details[open]").count() == 1
     page.locator("[name=worse]").select_option("better")
     assert page.locator(".incident.worse:visible").count() == 0
@@ -275,6 +276,44 @@ def test_a_case_has_its_course_over_releases_and_commits(watched: Watched, site:
     table = page.locator("#course .numbers table").inner_text()
     assert "2.15x" in table
     assert "1.2x" in table
+    watched.check("file:")
+
+
+def test_older_commits_are_loaded_part_by_part(
+    watched: Watched, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A click loads one file, and the details have the newest commits only."""
+    monkeypatch.setattr("ivhl.tracker.views.case.POINTS_OF_A_FILE", 1)
+    site = publish(project, tmp_path / "site", asv=False).output
+    page = watched.page
+    page.goto((site / CASE).as_uri())
+    page.locator("#cell").select_option(label="Python 3.12, PyTorch 2.9.1")
+    commits = page.locator("#course h3").first
+    for number in (1, 2, 3):
+        page.get_by_role("heading", name=f"Over {number} commits").wait_for()
+        assert len(watched.data_files()) == number
+        page.get_by_role("button", name="Older commits").click()
+    page.get_by_role("heading", name="Over 4 commits").wait_for()
+    assert commits.evaluate("(e) => e === document.activeElement")
+    assert page.get_by_role("button", name="Older commits").count() == 0
+    page.locator("#course .numbers summary").click()
+    table = page.locator("#course .numbers tbody tr").all_inner_texts()
+    assert [line.split()[1] for line in table] == ["2.15x", "2.15x", "2.15x", "1.2x"]
+    watched.check("file:")
+
+
+def test_no_incident_left_says_when_the_newest_one_was(watched: Watched, site: Path) -> None:
+    page = watched.page
+    page.clock.set_fixed_time("2027-01-14T12:00:00Z")
+    page.goto(f"{(site / 'regressions.html').as_uri()}#worse=worse&since=7")
+    assert page.locator(".incident:visible").count() == 0
+    newest = page.locator("[data-worse=worse]").first.get_attribute("data-at")
+    assert newest is not None
+    assert (
+        page.locator("#count").inner_text().endswith(f"the newest that fits is of {newest[:10]}")
+    )
+    page.locator("[name=text]").fill("no such case")
+    assert page.locator("#count").inner_text().endswith("clear a filter")
     watched.check("file:")
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +20,18 @@ from ivhl.asv.configuration import load_configuration
 from ivhl.asv.publish import _failed, publish
 from ivhl.asv.unreadable import foreign_files, set_aside_unreadable
 from ivhl.errors import ResultsError, SpecError, explained
+from ivhl.pages.build import MADE_FROM
 from ivhl.records.files import append_record, record_file
+from ivhl.records.store import load_records
+from ivhl.tracker.annotations import Annotation, annotate
 from ivhl.tracker.regressions import KINDS, find_changes
 from ivhl.tracker.views.facts import fact_groups
 from tests.builders.project import git, make_commits, make_project, write_asv_results
-from tests.builders.records import make_record
+from tests.builders.records import interval, make_failure, make_record
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from ivhl.records.record import RunRecord
     from ivhl.tracker.regressions import Change, Kind
 
@@ -393,6 +400,80 @@ def test_two_publishes_at_once_leave_a_whole_site(root: Path) -> None:
     differ = {path for path in alone if alone[path] != together[path]}
     assert differ <= {"index.html"}  # it says when it was built
     assert leftovers(root) == []
+
+
+class Noon(datetime):
+    """A clock that stands still: pages say when they were made."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        """Return the same time, whenever it is."""
+        return datetime(2026, 11, 23, 12, tzinfo=tz)
+
+
+def change_results(root: Path, change: str, draw: random.Random) -> None:
+    """Do to the results what happens to those of a project."""
+    results = root / "results"
+    stored = load_records(results).records
+    at = f"2026-11-2{draw.randrange(3)}T00:{draw.randrange(60):02d}:00+00:00"
+    if change == "another commit":
+        (commit,) = make_commits(root, 1)
+        some = draw.sample(stored, len(stored) // 3)
+        more = [
+            replace(one, commit=commit, recorded_at=at, sources=f"{draw.randrange(3):064x}")
+            for one in some
+        ]
+    elif change == "measured again":
+        more = [
+            replace(one, recorded_at=at, speedup=interval(draw.uniform(0.5, 3)))
+            for one in draw.sample([one for one in stored if one.speedup], 20)
+        ]
+    elif change == "stands for another commit":
+        (commit,) = make_commits(root, 1)
+        more = [replace(one, commit=commit, same_as=one.commit) for one in stored[::3]]
+    elif change == "another machine":
+        machine = replace(stored[0].machine, name="another")
+        more = [replace(one, machine=machine, recorded_at=at) for one in stored[::5]]
+    elif change == "fails":
+        gone = make_failure("crash", commit=commits_of(root)[0], recorded_at=at)
+        more = [replace(gone, workload=one.workload, variant=one.variant) for one in stored[::40]]
+    elif change == "a lost file":
+        draw.choice(sorted(results.glob("*/records/*.jsonl"))).unlink()
+        more = []
+    else:
+        annotate(results, Annotation(place=commits_of(root)[0], cases="*", text="so", at=at))
+        more = []
+    draw.shuffle(more)
+    for one in more:
+        append_record(record_file(results, one.machine.name, one.commit, one.cell.id), one)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_site_that_was_published_after_each_change_is_the_one_published_at_once(
+    root: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+) -> None:
+    """To the byte, and with an index that was made at once, whatever happened in whatever order."""
+    monkeypatch.setattr("ivhl.asv.publish.datetime", Noon)
+    monkeypatch.setattr("ivhl.tracker.views.case.POINTS_OF_A_FILE", 2)
+    draw = random.Random(seed)  # noqa: S311  (which changes, in which order)
+    changes = [
+        "another commit", "measured again", "stands for another commit", "another machine",
+        "fails", "a lost file", "annotated", "another commit",
+    ]  # fmt: skip
+    draw.shuffle(changes)
+    for number, change in enumerate(changes):
+        change_results(root, change, draw)
+        if number % 2:
+            publish(root, root / "site", asv=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("another cache")))
+    publish(root, root / "at once", asv=False)
+    one_by_one, at_once = files_of(root / "site"), files_of(root / "at once")
+    assert one_by_one.keys() == at_once.keys()
+    differ = {path for path in at_once if one_by_one[path] != at_once[path]}
+    assert differ <= {MADE_FROM}  # it says which index the runs are in
 
 
 def test_files_of_the_project_in_its_results_are_left_alone(root: Path) -> None:

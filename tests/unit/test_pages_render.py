@@ -233,23 +233,102 @@ def test_every_cell_with_500_commits_keeps_the_budgets() -> None:
             assert elements + grown * max(0, elements - were) <= ELEMENTS, path
 
 
+def test_no_page_and_no_click_grows_with_commits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The law: beyond some commits, one more makes more files, and none of them larger.
+
+    Here that is beyond 20 instead of hundreds. Both histories have as many points in their details.
+    """
+    monkeypatch.setattr("ivhl.tracker.views.case.POINTS_OF_A_FILE", 10)
+    monkeypatch.setattr("ivhl.tracker.views.sides.MOST_COMMITS", 20)
+    monkeypatch.setattr("ivhl.pages.build._MOST_RUNS", 20)
+
+    def site(count: int) -> dict[str, bytes]:
+        commits = tuple(f"{number:08x}{0:032x}" for number in range(count))
+        records = [
+            make_record(commit=commit, torch=torch, recorded_at=f"2026-10-01T00:{i:02d}:00+00:00")
+            for i, commit in enumerate(commits)
+            for torch in ("2.5.0", "2.6.0")
+        ]
+        return site_of(*records, commit_order=commits)
+
+    few, many = site(35), site(55)
+    before, after = pages_of(few), pages_of(many)
+    for path, data in many.items():
+        if path in few:
+            assert len(data) <= len(few[path]), path
+        if path in few and path in after:
+            assert len(after[path].tags) <= len(before[path].tags), path
+    more = sorted(path.partition("/")[0] for path in many.keys() - few.keys())
+    # A page for each run, and for each cell two more parts of a course; sides of a comparison for
+    # the newest commits only.
+    sides = [path for path in many if path.startswith("data/side/")]
+    assert more.count("run") == 20
+    assert more.count("data") == 4 + 2 * 20
+    assert len(sides) == 2 * (1 + 20)
+    kinds = [path for path in many if path.startswith("data/bench")]
+    assert len(kinds) == 2 * (1 + 4)
+    assert max(len(many[path]) for path in kinds) <= A_CLICK
+
+
+def test_every_point_of_a_course_is_in_one_part_and_every_break_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ivhl.tracker.views.case.POINTS_OF_A_FILE", 3)
+    commits = tuple(f"{number:08x}{0:032x}" for number in range(11))
+    records = []
+    for i, commit in enumerate(commits):
+        record = make_record(commit=commit, recorded_at=f"2026-10-01T00:{i:02d}:00+00:00")
+        threads = 1 + i // 3  # another number at the first point of a part
+        records.append(replace(record, conditions=replace(record.conditions, threads=threads)))
+    site = site_of(*records, commit_order=commits)
+    path = "data/bench+cpu/ops.gp_evolve+small+naive-compiled/py3.12-torch2.6.0.js"
+    points: list[Any] = []
+    breaks: list[str] = []
+    loaded = []
+    while path:
+        call = re.fullmatch(r"site\.give\((\".*?\"),(.*)\);\n", site[path].decode("ascii"))
+        assert call, path
+        part = json.loads(call[2])
+        points = [*part["points"], *points]
+        breaks = [*part["history"]["breaks"], *breaks]
+        loaded.append((path, part["history"]["marks"]))
+        path = part["history"]["older"]
+    assert [point[0] for point in points] == [commit[:8] for commit in commits]
+    assert [text.split()[1].rstrip(":") for text in breaks] == [c[:8] for c in commits[3::3]]
+    assert [marks for _, marks in loaded] == [[0, 3], [0], []]
+    assert {one for one, _ in loaded} == {one for one in site if "py3.12-torch2.6.0" in one} & {
+        one for one in site if one.startswith("data/bench")
+    }
+
+
 def test_a_history_full_of_findings_keeps_the_budgets() -> None:
-    """60 commits at each of which all of 20 cases fail or are mended."""
-    commits = tuple(f"{number:040x}" for number in range(61))
+    """100 commits at each of which all of 20 cases fail or are mended."""
+    commits = tuple(f"{number:040x}" for number in range(101))
     make = (make_record, lambda **changes: make_failure("crash", "x" * 2000, **changes))
     records = [
         make[i % 2](
             commit=commit,
             workload=f"ops.workload_{number}",
-            recorded_at=f"2026-10-01T00:{i % 60:02d}:0{i // 60}+00:00",
+            recorded_at=f"2026-10-01T{i // 60:02d}:{i % 60:02d}:00+00:00",
         )
         for i, commit in enumerate(commits)
         for number in range(20)
     ]
-    page = site_of(*records, commit_order=commits)["regressions.html"]
-    assert page.count(b'class="incident ') == 60  # all, each with its largest change
-    assert len(page) <= FIRST_VIEW
-    assert len(Structure(page.decode()).tags) <= ELEMENTS
+    site = site_of(*records, commit_order=commits)
+    pages = pages_of(site)
+    assert (
+        site["regressions.html"].count(b'class="incident ') == 60
+    )  # each with its largest change
+    listed = {*pages["regressions.html"].values("id")}
+    for path, page in pages.items():
+        assert len(site[path]) <= FIRST_VIEW, path
+        assert len(page.tags) <= ELEMENTS, path
+        # No link to an incident that the page does not list any more.
+        named = {v.partition("#")[2] for v in page.values("href") if "regressions.html#i" in v}
+        assert named <= listed, path
+    case = site["case/bench+cpu/ops.workload_0+small+naive-compiled.html"].decode()
+    assert case.count('class="incident ') == 20
+    assert "and 80 older" in case
 
 
 def test_a_thousand_releases_stay_within_the_budget() -> None:

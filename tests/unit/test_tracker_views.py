@@ -172,6 +172,88 @@ def test_a_cell_that_is_below_one_in_this_run_only_says_so() -> None:
     assert cells_of(make_record(speedup=0.3))["2.6.0"].status == "slow"
 
 
+def test_works_is_not_said_to_be_as_fast_as_eager() -> None:
+    """An interval that reaches below 1 is not one that excludes a slowdown."""
+    source = source_of(make_record(speedup=1.0))
+    (row,) = source.rows
+    assert row.status == "works"
+    assert row.speedup_low is not None
+    assert row.speedup_low < 1
+    meaning = cell_details(source, row)["meaning"]
+    assert meaning.startswith("runs and agrees with its reference; was not shown to be slower")
+    assert "no slower than" not in meaning
+
+
+def test_what_speaks_for_a_cell_is_what_was_measured_beside_it() -> None:
+    def why(*records: RunRecord) -> str:
+        source = source_of(*records)
+        front = front_view(source, source.page.main)
+        assert front.advice is not None
+        assert (front.advice.python, front.advice.torch) == ("3.12", "2.6.0")
+        return front.why
+
+    alone = make_record()
+    older = make_record(python="3.13", torch="2.5.1")
+    assert why(alone) == why(alone, older) == "no other Python was run with it"
+    gated = make_failure(python="3.13")
+    assert why(alone, gated) == "on no other Python does a case pass"
+    beside = replace(make_record(python="3.11"), speedup=alone.speedup)
+    assert why(alone, beside).startswith("no case was shown to fail")
+    # Each costs something: 3.13 a case, 3.12 another one.
+    both = [make_record(python=p, workload="ops.b") for p in ("3.12", "3.13")]
+    fails = make_failure("crash", python="3.13")
+    slow = [
+        make_record(python="3.12", workload="ops.c", speedup=0.5),
+        make_record(python="3.13", workload="ops.c", speedup=4.0),
+    ]
+    text = why(alone, fails, *both, *slow)
+    assert "slower than on 3.13: ops.c" in text
+    assert text.endswith("but on no other Python do more cases pass")
+
+
+def test_the_front_page_of_a_place_says_what_changed_there() -> None:
+    """What another machine measured says nothing of this one."""
+    records = list(history(COMMITS))
+    quiet = [
+        replace(
+            r, machine=replace(r.machine, name="quiet"), recorded_at="2026-12-01T00:00:00+00:00"
+        )
+        for r in records
+        if r.commit == COMMITS[0] and r.cell.id == "py3.12-torch2.9.1"
+    ]
+    source = source_of(*records, *quiet)
+    fronts = {place.machine: front_view(source, place) for place in source.page.places}
+    assert fronts["quiet"].last is None
+    assert fronts["quiet"].findings == ()
+    last = fronts["bench"].last
+    assert last is not None
+    assert last.counts == "3 slower"
+    assert fronts["bench"].n_incidents == fronts["quiet"].n_incidents == len(source.incidents)
+
+
+def test_a_change_over_releases_that_were_not_run_says_so() -> None:
+    """Any of them may be the one that changed it."""
+    known = ("2.4.1", "2.5.1", "2.6.0", "2.8.0", "2.9.1")
+
+    def between(*torches: str, speedups: tuple[float, ...] = (4.0, 1.0)) -> list[str]:
+        records = [
+            make_record(torch=torch, speedup=speedup, width=0.001)
+            for torch, speedup in zip(torches, speedups, strict=True)
+        ]
+        source = source_of(*records, known_releases=known)
+        return [one.between for one in regressions_view(source).incidents]
+
+    assert between("2.4.1", "2.5.1") == [""]
+    assert between("2.4.1", "2.6.0") == ["2.5.1, between them, was not run with this code"]
+    three = ["3 releases between them were not run with this code"]
+    assert between("2.4.1", "2.9.1") == three
+    records = [make_record(), make_record(python="3.14", speedup=0.5, width=0.001)]
+    others = make_record(python="3.13", workload="ops.other")
+    (one,) = regressions_view(source_of(*records, others)).incidents
+    assert one.title == "Python 3.12 → 3.14 on PyTorch 2.6.0"
+    assert one.between == "3.13, between them, was not run with this code"
+
+
 def test_a_fall_between_releases_is_visible() -> None:
     cells = cells_of(make_record(torch="2.5.1", speedup=2.89), make_record(speedup=1.93))
     assert (cells["2.6.0"].move, cells["2.6.0"].was) == ("down", "2.89x")

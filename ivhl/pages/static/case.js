@@ -14,21 +14,33 @@
   const course = document.getElementById("course");
   const wanted = site.address().get("cell");
   if (wanted && [...choice.options].some((one) => one.value === wanted)) { choice.value = wanted; }
+  // The parts of a course that were loaded, oldest first; each click loads the one before them.
+  function drawCommits(into, parts) {
+    const history = details.course(parts);
+    const place = make("div", { class: "charts" });
+    const older = parts[0].history.older;
+    const more = make("button", { type: "button", class: "more" }, "Older commits, too");
+    more.addEventListener("click", async () => {
+      more.disabled = true;
+      drawCommits(into, [await site.load(older), ...parts]);
+      into.querySelector("h3").focus();
+    });
+    into.replaceChildren(make("h3", { tabindex: "-1" }, `Over ${history.x.length} commits`), ...(older ? [make("p", {}, more)] : []), place);
+    charts.small(place, history.x, history.lines, "commits");
+    if (history.breaks.length) {
+      into.append(make("details", {}, make("summary", {}, `${history.breaks.length} ${history.breaks.length === 1 ? "break" : "breaks"}: why points cannot be compared`),
+        make("ul", {}, ...history.breaks.map((text) => make("li", {}, text)))));
+    }
+  }
   async function show() {
     const path = choice.value;
     const data = await site.load(path);
     if (path !== choice.value) { return; }
     course.replaceChildren();
-    const history = details.course(data);
-    if (history.x.length > 1) {
-      course.append(make("h3", {}, "Over commits"));
-      const place = make("div", { class: "charts" });
-      course.append(place);
-      charts.small(place, history.x, history.lines, "commits");
-      if (history.breaks.length) {
-        course.append(make("details", {}, make("summary", {}, `${history.breaks.length} breaks: why points cannot be compared`),
-          make("ul", {}, ...history.breaks.map((text) => make("li", {}, text)))));
-      }
+    if (data.points.length > 1 || data.history.older) {
+      const commits = make("div", {});
+      course.append(commits);
+      drawCommits(commits, [data]);
     } else {
       course.append(make("p", { class: "quiet" }, "Measured at one commit: there is no course over commits."));
     }

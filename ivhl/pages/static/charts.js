@@ -13,6 +13,7 @@ const charts = (() => {
     ["breaks", "Graph breaks", "n"],
     ["recompiles", "Recompiles", "n"],
   ];
+  const MOST_NUMBERS = 3000; // elements of a table
   const colour = (i) => getComputedStyle(document.documentElement).getPropertyValue(`--c${i % 6}`).trim();
   const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -128,7 +129,7 @@ const charts = (() => {
     const summary = present.map((curve) => { const v = curve.values.filter((one) => one !== null); return `${curve.name || title}: ${say(v[0], unit)} to ${say(v[v.length - 1], unit)}`; }).join("; ");
     const canvas = plot.root.querySelector("canvas");
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${title}, ${x[0]} to ${x[x.length - 1]}. ${summary}. The table below has all numbers.`);
+    canvas.setAttribute("aria-label", `${title}, ${x[0]} to ${x[x.length - 1]}. ${summary}. The table below has the numbers.`);
     figure.append(shown);
   }
 
@@ -168,13 +169,15 @@ const charts = (() => {
 
   function numbers(x, lines, along) {
     const columns = lines.flatMap((line) => KINDS.flatMap(([key, title, unit, partner]) => [key, partner].filter((one) => one && line[one]).map((one) => ({ head: [lines.length > 1 ? line.name : "", title, one === partner ? "eager" : ""].filter(Boolean).join(", "), values: line[one], unit }))));
-    const body = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `All numbers over ${along}` });
+    const body = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Numbers over ${along}` });
     const more = make("details", { class: "numbers" }, make("summary", {}, "As a table"), body);
     more.addEventListener("toggle", () => {
       if (!more.open || body.children.length) { return; }
+      const first = Math.max(0, x.length - Math.ceil(MOST_NUMBERS / (columns.length + 2)));
       body.append(make("table", { class: "plain" },
         make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "at"), ...columns.map((column) => make("th", { scope: "col" }, column.head)))),
-        make("tbody", {}, ...x.map((name, i) => make("tr", {}, make("th", { scope: "row" }, name), ...columns.map((column) => make("td", {}, say(column.values[i], column.unit))))))));
+        make("tbody", {}, ...x.slice(first).map((name, i) => make("tr", {}, make("th", { scope: "row" }, name), ...columns.map((column) => make("td", {}, say(column.values[first + i], column.unit))))))));
+      if (first) { more.append(make("p", { class: "quiet" }, `The newest ${x.length - first} of ${x.length}.`)); }
     });
     return more;
   }

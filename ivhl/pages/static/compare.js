@@ -17,6 +17,12 @@
     if (values.some(([value]) => value === kept)) { select.value = kept; }
   }
   const unique = (values) => [...new Set(values)];
+  // The commits of a cell: first and last of each row of successive ones.
+  function commitsOf(place, ranges) {
+    const found = [];
+    for (let i = 0; i < ranges.length; i += 2) { found.push(...place.commits.slice(ranges[i], ranges[i + 1] + 1)); }
+    return found.reverse();
+  }
   function fillSide(side, wanted) {
     const field = (name) => form.elements[`${side}-${name}`];
     fill(field("place"), places.map((one) => [one.slug, one.name]), wanted.place);
@@ -25,7 +31,7 @@
     const here = place.cells.filter((cell) => cell[0] === field("python").value);
     fill(field("torch"), here.map((cell) => [cell[1], cell[1]]), wanted.torch);
     const cell = here.find((one) => one[1] === field("torch").value);
-    fill(field("commit"), [[NEWEST, "newest of each case"], ...cell[3].map((i) => [place.commits[i], place.commits[i]]).reverse()], wanted.commit);
+    fill(field("commit"), [[NEWEST, "newest of each case"], ...commitsOf(place, cell[3]).map((one) => [one, one])], wanted.commit);
     return { place: place.slug, name: place.name, python: cell[0], torch: cell[1], cell: cell[2], commit: field("commit").value };
   }
 

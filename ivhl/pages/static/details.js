@@ -14,18 +14,32 @@ const details = (() => {
       make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))),
       make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, i) => make(i ? "td" : "th", i ? {} : { scope: "row" }, text)))))));
 
-  // The course over commits: a list of points in the file, a list for each curve on the page.
-  function course(data) {
-    const { fields, marks, breaks } = data.history;
-    const column = Object.fromEntries(fields.map((name, i) => [name, data.points.map((point) => point[i])]));
-    const { commit, at, same, result, ...curves } = column;
+  // The course over commits, from its parts, oldest first: they have a list of points, charts a list
+  // for each curve.
+  function course(parts) {
+    const { fields } = parts[0].history;
+    const points = parts.flatMap((part) => part.points);
+    const { commit, at, same, result, ...curves } = Object.fromEntries(fields.map((name, i) => [name, points.map((point) => point[i])]));
     const seen = Object.entries(curves).filter(([, values]) => values.some((value) => value !== null));
-    return { x: commit, at, same, results: result, breaks, lines: [{ name: "speedup", marks, ...Object.fromEntries(seen) }] };
+    const marks = [];
+    let before = 0;
+    for (const part of parts) {
+      marks.push(...part.history.marks.map((mark) => mark + before));
+      before += part.points.length;
+    }
+    return {
+      x: commit, breaks: parts.flatMap((part) => part.history.breaks),
+      lines: [{ name: "speedup", marks: marks.filter((mark) => mark > 0), ...Object.fromEntries(seen) }],
+    };
+  }
+  // The newest runs in a table, the newest first.
+  function newest(data, most) {
+    const at = Object.fromEntries(data.history.fields.map((name, i) => [name, i]));
+    return data.points.slice(-most).reverse().map((point) => [point[at.commit], point[at.at].slice(0, 10), point[at.result], point[at.same] ? `measured at ${point[at.same]}` : ""]);
   }
 
   function fill(data) {
     const failure = data.failure;
-    const history = course(data);
     const parts = [];
     if (failure) {
       parts.push(list("Failure", [["failure class", failure.class], ["phase", failure.phase], ["exception", failure.exception], ["where", failure.where]].filter(([, value]) => value)));
@@ -50,9 +64,8 @@ const details = (() => {
         table(["output", "eager", "variant", "allowed", "verdict"], data.errors.map((e) => [e.output, e.eager, e.compiled, e.limit, e.verdict]))));
     }
     for (const [title, found] of Object.entries(data.counted)) { parts.push(counted(title, found)); }
-    if (history.x.length > 1) {
-      const rows = history.x.map((commit, i) => [commit, history.at[i].slice(0, 10), history.results[i], history.same[i] ? `measured at ${history.same[i]}` : ""]).reverse().slice(0, 12);
-      parts.push(make("section", {}, make("h3", {}, "At other commits"), table(["commit", "recorded", "result", "note"], rows)));
+    if (data.points.length > 1) {
+      parts.push(make("section", {}, make("h3", {}, "At other commits"), table(["commit", "recorded", "result", "note"], newest(data, 12))));
     }
     parts.push(make("section", {}, make("h3", {}, "Environment"), make("p", {}, data.lock ? `Lock ${data.lock}` : "Existing environment, without a lock.")));
     return [

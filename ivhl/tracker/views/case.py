@@ -12,7 +12,7 @@ from ivhl.tracker.course import CURVES, FIELDS, HASH, curve_values, short
 from ivhl.tracker.spans import spans_of, spans_sentence
 from ivhl.tracker.upstream import Issue, issues_of
 from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
-from ivhl.tracker.views.incidents import IncidentView, incident_view
+from ivhl.tracker.views.incidents import IncidentView, incident_views
 from ivhl.tracker.views.matrix import MatrixCell, before_of, cell_view, notes_of
 from ivhl.tracker.views.source import (
     PageView,
@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 
 # More text of one record is in its line of the results only.
 MOST_TEXT = 20_000
+# The details have the newest points of a course: so many, if there are, and less than twice as many.
+# The older ones are in files of so many each, which one commit more leaves as they are.
+POINTS_OF_A_FILE = 150
+# Newest incidents that the page lists, and cells of all of them: the newest have more.
+_MOST_INCIDENTS, _MOST_CHANGES = 20, 60
 _MOST_REASONS = 40
 
 
@@ -61,6 +66,7 @@ class CaseView:
         neighbours: Address and text of other sizes and variants, and of the case elsewhere.
         cells: Address of the details and text of each cell that was run.
         curves: The course over releases for each Python, as ``charts.js`` draws it.
+        left_out: Number of older incidents.
         notes: What people said about changes of the case.
         upstream: Reports of PyTorch on its failures, each with the cells that fail so.
         command: Repeats the newest record.
@@ -83,6 +89,7 @@ class CaseView:
     curves: dict[str, Any]
     breaks: tuple[str, ...]
     incidents: tuple[IncidentView, ...]
+    left_out: int
     notes: tuple[str, ...]
     upstream: tuple[tuple[Issue, str], ...]
     command: str
@@ -118,7 +125,8 @@ def case_view(source: Source, series: RowSeries) -> CaseView:
         ),
         curves=curves,
         breaks=breaks,
-        incidents=tuple(incident_view(source, one) for one in incidents),
+        incidents=incident_views(source, incidents[:_MOST_INCIDENTS], _MOST_CHANGES),
+        left_out=max(0, len(incidents) - _MOST_INCIDENTS),
         notes=tuple(source.notes_of(series)),
         upstream=tuple(_upstream(run)),
         command=(newest.command or "") if newest else "",
@@ -200,10 +208,17 @@ def _over_releases(source: Source, rows: Sequence[Row]) -> tuple[dict[str, Any],
     return {"x": list(releases), "lines": lines}, tuple(breaks)
 
 
-def _marks(entries: Sequence[Entry | None], axis: Axis) -> dict[int, list[str]]:
-    """Return why a point cannot be compared with the one before, by its index."""
+def _marks(
+    entries: Sequence[Entry | None], axis: Axis, last: Entry | None = None
+) -> dict[int, list[str]]:
+    """Return why a point cannot be compared with the one before, by its index.
+
+    Args:
+        entries: The points; ``None`` where nothing was measured.
+        axis: Along what they lie.
+        last: The point before the first of them.
+    """
     found: dict[int, list[str]] = {}
-    last: Entry | None = None
     for i, entry in enumerate(entries):
         if entry is None:
             continue
@@ -230,7 +245,7 @@ def _curves(
 def cell_details(source: Source, row: Row) -> dict[str, Any]:
     """Return everything about a case in one cell, which the page loads when it is opened.
 
-    The points of its course are those of ``Source.points_of``.
+    The points of its course are those of the last of ``parts_of``.
     """
     record = row.record
     if record is None:
@@ -271,7 +286,7 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
         ],
         "lock": record.cell.lock_sha256 or "",
         "samples": _samples(record),
-        "history": _history(source.course(row)),
+        "history": course_part(source, row, 0),
     }
 
 
@@ -317,11 +332,28 @@ def _samples(record: RunRecord) -> dict[str, list[float | None]]:
     }
 
 
-def _history(course: Sequence[Entry]) -> dict[str, Any]:
-    """Return what belongs to the course over commits, beside its points."""
-    marks = _marks(course, "commit")
+def parts_of(course: Sequence[Entry]) -> tuple[Sequence[Entry], ...]:
+    """Return a course over commits in parts, oldest first: the last one is in the details."""
+    each = POINTS_OF_A_FILE
+    older = max(0, len(course) // each - 1)
+    return (*(course[i * each : (i + 1) * each] for i in range(older)), course[older * each :])
+
+
+def course_part(source: Source, row: Row, number: int) -> dict[str, Any]:
+    """Return what belongs to a part of the course over commits, beside its points.
+
+    Args:
+        source: The records.
+        row: The case in the cell.
+        number: Which of ``parts_of``, from 1; 0 for the last one.
+    """
+    parts = parts_of(source.course(row))
+    at = (number or len(parts)) - 1
+    part = parts[at]
+    marks = _marks(part, "commit", parts[at - 1][-1] if at else None)
     return {
         "fields": FIELDS,
         "marks": sorted(marks),
-        "breaks": [f"before {course[i].commit[:HASH]}: {'; '.join(t)}" for i, t in marks.items()],
+        "breaks": [f"before {part[i].commit[:HASH]}: {'; '.join(t)}" for i, t in marks.items()],
+        "older": cell_data(row.series, row.cell, at) if at else "",
     }

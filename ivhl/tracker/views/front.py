@@ -70,6 +70,7 @@ class FrontView:
 
     Attributes:
         advice: The cell to take; ``None`` if no case has a result.
+        why: What speaks for it.
         supported: Python to the releases whose ``torch.compile`` works, in intervals.
         worth: What compiling is worth, per Python on the newest release.
         matched: Number of cases that every mean of the grid is over.
@@ -83,6 +84,7 @@ class FrontView:
     matrix: str
     others: tuple[tuple[str, str], ...]
     advice: Advice | None
+    why: str
     supported: tuple[tuple[str, str], ...]
     newest: str
     worth: tuple[tuple[str, str], ...]
@@ -112,7 +114,9 @@ def front_view(source: Source, place: Place) -> FrontView:
         cells[row.python, row.torch].append(row)
     matrix = matrix_page(place, page.main)
     newest = _newest(rows)
-    worse = [one for one in source.incidents if one.worse]
+    advice = advise(rows, source.state.spreads)
+    incidents = source.incidents_at(place)
+    worse = [one for one in incidents if one.worse]
     return FrontView(
         page=page,
         place=place,
@@ -121,7 +125,8 @@ def front_view(source: Source, place: Place) -> FrontView:
         others=tuple(
             (other.name, front_page(other, page.main)) for other in page.places if other != place
         ),
-        advice=advise(rows, source.state.spreads),
+        advice=advice,
+        why=_why(advice, rows) if advice else "",
         supported=supported(source, rows),
         newest=newest,
         worth=tuple(
@@ -132,7 +137,7 @@ def front_view(source: Source, place: Place) -> FrontView:
         matched=len(matched),
         apart=_apart(source, place, newest),
         last=incident_view(source, worse[0]) if worse else None,
-        findings=tuple(incident_view(source, one) for one in source.incidents[:_NEWEST_FINDINGS]),
+        findings=tuple(incident_view(source, one) for one in incidents[:_NEWEST_FINDINGS]),
         n_incidents=len(source.incidents),
         releases=shown,
         older=len(releases) - len(shown),
@@ -148,6 +153,21 @@ def front_view(source: Source, place: Place) -> FrontView:
         ),
         tallies=tuple((status, STATUS_WORDS[status]) for status in STATUSES),
     )
+
+
+def _why(advice: Advice, rows: Iterable[Row]) -> str:
+    """Return what speaks for the cell to take: no more than was measured beside it."""
+    if advice.cost:
+        return f"{advice.cost}, but on no other Python do more cases pass"
+    beside = [
+        row
+        for row in rows
+        if row.torch == advice.torch and row.python != advice.python
+        if row.record is not None and not row.existing
+    ]
+    if any(row.speedup is not None for row in beside):
+        return "no case was shown to fail, break more graphs or be slower than on another Python"
+    return "on no other Python does a case pass" if beside else "no other Python was run with it"
 
 
 def supported(source: Source, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:

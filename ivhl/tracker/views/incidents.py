@@ -12,10 +12,12 @@ from ivhl.tracker.compat import RowSeries
 from ivhl.tracker.confirmations import CONFIRMED, REFUTED, confirmation_of
 from ivhl.tracker.regressions import WORSE
 from ivhl.tracker.upstream import described
-from ivhl.tracker.views.source import PageView, case_page
+from ivhl.tracker.views.source import MOST_INCIDENTS, PageView, case_page
 from ivhl.tracker.wording import counted, short_message, times
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.regressions import Change, Incident
     from ivhl.tracker.views.source import Source
@@ -80,12 +82,16 @@ class IncidentView:
 
     Attributes:
         id: Stable, for links and the feed.
+        listed: Whether the page *Regressions* has it.
+        between: Which releases or Pythons between both were not run, as text; empty if none.
         cause: What a person said about it, or the report that describes its failures; empty if
             nothing is known.
     """
 
     id: str
+    listed: bool
     title: str
+    between: str
     counts: str
     worse: bool
     along: str
@@ -106,19 +112,26 @@ class RegressionsView:
     left_out: int
 
 
-# Newest incidents that the page shows, and cases of all of them: the newest have more.
-MOST_INCIDENTS = 60
+# Cases of all incidents that the page shows: the newest have more.
 MOST_CHANGES = 120
 
 
 def regressions_view(source: Source) -> RegressionsView:
     """Return the page *Regressions*: all incidents, newest first."""
-    shown, room = source.incidents[:MOST_INCIDENTS], MOST_CHANGES
-    views = []
-    for one in shown:
+    shown = source.incidents[:MOST_INCIDENTS]
+    views = incident_views(source, shown, MOST_CHANGES)
+    return RegressionsView(source.page, views, len(source.incidents) - len(shown))
+
+
+def incident_views(
+    source: Source, incidents: Iterable[Incident], room: int
+) -> tuple[IncidentView, ...]:
+    """Return incidents as the pages show them, with ``room`` changes together, and one of each."""
+    views: list[IncidentView] = []
+    for one in incidents:
         views.append(incident_view(source, one, max(1, min(MOST_CASES, room))))
         room -= len(views[-1].changes)
-    return RegressionsView(source.page, tuple(views), len(source.incidents) - len(shown))
+    return tuple(views)
 
 
 def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) -> IncidentView:
@@ -138,7 +151,9 @@ def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) ->
     )
     return IncidentView(
         id=_id(incident),
+        listed=incident.key in source.listed,
         title=title,
+        between=_between(source, incident),
         counts=", ".join(f"{n} {_KIND_WORDS[kind]}" for kind, n in kinds.items()),
         worse=incident.worse,
         along=incident.along,
@@ -152,6 +167,18 @@ def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) ->
         changes=views,
         left_out=len(incident.changes) - len(views),
     )
+
+
+def _between(source: Source, incident: Incident) -> str:
+    """Return which names lie between those of an incident: each may be what changed it."""
+    if incident.along == "commit":
+        return ""
+    names = source.names[incident.along]
+    skipped = names[names.index(incident.before) + 1 : names.index(incident.place)]
+    if len(skipped) > 1:
+        what = counted(len(skipped), "release" if incident.along == "torch" else "Python")
+        return f"{what} between them were not run with this code"
+    return f"{skipped[0]}, between them, was not run with this code" if skipped else ""
 
 
 def _worst(view: ChangeView) -> str:
@@ -172,9 +199,7 @@ def _upstream(incident: Incident) -> str:
 
 
 def _id(incident: Incident) -> str:
-    torch = incident.changes[0].case.torch if incident.along == "python" else ""
-    key = "\0".join((incident.along, incident.before, incident.place, torch, str(incident.worse)))
-    return f"i{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    return f"i{hashlib.sha256(chr(0).join(incident.key).encode()).hexdigest()[:12]}"
 
 
 def _short(incident: Incident, name: str) -> str:

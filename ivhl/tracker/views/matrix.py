@@ -53,8 +53,8 @@ class MatrixCell:
 
     Attributes:
         text: What the cell shows: a speedup, or the status.
-        move: ``down`` or ``up`` if the speedup differs visibly from that on the release before.
-        was: Speedup on the release before, if it moved.
+        move: ``down`` or ``up`` if the speedup differs visibly from that on the release run before.
+        was: Speedup on that release, if it moved.
         shade: 0 to 3, the size of the speedup.
         data: Address of the details; empty if the case was not run.
         notes: What its verdict rests on, if not on an independent reference, a commit, a lock and

@@ -16,7 +16,7 @@ from ivhl.tracker.spread import VERDICT_CONFIDENCE
 from ivhl.tracker.views.source import Place, Source, cells_of, slug
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.store import Key
     from ivhl.tracker.entries import Entry
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     Sides = Mapping[tuple[Place, str], Mapping[str, Sequence[Entry]]]
 
 NEWEST: Final = "newest"
+# Newest commits of a place that can be chosen: an older one is compared on the command line.
+MOST_COMMITS: Final = 1000
 # Records of one case in the side of the newest: of different sources, the newest first. So that two
 # cells are compared at the same code, as ``ivhl compare`` does.
 _MOST_SUBJECTS = 3
@@ -44,11 +46,10 @@ def choices(source: Source, sides: Sides) -> dict[str, Any]:
     """Return what can be chosen: places, their cells, and the commits of each."""
     places = []
     for place in source.page.places:
-        commits = [c[:_HASH] for c in source.state.commit_order]
         found = {which for (at, _), group in sides.items() if at == place for which in group}
-        commits = [*(c for c in commits if c in found), *sorted(found - {*commits, NEWEST})]
+        commits = _in_order(source, found - {NEWEST})
         cells = [
-            [python, torch, slug(cell), [i for i, c in enumerate(commits) if c in group]]
+            [python, torch, slug(cell), _ranges(i for i, c in enumerate(commits) if c in group)]
             for python, torch, cell in cells_of(source.by_place.get(place, ()))
             if (group := sides.get((place, cell)))
         ]
@@ -57,6 +58,23 @@ def choices(source: Source, sides: Sides) -> dict[str, Any]:
                 {"name": place.name, "slug": place.slug, "commits": commits, "cells": cells}
             )
     return {"places": places}
+
+
+def _in_order(source: Source, commits: Collection[str]) -> list[str]:
+    """Return shortened commits, oldest first; those of other branches are the last."""
+    known = [commit[:_HASH] for commit in source.state.commit_order]
+    return [*(c for c in known if c in commits), *sorted({*commits} - {*known})]
+
+
+def _ranges(numbers: Iterable[int]) -> list[int]:
+    """Return first and last of each row of successive numbers: short where few are missing."""
+    found: list[int] = []
+    for number in numbers:
+        if found and number == found[-1] + 1:
+            found[-1] = number
+        else:
+            found += [number, number]
+    return found
 
 
 def side_files(sides: Sides) -> Iterator[tuple[str, Sequence[Entry]]]:
@@ -107,21 +125,26 @@ def _case(entry: Entry, spreads: Spreads) -> list[Any]:
 
 def sides_of(source: Source) -> Sides:
     """Return the runs of each place and cell: by commit, and the newest of each case."""
-    by_cell: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
+    by_cell: dict[tuple[Place, str], list[Entry]] = defaultdict(list)
+    commits: dict[Place, set[str]] = defaultdict(set)
     for entry in sorted(source.entries, key=recorded_rank):
         case = entry.case
         if not case.existing:
-            by_cell[case.machine, case.device, case.cell].append(entry)
+            place = Place(case.machine, case.device)
+            by_cell[place, case.cell].append(entry)
+            commits[place].add(entry.commit[:_HASH])
+    shown = {place: {*_in_order(source, all_)[-MOST_COMMITS:]} for place, all_ in commits.items()}
     sides: dict[tuple[Place, str], Mapping[str, Sequence[Entry]]] = {}
-    for (machine, device, cell), entries in by_cell.items():
+    for (place, cell), entries in by_cell.items():
         by_commit: dict[str, list[Entry]] = defaultdict(list)
         newest: dict[Key, dict[object, Entry]] = defaultdict(dict)
         for entry in entries:
-            by_commit[entry.commit[:_HASH]].append(entry)
+            if entry.commit[:_HASH] in shown[place]:
+                by_commit[entry.commit[:_HASH]].append(entry)
         for entry in reversed(entries):
             subjects = newest[entry.case]
             if len(subjects) < _MOST_SUBJECTS:
                 subjects.setdefault(subject_of(entry), entry)
         last = [entry for subjects in newest.values() for entry in subjects.values()]
-        sides[Place(machine, device), cell] = {NEWEST: last, **by_commit}
+        sides[place, cell] = {NEWEST: last, **by_commit}
     return sides

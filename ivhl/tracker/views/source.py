@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from ivhl.tracker.series import Along, Point
     from ivhl.workload import Workload
 
+# Newest incidents that the page *Regressions* lists.
+MOST_INCIDENTS = 60
 _LONGEST_NAME = 120
 _DIGEST = 10
 _PACKAGED = 3
@@ -78,11 +80,16 @@ def case_page(series: RowSeries) -> str:
     return f"case/{Place(series.machine, series.device).slug}/{series_slug(series)}.html"
 
 
-def cell_data(series: RowSeries, cell: str) -> str:
-    """Return the address of the details of a case in a cell, from the root of the site."""
-    return (
-        f"data/{Place(series.machine, series.device).slug}/{series_slug(series)}/{slug(cell)}.js"
-    )
+def cell_data(series: RowSeries, cell: str, part: int = 0) -> str:
+    """Return the address of the details of a case in a cell, from the root of the site.
+
+    Args:
+        series: The case.
+        cell: Id of the cell.
+        part: Number of an older part of the course, from 1; 0 for the details.
+    """
+    folder = f"data/{Place(series.machine, series.device).slug}/{series_slug(series)}"
+    return f"{folder}/{slug(cell, f'{part}') if part else slug(cell)}.js"
 
 
 def matrix_page(place: Place, main: Place) -> str:
@@ -266,6 +273,17 @@ class Source:
         return incidents_of(self.changes)
 
     @cached_property
+    def listed(self) -> frozenset[tuple[str, ...]]:
+        """The keys of the incidents on the page *Regressions*: links to others lead nowhere."""
+        return frozenset(one.key for one in self.incidents[:MOST_INCIDENTS])
+
+    def incidents_at(self, place: Place) -> tuple[Incident, ...]:
+        """Return what changed in a place, newest first."""
+        return incidents_of(
+            change for change in self.changes if (change.case.machine, change.case.device) == place
+        )
+
+    @cached_property
     def _series(self) -> Mapping[tuple[Along, ComparedCase], tuple[Point, ...]]:
         found: dict[tuple[Along, ComparedCase], tuple[Point, ...]] = {}
         changed: dict[Along, set[RowSeries]] = defaultdict(set)
@@ -332,6 +350,16 @@ class Source:
         """Return the releases of the matrix and of the rows, oldest first."""
         known = {*self.state.known_releases, *(row.torch for row in rows)}
         return tuple(sorted(known, key=release_key))
+
+    @cached_property
+    def names(self) -> Mapping[Along, tuple[str, ...]]:
+        """All releases and all Pythons, the lowest first."""
+        releases = {*self.state.known_releases, *(entry.torch for entry in self.history.entries)}
+        pythons = {entry.python for entry in self.history.entries}
+        return {
+            "torch": tuple(sorted(releases, key=release_key)),
+            "python": tuple(sorted(pythons, key=python_key)),
+        }
 
     def case_order(self, series: RowSeries) -> tuple[object, ...]:
         """Return a key that sorts cases by subject, workload, size and variant, as declared."""
