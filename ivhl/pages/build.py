@@ -80,7 +80,7 @@ def write_pages(source: Source, new: Path, old: Path | None = None, asv: str = "
             if earlier is None or not _linked(earlier, file.path, target, data):
                 with target.open("xb", buffering=0) as written:  # of thousands, each in one call
                     written.write(data)
-    (new / MADE_FROM).write_text(json.dumps(made_from, indent=0), encoding="utf-8")
+    (new / MADE_FROM).write_text(json.dumps(made_from), encoding="utf-8")
 
 
 def site_files(source: Source, asv: str = "") -> Iterator[SiteFile]:

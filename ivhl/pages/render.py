@@ -167,5 +167,8 @@ def compatibility_json(rows: Iterable[Row]) -> bytes:
     return f"[\n{lines}\n]\n".encode()
 
 
+_ENCODE: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
 def _encoded(data: Any) -> str:  # noqa: ANN401  (JSON)
-    return json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return _ENCODE(data)

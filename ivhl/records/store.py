@@ -277,7 +277,13 @@ def newest_by(
         rank: What makes a record newer than another, by default ``recorded_rank``; the last of
             equals wins.
     """
-    return {key(record): record for record in sorted(records, key=rank or recorded_rank)}
+    rank = rank or recorded_rank
+    found: dict[K, R] = {}
+    for record in records:
+        known = found.get(one := key(record))
+        if known is None or rank(known) <= rank(record):
+            found[one] = record
+    return found
 
 
 def latest_per_case(

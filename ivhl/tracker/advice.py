@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import permutations
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -72,13 +73,17 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
         python: [row for row in run if (row.python, row.torch) == (python, torch)]
         for python in sorted({row.python for row in run if row.torch == torch}, key=python_key)
     }
+    compared = {
+        (other, python): _compared(cells[other], cells[python], spreads)
+        for other, python in permutations(cells, 2)
+    }
     costs = {
         python: "; ".join(
             cost
-            for other, before in cells.items()
-            if other != python and (cost := _cost(before, after, other, spreads))
+            for other in cells
+            if other != python and (cost := _cost(*compared[other, python], other))
         )
-        for python, after in cells.items()
+        for python in cells
     }
     free = [python for python, cost in costs.items() if not cost]
     python = free[-1] if free else max(cells, key=lambda name: (_passed(cells[name]), name))
@@ -89,7 +94,7 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
         python=python,
         torch=torch,
         worth=_worth(cells[python]),
-        reasons=tuple(_reason(cells[other], cells[python], other, spreads) for other in others),
+        reasons=tuple(_reason(*compared[other, python], other) for other in others),
         against={other: costs[other] for other in others if costs[other]},
         changed=_changed(earlier, cells[python], spreads),
         cost=costs[python],
@@ -108,9 +113,8 @@ def _worth(rows: Sequence[Row]) -> str:
     return f"{text}; they are {times(math.exp(fmean(map(math.log, speedups))))} as fast as eager"
 
 
-def _cost(before: Sequence[Row], after: Sequence[Row], other: str, spreads: Spreads) -> str:
+def _cost(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
     """Return what a Python costs compared with another one; empty if nothing was shown."""
-    found, mean = _compared(before, after, spreads)
     parts = []
     for kind, of_one, of_more in (
         ("broke", "fails that passes", "fail that pass"),
@@ -126,8 +130,7 @@ def _cost(before: Sequence[Row], after: Sequence[Row], other: str, spreads: Spre
     return "; ".join(parts)
 
 
-def _reason(before: Sequence[Row], after: Sequence[Row], other: str, spreads: Spreads) -> str:
-    found, mean = _compared(before, after, spreads)
+def _reason(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
     mended = [one.case.name for one in found if one.kind == "mended"]
     texts = []
     if mean is not None:

@@ -168,6 +168,7 @@ class Spreads:
         self._repeats: tuple[tuple[Entry, ...], ...] | None = None
         self._learnt = {} if known is None else known
         self._of: dict[tuple[Metric, bool, CaseKind, Key], Spread] = {}
+        self._asked: dict[int, tuple[Run, CaseKind, Key]] = {}
 
     def of(self, run: Run, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
         """Return the spread of a run's case.
@@ -179,12 +180,16 @@ class Spreads:
             metric: Which quantity.
             calibrated: Whether runs are compared relative to the speed of the machine.
         """
-        kind = kind_of(run)
-        case = run.case if isinstance(run, Entry) else key_of(run)._replace(commit="")
-        key = metric, calibrated, kind, case
-        if key not in self._of:
-            self._of[key] = self._find(*key)
-        return self._of[key]
+        known = self._asked.get(id(run))
+        if known is None:
+            case = run.case if isinstance(run, Entry) else key_of(run)._replace(commit="")
+            # Pages ask many times of one run. It is kept, so that no other one gets its id.
+            known = self._asked[id(run)] = run, kind_of(run), case
+        key = metric, calibrated, *known[1:]
+        found = self._of.get(key)
+        if found is None:
+            found = self._of[key] = self._find(*key)
+        return found
 
     def _find(self, metric: Metric, calibrated: bool, kind: CaseKind, case: Key) -> Spread:  # noqa: FBT001  (a key)
         learnt = self._learnt_of(metric, calibrated=calibrated)

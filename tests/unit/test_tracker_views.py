@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ivhl.records.record import Wheel
 from ivhl.tracker.compat import Support, compat_rows
+from ivhl.tracker.course import short, short_all
 from ivhl.tracker.project import State
 from ivhl.tracker.spans import spans, spans_of, spans_sentence
 from ivhl.tracker.spread import SHIPPED
@@ -383,6 +384,11 @@ def test_a_file_name_stays_in_its_folder(parts: list[str]) -> None:
 )
 def test_a_factor_is_short_at_any_size(value: float, text: str) -> None:
     assert times(value) == text
+
+
+@given(st.lists(st.floats(1e-12, 1e9)))
+def test_many_numbers_are_shortened_as_one_is(values: list[float]) -> None:
+    assert short_all(values) == [short(value) for value in values]
 
 
 def test_retired_cases_are_named_and_have_no_line() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compat import format_speedup, python_key, release_key
-from ivhl.tracker.course import CURVES, FIELDS, HASH, curve_values, short
+from ivhl.tracker.course import CURVES, FIELDS, HASH, curve_values, short, short_all
 from ivhl.tracker.spans import spans_of, spans_sentence
 from ivhl.tracker.upstream import Issue, issues_of
 from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
@@ -320,16 +320,14 @@ def _counted(found: Iterable[Counted]) -> list[tuple[int, str]]:
     return [(one.count, cut(one.text)) for one in found][:_MOST_REASONS]
 
 
-def _samples(record: RunRecord) -> dict[str, list[float | None]]:
+def _samples(record: RunRecord) -> dict[str, list[float]]:
     """Return seconds per call of each round: eager, eager again (A/A) and compiled (A/B)."""
     arms: tuple[tuple[str, Arm | None], ...] = (
         ("eager", record.eager),
         ("again", record.eager_again),
         ("compiled", record.compiled),
     )
-    return {
-        name: [short(value) for value in arm.samples_s] for name, arm in arms if arm is not None
-    }
+    return {name: short_all(arm.samples_s) for name, arm in arms if arm is not None}
 
 
 def parts_of(course: Sequence[Entry]) -> tuple[Sequence[Entry], ...]:

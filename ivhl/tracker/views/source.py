@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from array import array
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.records.age import recorded_rank
@@ -61,6 +62,7 @@ class Place(NamedTuple):
         return slug(self.machine, self.device)
 
 
+@lru_cache(maxsize=8192)  # the same few parts, for each file and each link to it
 def slug(*parts: str) -> str:
     """Return a file name, unique for the parts and stable, so that links to it keep working."""
     name = "+".join(re.sub(r"[^A-Za-z0-9_.-]", lambda c: f"~{ord(c[0]):x}", p) for p in parts)
@@ -245,9 +247,11 @@ class Source:
         Empty if the history cannot tell runs of one process from those of another.
         """
         token = self.history.token
-        ids = ",".join(str(entry.id) for entry in entries)
-        text = "\0".join((token, ids, *parts))
-        return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32] if token else ""
+        if not token:
+            return ""
+        text = "\0".join((token, *parts)).encode(errors="replace")
+        ids = array("q", [entry.id for entry in entries]).tobytes()
+        return hashlib.sha256(hashlib.sha256(text).digest() + ids).hexdigest()[:32]
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
