@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import json
 import shutil
 import threading
 from typing import TYPE_CHECKING
@@ -181,6 +182,44 @@ def test_from_a_failing_cell_to_its_reason_and_command(watched: Watched, site: P
     again = page.context.new_page()
     again.goto(address)
     again.locator("#details[open] pre.said").wait_for()
+    watched.check("file:")
+
+
+def test_opening_a_cell_works_out_the_styles_of_the_details_only(
+    browser: Browser, watched: Watched, site: Path
+) -> None:
+    """A modal dialog makes all behind it inert: most of the time in a matrix of 2,000 cells."""
+    page = watched.page
+    page.goto((site / "matrix.html").as_uri())
+    behind = page.evaluate("document.querySelectorAll('*').length")
+    browser.start_tracing(page=page, categories=["devtools.timeline"])
+    open_cell(page, "ops.gp_evolve small real-compiled", "3.12", "2.9.1")
+    events = json.loads(browser.stop_tracing())["traceEvents"]
+    styled = [e for e in events if e["name"] in ("UpdateLayoutTree", "RecalculateStyles")]
+    counts = [e.get("args", {}).get("elementCount", 0) for e in styled]
+    shown = page.evaluate("document.querySelectorAll('#details *').length")
+    assert max(counts) >= shown / 2, counts  # they are counted
+    assert sum(counts) < 1.5 * shown + behind / 3, (counts, shown, behind)
+    watched.check("file:")
+
+
+def test_the_page_behind_open_details_is_out_of_reach(watched: Watched, site: Path) -> None:
+    page = watched.page
+    page.goto((site / "matrix.html").as_uri())
+    open_cell(page, "ops.gp_evolve small real-compiled", "3.12", "2.9.1")
+    dialog = page.get_by_role("dialog", name="ops.gp_evolve / small / real-compiled")
+    assert dialog.get_attribute("aria-modal") == "true"
+    inside = "document.getElementById('details').contains(document.activeElement)"
+    assert page.evaluate(inside)
+    for key in ["Tab"] * 20 + ["Shift+Tab"] * 40:
+        page.keyboard.press(key)
+        assert page.evaluate(f"{inside} || document.activeElement === document.body"), key
+    # A click beside it closes it, and is none on the cell that lies there.
+    page.mouse.click(4, 450)
+    dialog.wait_for(state="hidden")
+    assert len(watched.data_files()) == 1
+    assert "open=" not in page.url
+    assert page.evaluate("document.activeElement.tagName") == "TD"
     watched.check("file:")
 
 

@@ -3,6 +3,7 @@
 const details = (() => {
   const { make } = site;
   const dialog = document.getElementById("details");
+  const veil = make("div", { class: "veil" });
   let back = null;
 
   const list = (title, facts) => make("section", {}, make("h3", {}, title),
@@ -87,16 +88,28 @@ const details = (() => {
         make("form", { method: "dialog" }, make("button", { class: "close", "aria-label": "Close" }, "×")),
         make("h2", { id: "details-title" }, "The details cannot be shown"), make("p", {}, String(error.message))));
     }
-    if (!dialog.open) { dialog.showModal(); }
+    if (!dialog.open) {
+      document.body.append(veil);
+      dialog.show();
+    }
     dialog.scrollTop = 0;
     const values = [...site.address()].filter(([key]) => key !== "open");
     site.setAddress([...values, ["open", path]]);
   }
   dialog.addEventListener("close", () => {
+    veil.remove();
     site.setAddress([...site.address()].filter(([key]) => key !== "open"));
     if (back) { back.focus(); }
   });
-  dialog.addEventListener("click", (event) => { if (event.target === dialog) { dialog.close(); } });
+  // What showModal() would do, which also makes every element behind the dialog inert: of 70 ms of
+  // opening a cell in a matrix of 2,000 cells that took 50. Here the veil takes the clicks, and focus
+  // that leaves the dialog is brought back.
+  dialog.setAttribute("aria-modal", "true");
+  veil.addEventListener("click", () => dialog.close());
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape" && dialog.open) { dialog.close(); } });
+  document.addEventListener("focusin", (event) => {
+    if (dialog.open && !dialog.contains(event.target)) { dialog.querySelector(".close").focus(); }
+  });
   function openFromAddress(from) {
     const path = site.address().get("open");
     // Only a file of this site: the address can come from anywhere.
