@@ -70,7 +70,7 @@ const details = (() => {
     }
     parts.push(make("section", {}, make("h3", {}, "Environment"), make("p", {}, data.lock ? `Lock ${data.lock}` : "Existing environment, without a lock.")));
     return [
-      make("header", { class: `edge-${data.status}` },
+      make("div", { class: `head edge-${data.status}` },
         make("form", { method: "dialog" }, make("button", { class: "close", "aria-label": "Close" }, "×")),
         make("h2", { id: "details-title" }, data.title), make("p", { class: "quiet" }, data.place),
         make("p", {}, make("span", { class: `chip s-${data.status}` }, data.word), " ", make("b", { class: "number" }, data.text), " ", make("span", { class: "quiet" }, data.meaning)),
