@@ -461,6 +461,15 @@ def facts_of(record: RunRecord) -> dict[str, str]:
     }
 
 
+def test_outputs_are_called_judged_only_where_there_were_any() -> None:
+    def facts(record: RunRecord) -> set[str]:
+        return {fact.label for group in fact_groups(record, SHIPPED) for fact in group.facts}
+
+    assert "outputs" in facts(make_record())
+    assert "outputs" in facts(make_failure("wrong", phase="accuracy"))
+    assert "outputs" not in facts(make_failure())
+
+
 def test_variants_that_do_not_compile_are_not_called_compiled() -> None:
     compiled = make_record()
     assert compiled.compile is not None

@@ -84,7 +84,9 @@ def signed_by(record: RunRecord, provenance: Mapping[str, Provenance]) -> tuple[
 
 
 def _verdict(record: RunRecord) -> Iterable[Fact]:
-    yield Fact("outputs", REFERENCE_MEANINGS[record.reference])
+    # Of a case that failed before its outputs, nothing was judged.
+    if record.failure is None or record.failure.failure_class == "wrong":
+        yield Fact("outputs", REFERENCE_MEANINGS[record.reference])
     if record.leaves is not None:
         yield Fact("outputs judged", f"{record.leaves}, of which the worst are listed")
     if record.passes is not None:
