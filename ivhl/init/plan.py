@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import platform as machine
 import shutil
 import sys
@@ -50,7 +51,7 @@ class FileChange:
     """One file that ``ivhl init`` makes or adds to.
 
     Attributes:
-        path: Relative to the root of the project, or absolute for a file outside of it.
+        path: Relative to the root of the project; a workflow of a monorepo is above it.
         data: The new file, or what is added at its end; text in UTF-8, except for wheels.
         added: Whether the file exists, and the data is added.
     """
@@ -146,7 +147,8 @@ def make_plan(
         changes.append(ignored)
     top = top_level(root)
     if github and not (top / WORKFLOW).is_file():
-        changes.append(FileChange.of(top / WORKFLOW, _workflow(source, top)))
+        place = Path(os.path.relpath(top / WORKFLOW, root.resolve()))
+        changes.append(FileChange.of(place, _workflow(source, top)))
     return InitPlan(tuple(changes), tuple(notes), folder, locked.states)
 
 

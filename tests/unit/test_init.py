@@ -165,7 +165,9 @@ def test_rows_that_a_matrix_lacks_are_named_and_not_written(tmp_path: Path) -> N
 def test_a_package_in_a_folder_of_the_repository_gets_its_own_matrix(tmp_path: Path) -> None:
     project(tmp_path / "mono", {"packages/demo/pyproject.toml": PYPROJECT, "README": "x"})
     root = tmp_path / "mono" / "packages" / "demo"
-    init(root, ["3.12"], ["2.5.1"], github=True)
+    plan = make_plan(root, ["3.12"], ["2.5.1"], github=True, today=TODAY)
+    assert "../../.github/workflows/ivhl.yml" in [one.path.as_posix() for one in plan.changes]
+    write_plan(root, plan)
     assert (root / "envs" / "matrix.toml").is_file()
     workflow = (tmp_path / "mono" / ".github" / "workflows" / "ivhl.yml").read_text()
     assert "packages/demo" in workflow
