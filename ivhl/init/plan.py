@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import platform as machine
+import re
 import shutil
 import sys
 import tempfile
@@ -42,6 +43,7 @@ EXAMPLE_MARK = "The example of `ivhl init`"
 WORKFLOW = Path(".github", "workflows", "ivhl.yml")
 # In the matrix until a package has to be built.
 _BUILT_NONE = "built = []\n"
+_PYTHON = re.compile(r"3\.\d{1,3}t?")
 # Locks that are resolved at the same time; uv itself waits for the network most of the time.
 _AT_ONCE = 4
 
@@ -215,6 +217,12 @@ def _chosen(
     """
     here = "{}.{}".format(*sys.version_info)
     chosen = list(dict.fromkeys(pythons or (here,)))
+    for python in chosen:
+        if not _PYTHON.fullmatch(python):
+            raise SpecError(
+                f"--python: must be a Python like 3.12 (got {python!r})",
+                hint=f"this one is {here}; 3.13t is one without the global interpreter lock",
+            )
     forbidden = [
         python
         for python in chosen

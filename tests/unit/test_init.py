@@ -153,6 +153,14 @@ def test_packages_that_only_some_pythons_have_get_a_row(tmp_path: Path) -> None:
     assert (row.torch, row.package, row.pythons) == ("2.5.1", "triton", ("3.12",))
 
 
+@pytest.mark.parametrize("python", ["abc", "", "3", "2.7", "3.x", "3.12.4", "312"])
+def test_what_is_no_python_is_refused(tmp_path: Path, python: str) -> None:
+    root = project(tmp_path / "demo", {"pyproject.toml": PYPROJECT, **PACKAGE})
+    with pytest.raises(SpecError, match="--python: must be a Python like") as refused:
+        init(root, [python], ["2.5.1"])
+    assert "this one is 3." in refused.value.hint
+
+
 def test_rows_that_a_matrix_lacks_are_named_and_not_written(tmp_path: Path) -> None:
     root = project(tmp_path / "demo", {"pyproject.toml": PYPROJECT, **PACKAGE})
     init(root, ["3.12"], ["2.5.1"])

@@ -497,6 +497,17 @@ def test_an_error_in_place_of_a_verdict_is_shown(stubs: Path, pull_request: Path
     assert "### ivhl could not compare\n\n    error: no matrix\n" in summary
 
 
+def test_a_base_that_git_does_not_have_is_told_in_the_summary(
+    stubs: Path, pull_request: Path
+) -> None:
+    """A shallow clone lacks it; without a verdict nobody but the log would say why."""
+    code, told, summary = run_compare(pull_request, stubs, {"BASE": "origin/none"})
+    assert (code, told) == (2, "")
+    assert summary.startswith("### ivhl could not compare\n")
+    assert "no common commit of origin/none and HEAD; fetch the whole history" in summary
+    assert "Measure it yourself" not in summary
+
+
 def test_one_comment_is_written_and_then_edited_in_place_and_nobody_elses(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     # Like gh: lists the comments that were posted, in the order of their numbers.
