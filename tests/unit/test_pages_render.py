@@ -430,6 +430,12 @@ def test_an_existing_environment_is_named_as_such() -> None:
     assert "<small>existing</small>" not in site_of(record)["matrix.html"].decode()
 
 
+def test_the_tab_of_asv_says_whose_verdicts_its_list_has() -> None:
+    page = site_of(make_record())["asv.html"].decode()
+    assert "their list of regressions has our verdicts" in page
+    assert "asv finds" not in page
+
+
 def test_the_feed_is_xml_with_an_entry_for_each_incident() -> None:
     source = source_of(*history(COMMITS))
     feed = ET.fromstring(files_of(source)["feed.xml"])  # noqa: S314  (ours)
