@@ -165,11 +165,6 @@ def _in_hour(*runs: RunRecord) -> bool:
     return abs(other - one) <= timedelta(hours=1)
 
 
-def judge_change(before: RunRecord, after: RunRecord, spreads: Spreads) -> CaseChange:
-    """Judge one case by itself; see ``judge_changes``."""
-    return judge_changes({0: (before, after)}, spreads)[0]
-
-
 class Tested(NamedTuple):
     """The test of one quantity of two runs.
 

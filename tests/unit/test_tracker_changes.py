@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.records.record import Arm, Calibration, Counted
-from ivhl.tracker.changes import judge_change, judge_changes
+from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.metrics import JUDGED, difference, measured
 from ivhl.tracker.spread import SHIPPED
@@ -20,6 +20,7 @@ from tests.builders.records import Known, make_record
 
 if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.spread import Spreads
 
 
 def timed(eager_s: float, compiled_s: float, **changes: Any) -> RunRecord:  # noqa: ANN401
@@ -45,6 +46,11 @@ def at_speed(record: RunRecord, slowness: float) -> RunRecord:
         eager=slower(record.eager),
         compiled=slower(record.compiled),
     )
+
+
+def judge_change(before: RunRecord, after: RunRecord, spreads: Spreads) -> CaseChange:
+    """Judge one case by itself."""
+    return judge_changes({0: (before, after)}, spreads)[0]
 
 
 BASE = timed(2e-3, 1e-3)
