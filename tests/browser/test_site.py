@@ -159,7 +159,7 @@ def test_from_the_front_page_to_why_a_cell_fails_in_two_clicks(
     page.locator("#matrix td.s-unsupported:visible").first.click()
     page.locator("#details[open] pre.said").wait_for()
     assert GATE.format("3.13") in page.locator("#details").inner_text()
-    assert "--cell py3.13-torch2.5.1" in page.locator("#details .command code").inner_text()
+    assert "--python 3.13 --torch 2.5.1" in page.locator("#details .command code").inner_text()
     assert len(watched.data_files()) == 1
     watched.check("file:")
 
@@ -172,7 +172,7 @@ def test_from_a_failing_cell_to_its_reason_and_command(watched: Watched, site: P
     text = open_cell(page, "ops.gp_evolve small real-compiled", "3.13", "2.5.1")
     assert "support_gate" in text
     assert page.locator("#details pre.said").inner_text() == GATE.format("3.13")
-    assert "--cell py3.13-torch2.5.1" in page.locator("#details .command code").inner_text()
+    assert "--python 3.13 --torch 2.5.1" in page.locator("#details .command code").inner_text()
     assert len(watched.data_files()) == 1
     address = page.url
     page.keyboard.press("Escape")
