@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ivhl.tracker.levels import BOUND, Array, Noise, location, median
+from ivhl.tracker.levels import BOUND, FLOOR, Array, Noise, location, median
 from ivhl.tracker.noise import best_levels, noise_within, without_modes
 from ivhl.tracker.quiet_series import have_no_step
 from ivhl.tracker.short_series import steps_of_few
@@ -42,8 +42,10 @@ LASTING = 0.85  # probability that a point of the new regime is on its side of t
 RETURN = 0.4  # share of a step: closer than this to the level before, it is back
 BRIEF = 10  # points: shorter regimes are taken for excursions if the level comes back
 STRONG = 1.6  # evidence for a brief regime
-RAMP = 4.0  # squared deviations by which a straight line may be worse than the step
-SIDE = 5  # points on each side to tell a step from a straight line
+RAMP = 4.0  # squared deviations by which a straight line may be worse, and a bent one is better
+JUMP = 0.5  # share of a step that must be left over a line that bends
+SIDE = 5  # points on each side to tell a step from a line
+LINE_ROUNDS = 4
 NUDGE = 4  # points by which a step may be moved at last
 NEAR = 40  # points on each side that decide where it is
 
@@ -134,13 +136,13 @@ def _steps_of_many(x: Array, se: Array) -> list[int]:
     x, places = without_modes(x, se, best_levels(x, se))
     noise = noise_within(x, se, places)
     for _ in range(2):
-        places = _without_returns(x, noise, _prune(x, noise, places))
+        places = _without_returns(x, *_prune(x, noise, places))
         noise = noise_within(x, se, places)
     return _placed(x, noise, places)
 
 
-def _prune(x: Array, noise: Noise, places: list[int]) -> list[int]:
-    """Drop the step with the least evidence until all have enough."""
+def _prune(x: Array, noise: Noise, places: list[int]) -> tuple[list[int], list[float]]:
+    """Drop the step with the least evidence until all have enough; return the evidence, too."""
     ends = [0, *places, len(x)]
     scores = [_evidence(x, noise, *ends[i : i + 3]) for i in range(len(places))]
     while scores:
@@ -150,13 +152,12 @@ def _prune(x: Array, noise: Noise, places: list[int]) -> list[int]:
         del scores[worst], ends[worst + 1]
         for i in range(max(0, worst - 1), min(len(scores), worst + 1)):
             scores[i] = _evidence(x, noise, *ends[i : i + 3])
-    return ends[1:-1]
+    return ends[1:-1], scores
 
 
-def _without_returns(x: Array, noise: Noise, places: list[int]) -> list[int]:
+def _without_returns(x: Array, places: list[int], scores: list[float]) -> list[int]:
     """Drop short regimes after which the level is as before, unless their evidence is strong."""
     ends = [0, *places, len(x)]
-    scores = [_evidence(x, noise, *ends[i : i + 3]) for i in range(len(places))]
     medians = [median(x[max(a, b - WINDOW) : b]) for a, b in pairwise(ends)]
     dropped: set[int] = set()
     for i in range(1, len(places)):
@@ -200,7 +201,8 @@ def _evidence(x: Array, noise: Noise, start: int, middle: int, end: int) -> floa
         _apart(left.x, right.x) / APART,
         _novelty(left, right) / NOVEL,
     )
-    return score if score < 1 or not _is_ramp(left, right) else 0.9
+    trend = score >= 1 and (_is_ramp(left, right) or _is_bend(left, right))
+    return 0.9 if trend else score
 
 
 def _significance(left: _Side, right: _Side, noise: Noise, scale: float, early: float) -> float:
@@ -304,6 +306,52 @@ def _is_ramp(left: _Side, right: _Side) -> bool:
     line = y0 + slope * (np.arange(len(x)) - time0)
     best = float(np.minimum((x - line) ** 2 * w, BOUND**2).sum())
     return best <= float(np.minimum(loss, BOUND**2).sum()) + RAMP
+
+
+def _is_bend(left: _Side, right: _Side) -> bool:
+    """Tell whether a line that bends at the step explains it better, with little of a jump left.
+
+    Growth that slows down, or a slow wave, is no step, though it is no straight line either.
+    """
+    if min(len(left.x), len(right.x)) < SIDE:
+        return False
+    x, w = np.concatenate([left.x, right.x]), np.concatenate([left.weight, right.weight])
+    time = (np.arange(len(x)) - (len(left.x) - 0.5)) / WINDOW
+    after = time > 0
+    step = np.where(after, right.centre, left.centre)
+    bend = np.stack([np.ones_like(time), time, np.maximum(time, 0)], axis=1)
+    line, scale = _line(bend, x, w)
+    bent, stepped = (
+        float(np.minimum((x - fitted) ** 2 * w / scale**2, BOUND**2).sum())
+        for fitted in (line, step)
+    )
+    if bent > stepped - RAMP:
+        return False
+    apart, _ = _line(np.column_stack([bend, after]), x, w)
+    slopes = (apart[1] - apart[0] + apart[-1] - apart[-2]) / 2
+    jump = apart[len(left.x)] - apart[len(left.x) - 1] - slopes
+    return bool(abs(jump) < JUMP * abs(right.centre - left.centre))
+
+
+def _line(terms: Array, x: Array, w: Array) -> tuple[Array, float]:
+    """Fit a sum of terms, with less weight for what is far from it; return it, and its noise.
+
+    Args:
+        terms: Shape ``[n, terms]``.
+        x: Values, shape ``[n]``.
+        w: Inverse of the variance of each, shape ``[n]``.
+
+    Returns:
+        The fitted values, and how many times as large as expected their deviations are, at least 1.
+    """
+    near, line, scale = np.ones_like(x), x, 1.0
+    for _ in range(LINE_ROUNDS):
+        weighted = (terms * (w * near)[:, None]).T
+        line = terms @ np.linalg.solve(weighted @ terms, weighted @ x)
+        away = np.abs(x - line) * np.sqrt(w)
+        scale = max(1.0, 1.4826 * median(away))
+        near = np.minimum(1, BOUND * scale / np.maximum(away, FLOOR)) ** 2
+    return line, scale
 
 
 def _placed(x: Array, noise: Noise, places: list[int]) -> list[int]:

@@ -176,6 +176,24 @@ def test_drift_is_no_step() -> None:
     assert sum(alarms) <= 1
 
 
+@pytest.mark.parametrize(
+    ("growth", "until", "n", "sd"),
+    [(0.3, 20, 60, 0.01), (0.1, 30, 60, 0.01), (0.2, 50, 100, 0.02), (0.5, 25, 60, 0.02)],
+)
+def test_growth_that_ends_is_no_step(growth: float, until: int, n: int, sd: float) -> None:
+    x = growth * np.minimum(1, np.arange(n) / until)
+    alarms = [bool(detect([*(make(n, seed=seed, sd=sd) * np.exp(x))])) for seed in range(20)]
+    assert sum(alarms) <= 5
+
+
+@pytest.mark.parametrize("factor", [1.25, 0.8])
+def test_a_jump_between_two_slopes_is_a_step(factor: float) -> None:
+    slope = np.exp(0.08 * np.tile(np.linspace(0, 1, 60), 2))
+    for seed in range(10):
+        (found,) = detect([*(make(120, seed=seed, steps={60: factor}) * slope)])
+        assert abs(found - 60) <= 1
+
+
 def test_one_point_of_a_new_regime_is_not_enough_and_three_are() -> None:
     values = make(steps={40: 1.2})
     assert detect(values[:41]) == []
