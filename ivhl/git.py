@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from ivhl.errors import SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _LOCKS = "envs/locks"
 # Without results/: runs change them, and no measurement depends on them.
 _CODE = ("--", ".", ":(exclude)results")
@@ -113,7 +114,8 @@ def commits_there(root: Path, hashes: Iterable[str]) -> frozenset[str]:
     Raises:
         SpecError: If git is missing, or this is no repository.
     """
-    asked = sorted(set(hashes))
+    # Records hold any text, also several lines.
+    asked = sorted(filter(_HASH.fullmatch, set(hashes)))
     lines = _text(root, "cat-file", "--batch-check", input_="".join(f"{h}\n" for h in asked))
     answers = lines.splitlines()
     return frozenset(
@@ -131,12 +133,28 @@ def commits_of_same_code(root: Path, commit: str, others: Iterable[str]) -> froz
     Raises:
         SpecError: If git is missing, or this is no repository.
     """
-    same = {commit}
-    for other in commits_there(root, set(others) - same):
-        done = _run(root, "diff", "--quiet", other, commit, *_CODE)
-        if done.returncode == 0:
-            same.add(other)
-    return frozenset(same)
+    there = commits_there(root, {commit, *others})
+    folder = _text(root, "rev-parse", "--show-prefix").rstrip("\n").rstrip("/")
+    trees = _objects(root, [f"{one}:{folder}" for one in there])
+    code = {
+        one: _without_results(tree, len(one) // 2) for one, tree in zip(there, trees, strict=True)
+    }
+    mine = code.get(commit)
+    return frozenset({commit, *(one for one in there if code[one] == mine is not None)})
+
+
+def _without_results(tree: bytes | None, hash_bytes: int) -> bytes | None:
+    """Return a tree as git stores it, without its entry ``results``."""
+    position = 0
+    while tree is not None and position < len(tree):
+        end = tree.find(b"\0", position)
+        if end < 0:  # a file of this name
+            break
+        after = end + 1 + hash_bytes
+        if tree[position:end].endswith(b" results"):
+            return tree[:position] + tree[after:]
+        position = after
+    return tree
 
 
 def files_at(root: Path, commit: str, folder: str, ending: str) -> dict[str, bytes]:
@@ -299,20 +317,30 @@ def commit_time_ms(root: Path, commit: str) -> int:
 
 def _contents(root: Path, blobs: Iterable[str]) -> dict[str, bytes]:
     asked = list(dict.fromkeys(blobs))
-    data = _git(root, "cat-file", "--batch", input_="".join(f"{blob}\n" for blob in asked))
     found: dict[str, bytes] = {}
-    position = 0
-    for blob in asked:
-        end = data.index(b"\n", position)
-        if data[position:end].endswith(b" missing"):
+    for blob, content in zip(asked, _objects(root, asked), strict=True):
+        if content is None:
             raise SpecError(
                 f"git in {root} lacks the content of {blob}",
                 hint="fetch it: git fetch --refetch; a partial clone needs its remote",
             )
-        size = int(data[position:end].split()[2])
-        found[blob] = data[end + 1 : end + 1 + size]
-        position = end + 1 + size + 1
+        found[blob] = content
     return found
+
+
+def _objects(root: Path, names: Sequence[str]) -> Iterator[bytes | None]:
+    """Yield the content of each object, ``None`` where git has none."""
+    data = _git(root, "cat-file", "--batch", input_="".join(f"{name}\n" for name in names))
+    position = 0
+    for _ in names:
+        end = data.index(b"\n", position)
+        if data[position:end].endswith(b" missing"):
+            yield None
+            position = end + 1
+            continue
+        size = int(data[position:end].split()[-1])
+        yield data[end + 1 : end + 1 + size]
+        position = end + 1 + size + 1
 
 
 def _output(root: Path, *arguments: str) -> str:

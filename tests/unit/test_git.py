@@ -10,6 +10,8 @@ import pytest
 from ivhl.errors import SpecError
 from ivhl.git import (
     commits_of_range,
+    commits_of_same_code,
+    commits_there,
     current_commit,
     default_branch,
     find_commit,
@@ -49,6 +51,32 @@ def test_a_tag_and_a_lock_of_any_name_are_passed_over(root: Path) -> None:
     (root / "envs" / "locks" / f"{_LATIN}.txt").write_text("another one")
     commit(root, "a file")
     assert lock_texts(root, ["py3.12-torch2.6.0"]) == before
+
+
+@pytest.mark.parametrize("folder", [".", "a project"])
+def test_a_commit_that_only_adds_results_has_the_same_code(tmp_path: Path, folder: str) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+    root = tmp_path / folder
+    (root / "results").mkdir(parents=True)
+    (tmp_path / "LICENSE").write_text("free")
+    (root / "code.py").write_text("1")
+    commits = [commit(tmp_path, "code")]
+    for path, text in (
+        ("results/records", "1"),
+        ("code.py", "2"),
+        ("results/records", "2"),
+        ("code.py", "1"),
+        ("code/results", "1"),
+    ):
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).write_text(text)
+        commits.append(commit(tmp_path, path))
+    first, second, changed, again, back, other = commits
+    every = [*commits, "e" * 40, "HEAD", f"{first}\n{second}", "", "\u2028"]
+    assert commits_of_same_code(root, first, every) == {first, second, back}
+    assert commits_of_same_code(root, again, every) == {changed, again}
+    assert commits_of_same_code(root, other, every) == {other}
+    assert commits_there(root, every) == set(commits)
 
 
 def test_a_name_with_a_null_byte_is_refused(root: Path) -> None:
