@@ -36,7 +36,8 @@ from ivhl.tracker.metrics import METRICS, Measured
 from ivhl.tracker.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from ivhl.records.record import RunRecord
     from ivhl.tracker.metrics import Metric
@@ -59,9 +60,10 @@ _SOURCES: Final = {
 }
 # Another process may be writing the index of a long history.
 _WAIT_S = 60.0
+_AGAIN: Final = "run the same command again: the index is made from the records"
 _VALUES: Final = tuple(f"{metric}{end}" for metric in METRICS for end in ("", "_error"))
 _SCHEMA: Final = f"""
-CREATE TABLE about (token TEXT);
+CREATE TABLE about (token TEXT, possible TEXT);
 CREATE TABLE file (
     id INTEGER PRIMARY KEY, path TEXT UNIQUE, size INTEGER, stamp TEXT, length INTEGER,
     sha256 TEXT, lines INTEGER
@@ -83,6 +85,7 @@ CREATE TABLE run (
 );
 CREATE INDEX run_of_case ON run (cases, "commit");
 CREATE INDEX run_of_file ON run (file);
+CREATE INDEX run_of_time ON run (recorded_at);
 CREATE TABLE learnt (
     metric TEXT, calibrated INTEGER, json TEXT, PRIMARY KEY (metric, calibrated)
 );
@@ -113,9 +116,19 @@ _INSERT: Final = (
 _SELECT: Final = (
     'SELECT id, cases, "commit", recorded_at, subject, made, failure_class, exception, '  # noqa: S608
     "compiled_s, "
-    f"facts, errors, calibration, shown, {', '.join(_VALUES)} FROM run WHERE latest = ?"
+    f"facts, errors, calibration, shown, {', '.join(_VALUES)} FROM run WHERE "
+)
+_REPEATED: Final = (
+    "(cases, subject) IN "
+    "(SELECT cases, subject FROM run GROUP BY cases, subject HAVING count(*) > 1)"
 )
 _FIRST_VALUE: Final = 13  # of the selected columns
+# Where a record is, and what it must be (``_what``).
+_PLACE: Final = (
+    'SELECT path, start, run.length, machine, "commit", cell, workload, cases.size, variant, '
+    "recorded_at FROM run JOIN file ON file.id = file JOIN cases ON cases.id = cases "
+    "WHERE run.id = ?"
+)
 # Within a file the later line counts, between files the later time: as in ``records.store``.
 _LATEST: Final = """
 UPDATE run SET latest = id IN (
@@ -159,35 +172,41 @@ def open_index(results: Path) -> Index:
 
     Where none can be kept (no cache folder, no room), it is made in memory.
     """
-    place = index_file(results)
-    for attempt in (str(place), str(place), ":memory:"):
-        index = None
+    with suppress(OSError, RuntimeError, sqlite3.Error):
+        place = index_file(results)
+        place.parent.mkdir(parents=True, exist_ok=True)
         try:
-            if attempt != ":memory:":
-                place.parent.mkdir(parents=True, exist_ok=True)
-            index = Index(results, attempt)
-            index.update()
-        except (OSError, sqlite3.Error) as error:
-            if index is not None:
-                index.close()
-            if attempt == ":memory:":
+            return _up_to_date(results, str(place))
+        except sqlite3.Error as error:
+            if not _is_broken(error):
                 raise
-            if _is_broken(error):
-                with suppress(OSError):
-                    place.unlink(missing_ok=True)
-        else:
-            return index
-    raise AssertionError("an index in memory cannot be broken")
+            place.unlink(missing_ok=True)
+            return _up_to_date(results, str(place))
+    return _up_to_date(results, ":memory:")
+
+
+def _up_to_date(results: Path, database: str) -> Index:
+    index = Index(results, database)
+    try:
+        index.update()
+    except BaseException:
+        index.close()
+        raise
+    return index
 
 
 def index_file(results: Path) -> Path:
-    """Return where the index of a folder of results is kept."""
+    """Return where the index of a folder of results is kept.
+
+    Raises:
+        RuntimeError: If the user has no home.
+    """
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     name = sha256(os.fsencode(results.resolve())).hexdigest()[:16]
     return Path(home) / "ivhl" / "index" / f"{name}.sqlite"
 
 
-def _is_broken(error: Exception) -> bool:
+def _is_broken(error: sqlite3.Error) -> bool:
     code = getattr(error, "sqlite_errorcode", None)
     return code is None or code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -212,6 +231,7 @@ class Index:
     def __init__(self, results: Path, database: str) -> None:
         self._results = results
         self._unreadable: tuple[Problem, ...] = ()
+        self._token = ""
         self._db = sqlite3.connect(database, timeout=_WAIT_S, isolation_level=None)
         self._close = finalize(self, self._db.close)
         self.place = None if database == ":memory:" else Path(database)
@@ -234,9 +254,36 @@ class Index:
                 if not self._is_current(version):
                     self._create(version)
         found = {one.path: one for one in self._found()}
-        if self._changed(found):
+        if self._changed(found) or self._dated_otherwise("LIMIT 1"):
             with self._writing():
                 self._take(found, self._changed(found))
+        (self._token,) = self._db.execute("SELECT token FROM about").fetchone()
+        if not self._is_current(version):
+            raise sqlite3.OperationalError("another version of ivhl made it again")
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Read one state of the index that was brought up to date, while others may write.
+
+        Raises:
+            ResultsError: If it is broken, or another ivhl has made it again: numbers of records
+                would then be those of other records.
+        """
+        try:
+            self._db.execute("BEGIN")
+            (token,) = self._db.execute("SELECT token FROM about").fetchone()
+            if token != self.token:
+                raise ResultsError(f"the index {self.place} was made again", hint=_AGAIN)
+            yield
+        except sqlite3.DatabaseError as error:
+            if self.place is not None and _is_broken(error):
+                with suppress(OSError):
+                    self.place.unlink()
+            text = f"the index {self.place} cannot be read: {error}"
+            raise ResultsError(text, hint=_AGAIN) from error
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
 
     def _is_current(self, version: int) -> bool:
         return bool(self._db.execute("PRAGMA user_version").fetchone() == (version,))
@@ -252,18 +299,25 @@ class Index:
             self._db.execute(f'DROP TABLE "{name}"')
         for statement in filter(str.strip, _SCHEMA.split(";")):
             self._db.execute(statement)
-        self._db.execute("INSERT INTO about VALUES (?)", (token_hex(16),))
+        about = token_hex(16), latest_possible()
+        self._db.execute("INSERT INTO about VALUES (?, ?)", about)
         self._db.execute(f"PRAGMA user_version = {version}")
 
     def _found(self) -> Iterator[_Found]:
         paths, unreadable = records_files(self._results)
         self._unreadable = tuple(Problem(folder, None, rule) for folder, rule in unreadable)
         for path in paths:
-            with suppress(OSError):
+            name = path.relative_to(self._results).as_posix()
+            try:
                 at = path.stat()
-                # Nobody can set the time of the last change of an inode.
-                stamp = f"{at.st_ino}:{at.st_mtime_ns}:{at.st_ctime_ns}"
-                yield _Found(path.relative_to(self._results).as_posix(), at.st_size, stamp)
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and not path.is_symlink():
+                    continue  # deleted since it was listed
+                yield _Found(name, 0, f"{error.errno}")  # reading it says why
+                continue
+            # Nobody can set the time of the last change of an inode.
+            stamp = f"{at.st_ino}:{at.st_mtime_ns}:{at.st_ctime_ns}"
+            yield _Found(name, at.st_size, stamp)
 
     def _changed(self, found: dict[str, _Found]) -> list[str]:
         """Return the files that are new, gone or may have another content."""
@@ -271,9 +325,24 @@ class Index:
         known = {path: _Found(path, size, stamp) for path, size, stamp in rows}
         return sorted(p for p in found.keys() | known.keys() if found.get(p) != known.get(p))
 
+    def _dated_otherwise(self, limit: str = "") -> set[tuple[int, str]]:
+        """Return the case and commit of records that were in the future, and are not, or now are.
+
+        A clock was wrong when the index was last brought up to date, or a month has passed.
+        """
+        (before,) = self._db.execute("SELECT possible FROM about").fetchone()
+        return set(
+            self._db.execute(
+                'SELECT DISTINCT cases, "commit" FROM run '  # noqa: S608  (a text of this file)
+                f"WHERE recorded_at > ? AND recorded_at <= ? {limit}",
+                sorted((before, latest_possible())),
+            ).fetchall()
+        )
+
     def _take(self, found: dict[str, _Found], changed: Iterable[str]) -> None:
         ids = _Ids(self._db)
-        touched: set[tuple[int, str]] = set()
+        touched = self._dated_otherwise()
+        self._db.execute("UPDATE about SET possible = ?", (latest_possible(),))
         for path in changed:
             touched |= self._take_file(path, found.get(path), ids)
         self._db.execute('CREATE TEMP TABLE touched (cases INTEGER, "commit" TEXT)')
@@ -329,24 +398,28 @@ class Index:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """The files and lines that could not be read."""
-        rows = self._db.execute(
-            "SELECT path, line, rule FROM problem JOIN file ON file.id = file ORDER BY path, line"
-        )
+        with self._reading():
+            rows = self._db.execute(
+                "SELECT path, line, rule FROM problem JOIN file ON file.id = file "
+                "ORDER BY path, line"
+            ).fetchall()
         found = (Problem(self._results / path, line, rule) for path, line, rule in rows)
         return (*self._unreadable, *found)
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The latest entry of each key."""
-        with collector_paused():
-            return self._entries(latest=True)
+        with collector_paused(), self._reading():
+            return self._entries("latest")
 
     @cached_property
     def replaced(self) -> tuple[Entry, ...]:
         """Earlier entries of these keys: other runs of the same case."""
-        return self._entries(latest=False)
+        with self._reading():
+            return self._entries("NOT latest")
 
-    def _entries(self, *, latest: bool) -> tuple[Entry, ...]:
+    def _entries(self, condition: str) -> tuple[Entry, ...]:
+        """Return the entries of the runs for which a condition in SQL holds."""
         cases = {}
         for number, machine, device, cell, existing, *rest in self._db.execute(
             "SELECT * FROM cases"
@@ -364,7 +437,7 @@ class Index:
         # In an order that hangs on the records alone, and not on when each was found: views keep it
         # where nothing else decides.
         place = {number: i for i, number in enumerate(sorted(cases, key=cases.__getitem__))}
-        rows = self._db.execute(_SELECT, (latest,)).fetchall()
+        rows = self._db.execute(_SELECT + condition).fetchall()
         rows.sort(key=itemgetter(2, 3))  # commit, time
         rows.sort(key=lambda row: place[row[1]])
         for row in rows:
@@ -382,37 +455,55 @@ class Index:
             found.append(new(Entry, columns))
         return tuple(found)
 
-    @cached_property
+    @property
     def token(self) -> str:
         """Another one for each index that was made, so that ids of entries are never mixed."""
-        (token,) = self._db.execute("SELECT token FROM about").fetchone()
-        return str(token)
+        return self._token
 
     @cached_property
     def _points(self) -> dict[int, str]:
-        return dict(self._db.execute("SELECT id, point FROM run WHERE latest").fetchall())
+        with self._reading():
+            return dict(self._db.execute("SELECT id, point FROM run WHERE latest").fetchall())
 
     def points(self, entries: Iterable[Entry]) -> list[str]:
         """Return the points of latest entries in a course (``course.point_of``)."""
-        return [self._points[entry.id] for entry in entries]
+        known = self._points
+        # Another process may have added a later run of the case since.
+        return [known.get(entry.id) or point_of(entry) for entry in entries]
 
     def durations(self) -> dict[int, float]:
         """Return how long each of the latest records took, by ``Entry.id``."""
-        return dict(self._db.execute("SELECT id, duration_s FROM run WHERE latest").fetchall())
+        with self._reading():
+            found = self._db.execute("SELECT id, duration_s FROM run WHERE latest").fetchall()
+        return dict(found)
 
     @cached_property
     def _held_by_id(self) -> dict[int, HeldValues]:
-        return {number: _held(text) for number, text in self._db.execute("SELECT * FROM held")}
+        with self._reading():
+            rows = self._db.execute("SELECT * FROM held").fetchall()
+        return {number: _held(text) for number, text in rows}
 
     def ran(self, entries: Iterable[Entry]) -> list[Ran]:
-        """Return what pages of runs show of entries."""
-        found = []
-        for entry in entries:
-            duration_s, load, phase_s, how = self._db.execute(
-                "SELECT duration_s, load, phase_s, held FROM run WHERE id = ?", (entry.id,)
-            ).fetchone()
-            found.append(Ran(duration_s, load, json.loads(phase_s), self._held_by_id[how]))
+        """Return what pages of runs show of entries.
+
+        Raises:
+            ResultsError: If a record of them is gone since the index was brought up to date.
+        """
+        found, held = [], self._held_by_id
+        with self._reading():
+            for entry in entries:
+                duration_s, load, phase_s, how = self._one(
+                    "SELECT duration_s, load, phase_s, held FROM run WHERE id = ?", entry.id
+                )
+                found.append(Ran(duration_s, load, json.loads(phase_s), held[how]))
         return found
+
+    def _one(self, query: str, number: int) -> tuple[Any, ...]:
+        """Return the row of a record."""
+        row: tuple[Any, ...] | None = self._db.execute(query, (number,)).fetchone()
+        if row is None:
+            raise _was_changed(self._results)
+        return row
 
     def read(self, entries: Iterable[Entry]) -> tuple[RunRecord, ...]:
         """Return the records of entries, in their order.
@@ -423,25 +514,21 @@ class Index:
         return self._read([entry.id for entry in entries])
 
     def _read(self, numbers: Sequence[int]) -> tuple[RunRecord, ...]:
-        wanted: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
-        for number in dict.fromkeys(numbers):
-            path, start, length = self._db.execute(
-                "SELECT path, start, run.length FROM run JOIN file ON file.id = file "
-                "WHERE run.id = ?",
-                (number,),
-            ).fetchone()
-            wanted[path].append((number, start, length))
+        wanted: dict[str, list[tuple[int, int, int, tuple[str, ...]]]] = defaultdict(list)
+        with self._reading():
+            for number in dict.fromkeys(numbers):
+                path, start, length, *texts = self._one(_PLACE, number)
+                wanted[path].append((number, start, length, tuple(texts)))
         found: dict[int, RunRecord] = {}
         for path, places in wanted.items():
             data = read_records_file(self._results / path)
-            for number, start, length in places:
+            for number, start, length, what in places:
                 try:
-                    found[number] = parse_record(data[start : start + length])
+                    record = found[number] = parse_record(data[start : start + length])
                 except ValueError as error:
-                    raise ResultsError(
-                        f"{self._results / path} was changed while it was read",
-                        hint="run the same command again",
-                    ) from error
+                    raise _was_changed(self._results / path) from error
+                if _what(record) != what:
+                    raise _was_changed(self._results / path)
         return tuple(found[number] for number in numbers)
 
     def newest(self, commit_order: Sequence[str] = ()) -> tuple[RunRecord, ...]:
@@ -452,40 +539,38 @@ class Index:
         """
         position = {commit: i for i, commit in enumerate(commit_order)}
         best: dict[int, tuple[int, bool, str, str, int]] = {}
-        for number, case, commit, at in self._db.execute(
-            'SELECT id, cases, "commit", recorded_at FROM run WHERE latest'
-        ):
-            at_commit, known = position.get(commit, -1), best.get(case)
-            if known is None or at_commit >= known[0]:
-                rank = (at_commit, not is_in_future(at), at, commit, number)
-                if known is None or rank > known:
-                    best[case] = rank
+        with self._reading():
+            for number, case, commit, at in self._db.execute(
+                'SELECT id, cases, "commit", recorded_at FROM run WHERE latest'
+            ):
+                at_commit, known = position.get(commit, -1), best.get(case)
+                if known is None or at_commit >= known[0]:
+                    rank = (at_commit, not is_in_future(at), at, commit, number)
+                    if known is None or rank > known:
+                        best[case] = rank
         records = self._read([number for *_, number in best.values()])
         return tuple(sorted(records, key=key_of))
 
     @property
     def spreads(self) -> Spreads:
         """What runs of the same code differ by; what was learnt is kept until records change."""
-        return Spreads(self._repeated, _Known(self._db))
+        return Spreads(self._repeated, _Known(self._db, self._reading))
 
-    def _repeated(self) -> list[Entry]:
+    def _repeated(self) -> tuple[Entry, ...]:
         """Return the entries of code that was measured more than once in a case."""
-        rows = self._db.execute(
-            "SELECT id FROM run WHERE (cases, subject) IN "
-            "(SELECT cases, subject FROM run GROUP BY cases, subject HAVING count(*) > 1)"
-        )
-        more_than_once = {number for (number,) in rows}
-        return [one for one in (*self.entries, *self.replaced) if one.id in more_than_once]
+        with collector_paused(), self._reading():
+            return self._entries(_REPEATED)
 
     def detect(self, series: Sequence[Searched]) -> list[list[int]]:
         """Return ``changepoints.detect_all`` of many series; the answers are kept."""
         digests = [_digest_of(*one) for one in series]
         known: dict[str, list[int]] = {}
-        for digest in set(digests):
-            for (places,) in self._db.execute(
-                "SELECT places FROM steps WHERE digest = ?", (digest,)
-            ):
-                known[digest] = json.loads(places)
+        with self._reading():
+            for digest in set(digests):
+                for (places,) in self._db.execute(
+                    "SELECT places FROM steps WHERE digest = ?", (digest,)
+                ):
+                    known[digest] = json.loads(places)
         wanted = {d: one for d, one in zip(digests, series, strict=True) if d not in known}
         if wanted:
             # Imported here: NumPy takes a tenth of a second, and most commands find no steps.
@@ -509,7 +594,12 @@ class _Transaction:
         self._db.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+        try:
+            if kind is None:
+                self._db.execute("COMMIT")
+        finally:
+            if self._db.in_transaction:  # a reader did not let it be written in time
+                self._db.execute("ROLLBACK")
 
 
 class _Ids:
@@ -539,15 +629,19 @@ class _Ids:
 class _Known(MutableMapping[tuple["Metric", bool], "Learnt"]):
     """What was learnt from the runs, kept in the index."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(
+        self, db: sqlite3.Connection, reading: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         self._db = db
+        self._reading = reading
         self._here: dict[tuple[Metric, bool], Learnt] = {}
 
     def __getitem__(self, key: tuple[Metric, bool]) -> Learnt:
         if key not in self._here:
-            row = self._db.execute(
-                "SELECT json FROM learnt WHERE metric = ? AND calibrated = ?", key
-            ).fetchone()
+            with self._reading():
+                row = self._db.execute(
+                    "SELECT json FROM learnt WHERE metric = ? AND calibrated = ?", key
+                ).fetchone()
             if row is None:
                 raise KeyError(key)
             kinds, cases = json.loads(row[0])
@@ -585,6 +679,16 @@ class _Known(MutableMapping[tuple["Metric", bool], "Learnt"]):
 def _json_of(part: Made | HeldValues | Shown) -> str:
     """Return JSON of what many records share."""
     return json.dumps(part)
+
+
+def _was_changed(path: Path) -> ResultsError:
+    return ResultsError(f"{path} was changed while it was read", hint="run the same command again")
+
+
+def _what(record: RunRecord) -> tuple[str, ...]:
+    """Return what tells a record from others, as ``_PLACE`` has it."""
+    case = record.workload, record.size, record.variant
+    return record.machine.name, record.commit, record.cell.id, *case, record.recorded_at
 
 
 def _digest_of(values: Sequence[float], intervals: Sequence[tuple[float, float]]) -> str:

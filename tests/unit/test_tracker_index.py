@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ivhl.errors import ResultsError
-from ivhl.records.files import record_file
+from ivhl.records.files import append_record, record_file
 from ivhl.records.record import RecordedObservation, to_json
 from ivhl.records.store import key_of, latest_per_case, load_records, read_record
 from ivhl.tracker.changepoints import detect
+from ivhl.tracker.course import point_of
 from ivhl.tracker.entries import entry_of, ran_of
 from ivhl.tracker.index import index_file, open_index
 from ivhl.tracker.metrics import JUDGED, difference
@@ -148,6 +149,19 @@ def test_an_index_that_cannot_be_kept_is_made_in_memory(
     same_as_records(tmp_path)
 
 
+def test_a_user_without_a_home_has_an_index_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("pathlib.Path.home", home)
+    write_records(tmp_path, *RECORDS)
+    assert open_index(tmp_path).place is None
+    same_as_records(tmp_path)
+
+
 def test_the_index_of_another_folder_is_never_read(tmp_path: Path) -> None:
     write_records(tmp_path / "one", at(0))
     write_records(tmp_path / "two", at(1))
@@ -180,6 +194,104 @@ def test_writers_at_once_and_kills_lose_nothing(tmp_path: Path) -> None:
     check = sqlite3.connect(index_file(tmp_path))
     assert check.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     check.close()
+
+
+def test_what_a_wrong_clock_hid_is_shown_once_the_clock_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_records(tmp_path, at(0))
+    elsewhere = records_at(tmp_path).with_name("elsewhere.jsonl")
+    append_record(elsewhere, at(0, recorded_at="2099-01-01T00:00:00+00:00"))
+    with monkeypatch.context() as patch:
+        patch.setattr("ivhl.tracker.index.latest_possible", lambda: "2100-01-01T00:00:00+00:00")
+        assert [one.recorded_at[:4] for one in open_index(tmp_path).entries] == ["2099"]
+    same_as_records(tmp_path)
+
+
+def test_a_writer_between_two_reads_mixes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ivhl.tracker.index._WAIT_S", 0.1)
+    write_records(tmp_path, at(0))
+    index = open_index(tmp_path)
+    written: list[str] = []
+
+    def write(statement: str) -> None:
+        if "FROM subject" in statement and not written:
+            written.append(statement)
+            write_records(tmp_path, at(1, workload="ops.new"))
+            open_index(tmp_path).close()
+
+    index._db.set_trace_callback(write)
+    assert [one.commit for one in index.entries] == [at(0).commit]
+    assert written
+    same_as_records(tmp_path)
+
+
+def test_numbers_of_an_index_that_another_ivhl_made_again_mean_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_records(tmp_path, *RECORDS)
+    index = open_index(tmp_path)
+    entries = index.entries
+    monkeypatch.setattr("ivhl.tracker.index._version", lambda: 7)
+    open_index(tmp_path).close()
+    for use in (index.read, index.points, index.ran):
+        with pytest.raises(ResultsError, match="was made again"):
+            use(entries)
+    same_as_records(tmp_path)
+
+
+def test_a_later_run_that_another_process_adds_stops_no_page(tmp_path: Path) -> None:
+    write_records(tmp_path, at(0), at(1))
+    index = open_index(tmp_path)
+    entries = index.entries
+    write_records(tmp_path, at(0, recorded_at="2026-12-01T00:00:00+00:00"))
+    open_index(tmp_path).close()
+    assert index.points(entries) == [point_of(entry) for entry in entries]
+    assert len(index.ran(entries)) == len(index.read(entries)) == 2
+    records_at(tmp_path).unlink()
+    open_index(tmp_path).close()
+    with pytest.raises(ResultsError, match="changed while it was read"):
+        index.ran(entries)
+
+
+def test_pages_of_the_index_that_a_disk_lost_are_made_again(tmp_path: Path) -> None:
+    write_records(tmp_path, *(at(0, workload=f"ops.w{n}") for n in range(30)))
+    open_index(tmp_path).close()
+    data = index_file(tmp_path).read_bytes()
+    page, hints = 4096, set()
+    for start in range(page, len(data), page):
+        index_file(tmp_path).write_bytes(data[:start] + bytes(page) + data[start + page :])
+        try:
+            same_as_records(tmp_path)
+        except ResultsError as error:
+            hints.add(error.hint)
+            same_as_records(tmp_path)
+    assert hints == {"run the same command again: the index is made from the records"}
+
+
+def test_a_link_to_nothing_among_the_records_is_named(tmp_path: Path) -> None:
+    write_records(tmp_path, at(0))
+    link = records_at(tmp_path).with_name("link.jsonl")
+    link.symlink_to("nothing")
+    same_as_records(tmp_path)
+    (problem,) = open_index(tmp_path).problems
+    assert problem.path == link
+    link.unlink()
+    assert open_index(tmp_path).problems == ()
+
+
+def test_a_record_that_moved_is_not_taken_for_the_one_that_was_there(tmp_path: Path) -> None:
+    write_records(tmp_path, at(0, workload="ops.a"), at(0, workload="ops.b"))
+    index = open_index(tmp_path)
+    entries = index.entries
+    lines = records_at(tmp_path).read_bytes().splitlines(keepends=True)
+    assert len(lines[0]) == len(lines[1])
+    records_at(tmp_path).write_bytes(lines[1] + lines[0])
+    with pytest.raises(ResultsError, match="changed while it was read"):
+        index.read(entries)
+    same_as_records(tmp_path)
 
 
 def test_a_file_that_changes_after_the_update_is_named(tmp_path: Path) -> None:
@@ -221,7 +333,7 @@ def test_what_was_learnt_is_kept_until_a_record_is_added(tmp_path: Path) -> None
     learnt = open_index(tmp_path).spreads.of(runs[0])
     assert learnt == Spreads(runs).of(runs[0])
     kept = open_index(tmp_path)
-    kept.__dict__["entries"] = kept.__dict__["replaced"] = ()
+    kept.__dict__["_repeated"] = tuple
     assert kept.spreads.of(runs[0]) == learnt
     write_records(tmp_path, replace(runs[0], recorded_at="2026-11-02T00:00:00+00:00"))
     assert open_index(tmp_path).spreads.of(runs[0]).pairs > learnt.pairs
