@@ -23,7 +23,7 @@ import time
 from collections import defaultdict
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ivhl.tracker.index import index_file, open_index
 from ivhl.workload import load_workloads
@@ -38,7 +38,13 @@ CELLS: Final = tuple(
 CASES: Final = 80
 # Cases that have every commit of a site that is measured, and commits that every case has.
 _LONG_CASES, _OF_ALL_CASES = 2, 2
-COMMANDS: Final = (("compat",), ("regressions",), ("compare", "2.6.0", "2.15.0"))
+COMMANDS: Final = (
+    ("compat",),
+    ("regressions",),
+    ("compare", "2.6.0", "2.15.0"),
+    ("gate", "--base", "HEAD~2", "--head", "HEAD~1"),
+)
+WORSE: Final = 7  # exit code of the gate: one of thousands of cases may seem slower
 PUBLISH: Final = ("publish", "--no-asv")
 
 
@@ -50,7 +56,7 @@ def main() -> None:
     parser.add_argument("--commits", type=int, help="measure the files of the site instead")
     options = parser.parse_args()
     folder: Path = options.folder.resolve()
-    cases = _cases()
+    cases = [*map(_template, _cases())]
     if options.commits:
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         measure_site(folder, options.commits, cases)
@@ -76,7 +82,7 @@ def main() -> None:
     _run(folder, PUBLISH, f"one commit more, {per_commit} records")
 
 
-def measure_site(folder: Path, n_commits: int, cases: list[dict[str, Any]]) -> None:
+def measure_site(folder: Path, n_commits: int, cases: list[Template]) -> None:
     """Publish a history of so many commits; print the largest file of each kind."""
     for number, commit in enumerate(make_project(folder, n_commits)):
         newest = number >= n_commits - _OF_ALL_CASES
@@ -100,7 +106,8 @@ def measure_site(folder: Path, n_commits: int, cases: list[dict[str, Any]]) -> N
 def make_project(folder: Path, n_commits: int) -> list[str]:
     """Write a project without results; return its commits, oldest first.
 
-    Its commits are empty. Series along commits need them: without a place a record is in none.
+    Each commit changes one file. Series along commits need them: without a place a record is in
+    none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("pyproject.toml", "asv.conf.json"):
@@ -108,7 +115,8 @@ def make_project(folder: Path, n_commits: int) -> list[str]:
     for name in ("envs", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     stream = "".join(
-        f"commit refs/heads/main\ncommitter scale <scale@example.org> {n} +0000\ndata 0\n\n"
+        f"commit refs/heads/main\ncommitter scale <scale@example.org> {n} +0000\ndata 0\n"
+        f"M 644 inline changed\ndata {len(str(n))}\n{n}\n\n"
         for n in range(n_commits)
     )
     git = ["git", "-C", str(folder)]
@@ -120,7 +128,7 @@ def make_project(folder: Path, n_commits: int) -> list[str]:
     return listed.stdout.split()
 
 
-def write_commit(results: Path, number: int, commit: str, cases: list[dict[str, Any]]) -> None:
+def write_commit(results: Path, number: int, commit: str, cases: list[Template]) -> None:
     """Write the records of one commit in every cell; speedups vary by 3 %."""
     draw = random.Random(number)  # noqa: S311  (noise)
     day = 86_400 * number
@@ -130,19 +138,35 @@ def write_commit(results: Path, number: int, commit: str, cases: list[dict[str, 
         path = results / "scale" / "records" / f"{commit[:8]}-{cell}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = []
-        for case in cases:
-            record = case | {"commit": commit, "recorded_at": at}
+        for text, speedup in cases:
+            record: dict[str, Any] = {"commit": commit, "recorded_at": at}
             record["sources"] = f"{number:064x}"
             record["cell"] = {
                 "id": cell, "python": python, "torch": torch, "lock_sha256": f"{0:064x}"
             }  # fmt: skip
-            record["machine"] = case["machine"] | {"name": "scale"}
-            if speedup := case["speedup"]:
+            if speedup:
                 by = draw.gauss(1, 0.03)
                 moved = {name: speedup[name] * by for name in ("value", "low", "high")}
                 record["speedup"] = speedup | moved
-            lines.append(json.dumps(record, sort_keys=True, separators=(",", ":")))
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            lines.append(f"{json.dumps(record, separators=(',', ':'))[:-1]},{text}\n")
+        path.write_text("".join(lines), encoding="utf-8")
+
+
+class Template(NamedTuple):
+    """A record: what of it is equal in all commits and cells, as text, and its speedup."""
+
+    text: str
+    speedup: dict[str, float] | None
+
+
+def _template(case: dict[str, Any]) -> Template:
+    varied = {"commit", "recorded_at", "sources", "cell", "speedup"}
+    same = {name: value for name, value in case.items() if name not in varied}
+    if case["speedup"] is None:
+        same["speedup"] = None
+    same["machine"] = case["machine"] | {"name": "scale"}
+    text = json.dumps(same, sort_keys=True, separators=(",", ":"))
+    return Template(text[1:], case["speedup"])
 
 
 def _cases() -> list[dict[str, Any]]:
@@ -168,7 +192,11 @@ def _run(folder: Path, words: tuple[str, ...], how: str) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "ivhl", *words]
     with _seconds(f"ivhl {' '.join(words)}, {how}", children=True):
-        subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, check=False
+        )
+    if done.returncode not in (0, WORSE):
+        raise SystemExit(f"ivhl {words[0]} ended with {done.returncode}")
 
 
 @contextmanager
@@ -179,7 +207,10 @@ def _seconds(what: str, *, children: bool = False) -> Iterator[None]:
     wall = time.perf_counter() - began
     after = resource.getrusage(who)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(f"{what}: {seconds:.2f} CPU s, {wall:.2f} s", flush=True)
+    memory = after.ru_maxrss / 2**10  # of all children so far, that of the largest
+    load = os.getloadavg()[0]
+    took = f"{seconds:.2f} CPU s, {wall:.2f} s; {memory:.0f} MiB; load {load:.1f}"
+    print(f"{what}: {took}", flush=True)
 
 
 if __name__ == "__main__":
