@@ -78,5 +78,5 @@ def version_of(instrument: str) -> str:
 def describe_instrument(instrument: str) -> str:
     """Return the version as text: ``version 4``, or ``unknown (8e72ef3d5de31187)``."""
     version = version_of(instrument)
-    known = version.isdecimal() and int(version) in HISTORY
+    known = version in map(str, HISTORY)
     return f"version {version}" if known else f"unknown ({version})"

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder
+from ivhl.cli.declared import results_folder, warn
 from ivhl.errors import SpecError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
-from ivhl.records.store import load_records
 from ivhl.tracker.annotations import Annotation, annotate
+from ivhl.tracker.index import open_index
 
 
 @app.command("annotate")
@@ -35,8 +35,9 @@ def annotate_command(
     folder = results_folder(results, root)
     if not text.strip():
         raise SpecError("the text must not be empty", hint='e.g. "expected: exact formula now"')
-    records = load_records(folder).records
-    if not any(place in (record.cell.torch, record.cell.python) for record in records):
+    index = open_index(folder)
+    warn(index.problems)
+    if not any(place in (entry.torch, entry.python) for entry in index.entries):
         place = find_commit(root, place)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     annotate(folder, Annotation(place=place, cases=cases, text=text.strip(), at=at))

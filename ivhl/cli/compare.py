@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.cli.declared import known_releases, results_folder
+from ivhl.cli.declared import known_releases, results_folder, warn
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
@@ -74,8 +74,7 @@ def compare_command(
     """
     root = find_root()
     index = open_index(results_folder(results, root))
-    for problem in index.problems:
-        Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
+    warn(index.problems)
 
     known = known_releases(root)
     releases = [newest_of(text, known) for text in torch or ()]

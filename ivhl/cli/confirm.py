@@ -15,7 +15,7 @@ from rich.text import Text
 from ivhl.bench.confirm import ROUNDS, WEIGHED, confirm
 from ivhl.bench.request import Request
 from ivhl.cli import app
-from ivhl.cli.declared import declared
+from ivhl.cli.declared import declared, warn
 from ivhl.errors import ResultsError, SpecError, WorseError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
@@ -211,6 +211,7 @@ def _verdict(root: Path, results: Path, commits: tuple[str, str], machine: str) 
         ResultsError: If it has no record of one of the commits.
     """
     index = open_index(results)
+    warn(index.problems)
     entries = [entry for entry in index.entries if entry.case.machine == machine]
     hashes = {entry.commit for entry in entries}
     before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import ResultsError, SpecError
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from ivhl.workload import Workload
+
+_NAMED: Final = 50
 
 
 def declared(root: Path) -> tuple[Workload, ...]:
@@ -25,9 +29,7 @@ def declared(root: Path) -> tuple[Workload, ...]:
     """
     project = load_project(root)
     workloads = tuple(load_workloads(project.workloads))
-    for broken in broken_benchmarks(project.workloads):
-        text = f"warning: left out: {broken}"
-        Terminal(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
+    warn(f"left out: {broken}" for broken in broken_benchmarks(project.workloads))
     return workloads
 
 
@@ -36,6 +38,18 @@ def known_releases(root: Path) -> tuple[str, ...]:
     with suppress(SpecError):
         return load_matrix(root / MATRIX).releases("extended")
     return ()
+
+
+def warn(problems: Iterable[object], *, every: bool = False) -> None:
+    """Name on standard error what could not be read; of thousands of lines, the first ones."""
+    console = Terminal(stderr=True, highlight=False, soft_wrap=True)
+    texts = [str(problem) for problem in problems]
+    shown = texts if every else texts[:_NAMED]
+    if hidden := texts[len(shown) :]:
+        shown.append(f"and {counted(len(hidden), 'more problem')}: ivhl results names all")
+    for text in shown:
+        console.print("warning:", end=" ", style="bold yellow")
+        console.print(text)
 
 
 def results_folder(given: Path | None, root: Path) -> Path:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import typer
 
 from ivhl.cli import app
-from ivhl.cli.declared import declared, results_folder
+from ivhl.cli.declared import declared, results_folder, warn
 from ivhl.cli.markdown import code
 from ivhl.cli.sides import times_table
 from ivhl.errors import IvhlError, UnknownNameError, WorseError
@@ -104,8 +104,7 @@ def gate_command(
         cells = matrix.cells(python or (), releases)
         measure_both(root, cells, commits, console, machine=here, results=folder)
     index = open_index(folder)
-    for problem in index.problems:
-        Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
+    warn(index.problems)
     _check_names("machine", machine or (), {entry.case.machine for entry in index.entries})
     pythons = {*matrix.pythons, *(entry.python for entry in index.entries)}
     _check_names("Python", python or (), pythons)

@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder
+from ivhl.cli.declared import results_folder, warn
 from ivhl.errors import UnknownNameError
 from ivhl.fleet.sources import printable
 from ivhl.git import commit_order
@@ -66,8 +66,7 @@ def regressions_command(
     """
     root = find_root()
     index = open_index(results_folder(results, root))
-    for problem in index.problems:
-        Terminal(stderr=True, soft_wrap=True).print(f"warning: {problem}", markup=False)
+    warn(index.problems)
     _check("--along", along, ALONG)
     _check("workload", workload, {entry.case.workload for entry in index.entries})
     _check("machine", machine, {entry.case.machine for entry in index.entries})

@@ -14,13 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder
+from ivhl.cli.declared import results_folder, warn
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import commit_order
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix, newest_of
-from ivhl.records.store import case_name, is_existing, load_records
+from ivhl.records.store import case_name, is_existing
 from ivhl.tracker.compat import STATUSES, format_speedup, status_of, support
+from ivhl.tracker.index import open_index
 from ivhl.tracker.pairs import count_pairs
 from ivhl.tracker.project import load_state, retired_cases, rows_of
 from ivhl.tracker.table import STYLES, ResultsTable
@@ -73,7 +74,7 @@ def compat(
     """Show which cases work in which cell, from the newest record of each case."""
     root = find_root()
     state = load_state(root, results_folder(results, root), history=False)
-    _warn(state.problems)
+    warn(state.problems)
     rows = rows_of(state)
     rows = _only("Python", python, rows, lambda row: row.python)
     commands = _bench_commands(root)
@@ -121,20 +122,21 @@ def list_results(
 ) -> None:
     """List the records, oldest first. --json prints them as stored, with all samples."""
     root = find_root()
-    loaded = load_records(results_folder(results, root))
-    _warn([str(problem) for problem in loaded.problems])
-    records = tuple(sorted(loaded.records, key=lambda record: record.recorded_at))
-    records = _only("Python", python, records, lambda record: record.cell.python)
+    index = open_index(results_folder(results, root))
+    warn(index.problems, every=True)
+    entries = tuple(sorted(index.entries, key=lambda entry: (entry.recorded_at, entry.key)))
+    entries = _only("Python", python, entries, lambda entry: entry.python)
     commands = _bench_commands(root)
-    records = _only(
+    entries = _only(
         "PyTorch release",
         [newest_of(text, commands) for text in torch or ()],
-        records,
-        lambda record: record.cell.torch,
+        entries,
+        lambda entry: entry.torch,
         measured_by=commands,
     )
-    records = _only("workload", workload, records, lambda record: record.workload)
-    records = _only("machine", machine, records, lambda record: record.machine.name)
+    entries = _only("workload", workload, entries, lambda entry: entry.case.workload)
+    entries = _only("machine", machine, entries, lambda entry: entry.case.machine)
+    records = index.read(entries)
     if pairs:
         _print_pairs(count_pairs(records, commit_order(root)))
         return
@@ -181,21 +183,14 @@ def publish(
 
     root = find_root()
     published = publish_site(root, output or root / "site", asv=asv)
-    _warn(list(dict.fromkeys(published.problems)))
+    warn(dict.fromkeys(published.problems))
     if published.off_branch:
         commits = ", ".join(published.off_branch)
-        _warn([f"asv's graphs omit commits that are on no published branch: {commits}"])
+        warn([f"asv's graphs omit commits that are on no published branch: {commits}"])
     typer.echo(published.output / "index.html")
     if not published.renewed:
         made = f"asv's pages: of {published.asv}" if published.asv else "asv's pages: none"
         typer.echo(f"{made}; ivhl publish --asv makes them again")
-
-
-def _warn(problems: Sequence[str]) -> None:
-    console = Terminal(stderr=True, highlight=False, soft_wrap=True)
-    for problem in problems:
-        console.print("warning:", end=" ", style="bold yellow")
-        console.print(problem, markup=False)
 
 
 def _bench_commands(root: Path) -> dict[str, str]:

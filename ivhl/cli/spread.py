@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from ivhl.cli import app
+from ivhl.cli.declared import warn
 from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
 from ivhl.records.store import key_of, load_records
@@ -47,6 +48,7 @@ def spread_command(
     """
     folders = results or [find_root() / "results"]
     loaded = [load_records(folder) for folder in folders]
+    warn(problem for one in loaded for problem in one.problems)
     # Folders may differ in conditions (idle or loaded machine): never pair runs across them.
     runs = [(*one.records, *one.replaced) for one in loaded]
     groups = [group for records in runs for group in repeats(records)]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder
+from ivhl.cli.declared import results_folder, warn
 from ivhl.matrix.project import find_root
 from ivhl.measure.alone import only_run_here, only_writer
 from ivhl.tracker.compact import compact
@@ -33,7 +33,9 @@ def compact_command(
     root = find_root()
     folder = results_folder(results, root)
     with only_run_here(root), only_writer(folder):
-        done = compact(folder, open_index(folder), keep)
+        index = open_index(folder)
+        warn(index.problems)
+        done = compact(folder, index, keep)
     console = Terminal(highlight=False, soft_wrap=True)
     if not done.files:
         console.print(f"nothing to pack: no cell has records of more than {keep} commits")
@@ -50,5 +52,7 @@ def export_command(
     results: ResultsOption = None,
 ) -> None:
     """Write all records with their samples to a Parquet file, a row each. Needs pyarrow."""
-    number = export_parquet(open_index(results_folder(results, find_root())), path)
+    index = open_index(results_folder(results, find_root()))
+    warn(index.problems)
+    number = export_parquet(index, path)
     Terminal(highlight=False, soft_wrap=True).print(f"{path}: {counted(number, 'record')}")

@@ -1,4 +1,4 @@
-"""Numbers and times that no measurement gives. A record with one counts as unreadable.
+"""Numbers, times and names that no measurement gives. A record with one counts as unreadable.
 
 JSON and Python know numbers that arithmetic does not: ``10**400`` is no float, ``5e-324`` has no
 reciprocal, the logarithm of zero does not exist. One such number would stop the page or the table of
@@ -31,14 +31,25 @@ _SHORTEST_S = 1e-12  # of a call; less than a cycle of any processor
 _MOST_TIMES = 1e9
 _LARGEST = 1e75
 _LEAST_CONFIDENCE = 0.5
+_LONGEST_CELL = 200  # it is a part of names of files
 _SHOWN = 100
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _NUMBERS = (int, float)
 
 
 def impossible(record: RunRecord) -> list[str]:
-    """Return each number and time of a record that no measurement gives: place, rule and value."""
+    """Return each value of a record that no measurement gives: place, rule and value."""
     found: list[str] = []
     _check(record, "", found)
+    if not _COMMIT.fullmatch(record.commit):
+        found.append(f"commit: must be 40 or 64 hex digits (got {_got(record.commit)})")
+    cell = record.cell
+    if cell.id != (made := f"py{cell.python}-torch{cell.torch}"):
+        rule = f"cell.id: must follow from Python and PyTorch: {_got(made)}"
+        found.append(f"{rule} (got {_got(cell.id)})")
+    elif len(cell.id.encode()) > _LONGEST_CELL:
+        rule = f"cell.id: must have at most {_LONGEST_CELL} bytes"
+        found.append(f"{rule} (got {_got(cell.id)})")
     if not _is_utc(record.recorded_at):
         found.append(
             "recorded_at: must be UTC to the second, as 2026-11-20T15:03:52+00:00 "

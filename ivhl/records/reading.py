@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 PACKED: Final = ".zst"
 _ENDINGS: Final = (".jsonl", f".jsonl{PACKED}")
-# A packed file that is not a hundred times smaller than this was not made by `ivhl compact`.
+# A file holds the records of one commit in one cell; it and what is packed in it fit into memory.
 LARGEST: Final = 4 << 30
 
 
 def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
-    """Return the files of records, sorted, and the folders that cannot be read, each with a rule.
+    """Return the files of records, sorted, and the folders with what cannot be read, with a rule.
 
     ``glob`` passes over such folders: a machine would vanish from every table.
     """
@@ -32,7 +32,12 @@ def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
     for folder in folders:
         records = folder / "records"
         try:
-            found += sorted(p for p in records.iterdir() if p.name.endswith(_ENDINGS))
+            for path in sorted(p for p in records.iterdir() if p.name.endswith(_ENDINGS)):
+                name = path.relative_to(results).as_posix()
+                if _is_text(name):
+                    found.append(path)
+                else:
+                    unreadable.append((results, f"must have names in UTF-8 (got {name!a})"))
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -40,16 +45,26 @@ def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
     return found, unreadable
 
 
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def read_records_file(path: Path) -> bytes:
     """Return the content of a file of records, unpacked.
 
     Raises:
-        ResultsError: If it cannot be read.
+        ResultsError: If it cannot be read, or is larger than ``LARGEST``.
     """
     try:
         # A pipe would block forever, and a device may never end.
         if not path.is_file():
             raise ResultsError("must be a plain file")
+        if (size := path.stat().st_size) > LARGEST:
+            raise ResultsError(f"must have at most {LARGEST} bytes (got {size})")
         data = path.read_bytes()
     except OSError as error:
         raise ResultsError(f"cannot be read: {error.strerror}") from error
@@ -96,6 +111,7 @@ def unpacked(data: bytes) -> bytes:
         size = zstandard.frame_content_size(data)
         if not 0 <= size <= LARGEST:
             raise ResultsError(f"cannot be unpacked: says that it holds {size} bytes")
-        return zstandard.ZstdDecompressor().decompress(data)
+        # What follows, as after `cat one.zst other.zst`, would be lost without a word.
+        return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise ResultsError(f"cannot be unpacked: {error}") from error

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import ResultsError
+from ivhl.records.age import recorded_rank
 from ivhl.records.files import write_whole
 from ivhl.records.reading import PACKED, packed, records_files, unpacked, with_packed
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.tracker.index import Index
+
+_NEVER: Final = (False, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +47,10 @@ def compact(results: Path, index: Index, keep: int) -> Packed:
     Raises:
         ResultsError: If a file cannot be written; it stays as it was, and so do all after it.
     """
-    newest: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    newest: dict[tuple[str, str], dict[str, tuple[bool, str]]] = defaultdict(dict)
     for entry in index.entries:
         commits = newest[entry.case.machine, entry.case.cell]
-        commits[entry.commit] = max(commits.get(entry.commit, ""), entry.recorded_at)
+        commits[entry.commit] = max(commits.get(entry.commit, _NEVER), recorded_rank(entry))
     kept = {
         (machine, f"{commit[:8]}-{cell}.jsonl")
         for (machine, cell), commits in newest.items()

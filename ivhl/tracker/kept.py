@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ivhl.errors import ResultsError
@@ -29,8 +30,13 @@ def load_lines(
         ResultsError: If the file cannot be read, or a line is none; names the line.
     """
     try:
-        if not path.is_file():
+        if not os.path.lexists(path):
             return ()
+        # A pipe would block forever, and a device may never end.
+        if not path.is_file():
+            raise ResultsError(
+                f"{path}: must be a plain file", hint="move what has its name elsewhere"
+            )
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise ResultsError(

@@ -14,6 +14,7 @@ from itertools import pairwise
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
 
+from ivhl.records.age import rank_of
 from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.changes import CaseChange, decide, limits_of, tests_of
 from ivhl.tracker.compare import case_of
@@ -95,7 +96,7 @@ class Incident(NamedTuple):
     @property
     def at(self) -> str:
         """When the newest of its records was made."""
-        return max(change.at for change in self.changes)
+        return max((change.at for change in self.changes), key=rank_of)
 
 
 class History(Protocol):
@@ -272,7 +273,9 @@ def incidents_of(changes: Iterable[Change]) -> tuple[Incident, ...]:
         Incident(along, before, place, worse, tuple(sorted(group, key=_size)))
         for (along, before, place, _, worse), group in groups.items()
     ]
-    return tuple(sorted(incidents, key=lambda one: (one.at, one.place, one.worse), reverse=True))
+    return tuple(
+        sorted(incidents, key=lambda one: (rank_of(one.at), one.place, one.worse), reverse=True)
+    )
 
 
 def _size(change: Change) -> tuple[int, float, ComparedCase]:

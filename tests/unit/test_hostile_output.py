@@ -44,7 +44,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         variant=f"v{MARKUP}",
         command=NASTY,
     )
-    bad = replace(bad, cell=replace(bad.cell, id=f"py3.12{NASTY}{MARKUP}"), workload_version=1)
+    cell = replace(bad.cell, python=f"3.12{NASTY}{MARKUP}")
+    cell = replace(cell, id=f"py{cell.python}-torch{cell.torch}")
+    bad = replace(bad, cell=cell, workload_version=1)
     write_records(tmp_path / "results", good)
     path = tmp_path / "results" / "evil" / "records" / "x.jsonl"
     path.parent.mkdir(parents=True)

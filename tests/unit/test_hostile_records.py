@@ -28,10 +28,11 @@ from ivhl.pages.folder import MARKER, exchange
 from ivhl.records.answers import cold_seconds, newest_keys, newest_of_other_commits
 from ivhl.records.bounds import impossible
 from ivhl.records.files import append_record, record_file
+from ivhl.records.reading import LARGEST
 from ivhl.records.record import to_json
 from ivhl.records.store import latest_per_case, load_records, newest_by
 from ivhl.tracker.annotations import Annotation, annotate, load_annotations
-from ivhl.tracker.index import Index
+from ivhl.tracker.index import Index, open_index
 from ivhl.tracker.project import load_state
 from ivhl.tracker.regressions import find_changes
 from ivhl.tracker.views import broken, case
@@ -42,6 +43,8 @@ from tests.builders.project import git, make_project
 from tests.builders.records import make_failure, make_record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ivhl.measure.run import Run
     from ivhl.tracker.views.source import Source
     from ivhl.workload import Case
@@ -270,6 +273,37 @@ def test_the_index_leaves_out_what_no_measurement_gives(root: Path) -> None:
     index.close()
 
 
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        ({"commit": "HEAD"}, "commit: must be 40 or 64 hex digits (got 'HEAD')"),
+        ({"commit": f"{'a' * 40}\n{'b' * 40}"}, "commit: must be 40 or 64 hex digits"),
+        ({"commit": "../../../../etc"}, "commit: must be 40 or 64 hex digits"),
+        ({"cell__id": "py3.13-torch2.6.0"}, "cell.id: must follow from Python and PyTorch"),
+        ({"cell__python": "3.13"}, "cell.id: must follow from Python and PyTorch"),
+        (
+            {"cell__python": "9" * 300, "cell__id": f"py{'9' * 300}-torch2.6.0"},
+            "cell.id: must have at most 200 bytes",
+        ),
+    ],
+)
+def test_a_record_of_no_commit_or_of_two_cells_is_named(
+    root: Path, values: dict[str, object], rule: str
+) -> None:
+    good = a_record(root)
+    write_records(root / "results", good)
+    path = record_file(root / "results", "box", good.commit, good.cell.id)
+    with path.open("a") as file:
+        file.write(with_values(good, **values) + "\n")
+    loaded = load_records(root / "results")
+    assert loaded.records == (good,)
+    (problem,) = loaded.problems
+    assert problem.rule.startswith(rule)
+    index = open_index(root / "results")
+    assert list(map(str, index.problems)) == [str(problem)]
+    assert len(index.entries) == 1
+
+
 def test_a_pipe_among_the_records_is_named_and_not_read(root: Path) -> None:
     write_records(root / "results", a_record(root))
     os.mkfifo(root / "results" / "box" / "records" / "00000000-x.jsonl")
@@ -278,6 +312,32 @@ def test_a_pipe_among_the_records_is_named_and_not_read(root: Path) -> None:
     assert len(loaded.records) == 1
     assert [problem.rule for problem in loaded.problems] == ["must be a plain file"]
     assert len(publish(root, root / "site").problems) == 2
+
+
+def test_a_name_that_is_no_text_hides_no_other_file(root: Path) -> None:
+    write_records(root / "results", a_record(root))
+    records = root / "results" / "box" / "records"
+    for folder in (records, root / "results" / os.fsdecode(b"\xff") / "records"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / os.fsdecode(b"\xff.jsonl")).write_text(to_json(a_record(root, minute=1)))
+    loaded, index = load_records(root / "results"), open_index(root / "results")
+    assert len(loaded.records) == len(index.entries) == 1
+    assert list(map(str, loaded.problems)) == list(map(str, index.problems))
+    assert len(loaded.problems) == 2
+    assert str(loaded.problems[0]) == (
+        f"{root / 'results'}: must have names in UTF-8 (got 'box/records/\\udcff.jsonl')"
+    )
+    assert len(publish(root, root / "site", asv=False).problems) == 2
+
+
+def test_a_file_of_any_size_is_not_read_into_memory(root: Path) -> None:
+    write_records(root / "results", a_record(root))
+    with (root / "results" / "box" / "records" / "large.jsonl").open("wb") as file:
+        file.truncate(LARGEST + 1)  # of holes: takes no room
+    index = open_index(root / "results")
+    assert len(index.entries) == 1
+    (problem,) = index.problems
+    assert problem.rule == f"must have at most {LARGEST} bytes (got {LARGEST + 1})"
 
 
 def test_blank_lines_take_no_memory(tmp_path: Path) -> None:
@@ -470,6 +530,15 @@ def test_a_line_that_is_no_annotation_is_named_and_the_site_does_without(
         load_annotations(root / "results")
     done = publish(root, root / "site", asv=False)
     assert any("no annotation" in problem for problem in done.problems)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("none")])
+def test_words_in_what_is_no_file_are_not_passed_over(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "annotations.jsonl")
+    with pytest.raises(ResultsError, match=r"annotations\.jsonl: must be a plain file"):
+        load_annotations(tmp_path)
 
 
 def test_words_that_cannot_be_read_are_named_and_the_site_does_without(

@@ -37,6 +37,7 @@ def test_every_committed_record_has_a_version() -> None:
     ("instrument", "version", "told"),
     [
         (str(INSTRUMENT), str(INSTRUMENT), f"version {INSTRUMENT}"),
+        ("9" * 5000, "9" * 5000, f"unknown ({'9' * 5000})"),
         ("8e72ef3d5de31187", "1", "version 1"),
         ("0123456789abcdef", "0123456789abcdef", "unknown (0123456789abcdef)"),
         (str(INSTRUMENT + 1), str(INSTRUMENT + 1), f"unknown ({INSTRUMENT + 1})"),

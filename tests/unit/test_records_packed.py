@@ -61,6 +61,13 @@ def test_packed_records_are_read_as_before_and_the_newest_stay(results: Path) ->
     assert compact(results, open_index(results), keep=2).files == 0
 
 
+def test_a_commit_dated_2099_is_not_among_the_newest(results: Path) -> None:
+    write_records(results, replace(at(0), recorded_at="2099-01-01T00:00:00+00:00"))
+    compact(results, open_index(results), keep=2)
+    plain = [path.name for path in results.rglob("*.jsonl")]
+    assert sorted(name[:2] for name in plain) == ["03", "04"]
+
+
 def test_a_record_of_a_packed_commit_is_appended_and_packed_again(results: Path) -> None:
     compact(results, open_index(results), keep=1)
     again = replace(at(0), recorded_at="2026-11-01T12:00:00+00:00", size="large")
@@ -152,6 +159,7 @@ def test_nothing_is_packed_while_another_process_appends(
         lambda data: data[:-1],
         lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:],
         lambda _: b"not packed",
+        lambda data: data + packed(b"another frame\n"),
         lambda _: b"",
         # A frame of one repeated byte that says to hold more than is unpacked.
         lambda _: b"\x28\xb5\x2f\xfd\xe0" + (LARGEST + 1).to_bytes(8, "little") + b"\x03\0\0x",

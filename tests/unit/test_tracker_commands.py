@@ -122,6 +122,31 @@ def test_an_unreadable_record_is_a_warning(root: Path) -> None:
         torn.unlink()
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("compat", 50),
+        ("regressions", 50),
+        ("gate --base HEAD --allow-missing", 50),
+        ("compare 3.12 3.13", 50),
+        ("confirm --base HEAD~1 --machine bench", 50),
+        ("annotate 2.6.0 known", 50),
+        ("spread", 50),
+        ("export records.parquet", 50),
+        ("compact", 50),
+        ("results", 120),
+    ],
+)
+def test_a_file_of_garbage_is_named_by_every_command_and_fills_no_screen(
+    root: Path, tmp_path: Path, command: str, named: int
+) -> None:
+    results = shutil.copytree(root / "results", tmp_path / "results")
+    (results / "bench" / "records" / "torn.jsonl").write_text("{\n" * 120)
+    done = CliRunner().invoke(app, [*command.split(), "--results", str(results)])
+    assert done.stderr.count("torn.jsonl") == named
+    assert ("and 70 more problems: ivhl results names all" in done.stderr) == (named == 50)
+
+
 def test_a_release_of_the_extended_tier_is_shown_once_it_has_records(root: Path) -> None:
     matrix = root / "envs" / "matrix.toml"
     text = matrix.read_text(encoding="utf-8")

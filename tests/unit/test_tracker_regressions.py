@@ -88,6 +88,14 @@ def test_a_change_is_found_at_its_commit(after: RunRecord, kind: str | None) -> 
     )
 
 
+def test_a_change_dated_2099_is_not_the_newest() -> None:
+    slow = timed(2e-3, 2e-3)
+    history = [at(0, BASE), at(1, slow), at(2, timed(2e-3, 4e-3))]
+    history[1] = replace(history[1], recorded_at="2099-01-01T00:00:00+00:00")
+    found = find_changes(MemoryHistory(history), QUIET, [hash_of(n) for n in range(3)], ["commit"])
+    assert [one.place for one in incidents_of(found)] == [hash_of(2), hash_of(1)]
+
+
 def test_a_mended_failure_is_over_and_an_open_one_persists() -> None:
     failure = make_failure("wrong")
     found = along_commits(BASE, failure, failure, BASE)
