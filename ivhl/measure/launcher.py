@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from ivhl.machine.memory import memory_limit
-from ivhl.measure.effort import PROCESSES
 from ivhl.measure.job import Job
 from ivhl.measure.process import Ending, Nursery, NurseryError, beginning, run_group, tail
 from ivhl.records.record import Failure, Phase
@@ -172,7 +171,7 @@ def run_stage(  # noqa: PLR0917  (as above)
 ) -> Stage:
     """Run one child; return its findings, its failure if it failed, and its seconds."""
     # A process that waits for its turn needs the time of the others as well.
-    deadline_s = run.effort.deadline_s * (PROCESSES if turns else 1)
+    deadline_s = run.effort.deadline_s * (run.effort.processes if turns else 1)
     name = f"{stage}-{process}"
     job = Job(
         project=run.project,
