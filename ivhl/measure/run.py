@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MEASURING_CODE = (
     "__init__.py",
     "errors.py",
+    "git.py",
     "instrument.py",
     "records",
     "workload.py",

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 INSTRUMENT: Final = frozenset(
     {
         "ivhl",
-        *("ivhl.errors", "ivhl.instrument", "ivhl.machine", "ivhl.measure", "ivhl.records"),
-        "ivhl.workload",
+        *("ivhl.errors", "ivhl.git", "ivhl.instrument", "ivhl.machine", "ivhl.measure"),
+        *("ivhl.records", "ivhl.workload"),
     }
 )
 # Modules that never belong to a project, wherever their files are.

@@ -336,7 +336,9 @@ def test_older_commits_are_loaded_part_by_part(
     assert commits.evaluate("(e) => e === document.activeElement")
     assert page.get_by_role("button", name="Older commits").count() == 0
     page.locator("#course .numbers summary").click()
-    table = page.locator("#course .numbers tbody tr").all_inner_texts()
+    rows = page.locator("#course .numbers tbody tr")
+    rows.nth(3).wait_for()  # the table is made when it is opened
+    table = rows.all_inner_texts()
     assert [line.split()[1] for line in table] == ["2.15x", "2.15x", "2.15x", "1.2x"]
     watched.check("file:")
 

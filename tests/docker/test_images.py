@@ -476,7 +476,7 @@ def test_a_full_disk_ends_the_run_and_the_container(
     try:
         with pytest.raises(ResultsError, match="No space left on device") as caught:
             bench(lock)
-        assert "make room" in caught.value.hint
+        assert "free disk space" in caught.value.hint
     finally:
         subprocess.run(["umount", str(results)], check=True)
     assert no_containers(daemon)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -428,6 +429,23 @@ def test_measuring_code_is_no_source_of_a_case() -> None:
     assert {"ivhl", *(f"ivhl.{part}" for part in parts)} == INSTRUMENT
     assert is_instrument("ivhl.measure.case")
     assert not is_instrument("ivhl.ops.field")
+
+
+def test_what_is_copied_into_a_cell_imports_nothing_else_of_ours() -> None:
+    files = [
+        file
+        for name in MEASURING_CODE
+        for file in ([ROOT / "ivhl" / name] if name.endswith(".py") else _modules(name))
+    ]
+    for file in files:
+        imported = set(
+            re.findall(r"^ *(?:from|import) (ivhl\.\w+)", file.read_text(), re.MULTILINE)
+        )
+        assert imported <= INSTRUMENT, file
+
+
+def _modules(folder: str) -> list[Path]:
+    return sorted((ROOT / "ivhl" / folder).rglob("*.py"))
 
 
 def _ours() -> Iterator[str]:

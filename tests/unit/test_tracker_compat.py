@@ -104,7 +104,7 @@ def test_a_row_has_every_documented_json_field() -> None:
     assert data["message"] == "Dynamo is not supported on Python 3.13+"
     assert (data["python"], data["torch"], data["cell"]) == ("3.13", "2.5.1", "py3.13-torch2.5.1")
     assert data["speedup"] is None
-    assert data["command"].startswith("ivhl run")
+    assert data["command"].startswith("ivhl bench")
     assert "record" not in data
     (measured,) = compat_rows([make_record(speedup=2.0)])
     assert (measured.speedup, measured.within_low, measured.within_high) == (2.0, 1.96, 2.04)
