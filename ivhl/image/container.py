@@ -213,9 +213,14 @@ def measure_in_container(
             container.start()
         errors: list[bytes] = []
         done = False
-        for message in _messages(stream, errors, doing):
-            done |= message["event"] in {"cell-measured", "cell-failed", "refused"}
-            receive(message)
+        try:
+            for message in _messages(stream, errors, doing):
+                done |= message["event"] in {"cell-measured", "cell-failed", "refused"}
+                receive(message)
+        finally:
+            # Where the engine is gone, or has ended the connection, there is no socket to shut down.
+            with suppress(OSError, AttributeError):
+                stream.close()
         with engine_errors(doing):
             status = container.wait(timeout=60)["StatusCode"]
             container.reload()
