@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
 import tempfile
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,7 +121,13 @@ def daemon() -> Iterator[Daemon]:
         try:
             yield found
         finally:
+            found.client.close()
             found.end()
+            # docker-py leaves the sockets of requests that a killed engine cut off to the garbage
+            # collector, which would report them after the last test.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                gc.collect()
 
 
 @pytest.fixture(scope="session")
