@@ -18,6 +18,7 @@ from ivhl.bench.confirm import (
     PROCESSES_PER_RUN,
     ROUNDS,
     Confirmed,
+    Evidence,
     confirm,
     judge_rounds,
     weigh,
@@ -233,6 +234,22 @@ def test_eager_noise_does_not_keep_a_case_open_whose_compiled_seconds_stayed() -
     found = judge_rounds(("cell", CASE), pairs)
     assert found.verdict == "refuted"
     assert found.text.startswith("compiled 1.00x [0.9")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "verdict"),
+    [
+        (1.05, 1.02, 1.08, "worse"),
+        (0.95, 0.92, 0.98, "better"),
+        (1.02, 1.01, 1.029, "refuted"),  # significant, and too small to act on
+        (1.025, 1.005, 1.045, "undecided"),  # a change of 4 % is not ruled out
+        (1.0, 0.96, 1.04, "undecided"),
+    ],
+)
+def test_only_an_interval_without_a_relevant_change_refutes(
+    ratio: float, low: float, high: float, verdict: str
+) -> None:
+    assert Evidence("compiled", ratio, low, high, 2).verdict == verdict
 
 
 def width(pairs: list[tuple[RunRecord, RunRecord]]) -> float:
