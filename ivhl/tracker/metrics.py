@@ -89,7 +89,8 @@ def speed_of_machine(record: Run) -> float | None:
     """Return the seconds of the calibration, as one number: the geometric mean of two kinds.
 
     Copying memory is left out: on a virtual machine it differs several times as much from run to
-    run as the cases do (docs/regressions.md), so it would add noise.
+    run of a session as the cases do, so it would add noise. `python -m studies.confirmation` keeps
+    both.
 
     ``None`` if it was not measured.
     """

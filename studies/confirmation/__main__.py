@@ -44,6 +44,8 @@ def main() -> None:
     parser.add_argument("--machine", default=os.uname().nodename, help="name of this machine")
     parser.add_argument("--report", action="store_true", help="print what is stored")
     options = parser.parse_args()
+    if options.report and not STORED.exists():
+        parser.error(f"{STORED.name} has no comparisons yet: measure some with --minutes 60")
     if options.report:
         print(report([json.loads(line) for line in STORED.read_text().splitlines()]))
         return
