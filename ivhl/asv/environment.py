@@ -27,8 +27,10 @@ from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.matrix.uv import cause_of, run_uv
 from ivhl.measure.outcome import failed_everywhere
 from ivhl.measure.settings import (
+    BASE_VARIABLE,
     CELL_VARIABLE,
     COMMIT_VARIABLE,
+    PROJECT_VARIABLE,
     VARIABLE,
     Settings,
     read_settings,
@@ -58,6 +60,10 @@ class CellError(Exception):
     def __init__(self, message: str, output: str) -> None:
         super().__init__(message)
         self.output = output
+
+
+# What ends the building of a project.
+BUILD_ERRORS = (CellError, OSError, IvhlError, asv.util.ProcessError, asv.util.UserError)
 
 
 class Locked(Environment):  # type: ignore[misc]  # asv has no types
@@ -91,6 +97,10 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             raise EnvironmentUnavailable(f"{self._lock.cell.id}: {why}")
         self._root = root
         self._failure: CellError | None = None
+        # Where two commits take turns: the folder of each that was built, and the commit of the run.
+        self._laid: dict[str, Path] = {}
+        self._wanted = ""
+        self._target: Path | None = None
         # asv's own __init__ reads both of these before it sets them.
         self._python, self._requirements = python, requirements
         super().__init__(conf, python, requirements, tagged_env_vars)
@@ -204,10 +214,45 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             self._give_up("environment", "environment", self._failure, commit_hash)
         try:
             self._settings.report("cell-building", cell=self.cell.id, commit=commit_hash)
+            if self._settings.base is None:
+                super().install_project(conf, repo, commit_hash)
+                return
+            if self._wanted != commit_hash:  # asv asks for it twice
+                self._wanted = commit_hash
+                self._lay_both(conf, repo, self._settings.base, commit_hash)
+        except BUILD_ERRORS as error:
+            self._give_up("build", "build", build_error(error), commit_hash)
+        if not self._laid:
+            raise asv.util.ProcessError(["build", self.name], 1, "neither commit was built", "")
+
+    def _lay_both(self, conf: Any, repo: Any, *commits: str) -> None:  # noqa: ANN401
+        """Lay two commits beside each other; if one cannot be built, only its cases have failed."""
+        for commit in commits:
+            try:
+                self._lay(conf, repo, commit)
+            except BUILD_ERRORS as error:
+                self._record_failure("build", "build", build_error(error), commit)
+
+    def _lay(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ANN401
+        """Build the project at a commit, and lay it into a folder of its own.
+
+        Nothing of the project is installed then, so neither commit sees modules of the other.
+        """
+        self._target = self.folder / "projects" / commit_hash
+        # Measured code could have written there.
+        shutil.rmtree(self._target, ignore_errors=True)
+        try:
+            self._set_installed_commit_hash(None)
             super().install_project(conf, repo, commit_hash)
-        except (CellError, OSError, IvhlError, asv.util.ProcessError, asv.util.UserError) as error:
-            output = getattr(error, "output", "") or getattr(error, "stdout", "")
-            self._give_up("build", "build", CellError(str(error)[:1500], output), commit_hash)
+        finally:
+            self._set_installed_commit_hash(None)
+            laid, self._target = self._target, None
+        self._laid[commit_hash] = laid
+
+    @property
+    def installed_commit_hash(self) -> str | None:
+        """The commit that is installed; where two take turns, none is."""
+        return None if self._settings.base else super().installed_commit_hash
 
     def _altered(self) -> CellError | None:
         """Return the failure of a cell whose packages are not those of the lock any more."""
@@ -231,6 +276,13 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             self._settings.report(
                 "cell-failed", cell=self.cell.id, seconds=0.0, message=str(error)
             )
+        for one in filter(None, (self._settings.base if phase != "build" else None, commit)):
+            self._record_failure(phase, failure_class, error, one)
+        raise asv.util.ProcessError([phase, self.name], 1, str(error), error.output)
+
+    def _record_failure(
+        self, phase: Phase, failure_class: FailureClass, error: CellError, commit: str
+    ) -> None:
         settings = self._settings
         run = settings.run_in(self.cell, commit)
         with suppress(IvhlError):
@@ -244,7 +296,6 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
                     output=error.output,
                 )
                 append_record(run.record_file, record)
-        raise asv.util.ProcessError([phase, self.name], 1, str(error), error.output)
 
     def _build_project(self, repo: Any, commit_hash: str, build_dir: str) -> None:  # noqa: ANN401, ARG002
         folder = self._global_env_vars["ASV_BUILD_CACHE_DIR"]
@@ -257,7 +308,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         wheels = sorted(Path(self._global_env_vars["ASV_BUILD_CACHE_DIR"]).glob("*.whl"))
         self._uv(
             "pip", "install", "--python", self._path, "--no-deps", "--offline", "--reinstall",
-            *map(str, wheels),
+            *(("--target", str(self._target)) if self._target else ()), *map(str, wheels),
         )  # fmt: skip
 
     def _uninstall_project(self) -> None:
@@ -275,7 +326,18 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             CELL_VARIABLE: json.dumps(asdict(self.cell)),
             COMMIT_VARIABLE: str(self.installed_commit_hash or ""),
         }
+        if self._wanted:
+            environment[COMMIT_VARIABLE] = self._wanted
+        for commit, folder in self._laid.items():
+            which = PROJECT_VARIABLE if commit == self._wanted else BASE_VARIABLE
+            environment[which] = str(folder)
         return self.run_executable("python", list(args), env=environment, **kwargs)
+
+
+def build_error(error: Exception) -> CellError:
+    """Return why a project could not be built, with what the failing command printed."""
+    output = getattr(error, "output", "") or getattr(error, "stdout", "")
+    return CellError(str(error)[:1500], output)
 
 
 def settings_of(conf: Any, root: Path) -> Settings:  # noqa: ANN401

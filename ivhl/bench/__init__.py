@@ -128,6 +128,8 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
     for broken in broken_benchmarks(project.workloads):
         console.print(f"warning: left out: {broken}", markup=False, soft_wrap=True)
     commit = resolve_commit(root, request.commit, console)
+    if request.base is not None:
+        settings = replace(settings, base=find_commit(root, request.base))
     share = cases_of_cells(request, matrix, cases, commit)
     cases = tuple(case for case in cases if any(case in mine for mine in share.values()))
     if device == "cpu":

@@ -1,7 +1,8 @@
 """Measure suspects again: base and head in turns, until the evidence suffices (``ivhl confirm``).
 
-Only the runs of this session decide, so what made a case a suspect is not counted twice. Both
-commits see the same hour and the same neighbours, and only cases in doubt are measured again.
+Only the runs of this session decide, so what made a case a suspect is not counted twice. The
+processes of both commits alternate, so both see the same seconds of the same machine, and only
+cases in doubt are measured again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import fmean, median, pvariance
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.bench import bench
@@ -17,7 +18,7 @@ from ivhl.bench.selection import Selection
 from ivhl.records.store import case_name
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.index import open_index
-from ivhl.tracker.metrics import RELEVANT, difference_in_session, within
+from ivhl.tracker.metrics import RELEVANT, differences_in_turns
 from ivhl.tracker.wording import counted, short_message
 
 if TYPE_CHECKING:
@@ -38,17 +39,18 @@ ROUNDS = 5
 # Source: S. J. Pocock, Biometrika 64 (1977) 191: constant boundaries; computed for this level by
 # `tests/unit/test_bench_confirm.py::test_five_looks_together_keep_the_level`.
 LIMIT = 2.75
-# So many show what the processes of a run differ by. More would make a round longer, in which the
-# machine drifts by more than the error of their mean.
-PROCESSES_PER_RUN = 4
-# What two runs of a session differ by, as three sessions of `python -m studies.confirmation` showed
-# at loads of 2 to 12. Their rows are of earlier rules and not kept; its `--report` checks these.
-# Beyond what the processes of both show, as a standard deviation of the logarithm.
-SESSION = 0.005
-# How many times that which the processes of a run show: seconds drift from run to run.
-DRIFT: Final[dict[Metric, float]] = {"compiled": 2.0, "eager": 2.0, "speedup": 1.25}
-# Weight of this expectation, in rounds, beside what the rounds themselves show.
-PRIOR_ROUNDS = 3
+# Processes of each commit in a round. A new round costs more than further processes do, and most
+# cases are settled by one.
+PROCESSES_PER_RUN = 6
+# What is expected of unchanged code, as standard deviations of the logarithm: by how much two
+# processes in turns differ, and all pairs of a round together, since each round's processes are
+# forked from the same ones.
+PAIR = 0.015
+ROUND = 0.004
+# Weight of the first expectation, in pairs, beside what the pairs themselves show.
+PRIOR_PAIRS = 4
+# One pair in so many is left out at either end: something else ran beside one of its processes.
+TRIMMED = 8
 # Cases without a record that a warning names.
 _NAMED = 5
 # The quantities that are weighed, with the sign of "worse" in the logarithm of head over base.
@@ -133,20 +135,20 @@ def confirm(
     known = {_time(record) for record in _runs(results, (base, head))}
     found: dict[tuple[str, str], Confirmed] = {}
     for number in range(1, rounds + 1):
-        # The first of a round alternates: what a session warms up or wears out favours neither.
-        for commit in (base, head) if number % 2 else (head, base):
-            console.print(f"round {number} of {rounds}: {commit[:8]}, {len(open_cases)} case(s)")
-            one = replace(
-                request,
-                commit=commit,
-                selection=Selection(cases=open_cases),
-                effort=replace(request.effort, force=True, processes=PROCESSES_PER_RUN),
-            )
-            done = measure(one, console)
-            if done is not None and done.missing:
-                names = "; ".join(done.missing[:_NAMED])
-                what = f"{counted(len(done.missing), 'case')} without a record"
-                console.print(f"warning: {what}: {names}; asv's output is in {done.log}")
+        what = f"{base[:8]} and {head[:8]} in turns, {counted(len(open_cases), 'case')}"
+        console.print(f"round {number} of {rounds}: {what}")
+        one = replace(
+            request,
+            commit=head,
+            base=base,
+            selection=Selection(cases=open_cases),
+            effort=replace(request.effort, force=True, processes=PROCESSES_PER_RUN),
+        )
+        done = measure(one, console)
+        if done is not None and done.missing:
+            names = "; ".join(done.missing[:_NAMED])
+            what = f"{counted(len(done.missing), 'case')} without a record"
+            console.print(f"warning: {what}: {names}; asv's output is in {done.log}")
         new = [r for r in _runs(results, (base, head)) if _time(r) not in known]
         pairs = _pairs(new, base, head)
         found = {key: judge_rounds(key, runs) for key, runs in pairs.items()}
@@ -198,27 +200,31 @@ def _verdict(evidence: Mapping[Metric, Evidence]) -> Decision:
 def weigh(pairs: Sequence[tuple[RunRecord, RunRecord]], metric: Metric) -> Evidence | None:
     """Return the evidence of a quantity; ``None`` if a run lacks it.
 
-    Seconds are not divided by those of the calibration: both commits are measured in one session,
-    and the noise of the calibration would be added. The variance of a round is that of the rounds,
-    with what runs of a session differ by in general as ``PRIOR_ROUNDS`` further ones. Student's t
-    is turned into a normal deviate.
+    The trimmed mean of all pairs of processes. Its variance is that of the pairs, with
+    ``PRIOR_PAIRS`` expected ones beside them, and of the rounds: what is expected of them, or more
+    if they differ by more. Student's t is turned into a normal deviate.
 
     Source:
-        D. L. Wallace, Ann. Math. Stat. 30 (1959) 1124, equation 3.
+        Alternating trials: A. Abedi and T. Brecht, ICPE 2017, 287. Error of a trimmed mean: J. W.
+        Tukey and D. H. McLaughlin, Sankhya A 25 (1963) 331. Student's t: D. L. Wallace, Ann. Math.
+        Stat. 30 (1959) 1124, equation 3.
     """
-    apart = [difference_in_session(one, other, metric) for one, other in pairs]
-    moves = [move for move in apart if move is not None]
-    if len(moves) < len(pairs) or not moves:
+    rounds = [differences_in_turns(one, other, metric) for one, other in pairs]
+    if not rounds or not all(rounds):
         return None
-    errors = [DRIFT[metric] * math.hypot(*(within(run, metric) for run in pair)) for pair in pairs]
-    prior = SESSION**2 + fmean(error**2 for error in errors)
-    n, middle = len(moves), fmean(moves)
-    freedom = PRIOR_ROUNDS + n - 1
-    squares = sum((move - middle) ** 2 for move in moves)
-    error = math.sqrt((PRIOR_ROUNDS * prior + squares) / freedom / n)
-    reach = _student(LIMIT, freedom) * error
+    moves = sorted(move for one in rounds for move in one)
+    n = len(moves)
+    cut = n // TRIMMED
+    kept = moves[cut : n - cut]
+    middle = fmean(kept)
+    drawn_in = [min(max(move, kept[0]), kept[-1]) for move in moves]
+    squares = n * pvariance(drawn_in) * (n / len(kept)) ** 2 + PRIOR_PAIRS * PAIR**2
+    variance = squares / (PRIOR_PAIRS + n - 1) / n + ROUND**2 / len(rounds)
+    if len(rounds) > 1:
+        variance = max(variance, pvariance(map(median, rounds)) / (len(rounds) - 1))
+    reach = _student(LIMIT, PRIOR_PAIRS + len(kept) - 1) * math.sqrt(variance)
     return Evidence(
-        metric, math.exp(middle), math.exp(middle - reach), math.exp(middle + reach), n
+        metric, math.exp(middle), math.exp(middle - reach), math.exp(middle + reach), len(rounds)
     )
 
 

@@ -30,6 +30,8 @@ class Request:
         python: A Python of the matrix.
         releases: PyTorch releases; empty means those of the tier.
         commit: Commit to measure, in any form that git resolves.
+        base: Commit to measure beside it, in processes that take turns with its own; ``None``
+            measures one commit.
         machine: Name of this machine in the results; ``None`` means its host name.
         results: Folder of the results; ``None`` means ``results`` in the root.
         selection: Which cases.
@@ -42,6 +44,7 @@ class Request:
     releases: tuple[str, ...] = ()
     tier: Tier = "default"
     commit: str = "HEAD"
+    base: str | None = None
     machine: str | None = None
     results: Path | None = None
     selection: Selection = field(default_factory=Selection)

@@ -139,6 +139,7 @@ def main(argv: list[str]) -> NoReturn:
             device=job.effort.device,
             mode=job.mode,
         )
+        refuse_other_version(case, job)
         Measurement(job, case, journal).run()
     except Exception as error:  # noqa: BLE001  (every exception is a result of the case)
         journal.note(
@@ -1354,6 +1355,18 @@ def class_of(error: Exception, phase: Phase, job: Job) -> FailureClass:
         if lacks(error, is_theirs, Path(package.__file__).parent):
             return "absent"
     return classify(error, phase)
+
+
+def refuse_other_version(case: Case, job: Job) -> None:
+    """Refuse a workload that this commit declares otherwise than the one that is asked for.
+
+    Raises:
+        CaseError: If its version is another one.
+    """
+    version = case.workload.version
+    if job.version not in (None, version):
+        message = f"{job.workload}: this commit has version {version}, not {job.version}"
+        raise CaseError("absent", message)
 
 
 def sources_of(case: Case, job: Job) -> dict[str, str | None]:

@@ -30,6 +30,7 @@ class Job:
         turns: File of the turns (``ivhl.measure.turns``); empty if processes run one at a time.
         parent: Process that the child must not outlive.
         mode: Mode requested in place of the declared ones; the variant's name includes it.
+        version: Version of the workload that the parent expects.
         skip_isa_check: Whether to skip Inductor's check that the vector instructions work.
     """
 
@@ -49,6 +50,7 @@ class Job:
     references: str = ""
     turns: str = ""
     mode: Mode | None = None
+    version: int | None = None
 
 
 def read_job(text: str) -> Job:

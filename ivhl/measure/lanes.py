@@ -72,7 +72,7 @@ class Lanes:
     def compile(self, cases: Sequence[Case], seed: Seed) -> list[CompiledCase]:
         """Compile cases in parallel; return them in the given order."""
         before = oom_kills()
-        small = [case for case in cases if self._leaves_room(case)]
+        small = [case for case in cases if self.leaves_room(case)]
         compiled = self._pool.map(lambda case: self._compile(case, seed), small)
         done = {case.name: one for case, one in zip(small, compiled, strict=True)}
         for case in cases:
@@ -83,7 +83,7 @@ class Lanes:
                     done[case.name] = compile_case(self._run, case, seed, self.first)
         return [done[case.name] for case in cases]
 
-    def _leaves_room(self, case: Case) -> bool:
+    def leaves_room(self, case: Case) -> bool:
         """Return whether memory has room for one such case per lane, by its declared cost."""
         limit = self._run.effort.memory_limit or memory_limit()
         return self._run.effort.device != "cpu" or fits(case, limit / self.n)
@@ -104,40 +104,25 @@ class Lanes:
         finally:
             self._free.put(launcher)
 
-    def time(self, case: Case, folder: Path, stage: str, seed: Seed) -> list[Stage]:
-        """Run the processes that time a case: prepared in parallel, timed one at a time."""
-        turns = folder / "turns"
-        # Started now, so that none starts while another process is timed.
+    def start(self) -> None:
+        """Start what forks the processes that time, so that none starts while one is timed."""
         for launcher in self._launchers[:PROCESSES]:
             launcher.start()
-
         # A nursery takes one order at a time, and processes do not end in the order of their start.
-        free: queue.SimpleQueue[Launcher] = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[Launcher] = queue.SimpleQueue()
         for launcher in self._launchers:
-            free.put(launcher)
+            self._idle.put(launcher)
 
-        def one(number: int, turns: Path | None) -> Stage:
-            launcher = free.get()
-            try:
-                return run_stage(
-                    self._run, case, folder, stage, seed, launcher,
-                    process=number, seeds=self.seeds(case, number), turns=turns,
-                )  # fmt: skip
-            finally:
-                free.put(launcher)
-
-        before = oom_kills()
-        processes = self._run.effort.processes
-        if self.n > 1 and self._leaves_room(case):
-            stages = list(self._pool.map(one, range(processes), repeat(turns)))
-            if not any(is_starved(failure, before) for _, failure, _ in stages):
-                return stages
-        stages = []
-        for number in range(processes):
-            stages.append(one(number, None))
-            if stages[-1][1] is not None:
-                break
-        return stages
+    def run_one(self, timing: Timing, number: int, turns: Path | None, taking: int) -> Stage:
+        """Run one of the processes that time a case."""
+        launcher = self._idle.get()
+        try:
+            return run_stage(
+                self._run, timing.case, timing.folder, timing.stage, timing.seed, launcher,
+                process=number, seeds=self.seeds(timing.case, number), turns=turns, taking=taking,
+            )  # fmt: skip
+        finally:
+            self._idle.put(launcher)
 
     def _compile(self, case: Case, seed: Seed) -> CompiledCase:
         launcher = self._free.get()
@@ -151,6 +136,64 @@ class Lanes:
         for launcher in self._launchers:
             launcher.close()
         self._pool.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A case to time, as a stage of its processes."""
+
+    lanes: Lanes
+    case: Case
+    folder: Path
+    stage: str
+    seed: Seed
+
+    @property
+    def leaves_room(self) -> bool:
+        """Whether several of its processes may run at once."""
+        return self.lanes.n > 1 and self.lanes.leaves_room(self.case)
+
+
+def time_in_turns(timings: Sequence[Timing], processes: int) -> list[list[Stage]]:
+    """Run the processes that time a case: prepared in parallel, timed one at a time.
+
+    Those of several commits alternate, each commit first as often as the other: whatever slows the
+    machine for longer than a process takes slows both. Where the processes run one after the other,
+    a failure of one ends those of its commit.
+
+    Args:
+        timings: The case at one commit, or at several.
+        processes: Processes for each.
+
+    Returns:
+        The stages of each, in the order of their processes.
+    """
+    if not timings:
+        return []
+    for one in timings:
+        one.lanes.start()
+    commits = range(len(timings))
+    order = [
+        (commit, number)
+        for number in range(processes)
+        for commit in (commits if number % 2 == 0 else reversed(commits))
+    ]
+
+    def run(which: tuple[int, int], turns: Path | None = None) -> Stage:
+        timing = timings[which[0]]
+        return timing.lanes.run_one(timing, which[1], turns, len(order) if turns else 1)
+
+    if all(one.leaves_room for one in timings):
+        turns, before = timings[0].folder / "turns", oom_kills()
+        with ThreadPoolExecutor(timings[0].lanes.n) as pool:
+            done = dict(zip(order, pool.map(run, order, repeat(turns)), strict=True))
+        if not any(is_starved(failure, before) for _, failure, _ in done.values()):
+            return [[done[commit, n] for n in range(processes)] for commit in commits]
+    stages: list[list[Stage]] = [[] for _ in timings]
+    for commit, number in order:
+        if all(failure is None for _, failure, _ in stages[commit]):
+            stages[commit].append(run((commit, number)))
+    return stages
 
 
 @dataclass(kw_only=True, slots=True)
@@ -282,7 +325,8 @@ def what_is_compiled(run: Run, case: Case) -> dict[str, Any]:
         "case": case.name,
         "version": case.workload.version,
         "mode": case.mode,
-        "sources": sources_of(run, case) or run.commit,
+        # This process finds the sources of one commit only.
+        "sources": (None if run.project_path else sources_of(run, case)) or run.commit,
     } | what_compiles(run)
 
 

@@ -168,10 +168,14 @@ def run_stage(  # noqa: PLR0917  (as above)
     process: int = 0,
     seeds: dict[str, int] | None = None,
     turns: Path | None = None,
+    taking: int = 1,
 ) -> Stage:
-    """Run one child; return its findings, its failure if it failed, and its seconds."""
+    """Run one child; return its findings, its failure if it failed, and its seconds.
+
+    ``taking`` is the number of processes that take these ``turns``.
+    """
     # A process that waits for its turn needs the time of the others as well.
-    deadline_s = run.effort.deadline_s * (run.effort.processes if turns else 1)
+    deadline_s = run.effort.deadline_s * taking
     name = f"{stage}-{process}"
     job = Job(
         project=run.project,
@@ -188,6 +192,7 @@ def run_stage(  # noqa: PLR0917  (as above)
         parent=os.getpid(),
         skip_isa_check=seed.skip_isa_check,
         mode=case.mode,
+        version=case.workload.version,
         **(seeds or {}),
     )
     try:
@@ -223,7 +228,10 @@ def case_environment(run: Run, folder: Path) -> dict[str, str]:
     return kept | {
         # First the folder of this code: the child must import the same harness.
         "PYTHONPATH": os.pathsep.join(
-            filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")))
+            filter(
+                None,
+                (str(Path(__file__).parents[2]), run.project_path, os.environ.get("PYTHONPATH")),
+            )
         ),
         "PYTHONUNBUFFERED": "1",
         "PYTHONHASHSEED": "0",

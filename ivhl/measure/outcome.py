@@ -71,7 +71,7 @@ def make_record(
         if formulation:
             formulation_speedup = paired_ratio(formulation.samples_s, compiled.samples_s, rounds)
     aa = paired_ratio(eager.samples_s, arms["eager_again"].samples_s, rounds) if eager else None
-    folders = folders_here(run.scratch)
+    folders = folders_here(run.scratch, run.project_path)
     return RunRecord(
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         duration_s=round(duration_s, 3),
@@ -87,7 +87,7 @@ def make_record(
             instrument=str(INSTRUMENT),
             python_full=sys.version.split()[0] if in_cell else run.cell.python,
             torch_full=findings.get("torch_full"),
-            packages=installed_packages() if in_cell else (),
+            packages=installed_packages(run.project_path) if in_cell else (),
             image=run.image,
             stability=stability,
             wheels=installed_wheels() if in_cell else None,
@@ -273,8 +273,14 @@ def counted(items: list[dict[str, Any]]) -> tuple[Counted, ...]:
     return tuple(Counted(**item) for item in items)
 
 
-def installed_packages() -> tuple[str, ...]:
-    """Return every distribution of this interpreter as ``name==version``, sorted."""
-    return tuple(
-        sorted({f"{d.name.lower().replace('_', '-')}=={d.version}" for d in distributions()})
-    )
+def installed_packages(project_path: str | None = None) -> tuple[str, ...]:
+    """Return every distribution of this interpreter as ``name==version``, sorted.
+
+    Args:
+        project_path: See ``Run``; what is there hides what has the same name elsewhere.
+    """
+    places = [path for path in (project_path,) if path] + sys.path
+    found: dict[str, str] = {}
+    for one in distributions(path=places):
+        found.setdefault(one.name.lower().replace("_", "-"), one.version)
+    return tuple(sorted(f"{name}=={version}" for name, version in found.items()))

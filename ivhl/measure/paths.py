@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def folders_here(scratch: str) -> dict[str, str]:
+def folders_here(scratch: str, project_path: str | None = None) -> dict[str, str]:
     """Return the folders of this machine that texts may name, to what stands for each.
 
     Args:
         scratch: Folder for temporary files of the run, by default in ``.asv`` of the project.
+        project_path: See ``Run``.
     """
     installed = (sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib"))
     home = Path(scratch).parent
@@ -31,6 +32,7 @@ def folders_here(scratch: str) -> dict[str, str]:
         **({str(home.parent): ""} if home.name == ".asv" else {}),
         **dict.fromkeys(installed, ""),
         scratch: "<scratch>",
+        project_path or "": "",
     }
     # "/" as a home, as in some containers, stands for nothing.
     return {folder.rstrip("/"): name for folder, name in found.items() if folder.strip("/")}

@@ -45,6 +45,8 @@ class Run:
         cache: Folder of the compile cache; ``None`` keeps nothing.
         image: Digest of the image if this runs in a container, else ``None``.
         uncommitted: Whether the tree under test differs from the commit; ``None`` if unknown.
+        project_path: Folder that holds the project at this commit where it is not installed;
+            ``None`` where it is.
     """
 
     project: str
@@ -59,6 +61,7 @@ class Run:
     cache: str | None = None
     image: str | None = None
     uncommitted: bool | None = None
+    project_path: str | None = None
 
     @property
     def record_file(self) -> Path:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ivhl.machine.stability import observe_stability
 from ivhl.measure import cache
@@ -20,7 +20,14 @@ from ivhl.measure.earlier import (
     records_of_other_commits,
     same_subject,
 )
-from ivhl.measure.lanes import CompiledCase, Lanes, compile_case, make_seed
+from ivhl.measure.lanes import (
+    CompiledCase,
+    Lanes,
+    Timing,
+    compile_case,
+    make_seed,
+    time_in_turns,
+)
 from ivhl.measure.outcome import checked_record
 from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_line, append_record
@@ -69,33 +76,111 @@ def run_cases(
             todo.append(case)
     if not todo:
         return
+    _measure((run,), todo, on_event, begun=bool(newest))
+
+
+def run_in_turns(
+    runs: Sequence[Run],
+    cases: Sequence[Case],
+    on_event: Callable[[CaseEvent, Case, RunRecord | None], None] = lambda *_: None,
+) -> None:
+    """Measure every case at several commits, whose processes take turns; write a record of each.
+
+    No earlier record answers for a case: what is compared was measured side by side.
+
+    Args:
+        runs: A run for each commit; they differ in nothing else.
+        cases: Cases in the order in which to run them.
+        on_event: See ``run_cases``; it gets the record of the last commit.
+
+    Raises:
+        OSError: As ``run_cases``.
+    """
+    Path(runs[0].scratch).mkdir(parents=True, exist_ok=True)
+    _measure(runs, cases, on_event, begun=True)
+
+
+def _measure(
+    runs: Sequence[Run],
+    cases: Sequence[Case],
+    on_event: Callable[[CaseEvent, Case, RunRecord | None], None],
+    *,
+    begun: bool,
+) -> None:
+    run = runs[0]
     with (
         tempfile.TemporaryDirectory(
             prefix="seed-", dir=run.scratch, ignore_cleanup_errors=True
         ) as folder,
-        closing(Lanes(run, Path(folder))) as lanes,
+        ExitStack() as stack,
     ):
+        every: list[Lanes] = []
+        for number, one in enumerate(runs):
+            (own := Path(folder) / str(number)).mkdir()
+            every.append(stack.enter_context(closing(Lanes(one, own))))
         # Observe before the first child starts: from then on, the run itself is load.
         stability = observe_stability(run.effort.device)
-        seed = make_seed(run, todo[0], lanes)
+        commits = [
+            Commit(one, lanes, make_seed(one, cases[0], lanes))
+            for one, lanes in zip(runs, every, strict=True)
+        ]
         expected = expected_compile_s(run)
-        for batch in batches(todo, lanes.n, begun=bool(newest)):
+        for batch in batches(cases, every[0].n, begun=begun):
             for case in batch:
                 on_event("started", case, None)
             # Compile on all cores first, so that timing afterwards has the machine alone.
             dearest = sorted(batch, key=lambda c: -expected.get(case_key(run, c), 0.0))
-            done = lanes.compile(dearest, seed)
-            found = {case.name: one for case, one in zip(dearest, done, strict=True)}
+            found: dict[str, list[CompiledCase]] = {case.name: [] for case in batch}
+            for commit in commits:
+                done = commit.lanes.compile(dearest, commit.seed)
+                for case, compiled in zip(dearest, done, strict=True):
+                    found[case.name].append(compiled)
             for case in batch:
-                with found[case.name] as compiled:
-                    record = measure_case(run, case, compiled, seed, lanes, stability)
-                if record.failure is not None and compiled.key is not None:
-                    # The cached code may have caused the failure: drop it and compile again.
-                    cache.drop(Path(run.cache or ""), compiled.key)
-                    with compile_case(run, case, seed, lanes.first) as fresh:
-                        record = measure_case(run, case, fresh, seed, lanes, stability)
-                append_record(run.record_file, record)
-                on_event("finished", case, record)
+                records = measure_case(commits, case, found[case.name], stability)
+                for one, record in zip(runs, records, strict=True):
+                    append_record(one.record_file, record)
+                on_event("finished", case, records[-1])
+
+
+class Commit(NamedTuple):
+    """One of the commits that a case is measured at.
+
+    Attributes:
+        run: Settings of the run.
+        lanes: Starts the processes.
+        seed: Cache from which the cell's cases start.
+    """
+
+    run: Run
+    lanes: Lanes
+    seed: Seed
+
+
+def measure_case(
+    commits: Sequence[Commit],
+    case: Case,
+    compiled: Sequence[CompiledCase],
+    stability: tuple[RecordedObservation, ...],
+) -> list[RunRecord]:
+    """Time one case at all commits, and return its records, measured or failed.
+
+    Args:
+        commits: What the records are of.
+        case: Case to measure.
+        compiled: Outcome of compiling it, at each commit.
+        stability: Observations about the machine before the first case.
+    """
+    with ExitStack() as stack:
+        for one in compiled:
+            stack.enter_context(one)
+        records = time_case(commits, case, compiled, stability)
+    for number, (commit, one) in enumerate(zip(commits, compiled, strict=True)):
+        if records[number].failure is not None and one.key is not None:
+            # The cached code may have caused the failure: drop it and compile again.
+            cache.drop(Path(commit.run.cache or ""), one.key)
+            with compile_case(commit.run, case, commit.seed, commit.lanes.first) as fresh:
+                (records[number],) = time_case([commit], case, [fresh], stability)
+    return records
 
 
 def batches(cases: Sequence[Case], n: int, *, begun: bool = False) -> Iterator[list[Case]]:
@@ -110,43 +195,39 @@ def batches(cases: Sequence[Case], n: int, *, begun: bool = False) -> Iterator[l
         left, size = left[size:], LARGEST_BATCH * n
 
 
-def measure_case(  # noqa: PLR0917  (all are required)
-    run: Run,
+def time_case(
+    commits: Sequence[Commit],
     case: Case,
-    compiled: CompiledCase,
-    seed: Seed,
-    lanes: Lanes,
+    compiled: Sequence[CompiledCase],
     stability: tuple[RecordedObservation, ...],
-) -> RunRecord:
-    """Time one case in its own processes and return its record, measured or failed.
-
-    Args:
-        run: Settings of the run.
-        case: Case to measure.
-        compiled: Outcome of compiling it.
-        seed: Cache from which the cell's cases start.
-        lanes: Starts the processes.
-        stability: Observations about the machine before the first case.
-    """
-    here = Path(compiled.folder.name)
-    findings, failure = compiled.findings, compiled.failure
-    seconds = compiled.seconds
-    timed: list[dict[str, Any]] = []
-    stage = "time" if failure is None else "eager"
-    if failure is None or failure.phase not in BEFORE_TIMING:
-        for found, failed, took in lanes.time(case, here, stage, seed):
+) -> list[RunRecord]:
+    """Time one case in processes of its own, and return its records; see ``measure_case``."""
+    timings = {}
+    for number, (commit, one) in enumerate(zip(commits, compiled, strict=True)):
+        if one.failure is None or one.failure.phase not in BEFORE_TIMING:
+            stage = "time" if one.failure is None else "eager"
+            timings[number] = Timing(commit.lanes, case, Path(one.folder.name), stage, commit.seed)
+    processes = commits[0].run.effort.processes
+    stages = dict(zip(timings, time_in_turns([*timings.values()], processes), strict=True))
+    records = []
+    for number, (commit, one) in enumerate(zip(commits, compiled, strict=True)):
+        failure, timed, seconds = one.failure, [], one.seconds
+        for found, failed, took in stages.get(number, ()):
             seconds += took
             timed.append(found)
-            if stage == "time":
+            if one.failure is None:
                 failure = failed
             if failed is not None:
                 break
-    return checked_record(
-        run,
-        case,
-        (findings, timed),
-        failure,
-        duration_s=seconds,
-        load=compiled.load,
-        stability=stability,
-    )
+        records.append(
+            checked_record(
+                commit.run,
+                case,
+                (one.findings, timed),
+                failure,
+                duration_s=seconds,
+                load=one.load,
+                stability=stability,
+            )
+        )
+    return records

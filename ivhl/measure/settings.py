@@ -18,6 +18,9 @@ from ivhl.workload import Case, load_workloads, named_cases, select_cases
 VARIABLE = "IVHL_SETTINGS"
 CELL_VARIABLE = "IVHL_CELL"
 COMMIT_VARIABLE = "IVHL_COMMIT"
+# Folders with the project at the commit of the run and at its base, where the two take turns.
+PROJECT_VARIABLE = "IVHL_PROJECT"
+BASE_VARIABLE = "IVHL_BASE"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +31,7 @@ class Settings:
         names: Cases wanted, as ``Case.name``; empty means every variant at the default size.
         events: File that gets a line of JSON for everything that happens, for the progress display.
         interpreters: Python of the matrix to executable.
+        base: Commit whose processes take turns with those of the run's; ``None`` if there is none.
     """
 
     root: str
@@ -40,6 +44,7 @@ class Settings:
     interpreters: dict[str, str]
     names: tuple[str, ...] = ()
     effort: Effort = field(default_factory=Effort)
+    base: str | None = None
 
     @classmethod
     def of_checkout(
@@ -75,7 +80,14 @@ class Settings:
             effort=effort or Effort(),
         )
 
-    def run_in(self, cell: Cell, commit: str, *, image: str | None = None) -> Run:
+    def run_in(
+        self,
+        cell: Cell,
+        commit: str,
+        *,
+        image: str | None = None,
+        project_path: str | None = None,
+    ) -> Run:
         """Return the run of one cell at one commit, in a container of the image if there is one."""
         return Run(
             project=self.project,
@@ -90,6 +102,7 @@ class Settings:
             # A container's would go with it, and takes of its memory until then.
             cache=None if image else str(Path(self.scratch).parent / "compile-cache"),
             image=image,
+            project_path=project_path,
         )
 
     def cases(self) -> tuple[Case, ...]:

@@ -12,8 +12,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ivhl.measure.process import die_with
-from ivhl.measure.runner import CaseEvent, run_cases
-from ivhl.measure.settings import CELL_VARIABLE, COMMIT_VARIABLE, read_settings
+from ivhl.measure.runner import CaseEvent, run_cases, run_in_turns
+from ivhl.measure.settings import (
+    BASE_VARIABLE,
+    CELL_VARIABLE,
+    COMMIT_VARIABLE,
+    PROJECT_VARIABLE,
+    read_settings,
+)
 from ivhl.records.answers import read_records
 from ivhl.records.record import Cell, RunRecord
 from ivhl.workload import Case, every_case, load_workloads
@@ -49,7 +55,8 @@ def measure_cell() -> Values:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     settings = read_settings()
     cell = Cell(**json.loads(os.environ[CELL_VARIABLE]))
-    run = settings.run_in(cell, os.environ[COMMIT_VARIABLE])
+    project, base = map(os.environ.get, (PROJECT_VARIABLE, BASE_VARIABLE))
+    run = settings.run_in(cell, os.environ[COMMIT_VARIABLE], project_path=project)
     cases = settings.cases()
 
     def report(event: CaseEvent, case: Case, record: RunRecord | None) -> None:
@@ -64,7 +71,13 @@ def measure_cell() -> Values:
 
     settings.report("cell-measuring", cell=cell.id, cases=[c.name for c in cases])
     try:
-        run_cases(run, cases, report)
+        if settings.base is None:
+            run_cases(run, cases, report)
+        else:
+            before = settings.run_in(cell, settings.base, project_path=base)
+            # One that could not be built has its records.
+            built = [one for one in (before, run) if one.project_path is not None]
+            run_in_turns(built, cases, report)
     except OSError as error:
         settings.report(
             "cannot-write", cell=cell.id, path=str(run.record_file), message=str(error)

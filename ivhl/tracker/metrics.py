@@ -110,16 +110,39 @@ def difference(before: Run, after: Run, metric: Metric) -> float | None:
 
     Seconds are divided by those of the calibration, if both records have it.
     """
-    found = difference_in_session(before, after, metric)
-    if found is not None and is_calibrated(before, after, metric):
+    was, now = measured(before, metric), measured(after, metric)
+    if was is None or now is None:
+        return None
+    found = math.log(now.value / was.value)
+    if is_calibrated(before, after, metric):
         found -= math.log((speed_of_machine(after) or 1.0) / (speed_of_machine(before) or 1.0))
     return found
 
 
-def difference_in_session(before: Run, after: Run, metric: Metric) -> float | None:
-    """Return the difference of two runs of one session, in which the machine stayed the same."""
-    was, now = measured(before, metric), measured(after, metric)
-    return None if was is None or now is None else math.log(now.value / was.value)
+def differences_in_turns(before: RunRecord, after: RunRecord, metric: Metric) -> tuple[float, ...]:
+    """Return ``after`` over ``before``, as a logarithm, of each pair of processes that took turns.
+
+    Both ran within seconds, so what the machine did meanwhile is in neither. Empty if either run
+    lacks the quantity.
+    """
+    was, now = _by_process(before, metric), _by_process(after, metric)
+    return tuple(late - early for early, late in zip(was, now, strict=False))
+
+
+def _by_process(record: RunRecord, metric: Metric) -> tuple[float, ...]:
+    """Return the logarithm of the quantity in each process; for the speedup, of paired rounds."""
+    eager, compiled = record.eager, record.compiled
+    if record.failure is not None or eager is None or compiled is None:
+        return ()
+    if metric == "speedup":
+        samples: tuple[float, ...] = tuple(
+            e / c if c > 0 else 0.0
+            for e, c in zip(eager.samples_s, compiled.samples_s, strict=True)
+        )
+    else:
+        samples = (eager if metric == "eager" else compiled).samples_s
+    parts = _parts(samples, record.rounds)
+    return tuple(math.log(median(part)) for part in parts) if min(samples) > 0 else ()
 
 
 def is_calibrated(before: Run, after: Run, metric: Metric) -> bool:
@@ -147,13 +170,17 @@ def _seconds(arm: Arm, rounds: Sequence[int]) -> Measured | None:
     """Return the geometric mean of the medians of the processes."""
     if min(arm.samples_s) <= 0:
         return _positive(median(arm.samples_s), 0.0)
-    ends = [*accumulate(rounds)] if sum(rounds) == len(arm.samples_s) else [len(arm.samples_s)]
-    parts = [arm.samples_s[a:b] for a, b in pairwise([0, *ends]) if b > a]
-    medians = [math.log(median(part)) for part in parts]
+    medians = [math.log(median(part)) for part in _parts(arm.samples_s, rounds)]
     error = _samples_error(arm)
     if len(medians) > MANY_PROCESSES:
         error = stdev(medians) / math.sqrt(len(medians))
     return _positive(math.exp(fmean(medians)), error)
+
+
+def _parts(samples: Sequence[float], rounds: Sequence[int]) -> list[Sequence[float]]:
+    """Return the samples of each process."""
+    ends = [*accumulate(rounds)] if sum(rounds) == len(samples) else [len(samples)]
+    return [samples[a:b] for a, b in pairwise([0, *ends]) if b > a]
 
 
 def _samples_error(arm: Arm) -> float:

@@ -1,27 +1,25 @@
-"""Measure sessions of ``ivhl confirm``, or report what they said."""
+"""Measure sessions of ``ivhl confirm``; append what they said to ``comparisons.jsonl``."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import tempfile
 import time
-from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import fmean, median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ivhl.bench.confirm import DRIFT, SESSION, WEIGHED
+from ivhl.bench.confirm import WEIGHED
 from ivhl.cli.confirm import confirm_cells
 from ivhl.records.store import load_records
 from ivhl.tracker.changes import judge_changes
-from ivhl.tracker.metrics import difference_in_session, within
+from ivhl.tracker.metrics import differences_in_turns
 from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.terminal import Terminal
 from studies.confirmation.project import OPERATIONS, Commits, make_project
+from studies.confirmation.report import STORED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,9 +29,7 @@ if TYPE_CHECKING:
     Pairs = Sequence[tuple[RunRecord, RunRecord]]
 
 ROOT: Final = Path(__file__).parents[2]
-STORED: Final = Path(__file__).with_name("comparisons.jsonl")
 PYTHON, TORCH = "3.12", "2.15.0"
-KINDS: Final = ("c_s", "compute_s", "memory_s")
 CASES: Final = tuple(f"planted.{name}/medium/compiled" for name in OPERATIONS)
 
 
@@ -42,13 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m studies.confirmation")
     parser.add_argument("--minutes", type=float, default=60.0, help="start no session after this")
     parser.add_argument("--machine", default=os.uname().nodename, help="name of this machine")
-    parser.add_argument("--report", action="store_true", help="print what is stored")
     options = parser.parse_args()
-    if options.report and not STORED.exists():
-        parser.error(f"{STORED.name} has no comparisons yet: measure some with --minutes 60")
-    if options.report:
-        print(report([json.loads(line) for line in STORED.read_text().splitlines()]))
-        return
     end = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
         root = Path(folder) / "planted"
@@ -95,7 +85,6 @@ def session(
             "rounds": one.rounds,
             "text": one.text,
             "moves": moves(pairs_of(runs, (commits.base, head), one.case)),
-            "calibration": calibrations(pairs_of(runs, (commits.base, head), one.case)),
             "load": round(load, 1),
             "session_s": round(time.monotonic() - start),
         }
@@ -109,26 +98,12 @@ def pairs_of(
     return list(zip(base, head, strict=False))
 
 
-def calibrations(rounds: Pairs) -> dict[str, list[float]]:
-    """Return by kind of fixed work, for each round, the logarithm of its seconds: head over base."""
-    both = [(one.calibration, other.calibration) for one, other in rounds]
-    return {
-        kind: [
-            round(math.log(median(getattr(other, kind)) / median(getattr(one, kind))), 5)
-            for one, other in both
-            if one is not None and other is not None
-        ]
-        for kind in KINDS
-    }
-
-
-def moves(rounds: Pairs) -> dict[str, list[tuple[float, float, float]]]:
-    """Return by quantity, for each round: logarithm of head over base, and the errors of both."""
+def moves(rounds: Pairs) -> dict[str, list[list[float]]]:
+    """Return by quantity, for each round: logarithm of head over base of each pair of processes."""
     return {
         metric: [
-            (round(move, 5), round(within(one, metric), 5), round(within(other, metric), 5))
+            [round(move, 5) for move in differences_in_turns(one, other, metric)]
             for one, other in rounds
-            if (move := difference_in_session(one, other, metric)) is not None
         ]
         for metric in WEIGHED
     }
@@ -138,50 +113,6 @@ def _of(runs: Iterable[RunRecord], commit: str, case: str) -> list[RunRecord]:
     """Return the runs of a case at a commit, oldest first."""
     mine = [r for r in runs if r.commit == commit and f"{r.workload}/{r.size}/{r.variant}" == case]
     return sorted(mine, key=lambda record: record.recorded_at)
-
-
-def report(rows: list[dict[str, Any]]) -> str:
-    """Return Markdown: what was said of what was planted, and what runs of a session differ by."""
-    lines = [
-        "| head | comparisons | one pair of runs | after `confirm` | rounds |",
-        "|---|---|---|---|---|",
-    ]
-    names = {"same": "the same code", "more": "5 % more work"}
-    for planted, name in names.items():
-        mine = [row for row in rows if row["planted"] == planted]
-        counts = (Counter(str(row[f]) for row in mine) for f in ("before", "verdict", "rounds"))
-        texts = (", ".join(f"{n} {what}" for what, n in sorted(c.items())) for c in counts)
-        lines.append(f"| {name} | {len(mine)} | {' | '.join(texts)} |")
-    lines += [
-        "",
-        "Two runs of the same code in a session differ by (standard deviation of the logarithm):",
-        "",
-        "| quantity | pairs of runs | seen | of what its processes show | of what is expected |",
-        "|---|---|---|---|---|",
-    ]
-    for metric in WEIGHED:
-        seen = [
-            (move, math.hypot(*errors))
-            for row in rows
-            if row["planted"] == "same"
-            for move, *errors in row["moves"][metric]
-        ]
-        if not seen:
-            continue
-        scales = [
-            [move for move, _ in seen],
-            [move / error for move, error in seen if error],
-            [move / math.hypot(SESSION, DRIFT[metric] * error) for move, error in seen],
-        ]
-        whole, of_within, of_prior = (math.sqrt(fmean(x * x for x in one)) for one in scales)
-        line = f"| {metric} | {len(seen)} | {whole:.4f} | {of_within:.2f}x | {of_prior:.2f}x |"
-        lines.append(line)
-    for kind in KINDS:
-        found = [x for row in rows for x in row.get("calibration", {}).get(kind, ())]
-        if found:
-            whole = math.sqrt(fmean(x * x for x in found))
-            lines.append(f"| calibration, `{kind}` | {len(found)} | {whole:.4f} | - | - |")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

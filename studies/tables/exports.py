@@ -165,6 +165,14 @@ def _short(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 2].rstrip()} …"
 
 
+def confirmation(root: Path) -> list[str]:
+    """Return what ``ivhl confirm`` said of the same code, and of 5 % more work."""
+    from studies.confirmation.report import report  # noqa: PLC0415  (imports ivhl.bench)
+
+    path = root / "studies" / "confirmation" / "comparisons.jsonl"
+    return report([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()])
+
+
 def detection(root: Path) -> list[str]:
     """Return the scores of the detector beside the goals and the best public detectors."""
     from studies.detection.report import GOALS  # noqa: PLC0415  (imports NumPy)
@@ -206,4 +214,5 @@ FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "peers-force-fields": partial(peers, suite="mlff", sizes=("H2O", "C6H6")),
     "detection": detection,
     "planted": planted,
+    "confirmation": confirmation,
 }

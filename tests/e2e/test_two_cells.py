@@ -231,6 +231,35 @@ def test_a_wrong_argument_gives_one_error(
     assert "Traceback" not in said
 
 
+def test_two_commits_take_turns_in_one_cell(clone: Path, measured: dict[str, str]) -> None:
+    assert measured
+    text = ivhl(
+        "confirm", "--base", "HEAD~1", "--python", "3.12", "--torch", "2.5.1", "--rounds", "1",
+        "--case", f"{WORKLOAD}/small/real-compiled", "--results", "turns", "--machine", "here",
+        "--json", cwd=clone,
+    )  # fmt: skip
+    (outcome,) = json.loads(text[text.index("[\n") :])
+    assert outcome["verdict"] in {"refuted", "undecided"}
+    assert outcome["rounds"] == 1
+    records = [
+        json.loads(line)
+        for path in sorted((clone / "turns" / "here" / "records").glob("*.jsonl"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    head, base = (run("git", "rev-parse", rev, cwd=clone).strip() for rev in ("HEAD", "HEAD~1"))
+    assert {record["commit"] for record in records} == {head, base}
+    assert [len(record["rounds"]) for record in records] == [6, 6]
+    # Both were found in folders of their own, of which no record tells.
+    assert len({record["sources"] for record in records}) == 1
+    assert "projects/" not in json.dumps(records)
+    # Nothing was left installed; the next run installs its commit again.
+    said = ivhl(
+        "bench", "--python", "3.12", "--torch", "2.5.1", "--workload", WORKLOAD, "--variant",
+        "real-compiled", "--results", "turns", "--machine", "here", "--force", cwd=clone,
+    )  # fmt: skip
+    assert f"{WORKLOAD}/small/real-compiled" in said
+
+
 def test_a_full_results_folder_is_refused_before_measuring(clone: Path, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()

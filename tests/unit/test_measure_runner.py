@@ -15,15 +15,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivhl.measure import outcome, runner
+from ivhl.measure import outcome, runner, suite
 from ivhl.measure.__main__ import parser, show
-from ivhl.measure.effort import Effort
-from ivhl.measure.lanes import CompiledCase, Lanes, is_starved, make_seed
-from ivhl.measure.launcher import Launcher, Seed, Stage, run_stage
-from ivhl.measure.outcome import disturbance, merge
+from ivhl.measure.case import refuse_other_version
+from ivhl.measure.effort import PROCESSES, Effort
+from ivhl.measure.failures import CaseError
+from ivhl.measure.job import Job
+from ivhl.measure.lanes import (
+    CompiledCase,
+    Lanes,
+    Timing,
+    is_starved,
+    make_seed,
+    time_in_turns,
+)
+from ivhl.measure.launcher import Launcher, Seed, Stage, case_environment, run_stage
+from ivhl.measure.outcome import disturbance, installed_packages, merge
 from ivhl.measure.process import Ending
 from ivhl.measure.run import Run
-from ivhl.measure.runner import LARGEST_BATCH, batches, run_cases
+from ivhl.measure.runner import LARGEST_BATCH, batches, run_cases, run_in_turns
+from ivhl.measure.settings import Settings
 from ivhl.measure.sources import Sources
 from ivhl.records.files import append_record
 from ivhl.records.record import CompileFacts, Failure, Machine, RecordedObservation, to_json
@@ -34,7 +45,7 @@ from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.measure.job import Job
+    from ivhl.measure.runner import Commit
     from ivhl.records.record import RunRecord
 
 RECORD = make_record()
@@ -84,8 +95,11 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             for _ in cases
         ]
 
-    def measure(run: Run, case: Case, *most: object) -> RunRecord:
+    def measure(commits: Sequence[Commit], case: Case, *most: object) -> list[RunRecord]:
         steps.append(case.variant.name)
+        return [failed_at(commit.run, case, most[-1]) for commit in commits]
+
+    def failed_at(run: Run, case: Case, stability: object) -> RunRecord:
         failed = Failure(
             phase="compile", failure_class="support_gate", exception="", message="", where="",
             output_tail="",
@@ -97,14 +111,14 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             failed,
             duration_s=1.0,
             load=0.5,
-            stability=most[-1],  # type: ignore[arg-type]
+            stability=stability,  # type: ignore[arg-type]
         )
 
     monkeypatch.setattr(Launcher, "start", lambda _: None)
     monkeypatch.setattr(Lanes, "compile", compile_all)
     monkeypatch.setattr(runner, "observe_stability", look)
     monkeypatch.setattr(runner, "make_seed", make_seed)
-    monkeypatch.setattr(runner, "measure_case", measure)
+    monkeypatch.setattr(runner, "time_case", measure)
     return steps
 
 
@@ -293,7 +307,7 @@ def test_who_ran_out_of_memory_beside_another_is_timed_again_alone(
     lanes = Lanes(make_run(tmp_path), tmp_path)
     lanes.n = at_once
     seed = Seed(cache=tmp_path, skip_isa_check=False)
-    found = lanes.time(CASES[0], tmp_path, "time", seed)
+    (found,) = time_in_turns([Timing(lanes, CASES[0], tmp_path, "time", seed)], PROCESSES)
     lanes.close()
     beside = [(0, True), (1, True)] if at_once > 1 else []
     assert sorted(asked[: len(beside)]) == beside
@@ -334,7 +348,7 @@ def test_processes_that_together_would_fill_the_memory_follow_each_other(
     lanes = Lanes(make_run(tmp_path, effort=Effort(memory_limit=limit)), tmp_path)
     seed = Seed(cache=tmp_path, skip_isa_check=False)
     lanes.begin()
-    lanes.time(HUGE[0], tmp_path, "time", seed)
+    time_in_turns([Timing(lanes, HUGE[0], tmp_path, "time", seed)], PROCESSES)
     assert timed == [beside, beside]
     others = (make_case("c"), make_case("d"))
     cases = HUGE if beside else [others[0], HUGE[0], others[1]]
@@ -503,8 +517,133 @@ def test_no_nursery_gets_an_order_before_its_last_one_has_ended(
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     lanes = Lanes(make_run(tmp_path, effort=Effort(processes=8)), tmp_path)
     seed = Seed(cache=tmp_path, skip_isa_check=False)
-    assert len(lanes.time(CASES[0], tmp_path, "time", seed)) == 8
+    (found,) = time_in_turns([Timing(lanes, CASES[0], tmp_path, "time", seed)], 8)
+    assert len(found) == 8
     lanes.close()
     assert sorted(number for number, _ in used) == list(range(8))
     # The first two are of different nurseries, whose memory differs.
     assert len({launcher for number, launcher in used if number < 2}) == 2
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_processes_of_two_commits_alternate_and_one_that_fails_ends_only_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    asked: list[tuple[str, int, str]] = []
+
+    def run_stage(
+        run: Run, *_: object, process: int, turns: Path | None, **_more: object
+    ) -> Stage:
+        asked.append((run.commit[0], process, str(turns)))
+        failed = run.commit[0] == "b" and process == 1
+        return {"of": (run.commit[0], process)}, make_failure().failure if failed else None, 1.0
+
+    monkeypatch.setattr("ivhl.measure.lanes.run_stage", run_stage)
+    monkeypatch.setattr(Launcher, "start", lambda _: None)
+    timings = []
+    for commit in "ab":
+        (folder := tmp_path / commit).mkdir()
+        lanes = Lanes(make_run(tmp_path, commit=commit * 40), folder)
+        lanes.n = at_once
+        timings.append(
+            Timing(lanes, CASES[0], folder, "time", Seed(cache=folder, skip_isa_check=False))
+        )
+    stages = time_in_turns(timings, 4)
+    for one in timings:
+        one.lanes.close()
+    kept = [[found["of"] for found, _, _ in one] for one in stages]
+    if at_once == 1:
+        assert [commit for commit, _, _ in asked] == ["a", "b", "b", "a", "a", "a"]
+        assert kept == [[("a", n) for n in range(4)], [("b", 0), ("b", 1)]]
+    else:
+        assert kept == [[(commit, n) for n in range(4)] for commit in "ab"]
+    # One process at a time is timed, of either commit.
+    assert {turns for _, _, turns in asked} == {
+        str(tmp_path / "a" / "turns") if at_once > 1 else "None"
+    }
+
+
+def test_two_commits_are_measured_side_by_side_whatever_was_measured_before(
+    tmp_path: Path, done: list[str]
+) -> None:
+    runs = [make_run(tmp_path, commit=commit * 40) for commit in "ab"]
+    records_of(runs[0])
+    done.clear()
+    shown: list[RunRecord] = []
+    run_in_turns(runs, CASES, lambda *event: shown.extend(filter(None, event[2:])))
+    assert done == ["look at cpu", "seed", "seed", "compile a b", "compile a b", "a", "b"]
+    lines = [line for one in runs for line in one.record_file.read_bytes().splitlines()]
+    written = [read_record(line) for line in lines]
+    assert [r.commit[0] for r in written] == ["a", "a", "a", "a", "b", "b"]
+    assert [record.commit[0] for record in shown] == ["b", "b"]
+
+
+def test_a_project_that_is_not_installed_precedes_what_is(tmp_path: Path) -> None:
+    laid = tmp_path / "projects" / "b"
+    for name, version in (("torch", "0.0.1"), ("planted", "2.0")):
+        about = laid / f"{name}-{version}.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+    packages = installed_packages(str(laid))
+    assert [one for one in packages if one.startswith(("planted==", "torch=="))] == [
+        "planted==2.0",
+        "torch==0.0.1",
+    ]
+    run = make_run(tmp_path, project_path=str(laid))
+    harness, project, *_ = case_environment(run, tmp_path)["PYTHONPATH"].split(os.pathsep)
+    assert (Path(harness) / "ivhl" / "measure").is_dir()
+    assert project == str(laid)
+    failure = make_failure(message=f"at {laid}/planted/work.py:3").failure
+    record = outcome.make_record(run, CASES[0], {}, failure, duration_s=1.0, load=0.5)
+    assert record.failure is not None
+    assert record.failure.message == "at planted/work.py:3"
+
+
+def test_a_commit_with_another_version_of_the_workload_does_not_answer() -> None:
+    job = Job(
+        project="demo", workloads="m:W", workload="ops.empty", size="small", variant="a",
+        effort=Effort(), stage="time", journal="", parent=0, skip_isa_check=False, version=1,
+    )  # fmt: skip
+    refuse_other_version(CASES[0], job)
+    with pytest.raises(CaseError, match="this commit has version 1, not 2") as refused:
+        refuse_other_version(CASES[0], replace(job, version=2))
+    assert refused.value.failure_class == "absent"
+
+
+@pytest.mark.parametrize(
+    ("laid", "measured"), [("ab", ["a", "b"]), ("a", ["a"]), ("b", ["b"]), ("", None)]
+)
+def test_a_cell_measures_the_commits_that_could_be_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, laid: str, measured: list[str] | None
+) -> None:
+    run = make_run(tmp_path)
+    settings = Settings.of_checkout(
+        tmp_path,
+        project="demo",
+        workloads="m:W",
+        machine=run.machine,
+        results=tmp_path / "results",
+    )
+    (tmp_path / ".asv").mkdir()
+    settings = replace(settings, base="a" * 40 if measured else None)
+    seen: list[list[tuple[str, str | None]]] = []
+    monkeypatch.setattr(suite, "read_settings", lambda: settings)
+    monkeypatch.setattr(Settings, "cases", lambda _: CASES)
+    monkeypatch.setattr(suite, "die_with", lambda _: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+
+    def note(runs: Sequence[Run], *_: object) -> None:
+        seen.append([(run.commit[0], run.project_path) for run in runs])
+
+    monkeypatch.setattr(suite, "run_in_turns", note)
+    monkeypatch.setattr(suite, "run_cases", lambda run, *more: note([run], *more))
+    monkeypatch.setenv("IVHL_CELL", json.dumps(asdict(run.cell)))
+    monkeypatch.setenv("IVHL_COMMIT", "b" * 40)
+    for name, variable in (("a", "IVHL_BASE"), ("b", "IVHL_PROJECT")):
+        if name in laid:
+            monkeypatch.setenv(variable, f"/cell/projects/{name}")
+    suite.measure_cell()
+    expected = [(name, f"/cell/projects/{name}") for name in measured or ()]
+    assert seen == [expected if measured else [("b", None)]]
