@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ivhl.tracker.regressions import Change
 
 NAME = "annotations.jsonl"
+# Matching takes longer than linearly, and no name of a case is as long.
+_LONGEST_PATTERN = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +88,7 @@ def _annotation(data: Any) -> Annotation:  # noqa: ANN401  (JSON)
     for name, value in asdict(found).items():
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f"{name} must be a text (got {value!r})")
+    if len(found.cases) > _LONGEST_PATTERN:
+        rule = f"cases must have at most {_LONGEST_PATTERN} characters"
+        raise ValueError(f"{rule} (got {len(found.cases)})")
     return found

@@ -60,6 +60,10 @@ def compact(results: Path, index: Index, keep: int) -> Packed:
     for path in records_files(results)[0]:
         if path.suffix == PACKED or (path.parent.parent.name, path.name) in kept:
             continue
+        if not path.is_file():
+            raise ResultsError(
+                f"{path}: must be a plain file", hint="move what has its name elsewhere"
+            )
         files += 1
         before += path.stat().st_size
         after += _pack(path)

@@ -520,7 +520,20 @@ def test_what_a_cell_reads_of_results_survives_a_line_of_any_types(
     assert values_in(path, good.cell, "cpu")
 
 
-@pytest.mark.parametrize("line", [b"\xff\xfe", b"[" * 100_000, b"{}", b"null", b'{"place": 1}'])
+SLOW = {"place": "2.6.0", "cases": "*a" * 10_000, "text": "slow", "at": "now"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"{}",
+        b"null",
+        b'{"place": 1}',
+        pytest.param(json.dumps(SLOW).encode(), id="pattern"),
+    ],
+)
 def test_a_line_that_is_no_annotation_is_named_and_the_site_does_without(
     root: Path, line: bytes
 ) -> None:
