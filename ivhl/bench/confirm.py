@@ -198,7 +198,13 @@ def _verdict(evidence: Mapping[Metric, Evidence]) -> Decision:
 
 
 def weigh(pairs: Sequence[tuple[RunRecord, RunRecord]], metric: Metric) -> Evidence | None:
-    """Return the evidence of a quantity; ``None`` if a run lacks it.
+    """Return the evidence of a quantity; ``None`` if a run lacks it."""
+    rounds = [differences_in_turns(one, other, metric) for one, other in pairs]
+    return evidence_of(metric, rounds) if rounds and all(rounds) else None
+
+
+def evidence_of(metric: Metric, rounds: Sequence[Sequence[float]]) -> Evidence:
+    """Return the evidence of pairs of processes: head over base, as logarithms, round by round.
 
     The trimmed mean of all pairs of processes. Its variance is that of the pairs, with
     ``PRIOR_PAIRS`` expected ones beside them, and of the rounds: what is expected of them, or more
@@ -209,9 +215,6 @@ def weigh(pairs: Sequence[tuple[RunRecord, RunRecord]], metric: Metric) -> Evide
         Tukey and D. H. McLaughlin, Sankhya A 25 (1963) 331. Student's t: D. L. Wallace, Ann. Math.
         Stat. 30 (1959) 1124, equation 3.
     """
-    rounds = [differences_in_turns(one, other, metric) for one, other in pairs]
-    if not rounds or not all(rounds):
-        return None
     moves = sorted(move for one in rounds for move in one)
     n = len(moves)
     cut = n // TRIMMED
