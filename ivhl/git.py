@@ -108,6 +108,34 @@ def commits_of_range(root: Path, text: str) -> tuple[str, ...]:
     return found
 
 
+def leads_to(root: Path, one: str, other: str) -> bool:
+    """Return whether a commit is an ancestor of another one.
+
+    Raises:
+        SpecError: If git is missing.
+    """
+    return not _run(root, "merge-base", "--is-ancestor", one, other).returncode
+
+
+def commit_titles(root: Path, commits: Sequence[str]) -> dict[str, str]:
+    """Return the short hash, the day and the subject of commits, by full hash.
+
+    Raises:
+        SpecError: If git is missing, or lacks one.
+    """
+    form = "--format=%H %cs  %s"
+    lines = _text(
+        root,
+        "log",
+        "--no-walk=unsorted",
+        "--stdin",
+        form,
+        input_="".join(f"{c}\n" for c in commits),
+    ).splitlines()
+    found = (line.partition(" ") for line in lines)
+    return {commit: f"{commit[:8]}  {about}" for commit, _, about in found}
+
+
 def commits_there(root: Path, hashes: Iterable[str]) -> frozenset[str]:
     """Return the full hashes that are commits of this repository.
 

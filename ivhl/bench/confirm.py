@@ -225,13 +225,13 @@ def evidence_of(metric: Metric, rounds: Sequence[Sequence[float]]) -> Evidence:
     variance = squares / (PRIOR_PAIRS + n - 1) / n + ROUND**2 / len(rounds)
     if len(rounds) > 1:
         variance = max(variance, pvariance(map(median, rounds)) / (len(rounds) - 1))
-    reach = _student(LIMIT, PRIOR_PAIRS + len(kept) - 1) * math.sqrt(variance)
+    reach = student(LIMIT, PRIOR_PAIRS + len(kept) - 1) * math.sqrt(variance)
     return Evidence(
         metric, math.exp(middle), math.exp(middle - reach), math.exp(middle + reach), len(rounds)
     )
 
 
-def _student(z: float, freedom: int) -> float:
+def student(z: float, freedom: int) -> float:
     """Return the t with the tail probability of a normal deviate, by Wallace's approximation."""
     scaled = z * (8 * freedom + 3) / (8 * freedom + 1)
     return math.sqrt(freedom * math.expm1(scaled * scaled / freedom))

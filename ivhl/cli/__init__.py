@@ -66,6 +66,14 @@ COMMANDS = {
         "confirm",
         "Measure cases again, base and head in turns, and say which changes are real.",
     ),
+    "bisect": (
+        "bisection",
+        "Find the commit or PyTorch release that changed a case, by measuring.",
+    ),
+    "attribute": (
+        "attribute",
+        "Say whether Python, PyTorch or the commit makes the difference between two cells.",
+    ),
     "gate": (
         "gate",
         "Fail if a case newly fails, breaks more graphs, or is slower than at the base commit.",

@@ -208,7 +208,7 @@ def limits_of(tests: Iterable[Mapping[Metric, Tested]]) -> dict[Metric, float]:
     """
     every = tuple(tests)
     return {
-        metric: _limit([found[metric].p for found in every if metric in found])
+        metric: largest_significant([found[metric].p for found in every if metric in found])
         for metric in JUDGED
     }
 
@@ -275,8 +275,8 @@ _LARGEST_T = 1e9  # of which the probability is 0, and the square finite
 _T4_99 = 3.746947
 
 
-def _limit(probabilities: list[float]) -> float:
-    """Return the largest probability that is significant."""
+def largest_significant(probabilities: list[float]) -> float:
+    """Return the largest probability that is significant; see ``limits_of``."""
     n = len(probabilities)
     passed = [
         p for rank, p in enumerate(sorted(probabilities), 1) if p <= FALSE_DISCOVERIES * rank / n

@@ -1,0 +1,178 @@
+"""Measure the corners of a factorial in turns, and check what is installed (``ivhl attribute``)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import NormalDist, fmean
+from typing import TYPE_CHECKING, Final
+
+from ivhl.bench import bench
+from ivhl.bench.confirm import student
+from ivhl.bench.rounds import DRIFT, PROCESSES_PER_ROUND, SESSION, noise_of
+from ivhl.bench.selection import Selection
+from ivhl.errors import ResultsError
+from ivhl.git import lock_texts
+from ivhl.matrix.diff import diff_locks
+from ivhl.matrix.locks import LockState, lock_path, matrix_digest, parse_lock
+from ivhl.matrix.spec import CellSpec
+from ivhl.records.store import case_name
+from ivhl.tracker.attribution import attribute_rounds
+from ivhl.tracker.index import open_index
+from ivhl.tracker.metrics import within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from ivhl.bench.request import Request
+    from ivhl.matrix.spec import Matrix
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.attribution import Attributed, Corner, Factor
+    from ivhl.tracker.metrics import Metric
+
+_NORMAL_95: Final = NormalDist().inv_cdf(0.975)
+
+
+class RecordedLocks:
+    """What is installed in the cells of records, by the hashes of their locks.
+
+    Each file of a cell was checked against the hashes of its lock when it was installed, and against
+    those of its wheels before it was measured.
+
+    Args:
+        root: Root of the project, whose history has the locks.
+        matrix: Says which differences are forced.
+    """
+
+    def __init__(self, root: Path, matrix: Matrix) -> None:
+        self._root, self._matrix = root, matrix
+        self._states: dict[tuple[str, str], LockState | None] = {}
+        self._texts: dict[str, Mapping[str, bytes]] = {}
+
+    def __call__(self, one: RunRecord, other: RunRecord) -> list[str]:
+        """Return what differs between two cells beyond the axis between them."""
+        states = []
+        for record in (one, other):
+            if record.cell.lock_sha256 is None:
+                return [
+                    f"{record.cell.id} is an existing environment: no hashes say what is installed"
+                ]
+            state = self._state(record.cell.python, record.cell.torch, record.cell.lock_sha256)
+            if state is None:
+                sha = record.cell.lock_sha256[:12]
+                return [f"the lock {sha} of {record.cell.id} is in no commit here"]
+            states.append(state)
+        return list(diff_locks(self._matrix, *states).reasons)
+
+    def _state(self, python: str, torch: str, sha256: str) -> LockState | None:
+        """Return a lock as it was; ``None`` if git has no such text."""
+        cell = CellSpec(python, torch)
+        if (cell.id, sha256) in self._states:
+            return self._states[cell.id, sha256]
+        if cell.id not in self._texts:
+            self._texts[cell.id] = lock_texts(self._root, [cell.id])[cell.id]
+        text = self._texts[cell.id].get(sha256)
+        state = None
+        if text is not None:
+            state = LockState(
+                cell=cell,
+                kind="locked",
+                path=lock_path(self._root, cell),
+                sha256=sha256,
+                # What was measured then does not become another thing when the matrix changes.
+                digest=matrix_digest(self._matrix, cell),
+                pins=parse_lock(text.decode()),
+            )
+        self._states[cell.id, sha256] = state
+        return state
+
+
+def measure_corners(
+    request: Request,
+    corners: Sequence[Corner],
+    factors: Sequence[Factor],
+    cases: Sequence[str],
+    *,
+    rounds: int,
+    results: Path,
+    console: Console,
+    check: Callable[[dict[Corner, RunRecord]], None],
+    measure: Callable[[Request, Console], object] = bench,
+) -> list[Attributed]:
+    """Measure cases at all corners in turns, and return whose doing their differences are.
+
+    Args:
+        request: Machine and effort; commit, cell and cases are filled in.
+        corners: All corners.
+        factors: The axes.
+        cases: Names of cases.
+        rounds: How often each corner is measured.
+        results: Folder of the results.
+        console: Where progress is printed.
+        check: Raises if the records of the corners are not matched.
+        measure: Measures one request.
+
+    Raises:
+        ResultsError: If a corner has no record of a case.
+        IvhlError: As ``bench``; the records written before stay.
+    """
+    found: dict[str, list[dict[Corner, RunRecord]]] = {case: [] for case in cases}
+    for number in range(rounds):
+        # The first of a round moves on: what a session warms up or wears out favours no corner.
+        turn = number % len(corners)
+        table: dict[str, dict[Corner, RunRecord]] = {case: {} for case in cases}
+        for corner in (*corners[turn:], *corners[:turn]):
+            at = corner.at
+            cell = CellSpec(at.python, at.torch)
+            console.print(f"round {number + 1} of {rounds}: {cell.id} at {at.commit[:8]}")
+            measure(
+                replace(
+                    request,
+                    python=at.python,
+                    releases=(at.torch,),
+                    commit=at.commit,
+                    selection=Selection(cases=tuple(cases)),
+                    effort=replace(request.effort, force=True, processes=PROCESSES_PER_ROUND),
+                ),
+                console,
+            )
+            for record in _newest(results, request, corner):
+                if case_name(record) in table:
+                    table[case_name(record)][corner] = record
+        for case, records in table.items():
+            if missing := [corner for corner in corners if corner not in records]:
+                at = missing[0].at
+                raise ResultsError(
+                    f"{case} has no record in py{at.python}-torch{at.torch} at {at.commit[:8]}",
+                    hint="ivhl bench says why it cannot be measured there",
+                )
+            check(records)
+            found[case].append({corner: records[corner] for corner in corners})
+    return [attribute_rounds(one, factors, _reach, _expected) for one in found.values()]
+
+
+def _newest(results: Path, request: Request, corner: Corner) -> tuple[RunRecord, ...]:
+    index, cell = open_index(results), CellSpec(corner.at.python, corner.at.torch).id
+    return index.read(
+        entry
+        for entry in index.entries
+        if (entry.commit, entry.case.cell, entry.case.machine, entry.case.existing)
+        == (corner.at.commit, cell, request.machine, False)
+    )
+
+
+def _reach(metric: Metric, moves: Sequence[float], noises: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of the rounds and half of its 95 % interval."""
+    del metric
+    scale, freedom = noise_of([moves], noises)
+    return fmean(moves), student(_NORMAL_95, freedom) * scale / math.sqrt(len(moves))
+
+
+def _expected(metric: Metric, runs: Sequence[RunRecord], weights: Sequence[float]) -> float:
+    """Return the noise of a weighted sum of runs of a session."""
+    # ``SESSION`` is that of a difference of two runs.
+    each = [math.hypot(SESSION / math.sqrt(2), DRIFT[metric] * within(r, metric)) for r in runs]
+    return math.hypot(*(weight * noise for weight, noise in zip(weights, each, strict=True)))

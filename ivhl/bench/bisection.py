@@ -1,0 +1,837 @@
+"""Find the commit or release that changed a case, by measuring (``ivhl bisect``).
+
+Times are compared in turns with the first place, so that both see the same hour. What has no noise
+(failures, wrong results, graph breaks) is asked once for each place, and twice where the search
+ends. Each answer is kept as soon as it is there: a search that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+
+from ivhl.bench import bench
+from ivhl.bench.confirm import ROUNDS, WEIGHED
+from ivhl.bench.rounds import (
+    DRIFT,
+    PROCESSES_PER_ROUND,
+    expected_noise,
+    noise_of,
+    weigh_moves,
+)
+from ivhl.bench.selection import Selection
+from ivhl.errors import IvhlError, LockError, SpecError
+from ivhl.instrument import INSTRUMENT
+from ivhl.matrix.locks import lock_state
+from ivhl.matrix.spec import CellSpec
+from ivhl.records.answers import is_final
+from ivhl.records.files import append_line
+from ivhl.records.store import case_name
+from ivhl.tracker.comparable import differences
+from ivhl.tracker.culprit import (
+    Gap,
+    Rates,
+    Shift,
+    blend,
+    chance_of,
+    expected_answers,
+    find_gaps,
+    most_probable,
+    next_place,
+)
+from ivhl.tracker.entries import subject_of
+from ivhl.tracker.index import open_index
+from ivhl.tracker.kept import load_lines
+from ivhl.tracker.metrics import RELEVANT, difference, difference_in_session, is_calibrated
+from ivhl.tracker.wording import counted, seconds, short_message, times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from ivhl.bench.confirm import Evidence
+    from ivhl.bench.request import Request
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.comparable import Axis
+    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.metrics import Metric
+
+Sought = Literal["slowdown", "failure", "wrong", "graph-break", "compile-time"]
+SOUGHT: Final[tuple[Sought, ...]] = get_args(Sought)
+Symptom = str | int | None
+# Runs of each end that show how often a flaky case fails there, and how probable it may be that
+# chance alone makes the ends so different.
+FLAKY_RUNS, FLAKY_CHANCE = 8, 0.05
+# What an answer differs by, before anything is measured.
+ASSUMED_NOISE: Final = 0.02
+# Of the seconds of compiling, a run has one sample, and no rounds that show its error.
+COMPILE_NOISE: Final = 0.05
+# No answer about times decides alone: earlier records only say where to look first.
+_STORED_LIMIT: Final = 4.0
+# A change that leaves this much of the whole to others is not all of it.
+_PART: Final = 0.75
+# Rounds at one place, as a multiple of those that two clear levels need.
+_PATIENCE: Final = 4
+
+
+class Position(NamedTuple):
+    """A commit or a release in the line that is searched.
+
+    Attributes:
+        name: Full hash or release.
+        title: What is shown.
+        commit: Commit to measure at.
+        torch: Release to measure with.
+    """
+
+    name: str
+    title: str
+    commit: str
+    torch: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is searched for, and where.
+
+    Attributes:
+        positions: Oldest first; the ends are known to differ, or the search says that they do not.
+        along: What the positions are.
+        case: Name of the case.
+        metric: What moved, for a slowdown or compile time.
+        effect: Smallest factor between the ends that is searched for.
+        error: Probability of naming a wrong one.
+    """
+
+    positions: tuple[Position, ...]
+    along: Literal["commit", "torch"]
+    python: str
+    case: str
+    sought: Sought
+    metric: Metric
+    effect: float
+    error: float
+
+    @property
+    def timed(self) -> bool:
+        """Whether answers have noise that must be weighed."""
+        return self.sought in ("slowdown", "compile-time")
+
+    @property
+    def word(self) -> str:
+        """What one position is called."""
+        return "commit" if self.along == "commit" else "release"
+
+    def cell(self, position: Position) -> CellSpec:
+        """Return the cell in which a position is measured."""
+        return CellSpec(self.python, position.torch)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """One thing that was learnt, as a line of JSON.
+
+    Attributes:
+        place: Name of the position.
+        against: Name of the position that it was measured in turns with.
+        apart: Logarithm of the place over that one.
+        noise: Standard deviation that was expected of it.
+        beside: The same two numbers of the other quantities that a run has.
+        symptom: What it showed, for what has no noise.
+        alike: Name of a position with the same code, if that answers for it.
+        skip: Why it cannot be asked.
+        text: What was seen.
+    """
+
+    place: str
+    at: str
+    against: str = ""
+    apart: float | None = None
+    noise: float = 0.0
+    beside: dict[Metric, tuple[float, float]] = field(default_factory=dict)
+    symptom: Symptom = None
+    alike: str = ""
+    skip: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Culprit:
+    """Where the behaviour changed.
+
+    Attributes:
+        before: The last position that is like the first one.
+        after: The first one that is like the last one.
+        between: Positions between them that could not be asked, with the reason.
+        probability: That the change is between these two.
+        whole: How the ends differ.
+        evidence: How these two differ.
+        notes: What else is to know, as sentences.
+        answers: Answers between the ends.
+        runs: Runs of this session.
+    """
+
+    before: Position
+    after: Position
+    between: tuple[tuple[Position, str], ...]
+    probability: float
+    whole: str
+    evidence: str
+    notes: tuple[str, ...]
+    answers: int
+    runs: int
+    seconds: float
+
+
+class _NotMeasured(Exception):  # noqa: N818  (an outcome)
+    """A position that cannot be measured, and why."""
+
+
+def log_of_search(root: Path, question: Question, request: Request) -> Path:
+    """Return the file in which the answers of a search are kept."""
+    about = [
+        *(position.name for position in question.positions),
+        *(question.positions[0].commit, question.python, question.positions[0].torch),
+        *(question.case, question.sought, question.metric, str(request.machine), str(INSTRUMENT)),
+        *(request.effort.device, str(request.effort.threads)),
+    ]
+    digest = hashlib.sha256("\n".join(about).encode()).hexdigest()[:16]
+    return root / ".asv" / "bisect" / f"{digest}.jsonl"
+
+
+def bisect(
+    question: Question,
+    request: Request,
+    *,
+    results: Path,
+    console: Console,
+    measure: Callable[[Request, Console], object] = bench,
+) -> Culprit:
+    """Search, measure and return where the behaviour changed.
+
+    Args:
+        question: What is searched for.
+        request: Machine and effort; commit, cell and case are filled in.
+        results: Folder of the results.
+        console: Where progress is printed.
+        measure: Measures one request.
+
+    Raises:
+        SpecError: If the ends do not differ in what is searched for.
+        IvhlError: As ``bench``; the answers kept before stay.
+    """
+    return _Bisection(question, request, results, console, measure).run()
+
+
+def announce(question: Question, request: Request, results: Path, console: Console) -> None:
+    """Print what the search is expected to cost, before anything is measured.
+
+    Args:
+        question: What is searched for.
+        request: The machine.
+        results: Folder of the results.
+        console: Where it is printed.
+    """
+    n = len(question.positions) - 1
+    strength = math.log(question.effect) / ASSUMED_NOISE if question.timed else math.inf
+    mean, most = expected_answers(n, question.error, strength) if n > 1 else (0.0, 0)
+    if question.timed:
+        runs, most_runs = 2 * (2 + mean + 1), 2 * (ROUNDS + most + ROUNDS)
+    else:
+        runs, most_runs = 4 + mean + 2, 4 + most + 2
+    index = open_index(results)
+    took = index.durations()
+    durations = [
+        took[e.id]
+        for e in index.entries
+        if case_name(e.case) == question.case and e.case.machine == request.machine
+        and e.id in took and took[e.id] > 0
+    ]  # fmt: skip
+    text = f"{counted(n, question.word)}; expected: {runs:.0f} runs"
+    if most_runs > round(runs):
+        text += f", seldom more than {most_runs}"
+    if durations:
+        each = median(durations)
+        text += f", of {seconds(each)} each by earlier records: {seconds(each * runs)}"
+    if question.timed:
+        text += f", if both ends differ by just {question.effect:g}x"
+    console.print(text)
+    if question.along == "torch":
+        console.print(
+            "an environment that is not there yet is made: 4.5 to 7 GB, less what uv shares"
+        )
+
+
+class _Bisection:
+    def __init__(
+        self,
+        question: Question,
+        request: Request,
+        results: Path,
+        console: Console,
+        measure: Callable[[Request, Console], object],
+    ) -> None:
+        self._question, self._request, self._results = question, request, results
+        self._console, self._measure = console, measure
+        self._log = log_of_search(request.root, question, request)
+        self._names = {p.name: i for i, p in enumerate(question.positions)}
+        self._answers = list(load_lines(self._log, _answer, "answer", "ivhl bisect"))
+        self._subjects: dict[tuple[str, str | None], int] = {}
+        self._last = len(question.positions) - 1
+        self._runs, self._ran_s = 0, 0.0
+        self._first_record: RunRecord | None = None
+        self._told = False
+
+    def run(self) -> Culprit:
+        """Search until one gap is probable enough, and both its sides were measured."""
+        began = time.monotonic()
+        if self._answers:
+            self._console.print(f"goes on after {counted(len(self._answers), 'answer')}")
+        whole = self._ask_ends()
+        prior = self._prior()
+        while True:
+            gaps = self._gaps(prior)
+            found, place = most_probable(gaps), next_place(gaps)
+            sure = found.probability >= 1 - self._question.error or place is None
+            todo = next(self._unseen(found), None) if sure else None
+            if sure and todo is None:
+                break
+            self._tell_cost(gaps)
+            self._ask(self._chosen(todo if todo is not None else place or 0))
+            if not self._question.timed and self._flaky():
+                self._ask_rates()
+        evidence, notes = self._evidence(found)
+        positions = self._question.positions
+        skips = self._skips()
+        return Culprit(
+            before=positions[found.before],
+            after=positions[found.after],
+            between=tuple((positions[i], skips[i]) for i in range(found.before + 1, found.after)),
+            probability=found.probability,
+            whole=whole,
+            evidence=evidence,
+            notes=tuple(notes),
+            answers=sum(0 < self._names[a.place] < self._last for a in self._answers),
+            runs=self._runs,
+            seconds=time.monotonic() - began,
+        )
+
+    # What is known.
+
+    def _moves(self, place: int, against: int = 0) -> list[Answer]:
+        names = self._question.positions[place].name, self._question.positions[against].name
+        return [a for a in self._answers if (a.place, a.against) == names and a.apart is not None]
+
+    def _shown(self, place: int) -> list[bool]:
+        """Return whether each run of a place is like the last place."""
+        name = self._question.positions[place].name
+        symptoms = [a.symptom for a in self._answers if a.place == name and a.symptom is not None]
+        found = [self._like_last(symptom) for symptom in symptoms]
+        return [one for one in found if one is not None]
+
+    def _is_known(self, place: int) -> bool:
+        """Return whether anything was learnt of a place, or must be learnt in any case."""
+        name = self._question.positions[place].name
+        return self._question.along != "commit" or any(a.place == name for a in self._answers)
+
+    def _symptoms(self, place: int) -> list[Symptom]:
+        name = self._question.positions[place].name
+        return [a.symptom for a in self._answers if a.place == name and a.symptom is not None]
+
+    def _like_last(self, symptom: Symptom) -> bool | None:
+        """Return whether a symptom is that of the last place; ``None`` if it is neither's."""
+        first = self._symptoms(0)[0]
+        last = next((s for s in self._symptoms(self._last) if s != first), first)
+        numbers = (symptom, first, last)
+        if all(isinstance(one, int) for one in numbers):
+            value, was, now = (int(one or 0) for one in numbers)
+            return (value > was) == (now > was) and value != was
+        return True if symptom == last else (False if symptom == first else None)
+
+    def _skips(self) -> dict[int, str]:
+        """Return the places that cannot be asked, each with its reason."""
+        found = {self._names[a.place]: a.skip for a in self._answers if a.skip}
+        first = self._question.positions[0].name
+        asked = Counter(
+            self._names[a.place]
+            for a in self._answers
+            if a.symptom is not None or (a.apart is not None and a.against == first)
+        )
+        most = self._most_answers()
+        for place, number in asked.items():
+            if number >= most and 0 < place < self._last:
+                unclear = f"neither like the first nor like the last in {number} answers"
+                found.setdefault(place, unclear)
+        return found
+
+    def _alike(self) -> list[tuple[int, int]]:
+        return [(self._names[a.place], self._names[a.alike]) for a in self._answers if a.alike]
+
+    def _chosen(self, place: int) -> int:
+        """Return the place with own answers that stands for one with the same code."""
+        return next((other for one, other in self._alike() if one == place and other), place)
+
+    def _gaps(self, prior: Sequence[float]) -> tuple[Gap, ...]:
+        return find_gaps(prior, self._weights(), self._skips().keys(), self._alike())
+
+    def _weights(self) -> dict[int, float]:
+        inner = {self._names[a.place] for a in self._answers} - {0, self._last}
+        if not self._question.timed:
+            rates = Rates.of(self._shown(0), self._shown(self._last), flaky=self._flaky())
+            return {place: sum(map(rates.evidence, self._shown(place))) for place in inner}
+        shift = self._shift()
+        return {
+            place: sum(shift.evidence(a.apart) for a in self._moves(place) if a.apart is not None)
+            for place in inner
+        }
+
+    def _shift(self) -> Shift:
+        ends = [a.apart for a in self._moves(self._last) if a.apart is not None]
+        scale, freedom = self._noise()
+        # What is known of the ends has noise, too.
+        return Shift(fmean(ends), scale * math.sqrt(1 + 1 / len(ends)), freedom)
+
+    def _noise(self) -> tuple[float, int]:
+        groups: dict[tuple[str, str], list[float]] = {}
+        for a in self._answers:
+            if a.apart is not None:
+                groups.setdefault((a.place, a.against), []).append(a.apart)
+        noises = [a.noise for a in self._answers if a.apart is not None]
+        return noise_of(groups.values(), noises)
+
+    def _most_answers(self) -> int:
+        if not self._question.timed:
+            return 2 * FLAKY_RUNS
+        shift, odds = self._shift(), math.log((1 - self._question.error) / self._question.error)
+        needed = 2 * odds * (shift.scale / shift.apart) ** 2
+        return max(ROUNDS, math.ceil(_PATIENCE * needed))
+
+    def _flaky(self) -> bool:
+        places = {self._names[a.place] for a in self._answers}
+        return any(len(set(self._shown(place))) > 1 for place in places)
+
+    def _strength(self) -> float:
+        if not self._question.timed:
+            return math.inf
+        shift = self._shift()
+        return abs(shift.apart) / shift.scale
+
+    def _unseen(self, gap: Gap) -> Iterator[int]:
+        """Yield the sides of a gap of which more must be seen before it is named."""
+        for place in (gap.before, gap.after):
+            if self._chosen(place) != place or (place, 0) in self._alike():
+                continue
+            if self._question.timed:
+                if place not in (0, self._last) and not self._moves(place):
+                    yield place
+            elif len(self._shown(place)) < 2:  # noqa: PLR2004  (once more than once)
+                yield place
+
+    # Asking.
+
+    def _ask_ends(self) -> str:
+        """Measure the ends until they are known to differ; return how.
+
+        Raises:
+            SpecError: If they do not.
+        """
+        if self._question.timed:
+            return self._ask_times_of_ends()
+        for place in (0, self._last):
+            for number in range(len(self._symptoms(place)), 2):
+                self._ask_symptom(place, force=number > 0, end=True)
+        first, *others = self._symptoms(0)
+        seen = self._symptoms(self._last)
+        if all(symptom == first for symptom in (*others, *seen)):
+            raise SpecError(
+                f"--for {self._question.sought}: {self._text(0)} at "
+                f"{self._title(0)}, and so at {self._title(self._last)}, in two runs each",
+                hint="search for what differs: ivhl compare shows it",
+            )
+        if self._flaky():
+            self._ask_rates()
+        return f"{self._text(0)} -> {self._text(self._last)}"
+
+    def _ask_rates(self) -> None:
+        """Learn how often both ends show a flaky symptom.
+
+        Raises:
+            SpecError: If they show it about as often.
+        """
+        for place in (0, self._last):
+            while len(self._shown(place)) < FLAKY_RUNS:
+                self._ask_symptom(place, force=True, end=True)
+        if chance_of(self._shown(0), self._shown(self._last)) > FLAKY_CHANCE:
+            raise SpecError(
+                f"{self._question.case} is flaky: {self._rate(0)} at {self._title(0)} and "
+                f"{self._rate(self._last)} at {self._title(self._last)} show it",
+                hint="no search can tell these apart; choose ends that differ, or mend the case",
+            )
+
+    def _ask_times_of_ends(self) -> str:
+        effect = self._question.effect
+        while True:
+            if self._moves(self._last):
+                found = self._weigh(self._last, 0)
+                size = max(found.ratio, 1 / found.ratio)
+                differs = found.low > 1 or found.high < 1
+                if differs and size >= effect:
+                    return str(found)
+                enough = found.high < effect and found.low > 1 / effect
+                if enough or found.rounds >= ROUNDS:
+                    raise SpecError(
+                        f"--for {self._question.sought}: {self._title(0)} and "
+                        f"{self._title(self._last)} differ by less than --effect {effect:g}, or by "
+                        f"too little to tell: {found} in {counted(found.rounds, 'round')}",
+                        hint="choose ends that differ (ivhl regressions), a smaller --effect, or "
+                        "another --side",
+                    )
+            self._ask_time(self._last, 0, end=True)
+
+    def _ask(self, place: int) -> None:
+        if self._question.timed:
+            self._ask_time(place, 0)
+        else:
+            self._ask_symptom(place, force=bool(self._symptoms(place)))
+
+    def _ask_symptom(self, place: int, *, force: bool, end: bool = False) -> None:
+        try:
+            stored = None if force or end else self._stored(place)
+            record = stored or self._run(place, force=force)
+        except _NotMeasured as reason:
+            self._skip(place, str(reason), end=end)
+            return
+        if place == 0 and self._first_record is None:
+            self._first_record = record
+        symptom = symptom_of(record, self._question.sought)
+        text = seen_in(record, self._question.sought)
+        if not end and self._like_last(symptom) is None:
+            self._skip(place, text)
+            return
+        known = self._subject(place, record) if not force else ""
+        kept = f"; record of {stored.recorded_at}" if stored else ""
+        self._keep(
+            Answer(
+                place=self._question.positions[place].name,
+                at=_now(),
+                symptom=symptom,
+                alike=known,
+                text=text + kept,
+            )
+        )
+
+    def _ask_time(self, place: int, against: int, *, end: bool = False) -> None:
+        """Measure a place and another one in turns, as a round; the first alternates."""
+        number = len(self._moves(place, against))
+        runs: dict[int, RunRecord] = {}
+        try:
+            if not end and not self._is_known(place):
+                record, is_new = self._run_or_find(place)
+                if known := self._subject(place, record):
+                    name = self._question.positions[place].name
+                    text = f"the case reaches the same code as at {known[:8]}"
+                    self._keep(Answer(place=name, at=_now(), alike=known, text=text))
+                    return
+                if is_new:
+                    runs[place] = record
+            for which in (place, against) if number % 2 else (against, place):
+                if which not in runs:
+                    runs[which] = self._run(which, force=True)
+        except _NotMeasured as reason:
+            self._skip(place, str(reason), end=end)
+            return
+        one, other = runs[against], runs[place]
+        metric = self._question.metric
+        apart = difference_in_session(one, other, metric)
+        if apart is None:
+            failed = next((run for run in (other, one) if run.failure), other)
+            self._skip(place, seen_in(failed, "failure"), end=end or failed is one)
+            return
+        for where, record in runs.items():
+            self._subject(where, record)
+        noise = expected_noise(one, other, metric) if metric in DRIFT else COMPILE_NOISE
+        positions = self._question.positions
+        answer = Answer(
+            place=positions[place].name,
+            against=positions[against].name,
+            at=_now(),
+            apart=apart,
+            noise=noise,
+            beside={
+                other_metric: (moved, expected_noise(one, other, other_metric))
+                for other_metric in WEIGHED
+                if other_metric != metric
+                and (moved := difference_in_session(one, other, other_metric)) is not None
+            },
+            text=f"{metric} {times(math.exp(apart))} of {positions[against].name[:8]}",
+        )
+        self._keep(answer)
+
+    def _skip(self, place: int, reason: str, *, end: bool = False) -> None:
+        if end:
+            raise SpecError(
+                f"{self._title(place)}, an end of the search: {reason}",
+                hint="choose ends that can be measured, or search with --for failure",
+            )
+        self._keep(
+            Answer(place=self._question.positions[place].name, at=_now(), skip=reason or "failed")
+        )
+
+    def _keep(self, answer: Answer) -> None:
+        self._answers.append(answer)
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        append_line(self._log, json.dumps(asdict(answer)))
+        said = f"skipped: {answer.skip}" if answer.skip else answer.text
+        self._console.print(f"{self._title(self._names[answer.place])}: {said}")
+
+    # Runs and records.
+
+    def _run(self, place: int, *, force: bool) -> RunRecord:
+        position = self._question.positions[place]
+        before = self._newest(position)
+        effort = replace(
+            self._request.effort,
+            force=force,
+            cold=self._question.sought == "compile-time",
+        )
+        if self._question.timed:
+            effort = replace(effort, processes=PROCESSES_PER_ROUND)
+        began = time.monotonic()
+        try:
+            self._measure(
+                replace(
+                    self._request,
+                    python=self._question.python,
+                    releases=(position.torch,),
+                    commit=position.commit,
+                    selection=Selection(cases=(self._question.case,)),
+                    effort=effort,
+                ),
+                self._console,
+            )
+        except LockError as error:
+            raise _NotMeasured(str(error)) from error
+        except IvhlError as error:
+            if type(error) is not IvhlError:
+                raise
+            raise _NotMeasured(str(error)) from error
+        self._runs += 1
+        self._ran_s += time.monotonic() - began
+        record = self._newest(position)
+        if record is None or (force and before is not None and _same(before, record)):
+            raise _NotMeasured("no record of it was written")
+        return record
+
+    def _run_or_find(self, place: int) -> tuple[RunRecord, bool]:
+        """Return the record of a place, and whether it was measured just now."""
+        stored = self._newest(self._question.positions[place])
+        record = stored or self._run(place, force=False)
+        return record, stored is None and record.same_as is None
+
+    def _newest(self, position: Position) -> RunRecord | None:
+        return self._newest_of([position]).get(position.name)
+
+    def _newest_of(self, positions: Iterable[Position]) -> dict[str, RunRecord]:
+        """Return the newest record of each position that has one."""
+        names = {(p.commit, self._question.cell(p).id): p.name for p in positions}
+        index = open_index(self._results)
+        found: dict[str, Entry] = {}
+        for entry in index.entries:
+            key = entry.case
+            name = names.get((entry.commit, key.cell))
+            made = key.machine, key.device, key.existing, case_name(key)
+            here = self._request.machine, self._request.effort.device, False, self._question.case
+            if name is None or made != here:
+                continue
+            if name not in found or found[name].case.workload_version < key.workload_version:
+                found[name] = entry
+        return dict(zip(found, index.read(found.values()), strict=True))
+
+    def _stored(self, place: int) -> RunRecord | None:
+        """Return a record that answers for a place, made as those of the first place are."""
+        position = self._question.positions[place]
+        record = self._newest(position)
+        first = self._first_record or self._newest(self._question.positions[0])
+        if record is None or first is None:
+            return None
+        axis: Axis = self._question.along
+        lock = lock_state(self._request.root, self._question.cell(position))
+        answers = (
+            is_final(None if record.failure is None else asdict(record.failure))
+            and not record.uncommitted
+            and record.cell.lock_sha256 == lock.sha256
+            and record.workload_version == first.workload_version
+            and not differences(first, record, axis)
+        )
+        return record if answers else None
+
+    def _subject(self, place: int, record: RunRecord) -> str:
+        """Note what code a place has; return the name of another place that has the same."""
+        if record.sources is None or self._question.along != "commit":
+            return ""
+        known = self._subjects.setdefault(subject_of(record), place)
+        return "" if known == place else self._question.positions[known].name
+
+    def _prior(self) -> list[float]:
+        """Return where to look first, by the records that are there; see ``culprit.blend``."""
+        n = self._last
+        prior = [1 / n] * n
+        if not self._question.timed:
+            return prior
+        index, metric = open_index(self._results), self._question.metric
+        records = self._newest_of(self._question.positions)
+        ends = [records.get(self._question.positions[i].name) for i in (0, -1)]
+        first, last = ends
+        whole = None if first is None or last is None else difference(first, last, metric)
+        if first is None or whole is None:
+            return prior
+        evidence: dict[int, float] = {}
+        for place, position in enumerate(self._question.positions[1:-1], 1):
+            record = records.get(position.name)
+            if record is None or differences(first, record, self._question.along):
+                continue
+            apart = difference(first, record, metric)
+            calibrated = is_calibrated(first, record, metric)
+            spread = index.spreads.of(record, metric, calibrated=calibrated)
+            scale = spread.scale(first, record, metric=metric)
+            if apart is not None and scale > 0 and not self._moves(place):
+                seen = (apart - whole / 2) * whole / scale**2
+                evidence[place] = max(-_STORED_LIMIT, min(_STORED_LIMIT, seen))
+        if evidence:
+            self._console.print(f"looks first where {counted(len(evidence), 'record')} point")
+        return blend(prior, evidence) if evidence else prior
+
+    # What is said.
+
+    def _evidence(self, gap: Gap) -> tuple[str, list[str]]:
+        """Return how both sides of a gap differ, measured in turns, and what to know of it."""
+        notes = []
+        if not self._question.timed:
+            if self._flaky():
+                notes.append(
+                    f"flaky: {self._rate(0)} show it at {self._title(0)}, {self._rate(self._last)} "
+                    f"at {self._title(self._last)}, {self._rate(gap.before)} at "
+                    f"{self._title(gap.before)}, {self._rate(gap.after)} at {self._title(gap.after)}"
+                )
+            return f"{self._text(gap.before)} -> {self._text(gap.after)}", notes
+        while (found := self._turns(gap)) is None:
+            self._ask_time(gap.after, gap.before, end=True)
+        whole = self._shift().apart
+        part = math.log(found.ratio) / whole
+        if found.low <= 1 <= found.high:
+            notes.append(
+                "measured in turns, these two do not clearly differ: noise may have misled the "
+                "search; ivhl bisect ... --force --error 0.01 begins again"
+            )
+        elif part < _PART:
+            notes.append(
+                f"this is {max(part, 0):.0%} of what the ends differ by: search the rest before "
+                "and after it"
+            )
+        moves = self._moves(gap.after, gap.before)
+        beside = [
+            weigh_moves(
+                metric,
+                [a.beside[metric][0] for a in moves],
+                [a.beside[metric][1] for a in moves],
+            )
+            for metric in WEIGHED
+            if all(metric in a.beside for a in moves)
+        ]
+        return "; ".join(map(str, (found, *beside))), notes
+
+    def _turns(self, gap: Gap) -> Evidence | None:
+        """Return how both sides of a gap differ; ``None`` if more rounds could tell."""
+        if not self._moves(gap.after, gap.before):
+            return None
+        found, relevant = self._weigh(gap.after, gap.before), RELEVANT[self._question.metric]
+        moved = found.low > 1 or found.high < 1
+        stayed = found.high < relevant and found.low > 1 / relevant
+        return found if moved or stayed or found.rounds >= ROUNDS else None
+
+    def _weigh(self, place: int, against: int) -> Evidence:
+        moves = self._moves(place, against)
+        return weigh_moves(
+            self._question.metric,
+            [a.apart for a in moves if a.apart is not None],
+            [a.noise for a in moves],
+        )
+
+    def _tell_cost(self, gaps: Sequence[Gap]) -> None:
+        """Print once, when the ends are known, what is left to do."""
+        if self._told or len(gaps) < 2:  # noqa: PLR2004  (two gaps have a place between)
+            return
+        self._told = True
+        mean, most = expected_answers(len(gaps), self._question.error, self._strength())
+        each = 2 if self._question.timed else 1
+        text = f"the ends differ: {mean:.0f} answers expected, nine of ten searches need {most}"
+        if self._runs:
+            text += f": {seconds(mean * each * self._ran_s / self._runs)}"
+        self._console.print(text)
+
+    def _text(self, place: int) -> str:
+        name = self._question.positions[self._chosen(place)].name
+        texts = [a.text for a in self._answers if a.place == name and a.symptom is not None]
+        return texts[-1] if texts else "not measured"
+
+    def _rate(self, place: int) -> str:
+        shown = self._shown(place)
+        return f"{sum(shown)} of {counted(len(shown), 'run')}"
+
+    def _title(self, place: int) -> str:
+        return self._question.positions[place].title
+
+
+def symptom_of(record: RunRecord, sought: Sought) -> Symptom:
+    """Return what a record shows of what is searched for.
+
+    A number is that of graph breaks and of frames that run eagerly.
+    """
+    failed = "" if record.failure is None else record.failure.failure_class
+    facts = record.compile
+    if sought == "graph-break" and facts is not None and facts.frames_total is not None:
+        eager = facts.frames_total - (facts.frames_ok or 0)
+        return sum(one.count for one in facts.graph_breaks) + eager
+    if sought == "wrong":
+        return failed or "right"
+    return failed or "works"
+
+
+def seen_in(record: RunRecord, sought: Sought) -> str:
+    """Return what a record shows, for people."""
+    parts = []
+    if record.failure is not None:
+        message = short_message(record.failure.message)
+        parts.append(f"{record.failure.failure_class}: {message}".removesuffix(": "))
+    elif sought != "graph-break" and record.speedup is not None:
+        parts.append(f"works, {record.speedup.value:.2f}x")
+    facts = record.compile
+    if sought == "graph-break" and facts is not None and facts.frames_total is not None:
+        total = sum(one.count for one in facts.graph_breaks)
+        eager = facts.frames_total - (facts.frames_ok or 0)
+        reason = f" ({' '.join(facts.graph_breaks[0].text.split())[:160]})" if total else ""
+        parts.insert(
+            0, f"{counted(total, 'graph break')}, {counted(eager, 'frame')} run eagerly{reason}"
+        )
+    return "; ".join(parts)
+
+
+def _same(one: RunRecord, other: RunRecord) -> bool:
+    return one.recorded_at == other.recorded_at and one.commit == other.commit
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _answer(data: Any) -> Answer:  # noqa: ANN401  (JSON)
+    return Answer(**data)

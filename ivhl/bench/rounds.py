@@ -1,0 +1,70 @@
+"""Weigh rounds of runs in a session: what they show of a quantity, with the noise to expect.
+
+Two commits of one cell can take turns process by process (``confirm``). Cells cannot, nor can more
+than two commits: their runs stand one after the other, and what the machine does meanwhile differs.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
+
+from ivhl.bench.confirm import LIMIT, Evidence, student
+from ivhl.tracker.metrics import within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.metrics import Metric
+
+# Processes that time a case in each run: so many show what the processes of a run differ by.
+PROCESSES_PER_ROUND = 4
+# What two runs of a session differ by, as a standard deviation of the logarithm, and how many times
+# that which their processes show: three sessions of `studies.confirmation` at loads of 2 to 12, at
+# commit a42d025, when it compared runs.
+SESSION = 0.005
+DRIFT: Final[dict[Metric, float]] = {"compiled": 2.0, "eager": 2.0, "speedup": 1.25}
+# Weight of this expectation, in rounds, beside what the rounds themselves show.
+PRIOR_ROUNDS = 3
+
+
+def expected_noise(one: RunRecord, other: RunRecord, metric: Metric) -> float:
+    """Return what the processes of two runs of a session let expect of their difference."""
+    drifted = DRIFT[metric] * math.hypot(within(one, metric), within(other, metric))
+    return math.hypot(SESSION, drifted)
+
+
+def weigh_moves(metric: Metric, moves: Sequence[float], noises: Sequence[float]) -> Evidence:
+    """Return the evidence of rounds, at the limits of ``confirm``.
+
+    Args:
+        metric: What moved.
+        moves: The logarithm of the second run over the first one, for each round.
+        noises: Their ``expected_noise``.
+    """
+    scale, freedom = noise_of([moves], noises)
+    n, middle = len(moves), fmean(moves)
+    reach = student(LIMIT, freedom) * scale / math.sqrt(n)
+    return Evidence(
+        metric, math.exp(middle), math.exp(middle - reach), math.exp(middle + reach), n
+    )
+
+
+def noise_of(groups: Iterable[Sequence[float]], noises: Sequence[float]) -> tuple[float, int]:
+    """Return the standard deviation of a round, and the degrees of freedom of this estimate.
+
+    The variance is that of the rounds, with what is expected of them as ``PRIOR_ROUNDS`` further
+    ones.
+
+    Args:
+        groups: Rounds that differ by noise only, group by group.
+        noises: The ``expected_noise`` of all of them.
+    """
+    squares, freedom = PRIOR_ROUNDS * fmean(noise**2 for noise in noises), PRIOR_ROUNDS
+    for moves in filter(None, groups):
+        middle = fmean(moves)
+        squares += sum((move - middle) ** 2 for move in moves)
+        freedom += len(moves) - 1
+    return math.sqrt(squares / freedom), freedom

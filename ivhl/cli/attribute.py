@@ -1,0 +1,343 @@
+"""``ivhl attribute``: whose doing a difference between two cells is."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from ivhl.bench.attribution import RecordedLocks, measure_corners
+from ivhl.bench.request import Request
+from ivhl.cli import app
+from ivhl.cli.declared import declared, results_folder, warn
+from ivhl.errors import LockError, ResultsError, SpecError
+from ivhl.git import commits_of_same_code, find_commit
+from ivhl.machine.identity import this_machine
+from ivhl.matrix.project import load
+from ivhl.records.store import case_name
+from ivhl.tracker.attribution import (
+    FACTOR_WORDS,
+    Ends,
+    attribute,
+    complete,
+    corners_of,
+    factors_of,
+    judge_together,
+    not_matched,
+    overall,
+)
+from ivhl.tracker.index import open_index
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.wording import counted
+from ivhl.workload import core_cases, named_cases, select_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ivhl.matrix.spec import Matrix
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.attribution import Attributed, Corner, Effect, Factor
+    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.index import Index
+
+_STYLES = {"slower": "red", "faster": "green"}
+
+
+@app.command("attribute")
+def attribute_command(
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="A cell, e.g. py3.12-torch2.6.0, or CELL@COMMIT.")
+    ],
+    last: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    case: Annotated[
+        list[str] | None,
+        typer.Option("--case", help="WORKLOAD/SIZE/VARIANT, or a workload; repeatable."),
+    ] = None,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            min=0, max=20, help="Measure all corners so often, in turns (default: from records)."
+        ),
+    ] = 0,
+    machine: Annotated[
+        str | None,
+        typer.Option(help="Only this machine; with --rounds, the name of this one."),
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: results).")
+    ] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="List every case.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Say whether Python, PyTorch or the commit makes the difference between two cells.
+
+    Uses a factorial: both cells, and those with one axis of each. Cells that differ in what is
+    installed beyond these axes are refused.
+    """
+    root, matrix = load()
+    console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
+    cases = _cases(root, case or ())
+    if rounds and not cases:
+        raise SpecError("--rounds: needs --case", hint="name the cases to measure")
+    installed = RecordedLocks(root, matrix)
+    if rounds:
+        folder = (results or root / "results").resolve()
+        head = find_commit(root, "HEAD")
+        ends = _ends(root, matrix, first, head), _ends(root, matrix, last, head)
+        factors, corners = _factorial(*ends)
+
+        def check(records: Mapping[Corner, RunRecord]) -> None:
+            _refuse(not_matched(records, factors, installed))
+
+        request = Request(
+            root=root,
+            python=ends[0].python,
+            machine=this_machine(machine or os.uname().nodename).name,
+            results=folder,
+        )
+        found = measure_corners(
+            request, corners, factors, cases,
+            rounds=rounds, results=folder, console=console, check=check,
+        )  # fmt: skip
+    else:
+        index = open_index(results_folder(results, root))
+        warn(index.problems)
+        entries = [
+            entry
+            for entry in index.entries
+            if entry.case.machine == (machine or entry.case.machine)
+            and not entry.case.existing
+            and (not cases or case_name(entry.case) in cases)
+        ]
+        ends, tables = _from_records(root, matrix, (first, last), index, entries)
+        factors, corners = _factorial(*ends)
+        reasons = {key: not_matched(one, factors, installed) for key, one in tables.items()}
+        if tables and all(reasons.values()):
+            _refuse(next(iter(reasons.values())))
+        found = [
+            attribute(one, factors, index.spreads)
+            for key, one in tables.items()
+            if not reasons[key]
+        ]
+        if left := {key: why for key, why in reasons.items() if why}:
+            warn(f"left out: {' '.join(key)}: {why[0]}" for key, why in left.items())
+    found = judge_together(found)
+    if as_json:
+        typer.echo(json.dumps(_as_dict(ends, factors, found), indent=1))
+    else:
+        _print(console, ends, factors, corners, found, every=every or bool(case))
+
+
+def _factorial(first: Ends, last: Ends) -> tuple[tuple[Factor, ...], tuple[Corner, ...]]:
+    factors = factors_of(first, last)
+    if not factors:
+        raise SpecError(
+            "both cells are the same",
+            hint="name two that differ in Python, PyTorch or commit: CELL@COMMIT",
+        )
+    return factors, corners_of(first, last)
+
+
+def _ends(root: Path, matrix: Matrix, text: str, commit: str) -> Ends:
+    """Return the cell and commit that a text names.
+
+    Args:
+        root: Root of the project.
+        matrix: Has the cell.
+        text: ``CELL`` or ``CELL@COMMIT``.
+        commit: Full hash, for a text without one.
+
+    Raises:
+        UnknownNameError: If the matrix has no such cell.
+        SpecError: If git has no such commit.
+    """
+    cell_id, _, named = text.partition("@")
+    cell = matrix.cell(cell_id)
+    return Ends(cell.python, cell.torch, find_commit(root, named) if named else commit)
+
+
+def _from_records(
+    root: Path, matrix: Matrix, texts: tuple[str, str], index: Index, entries: Sequence[Entry]
+) -> tuple[tuple[Ends, Ends], dict[tuple[str, str, str], dict[Corner, RunRecord]]]:
+    """Return both ends, and the records of the cases that every corner has.
+
+    Without a commit, it is the one at which most cases were measured in all corners; of several, the
+    newest.
+
+    Raises:
+        ResultsError: If there is no such case; names the corners without records.
+    """
+    named = any("@" in text for text in texts)
+    commit = find_commit(root, "HEAD") if named else ""
+    first, last = (_ends(root, matrix, text, commit) for text in texts)
+    _, corners = _factorial(first, last)
+    hashes = {entry.commit for entry in entries}
+    if not named:
+        commit = _best_commit(corners, entries)
+        first, last = first._replace(commit=commit), last._replace(commit=commit)
+        _, corners = _factorial(first, last)
+    same = {
+        like: corner.at.commit
+        for corner in corners
+        for like in (commits_of_same_code(root, corner.at.commit, hashes) if named else {commit})
+    }
+    places = {corner.at for corner in corners}
+    mine = [e for e in entries if Ends(e.python, e.torch, same.get(e.commit, "")) in places]
+    tables = complete(index.read(mine), corners, same)
+    if not tables:
+        there = {Ends(e.python, e.torch, same[e.commit]) for e in mine}
+        lacking = [
+            f"py{at.python}-torch{at.torch}{f' at {at.commit[:8]}' if named else ''}"
+            for at in sorted(places - there)
+        ]
+        raise ResultsError(
+            "no case has records in all cells of the factorial"
+            + (f"; none in {', '.join(lacking)}" if lacking else ""),
+            hint="ivhl attribute ... --case NAME --rounds 3 measures them",
+        )
+    return (first, last), tables
+
+
+def _best_commit(corners: Sequence[Corner], entries: Sequence[Entry]) -> str:
+    """Return the commit with most cases in all cells; empty if there is none."""
+    cells = {(corner.at.python, corner.at.torch) for corner in corners}
+    there: dict[str, dict[tuple[str, ...], set[tuple[str, str]]]] = {}
+    newest: dict[str, str] = {}
+    for e in entries:
+        case = (e.case.machine, e.case.device, case_name(e.case))
+        there.setdefault(e.commit, {}).setdefault(case, set()).add((e.python, e.torch))
+        newest[e.commit] = max(newest.get(e.commit, ""), e.recorded_at)
+    counts = {
+        commit: sum(found >= cells for found in cases.values()) for commit, cases in there.items()
+    }
+    return max(counts, key=lambda commit: (counts[commit], newest[commit]), default="")
+
+
+def _cases(root: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the full names of cases; a workload stands for its core variant."""
+    if not names:
+        return ()
+    workloads = declared(root)
+    core = {case.name for case in core_cases(workloads, "cpu")}
+    found: list[str] = []
+    for name in names:
+        if "/" in name:
+            found.append(named_cases(workloads, [name], "cpu")[0].name)
+        else:
+            mine = [case.name for case in select_cases(workloads, names=[name], device="cpu")]
+            found.append(next((one for one in mine if one in core), mine[0]))
+    return tuple(dict.fromkeys(found))
+
+
+def _refuse(reasons: Sequence[str]) -> None:
+    """Raise if cells are not matched.
+
+    Raises:
+        LockError: With every difference.
+    """
+    if reasons:
+        shown = "\n  ".join(reasons)
+        raise LockError(
+            f"these cells are not matched:\n  {shown}",
+            hint="compare cells that differ in the axes alone: ivhl matrix diff A B",
+        )
+
+
+def _named(ends: tuple[Ends, Ends], factors: Sequence[Factor]) -> str:
+    """Return the axes of an effect, e.g. ``PyTorch 2.5.1 -> 2.6.0``."""
+    texts = []
+    for factor in factors:
+        values = [getattr(end, factor) for end in ends]
+        if factor == "commit":
+            values = [value[:8] for value in values]
+        texts.append(f"{FACTOR_WORDS[factor].removeprefix('the ')} {values[0]} -> {values[1]}")
+    joined = " with ".join(texts)
+    return joined if len(texts) == 1 else f"{joined}, beyond each"
+
+
+def _print(
+    console: Terminal,
+    ends: tuple[Ends, Ends],
+    factors: Sequence[Factor],
+    corners: Sequence[Corner],
+    found: Sequence[Attributed],
+    *,
+    every: bool,
+) -> None:
+    groups: dict[tuple[str, str], list[Attributed]] = {}
+    for one in found:
+        groups.setdefault((one.machine, one.device), []).append(one)
+    commits = {corner.at.commit[:8] for corner in corners}
+    for (machine, device), group in groups.items():
+        measured = [one for one in group if one.effects]
+        head = (
+            f"{machine}, {device}, commit {' and '.join(sorted(commits))}: "
+            f"{counted(len(group), 'case')} in {counted(len(corners), 'cell')}, {len(measured)} "
+            "measured in all of them"
+        )
+        console.print(Text(head, "bold"))
+        _print_effects(console, ends, overall(measured), "  ")
+        shown = 0
+        for one in group:
+            moved = [e for e in one.effects if e.word in _STYLES]
+            whose = one.whose(factors)
+            if not (every or moved or whose):
+                continue
+            shown += 1
+            console.print(Text(f"  {one.case}"))
+            if whose:
+                console.print(f"    {whose}")
+            if not one.effects:
+                for corner, outcome in one.outcomes.items():
+                    at = corner.at
+                    console.print(
+                        f"    py{at.python}-torch{at.torch}: {outcome}", style="bright_black"
+                    )
+            _print_effects(console, ends, one.effects if every else moved, "    ")
+        if hidden := len(group) - shown:
+            console.print(f"{counted(hidden, 'case')} that nothing moved: --all")
+
+
+def _print_effects(
+    console: Terminal, ends: tuple[Ends, Ends], effects: Sequence[Effect], indent: str
+) -> None:
+    by: dict[tuple[Factor, ...], list[Effect]] = {}
+    for effect in effects:
+        by.setdefault(effect.factors, []).append(effect)
+    for names, group in by.items():
+        style = next((_STYLES[e.word] for e in group if e.word in _STYLES), "")
+        texts = "; ".join(map(str, group))
+        console.print(Text(f"{indent}{_named(ends, names)}: {texts}", style))
+
+
+def _as_dict(
+    ends: tuple[Ends, Ends], factors: Sequence[Factor], found: Sequence[Attributed]
+) -> dict[str, Any]:
+    def effect_of(effect: Effect) -> dict[str, Any]:
+        return {**effect._asdict(), "word": effect.word}
+
+    return {
+        "first": ends[0]._asdict(),
+        "last": ends[1]._asdict(),
+        "factors": list(factors),
+        "overall": [effect_of(e) for e in overall(found)],
+        "cases": [
+            {
+                "machine": one.machine,
+                "device": one.device,
+                "case": one.case,
+                "whose": one.whose(factors),
+                "outcomes": [
+                    {**corner.at._asdict(), "outcome": text}
+                    for corner, text in one.outcomes.items()
+                ],
+                "effects": [effect_of(e) for e in one.effects],
+            }
+            for one in found
+        ],
+    }

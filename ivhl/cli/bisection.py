@@ -1,0 +1,279 @@
+"""``ivhl bisect``: which commit or release changed a case."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.text import Text
+
+from ivhl.bench.bisection import Position, Question, announce, bisect, log_of_search
+from ivhl.bench.checks import check_device
+from ivhl.bench.request import Request
+from ivhl.cli import app
+from ivhl.cli.declared import declared
+from ivhl.errors import SpecError, UnknownNameError
+from ivhl.git import commit_titles, commits_of_range, find_commit, leads_to
+from ivhl.machine.identity import this_machine
+from ivhl.matrix.project import load
+from ivhl.matrix.spec import newest_of
+from ivhl.measure.effort import DEADLINE_S, Effort
+from ivhl.tracker.compat import release_key
+from ivhl.tracker.metrics import RELEVANT
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.wording import counted, seconds
+from ivhl.workload import core_cases, named_cases, select_cases
+
+if TYPE_CHECKING:
+    from ivhl.bench.bisection import Culprit
+    from ivhl.matrix.spec import Matrix, Tier
+    from ivhl.tracker.metrics import Metric
+
+# Smallest slowdown that is searched for unless --effect says another.
+SLOWDOWN = 1.05
+_VERSION = re.compile(r"\d+\.\d+(\.\d+)?\w*")
+
+
+@app.command("bisect")
+def bisect_command(
+    before: Annotated[
+        str, typer.Argument(help='A commit or PyTorch release before the change ("good").')
+    ],
+    after: Annotated[str, typer.Argument(help='Another one after the change ("bad").')],
+    case: Annotated[
+        str,
+        typer.Option(
+            "--case", help="WORKLOAD/SIZE/VARIANT, or a workload: then its core variant."
+        ),
+    ],
+    sought: Annotated[
+        Literal["slowdown", "failure", "wrong", "graph-break", "compile-time"],
+        typer.Option("--for", help="What changed, for the worse or the better."),
+    ] = "slowdown",
+    side: Annotated[
+        Literal["compiled", "eager", "speedup"],
+        typer.Option(help="Whose seconds, for a slowdown."),
+    ] = "compiled",
+    python: Annotated[
+        str | None, typer.Option("--python", help="Python (default: the newest of the matrix).")
+    ] = None,
+    torch: Annotated[
+        str | None,
+        typer.Option(help="PyTorch release in which commits are measured (default: the newest)."),
+    ] = None,
+    commit: Annotated[str, typer.Option(help="Commit at which releases are measured.")] = "HEAD",
+    tier: Annotated[
+        Literal["default", "extended"],
+        typer.Option(help="Releases of the matrix that are searched."),
+    ] = "extended",
+    effect: Annotated[
+        float | None,
+        typer.Option(
+            min=1.005,
+            help="Smallest change of the ends, as a factor (default: 1.05; compiling 1.1).",
+        ),
+    ] = None,
+    error: Annotated[
+        float, typer.Option(min=1e-6, max=0.5, help="Probability of a wrong culprit.")
+    ] = 0.05,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    deadline: Annotated[
+        float, typer.Option(min=1, help="Time limit in seconds for each process of a case.")
+    ] = DEADLINE_S,
+    machine: Annotated[
+        str | None, typer.Option(help="Name of this machine (default: the host name).")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: results).")
+    ] = None,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Forget the answers of an earlier search.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what it is expected to cost, and end.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Find the commit or PyTorch release that changed a case, by measuring.
+
+    Run again, it goes on where it was stopped.
+    """
+    root, matrix = load()
+    folder = (results or root / "results").resolve()
+    console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
+    metric: Metric = "cold" if sought == "compile-time" else side
+    python = python or matrix.pythons[-1]
+    if python not in matrix.pythons:
+        raise UnknownNameError("Python", python, matrix.pythons)
+    along, positions = _positions(
+        root, matrix, (before, after), torch, find_commit(root, commit), tier
+    )
+    check_device(device)
+    question = Question(
+        positions=positions,
+        along=along,
+        python=python,
+        case=_case(root, case, device),
+        sought=sought,
+        metric=metric,
+        effect=effect or (RELEVANT[metric] if metric == "cold" else SLOWDOWN),
+        error=error,
+    )
+    request = Request(
+        root=root,
+        python=python,
+        machine=this_machine(machine or os.uname().nodename).name,
+        results=folder,
+        effort=Effort(device=device, threads=threads, deadline_s=deadline),
+    )
+    if force:
+        log_of_search(root, question, request).unlink(missing_ok=True)
+    announce(question, request, folder, console)
+    if dry_run:
+        return
+    found = bisect(question, request, results=folder, console=console)
+    command = _command(question, found, machine)
+    if as_json:
+        typer.echo(json.dumps(_as_dict(question, found, command), indent=1))
+    else:
+        _print(console, question, found, command)
+
+
+def _positions(
+    root: Path,
+    matrix: Matrix,
+    ends: tuple[str, str],
+    torch: str | None,
+    commit: str,
+    tier: Tier,
+) -> tuple[Literal["commit", "torch"], tuple[Position, ...]]:
+    """Return what lies between two releases, or two commits, both included.
+
+    Raises:
+        SpecError: If the ends are neither, the same, or in the wrong order.
+    """
+    known = matrix.releases("extended")
+    if _are_releases(root, matrix, ends):
+        first, last = (matrix.release(name) for name in ends)
+        if release_key(first) >= release_key(last):
+            raise SpecError(
+                f"BEFORE must be older than AFTER (got {first} and {last})",
+                hint=f"ivhl bisect {last} {first}; releases: {', '.join(known)}",
+            )
+        between = {first, last, *matrix.releases(tier)}
+        releases = sorted(
+            (r for r in between if release_key(first) <= release_key(r) <= release_key(last)),
+            key=release_key,
+        )
+        return "torch", tuple(Position(r, f"PyTorch {r}", commit, r) for r in releases)
+    one, other = (find_commit(root, name) for name in ends)
+    if one == other:
+        raise SpecError(
+            f"{ends[0]} and {ends[1]} are the same commit", hint="name two, e.g. v1.0 main"
+        )
+    release = matrix.release(torch) if torch else matrix.releases("default")[-1]
+    if not leads_to(root, one, other):
+        raise SpecError(
+            f"no commit leads from {ends[0]} to {ends[1]}",
+            hint="BEFORE must be an ancestor of AFTER: is the order right? Of two branches, search "
+            f"from where they part: git merge-base {ends[0]} {ends[1]}",
+        )
+    newer = commits_of_range(root, f"{one}..{other}")
+    line = (one, *reversed(newer))
+    titles = commit_titles(root, line)
+    return "commit", tuple(Position(c, titles[c], c, release) for c in line)
+
+
+def _are_releases(root: Path, matrix: Matrix, names: tuple[str, str]) -> bool:
+    """Return whether both names are releases: of the matrix, or versions that git does not know."""
+    known = matrix.releases("extended")
+    if all(newest_of(name, known) in known for name in names):
+        return True
+    with suppress(SpecError):
+        return not all(find_commit(root, name) for name in names)
+    return all(_VERSION.fullmatch(name) for name in names)
+
+
+def _case(root: Path, name: str, device: str) -> str:
+    """Return the full name of a case.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    workloads = declared(root)
+    if "/" in name:
+        return named_cases(workloads, [name], device)[0].name
+    found = select_cases(workloads, names=[name], device=device)
+    core = {case.name for case in core_cases(workloads, device)}
+    return next((case.name for case in found if case.name in core), found[0].name)
+
+
+def _command(question: Question, found: Culprit, machine: str | None) -> str:
+    """Return the command that measures both sides of the culprit again."""
+    words = [
+        "ivhl bisect",
+        *(
+            p.name[:12] if question.along == "commit" else p.name
+            for p in (found.before, found.after)
+        ),
+        f"--case {question.case} --for {question.sought} --python {question.python}",
+        f"--side {question.metric}" if question.sought == "slowdown" else "",
+        f"--torch {found.after.torch}" if question.along == "commit" else "",
+        f"--commit {found.after.commit[:12]}" if question.along == "torch" else "",
+        f"--machine {machine}" if machine else "",
+        "--force",
+    ]
+    return " ".join(filter(None, words))
+
+
+def _print(console: Terminal, question: Question, found: Culprit, command: str) -> None:
+    place = f"{question.case}, Python {question.python}"
+    if question.along == "commit":
+        place += f", PyTorch {found.after.torch}"
+    console.print(Text(f"{found.after.title}", "bold red"))
+    if found.between:
+        console.print(
+            f"  or {counted(len(found.between), question.word)} before it: the change is "
+            f"behind {found.before.title}, and these could not be judged:"
+        )
+        for position, reason in found.between:
+            console.print(f"    {position.title}: {reason}")
+    else:
+        console.print(f"  the one before is {found.before.title}")
+    console.print(f"  {place}: {found.evidence}")
+    console.print(f"  between the ends: {found.whole}")
+    console.print(
+        f"  probability {found.probability:.3f}; {counted(found.answers, 'answer')}, "
+        f"{counted(found.runs, 'run')}, {seconds(found.seconds)}"
+    )
+    for note in found.notes:
+        console.print(f"  {note}")
+    console.print(f"  again: {command}")
+
+
+def _as_dict(question: Question, found: Culprit, command: str) -> dict[str, Any]:
+    return {
+        "along": question.along,
+        "case": question.case,
+        "python": question.python,
+        "for": question.sought,
+        "culprit": None if found.between else found.after.name,
+        "before": found.before.name,
+        "after": found.after.name,
+        "between": [{"place": p.name, "reason": reason} for p, reason in found.between],
+        "probability": found.probability,
+        "evidence": found.evidence,
+        "ends": found.whole,
+        "notes": found.notes,
+        "answers": found.answers,
+        "runs": found.runs,
+        "seconds": found.seconds,
+        "command": command,
+    }

@@ -1,0 +1,367 @@
+"""Whose doing a difference between two cells is: a factorial over the axes in which they differ.
+
+With two axes, Python and PyTorch, there are four corners: both cells, and each with one axis of the
+other. The effect of an axis is the mean of its changes at all settings of the others; an interaction
+is by how much the effect of one axis differs with the other. All are on logarithms, so as factors.
+
+Source:
+    G. E. P. Box, J. S. Hunter and W. G. Hunter, Statistics for Experimenters, 2nd ed. (2005),
+    chapter 5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from itertools import combinations, product
+from statistics import NormalDist, fmean, stdev
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+
+from ivhl.records.age import recorded_rank
+from ivhl.records.store import case_name
+from ivhl.tracker.changes import largest_significant
+from ivhl.tracker.comparable import differences
+from ivhl.tracker.metrics import RELEVANT, difference, is_calibrated, measured
+from ivhl.tracker.wording import short_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.spread import Spreads
+
+Factor = Literal["python", "torch", "commit"]
+FACTORS: Final[tuple[Factor, ...]] = get_args(Factor)
+FACTOR_WORDS: Final[dict[Factor, str]] = {
+    "python": "Python",
+    "torch": "PyTorch",
+    "commit": "the commit",
+}
+ATTRIBUTED: Final[tuple[Metric, ...]] = ("eager", "compiled", "speedup")
+# Whether each axis is that of the second cell.
+Setting = tuple[bool, ...]
+_CONFIDENCE = 0.95
+_STANDARD: Final = NormalDist()
+_NORMAL_95: Final = _STANDARD.inv_cdf((1 + _CONFIDENCE) / 2)
+
+
+class Ends(NamedTuple):
+    """A cell at a commit.
+
+    Attributes:
+        commit: Full hash.
+    """
+
+    python: str
+    torch: str
+    commit: str
+
+
+class Corner(NamedTuple):
+    """One setting of all axes.
+
+    Attributes:
+        setting: For each axis, whether it is that of the second cell.
+    """
+
+    setting: Setting
+    at: Ends
+
+
+class Effect(NamedTuple):
+    """What axes do to a quantity, alone or beyond what each does alone.
+
+    Attributes:
+        factors: One axis, or several for an interaction.
+        ratio: The factor; ``low`` and ``high`` hold another run's with 95 %.
+        cases: How many cases it is the mean of.
+        significant: Whether it stands out of all that are judged beside it.
+    """
+
+    factors: tuple[Factor, ...]
+    metric: Metric
+    ratio: float
+    low: float
+    high: float
+    cases: int = 1
+    significant: bool = True
+
+    @property
+    def word(self) -> str:
+        """What it amounts to; seconds that grow are slower, as is a speedup that falls."""
+        relevant = RELEVANT[self.metric]
+        if self.significant and (self.low > 1 or self.high < 1):
+            if max(self.ratio, 1 / self.ratio) < relevant:
+                return "nothing"
+            grew = self.ratio > 1
+            return "slower" if grew != (self.metric == "speedup") else "faster"
+        if self.high < relevant and self.low > 1 / relevant:
+            return "nothing"
+        return "too noisy to say"
+
+    @property
+    def p(self) -> float:
+        """How probable an effect of this size is if the axes do nothing."""
+        reach = math.log(self.high / self.low) / 2
+        return 2 * _STANDARD.cdf(-_NORMAL_95 * abs(math.log(self.ratio)) / reach) if reach else 0.0
+
+    def __str__(self) -> str:
+        """Return e.g. ``compiled 1.40x [1.35, 1.45] slower``."""
+        return f"{self.metric} {self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}] {self.word}"
+
+
+class Attributed(NamedTuple):
+    """One case at all corners.
+
+    Attributes:
+        outcomes: What each corner shows: ``works``, or the failure class with its message.
+        effects: Empty if a corner failed.
+    """
+
+    machine: str
+    device: str
+    case: str
+    outcomes: Mapping[Corner, str]
+    effects: tuple[Effect, ...]
+
+    def whose(self, factors: Sequence[Factor]) -> str:
+        """Return which axes change the outcome from one end to the other; empty if none does."""
+        by = {corner.setting: text.partition(":")[0] for corner, text in self.outcomes.items()}
+        n = len(factors)
+        first, last = by[(False,) * n], by[(True,) * n]
+        if first == last:
+            return ""
+        alone = [
+            FACTOR_WORDS[factors[i]]
+            for i in range(n)
+            if by[tuple(i == j for j in range(n))] == last
+        ]
+        if not alone:
+            who = "none of them alone, only several together"
+        elif len(alone) == n > 1:
+            who = f"each of {', '.join(alone)} alone"
+        else:
+            who = " or ".join(alone) + (" alone" if n > 1 else "")
+        return f"{first} -> {last}: {who}"
+
+
+def factors_of(first: Ends, last: Ends) -> tuple[Factor, ...]:
+    """Return the axes in which two ends differ."""
+    return tuple(f for f in FACTORS if getattr(first, f) != getattr(last, f))
+
+
+def corners_of(first: Ends, last: Ends) -> tuple[Corner, ...]:
+    """Return all settings of the axes that differ, the first end first and the last one last."""
+    factors = factors_of(first, last)
+    found = []
+    for setting in product((False, True), repeat=len(factors)):
+        chosen = {f: getattr(last, f) for f, on in zip(factors, setting, strict=True) if on}
+        found.append(Corner(setting, first._replace(**chosen)))
+    return tuple(found)
+
+
+def edges_of(corners: Sequence[Corner]) -> tuple[tuple[Corner, Corner, int], ...]:
+    """Return the pairs of corners that differ in one axis, with its number."""
+    found = []
+    for one, other in combinations(corners, 2):
+        apart = [
+            i for i, (a, b) in enumerate(zip(one.setting, other.setting, strict=True)) if a != b
+        ]
+        if len(apart) == 1:
+            found.append((one, other, apart[0]))
+    return tuple(found)
+
+
+def not_matched(
+    records: Mapping[Corner, RunRecord],
+    factors: Sequence[Factor],
+    installed: Callable[[RunRecord, RunRecord], Iterable[str]],
+) -> list[str]:
+    """Return why the records of the corners of a case do not differ in the axes alone.
+
+    Args:
+        records: Corner to its record.
+        factors: The axes.
+        installed: Returns what else differs between what is installed in two cells.
+    """
+    found: dict[str, None] = {}
+    for one, other, axis in edges_of(tuple(records)):
+        pair = records[one], records[other]
+        apart = differences(*pair, factors[axis])
+        if factors[axis] != "commit":
+            apart += installed(*pair)
+        for reason in apart:
+            found[f"{_place(one)} and {_place(other)}: {reason}"] = None
+    return list(found)
+
+
+def attribute(
+    records: Mapping[Corner, RunRecord], factors: Sequence[Factor], spreads: Spreads
+) -> Attributed:
+    """Return what each axis does to a case, by one record of each corner.
+
+    Intervals hold what another run of all corners would show: each corner has the scale that runs of
+    its case differ by.
+
+    Args:
+        records: Corner to its record, matched.
+        factors: The axes.
+        spreads: What runs of the same code differ by.
+    """
+    (base, *_) = records.values()
+    effects: list[Effect] = []
+    if not any(record.failure for record in records.values()):
+        for metric in ATTRIBUTED:
+            logs = {c.setting: difference(base, record, metric) for c, record in records.items()}
+            known = {setting: log for setting, log in logs.items() if log is not None}
+            if len(known) < len(logs):
+                continue
+            scales, scores = {}, []
+            for corner, record in records.items():
+                calibrated = is_calibrated(base, record, metric)
+                spread = spreads.of(record, metric, calibrated=calibrated)
+                # ``scale`` is that of the difference of two such runs.
+                scales[corner.setting] = spread.scale(record, metric=metric) / math.sqrt(2)
+                scores.append(spread.scores.of(_CONFIDENCE))
+            for names, weights in contrasts(factors):
+                middle = sum(weight * known[setting] for setting, weight in weights.items())
+                noise = math.hypot(*(w * scales[setting] for setting, w in weights.items()))
+                effects.append(_effect(names, metric, middle, max(scores) * noise))
+    return Attributed(
+        base.machine.name,
+        base.conditions.device.split()[0],
+        case_name(base),
+        {corner: _outcome(record) for corner, record in records.items()},
+        tuple(effects),
+    )
+
+
+def attribute_rounds(
+    rounds: Sequence[Mapping[Corner, RunRecord]],
+    factors: Sequence[Factor],
+    reach_of: Callable[[Metric, Sequence[float], Sequence[float]], tuple[float, float]],
+    noise_of: Callable[[Metric, Sequence[RunRecord], Sequence[float]], float],
+) -> Attributed:
+    """Return what each axis does to a case, by rounds in each of which all corners were measured.
+
+    Args:
+        rounds: Corner to its record, for each round.
+        factors: The axes.
+        reach_of: Returns the mean and half the interval of an effect, from its values in the rounds
+            and their expected noise.
+        noise_of: Returns the noise that is expected of a weighted sum of runs.
+    """
+    last = rounds[-1]
+    (base, *_) = last.values()
+    effects: list[Effect] = []
+    for metric in ATTRIBUTED:
+        table: list[dict[Setting, float]] = []
+        for records in rounds:
+            values = {c.setting: measured(r, metric) for c, r in records.items()}
+            table.append({s: math.log(v.value) for s, v in values.items() if v is not None})
+        if any(len(row) < len(last) for row in table):
+            continue
+        for names, weights in contrasts(factors):
+            moves = [sum(w * row[s] for s, w in weights.items()) for row in table]
+            noises = []
+            for records in rounds:
+                runs = {c.setting: r for c, r in records.items()}
+                noises.append(noise_of(metric, [runs[s] for s in weights], [*weights.values()]))
+            effects.append(_effect(names, metric, *reach_of(metric, moves, noises)))
+    return Attributed(
+        base.machine.name,
+        base.conditions.device.split()[0],
+        case_name(base),
+        {corner: _outcome(record) for corner, record in last.items()},
+        tuple(effects),
+    )
+
+
+def contrasts(
+    factors: Sequence[Factor],
+) -> list[tuple[tuple[Factor, ...], dict[Setting, float]]]:
+    """Return the weights of each effect over the corners: single axes, then interactions."""
+    n, found = len(factors), []
+    settings = [*product((False, True), repeat=n)]
+    for size in range(1, n + 1):
+        for chosen in combinations(range(n), size):
+            weights = {
+                setting: math.prod(1 if setting[i] else -1 for i in chosen) / 2 ** (n - size)
+                for setting in settings
+            }
+            found.append((tuple(factors[i] for i in chosen), weights))
+    return found
+
+
+def judge_together(found: Sequence[Attributed]) -> list[Attributed]:
+    """Return the cases with the effects marked that stand out of all; see ``changes.limits_of``."""
+    by_metric: dict[Metric, list[float]] = defaultdict(list)
+    for one in found:
+        for effect in one.effects:
+            by_metric[effect.metric].append(effect.p)
+    limits = {metric: largest_significant(ps) for metric, ps in by_metric.items()}
+    return [
+        one._replace(
+            effects=tuple(e._replace(significant=e.p <= limits[e.metric]) for e in one.effects)
+        )
+        for one in found
+    ]
+
+
+def overall(found: Iterable[Attributed]) -> tuple[Effect, ...]:
+    """Return the mean of each effect over the cases, with the interval that the cases show."""
+    logs: dict[tuple[tuple[Factor, ...], Metric], list[float]] = defaultdict(list)
+    for one in found:
+        for effect in one.effects:
+            logs[effect.factors, effect.metric].append(math.log(effect.ratio))
+    return tuple(
+        _effect(
+            *key,
+            fmean(values),
+            _NORMAL_95 * stdev(values) / math.sqrt(len(values)),
+        )._replace(cases=len(values))
+        for key, values in logs.items()
+        if len(values) > 1
+    )
+
+
+def complete(
+    records: Iterable[RunRecord], corners: Sequence[Corner], same: Mapping[str, str]
+) -> dict[tuple[str, str, str], dict[Corner, RunRecord]]:
+    """Return the newest records of the cases that every corner has, by machine, device and case.
+
+    Args:
+        records: Records of any cells and commits.
+        corners: All corners.
+        same: Commit to the commit of a corner with the same code.
+    """
+    wanted = {(c.at.python, c.at.torch, c.at.commit): c for c in corners}
+    found: dict[tuple[str, str, str], dict[Corner, RunRecord]] = defaultdict(dict)
+    for record in sorted(records, key=recorded_rank):
+        commit = same.get(record.commit, "")
+        corner = wanted.get((record.cell.python, record.cell.torch, commit))
+        if corner is not None:
+            device = record.conditions.device.split()[0]
+            found[record.machine.name, device, case_name(record)][corner] = record
+    return {
+        key: {corner: by[corner] for corner in corners}
+        for key, by in sorted(found.items())
+        if len(by) == len(corners)
+    }
+
+
+def _effect(names: tuple[Factor, ...], metric: Metric, middle: float, reach: float) -> Effect:
+    low, high = math.exp(middle - reach), math.exp(middle + reach)
+    return Effect(names, metric, math.exp(middle), low, high)
+
+
+def _outcome(record: RunRecord) -> str:
+    if record.failure is None:
+        return "works"
+    message = short_message(record.failure.message)
+    return f"{record.failure.failure_class}: {message}".removesuffix(": ")
+
+
+def _place(corner: Corner) -> str:
+    return f"py{corner.at.python}-torch{corner.at.torch} at {corner.at.commit[:8]}"

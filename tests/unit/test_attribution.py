@@ -1,0 +1,337 @@
+"""What is attributed to an axis is what that axis does, and cells must differ in nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import replace
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ivhl.bench.attribution import RecordedLocks, measure_corners
+from ivhl.bench.request import Request
+from ivhl.cli import app
+from ivhl.errors import LockError, ResultsError, SpecError
+from ivhl.matrix.spec import load_matrix
+from ivhl.records.files import append_record, record_file
+from ivhl.records.record import Arm
+from ivhl.tracker.attribution import (
+    Ends,
+    attribute,
+    contrasts,
+    corners_of,
+    edges_of,
+    factors_of,
+    judge_together,
+    not_matched,
+    overall,
+)
+from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
+from tests.builders.records import Known, make_failure, make_record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ivhl.errors import IvhlError
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.attribution import Attributed, Corner
+
+FIRST, LAST = Ends("3.12", "2.5.1", "a" * 40), Ends("3.13", "2.6.0", "a" * 40)
+CASE = "ops.one/small/a"
+
+
+def timed(corner: Corner, compiled_s: float, eager_s: float = 2e-3) -> RunRecord:
+    return replace(
+        make_record(
+            python=corner.at.python,
+            torch=corner.at.torch,
+            speedup=eager_s / compiled_s,
+            width=0.002,
+        ),
+        commit=corner.at.commit,
+        eager=Arm(calls=1, samples_s=(eager_s,) * 8),
+        compiled=Arm(calls=1, samples_s=(compiled_s,) * 8),
+    )
+
+
+def slowed(arm: Arm, factor: float) -> Arm:
+    return replace(arm, samples_s=tuple(factor * s for s in arm.samples_s))
+
+
+def by_effects(python: float, torch: float, both: float = 1.0) -> dict[Corner, RunRecord]:
+    """Return records whose compiled seconds have these factors."""
+    return {
+        corner: timed(
+            corner,
+            1e-3
+            * (python if corner.setting[0] else 1)
+            * (torch if corner.setting[1] else 1)
+            * (both if all(corner.setting) else 1),
+        )
+        for corner in corners_of(FIRST, LAST)
+    }
+
+
+def test_each_axis_gets_what_it_did_and_the_other_nothing() -> None:
+    factors = factors_of(FIRST, LAST)
+    assert factors == ("python", "torch")
+    found = attribute(by_effects(1.0, 1.4), factors, Known(0.005))
+    effects = {(e.factors, e.metric): e for e in found.effects}
+    torch = effects[("torch",), "compiled"]
+    assert torch.ratio == pytest.approx(1.4)
+    assert torch.low < 1.4 < torch.high
+    assert torch.word == "slower"
+    python = effects[("python",), "compiled"]
+    assert python.ratio == pytest.approx(1.0)
+    assert python.word == "nothing"
+    assert effects[("python", "torch"), "compiled"].ratio == pytest.approx(1.0)
+    assert effects[("torch",), "eager"].word == "nothing"
+    # A speedup that falls is slower.
+    assert effects[("torch",), "speedup"].ratio == pytest.approx(1 / 1.4)
+    assert effects[("torch",), "speedup"].word == "slower"
+
+
+def test_what_both_do_only_together_is_the_interaction() -> None:
+    found = attribute(by_effects(1.0, 1.0, 2.0), ("python", "torch"), Known(0.005))
+    effects = {e.factors: e.ratio for e in found.effects if e.metric == "compiled"}
+    assert effects["python", "torch"] == pytest.approx(2.0)
+    assert effects[("python",)] == effects[("torch",)] == pytest.approx(math.sqrt(2))
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0.2, 5), min_size=3, max_size=3))
+def test_without_interactions_the_effects_multiply_to_the_whole(factors: list[float]) -> None:
+    first, last = FIRST, Ends("3.13", "2.6.0", "b" * 40)
+    logs = {
+        corner.setting: sum(
+            math.log(f) for f, on in zip(factors, corner.setting, strict=True) if on
+        )
+        for corner in corners_of(first, last)
+    }
+    found = {
+        names: sum(weight * logs[setting] for setting, weight in weights.items())
+        for names, weights in contrasts(factors_of(first, last))
+    }
+    whole = sum(effect for names, effect in found.items() if len(names) == 1)
+    assert whole == pytest.approx(sum(map(math.log, factors)), abs=1e-9)
+    assert all(abs(e) < 1e-9 for names, e in found.items() if len(names) > 1)
+
+
+def test_noise_between_runs_makes_the_intervals_wide() -> None:
+    quiet, noisy = (
+        attribute(by_effects(1.0, 1.1), ("python", "torch"), Known(tau)) for tau in (0.005, 0.2)
+    )
+    widths = [
+        next(e for e in one.effects if e.metric == "compiled" and e.factors == ("torch",))
+        for one in (quiet, noisy)
+    ]
+    assert widths[0].word == "slower"
+    assert widths[1].word == "too noisy to say"
+
+
+def test_a_failure_in_a_corner_leaves_no_effects_and_says_whose_it_is() -> None:
+    records = by_effects(1.0, 1.0)
+    for corner in records:
+        if corner.at == ("3.13", "2.5.1", "a" * 40):
+            records[corner] = make_failure(python="3.13", torch="2.5.1", commit="a" * 40)
+    found = attribute(records, ("python", "torch"), Known(0.01))
+    assert found.effects == ()
+    assert found.whose(("python", "torch")) == ""
+    fails = {c: make_failure() if c.setting[1] else r for c, r in by_effects(1, 1).items()}
+    found = attribute(fails, ("python", "torch"), Known(0.01))
+    assert found.whose(("python", "torch")) == "works -> support_gate: PyTorch alone"
+    fails = {c: make_failure() if all(c.setting) else r for c, r in by_effects(1, 1).items()}
+    found = attribute(fails, ("python", "torch"), Known(0.01))
+    assert "none of them alone" in found.whose(("python", "torch"))
+
+
+def test_a_mean_over_cases_has_the_interval_that_the_cases_show() -> None:
+    found = [
+        attribute(by_effects(1.0, torch), ("python", "torch"), Known(0.01))
+        for torch in (1.2, 1.25, 1.3)
+    ]
+    effects = {(e.factors, e.metric): e for e in overall(found)}
+    mean = effects[("torch",), "compiled"]
+    assert mean.cases == 3
+    assert 1.15 < mean.low < mean.ratio < mean.high < 1.35
+
+
+def test_of_many_cases_only_what_stands_out_of_all_is_said() -> None:
+    def word(one: Attributed) -> str:
+        by = {(e.factors, e.metric): e.word for e in one.effects}
+        return by[("torch",), "compiled"]
+
+    doubtful, none, clear = (
+        attribute(by_effects(1.0, torch), ("python", "torch"), Known(0.05))
+        for torch in (math.exp(0.128), 1.0, 3.0)
+    )
+    assert word(judge_together([doubtful])[0]) == "slower"
+    together = judge_together([doubtful, *[none] * 20, clear])
+    assert word(together[0]) == "too noisy to say"
+    assert word(together[-1]) == "slower"
+
+
+def test_edges_differ_in_one_axis_and_other_measuring_is_refused() -> None:
+    corners = corners_of(FIRST, LAST)
+    assert len(edges_of(corners)) == 4
+    assert len(edges_of(corners_of(FIRST, Ends("3.13", "2.6.0", "b" * 40)))) == 12
+    records = by_effects(1.0, 1.0)
+    assert not_matched(records, ("python", "torch"), lambda *_: []) == []
+    corner = corners[-1]
+    records[corner] = replace(
+        records[corner], conditions=replace(records[corner].conditions, threads=4)
+    )
+    reasons = not_matched(records, ("python", "torch"), lambda *_: [])
+    assert len(reasons) == 2
+    assert "threads 1 before, 4 now" in reasons[0]
+
+
+def lock_text(root: Path, python: str, torch: str, *pins: str) -> None:
+    path = root / "envs" / "locks" / f"py{python}-torch{torch}.txt"
+    head = path.read_text().split("\n\n")[0]
+    lines = "".join(
+        f"{name}=={version} \\\n    --hash=sha256:{hashlib.sha256(name_file.encode()).hexdigest()}\n"
+        f"    # via {via}\n"
+        for name, version, name_file, via in (pin.split() for pin in pins)
+    )
+    path.write_text(f"{head}\n\n{lines}")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "project"
+    root.mkdir()
+    make_fleet_project(root)
+    for python in ("3.12", "3.13"):
+        for torch in ("2.5.1", "2.6.0"):
+            lock_text(
+                root, python, torch, f"torch {torch} torch-{torch} matrix.toml",
+                "other 1.0 other-1.0 matrix.toml",
+            )  # fmt: skip
+    commit(root, "locks")
+    monkeypatch.chdir(root)
+    return root
+
+
+def run(*arguments: str) -> tuple[str, IvhlError | None]:
+    done = CliRunner().invoke(app, ["attribute", *arguments])
+    return done.output, done.exception  # type: ignore[return-value]
+
+
+def records_of(root: Path, **changes: object) -> list[RunRecord]:
+    return [
+        replace(timed_record(root, python, torch, 1.4 if torch == "2.6.0" else 1.0), **changes)  # type: ignore[arg-type]
+        for python in ("3.12", "3.13")
+        for torch in ("2.5.1", "2.6.0")
+    ]
+
+
+def timed_record(root: Path, python: str, torch: str, slower: float) -> RunRecord:
+    record = a_record(root, python=python, torch=torch, speedup=2.0 / slower, width=0.001)
+    compiled = Arm(calls=1, samples_s=(1e-3 * slower,) * 8)
+    return replace(
+        record, eager=Arm(calls=1, samples_s=(2e-3,) * 8), compiled=compiled, sources="s" * 64
+    )
+
+
+def test_the_command_says_whose_a_difference_is(project: Path) -> None:
+    write_records(project / "results", *records_of(project))
+    cells = ("py3.12-torch2.5.1", "py3.13-torch2.6.0")
+    text, error = run(*cells, "--all")
+    assert error is None
+    assert "1 case in 4 cells, 1 measured in all of them" in text
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert any(
+        "PyTorch 2.5.1 -> 2.6.0: " in line and "compiled 1.40x" in line and "slower" in line
+        for line in lines
+    )
+    assert any("Python 3.12 -> 3.13: " in line and "compiled 1.00x" in line for line in lines)
+    found = json.loads(run(*cells, "--json")[0])
+    assert found["factors"] == ["python", "torch"]
+    assert len(found["cases"][0]["effects"]) == 9
+    one_axis, error = run("py3.12-torch2.5.1", "py3.12-torch2.6.0", "--case", CASE)
+    assert error is None
+    assert "compiled 1.40x" in one_axis
+
+
+def test_cells_that_differ_in_what_is_installed_are_refused(project: Path) -> None:
+    # The same versions, and another file.
+    lock_text(
+        project, "3.13", "2.6.0", "torch 2.6.0 torch-2.6.0 matrix.toml",
+        "other 1.0 other-1.0-rebuilt matrix.toml",
+    )  # fmt: skip
+    commit(project, "another file")
+    write_records(project / "results", *records_of(project))
+    _, error = run("py3.12-torch2.5.1", "py3.13-torch2.6.0")
+    assert isinstance(error, LockError)
+    assert "not matched" in str(error)
+    assert "other 1.0 has no hash in common" in str(error)
+
+
+def test_a_lock_that_nobody_has_and_an_existing_environment_are_refused(project: Path) -> None:
+    installed = RecordedLocks(project, load_matrix(project / "envs" / "matrix.toml"))
+    one, other, *_ = records_of(project)
+    assert installed(one, other) == []
+    gone = replace(other, cell=replace(other.cell, lock_sha256="f" * 64))
+    assert installed(one, gone) == [
+        "the lock ffffffffffff of py3.12-torch2.6.0 is in no commit here"
+    ]
+    loose = replace(other, cell=replace(other.cell, lock_sha256=None))
+    assert "existing environment" in installed(one, loose)[0]
+
+
+@pytest.mark.usefixtures("project")
+def test_what_cannot_be_attributed_is_a_sentence() -> None:
+    cells = ("py3.12-torch2.5.1", "py3.13-torch2.6.0")
+    text = str(run(*cells)[1])
+    assert text.startswith("no case has records in all cells of the factorial; none in py3.12")
+    assert isinstance(run(*cells)[1], ResultsError)
+    same = run(cells[0], cells[0])[1]
+    assert isinstance(same, SpecError)
+    assert "both cells are the same" in str(same)
+    assert "unknown cell" in str(run(cells[0], "py3.13-torch9.9.9")[1])
+    assert "--rounds: needs --case" in str(run(*cells, "--rounds", "2")[1])
+
+
+def test_corners_are_measured_in_turns_and_each_round_is_one_comparison(project: Path) -> None:
+    corners = corners_of(FIRST, LAST)
+    asked: list[tuple[str, str]] = []
+
+    def measure(request: Request, _: Console) -> None:
+        (torch,) = request.releases
+        asked.append((request.python, torch))
+        assert request.effort.force
+        record = timed_record(project, request.python, torch, 1.4 if torch == "2.6.0" else 1.0)
+        drift = 1 + 0.05 * (len(asked) > 4)  # in the second round everything is slower
+        assert record.eager is not None
+        assert record.compiled is not None
+        record = replace(
+            record,
+            commit=request.commit,
+            recorded_at=f"2026-11-20T12:00:{len(asked):02}+00:00",
+            eager=slowed(record.eager, drift),
+            compiled=slowed(record.compiled, drift),
+        )
+        append_record(
+            record_file(project / "results", "box", record.commit, record.cell.id), record
+        )
+
+    found: list[Attributed] = measure_corners(
+        Request(root=project, python="3.12", machine="box"),
+        corners, ("python", "torch"), [CASE], rounds=2, results=project / "results",
+        console=Console(file=StringIO()), check=lambda _: None, measure=measure,
+    )  # fmt: skip
+    cells = [(c.at.python, c.at.torch) for c in corners]
+    assert asked == [*cells, *cells[1:], cells[0]]
+    effects = {(e.factors, e.metric): e for e in found[0].effects}
+    torch = effects[("torch",), "compiled"]
+    assert torch.ratio == pytest.approx(1.4)
+    assert torch.word == "slower"
+    assert effects[("python",), "compiled"].word == "nothing"

@@ -1,0 +1,431 @@
+"""A search finds what changed a case within its error, its cost, and what can be measured."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from dataclasses import dataclass, field, replace
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ivhl.bench.bisection import Position, Question, announce, bisect, log_of_search
+from ivhl.bench.confirm import ROUNDS
+from ivhl.bench.request import Request
+from ivhl.bench.rounds import PROCESSES_PER_ROUND
+from ivhl.cli import app
+from ivhl.errors import IvhlError, LockError, SpecError
+from ivhl.measure.effort import Effort
+from ivhl.records.files import append_record, record_file
+from ivhl.records.record import Arm, Calibration, Counted
+from ivhl.tracker.culprit import Rates, blend, chance_of, find_gaps, next_place, simulate
+from tests.builders.fleet import make_fleet_project
+from tests.builders.project import git, make_commits
+from tests.builders.records import make_failure, make_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ivhl.bench.bisection import Culprit, Sought
+    from ivhl.records.record import RunRecord
+
+N = 64
+CASE = "ops.gp_evolve/small/naive-compiled"
+FIXED = Calibration(c_s=(3e-4,), compute_s=(5e-5,), memory_s=(6e-4,))
+
+
+def timed(compiled_s: float, draw: random.Random, sigma: float) -> RunRecord:
+    """Return a run whose processes differ by ``sigma``."""
+    logs = [draw.gauss(0, sigma) for _ in range(PROCESSES_PER_ROUND)]
+    return replace(
+        make_record(width=0.001, calibration=FIXED),
+        rounds=(2,) * PROCESSES_PER_ROUND,
+        eager=Arm(calls=1, samples_s=(2e-3,) * 2 * PROCESSES_PER_ROUND),
+        compiled=Arm(
+            calls=1, samples_s=tuple(compiled_s * math.exp(x) for x in logs for _ in range(2))
+        ),
+    )
+
+
+@dataclass
+class Bench:
+    """Stands in for ``ivhl.bench.bench``: writes the record that ``make`` returns.
+
+    Attributes:
+        make: Index of the commit to its record, or to an error.
+        code: Index of the commit to the hash of what its case reaches; ``None`` has none.
+    """
+
+    root: Path
+    make: Callable[[int], RunRecord | IvhlError]
+    code: Callable[[int], str | None] = lambda _: None
+    dies_after: float = math.inf
+    runs: list[int] = field(default_factory=list)
+    known: dict[str, RunRecord] = field(default_factory=dict)
+
+    def __call__(self, request: Request, _: Console) -> None:
+        """Write a record, unless the code was measured and nobody forces it."""
+        number = int(request.commit, 16)
+        sources = self.code(number)
+        copied = self.known.get(sources or "") if not request.effort.force else None
+        if copied is None:
+            if len(self.runs) >= self.dies_after:
+                raise KeyboardInterrupt
+            self.runs.append(number)
+        made = self.make(number) if copied is None else replace(copied, same_as=copied.commit)
+        if isinstance(made, IvhlError):
+            raise made
+        minutes, seconds = divmod(len(self.runs), 60)
+        at = f"2026-11-20T{12 + minutes // 60:02}:{minutes % 60:02}:{seconds:02}+00:00"
+        record = replace(made, commit=request.commit, sources=sources)
+        if copied is None:
+            record = replace(record, recorded_at=at)
+            if sources:
+                self.known.setdefault(sources, record)
+        path = record_file(self.root / "results", "bench", request.commit, record.cell.id)
+        append_record(path, record)
+
+
+def question(sought: Sought = "slowdown", n: int = N, error: float = 0.05) -> Question:
+    names = [f"{number:040x}" for number in range(n + 1)]
+    return Question(
+        positions=tuple(Position(name, f"commit {int(name, 16)}", name, "2.6.0") for name in names),
+        along="commit", python="3.12", case=CASE, sought=sought,
+        metric="cold" if sought == "compile-time" else "compiled", effect=1.05, error=error,
+    )  # fmt: skip
+
+
+def search(bench: Bench, asked: Question, printed: StringIO | None = None) -> Culprit:
+    request = Request(root=bench.root, python="3.12", machine="bench", effort=Effort())
+    console = Console(file=printed or StringIO(), width=400)
+    results = bench.root / "results"
+    return bisect(asked, request, results=results, console=console, measure=bench)
+
+
+def slower_from(
+    truth: int, factor: float, seed: int = 0, sigma: float = 0.01
+) -> Callable[[int], RunRecord]:
+    draw = random.Random(seed)  # noqa: S311
+
+    def make(number: int) -> RunRecord:
+        return timed((1e-3 if number < truth else factor * 1e-3), draw, sigma)
+
+    return make
+
+
+def fails_from(truth: int) -> Callable[[int], RunRecord]:
+    return lambda number: make_failure("crash", "gone") if number >= truth else make_record()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, N), st.sampled_from([math.inf, 8.0, 3.0]), st.integers(0, 10**6))
+def test_each_place_can_be_found_and_a_search_without_noise_asks_log2_of_them(
+    truth: int, strength: float, seed: int
+) -> None:
+    found = simulate(N, 0.05, strength, truth, random.Random(seed))  # noqa: S311
+    assert found.found.after - found.found.before == 1
+    if math.isinf(strength):
+        assert found.found.after == truth
+        assert found.answers <= math.log2(N) + 1
+
+
+@pytest.mark.parametrize("strength", [4.0, 2.0])
+def test_noisy_searches_are_wrong_no_more_often_than_stated(strength: float) -> None:
+    draw, error, n = random.Random(7), 0.1, 150  # noqa: S311
+    wrong = 0
+    for _ in range(n):
+        truth = draw.randint(1, N)
+        wrong += simulate(N, error, strength, truth, draw).found.after != truth
+    assert wrong <= error * n
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(-50, 50), min_size=1, max_size=12),
+    st.data(),
+)
+def test_gaps_are_a_distribution_and_without_skipped_places(
+    values: list[float], data: st.DataObject
+) -> None:
+    inner = list(range(1, len(values) + 1))
+    skipped = data.draw(st.sets(st.sampled_from(inner)))
+    evidence = dict(zip(inner, values, strict=True))
+    gaps = find_gaps([1 / (len(values) + 1)] * (len(values) + 1), evidence, skipped)
+    assert sum(gap.probability for gap in gaps) == pytest.approx(1)
+    assert [gap.before for gap in gaps[1:]] == [gap.after for gap in gaps[:-1]]
+    ends = {end for gap in gaps for end in gap[:2]}
+    assert ends == set(range(len(values) + 2)) - skipped
+    assert next_place(gaps) in ends - {0, len(values) + 1} or len(gaps) == 1
+
+
+def test_nothing_changed_between_places_with_the_same_code() -> None:
+    gaps = find_gaps([0.25] * 4, {}, alike=[(3, 1)])
+    assert [round(gap.probability, 3) for gap in gaps] == [0.5, 0, 0, 0.5]
+
+
+def test_earlier_records_cannot_decide() -> None:
+    prior = blend([0.25] * 4, {1: -4, 2: -4, 3: -4})
+    assert sum(prior) == pytest.approx(1)
+    assert max(prior) < 0.65
+    assert find_gaps(prior, {1: 6.0})[0].probability > 0.9
+
+
+@pytest.mark.parametrize("truth", [1, 23])
+def test_a_planted_slowdown_among_64_commits_is_found(tmp_path: Path, truth: int) -> None:
+    bench = Bench(tmp_path, slower_from(truth, 1.3))
+    found = search(bench, question())
+    assert (int(found.before.name, 16), int(found.after.name, 16)) == (truth - 1, truth)
+    assert found.probability >= 0.95
+    assert found.evidence.startswith("compiled 1.3")
+    assert "eager 1.00x" in found.evidence
+    assert found.notes == ()
+    # Six questions, both ends, and both sides again: two runs each.
+    assert len(bench.runs) == found.runs <= 2 * (6 + 2 + 3)
+    # Each run of a place stands beside one of the place that it is compared with.
+    assert all(one != other for one, other in zip(bench.runs[::2], bench.runs[1::2], strict=True))
+
+
+def test_small_slowdowns_take_more_answers_and_are_found_within_the_error(tmp_path: Path) -> None:
+    outcomes = []
+    for seed in range(3):
+        truth = 20 * seed + 3
+        bench = Bench(tmp_path / str(seed), slower_from(truth, 1.06, seed, sigma=0.02))
+        found = search(bench, question())
+        outcomes.append((int(found.after.name, 16) == truth, found.answers))
+    assert all(right for right, _ in outcomes)
+    assert sum(answers for _, answers in outcomes) > 3 * 6
+
+
+@pytest.mark.parametrize("truth", [40, 64])
+def test_a_failure_is_found_with_one_run_for_each_question(tmp_path: Path, truth: int) -> None:
+    bench = Bench(tmp_path, fails_from(truth))
+    found = search(bench, question("failure"))
+    assert int(found.after.name, 16) == truth
+    assert "works, 2.00x -> crash: gone" in found.evidence
+    assert len(bench.runs) <= 4 + 6 + 2
+
+
+def test_a_graph_break_and_a_wrong_result_are_found(tmp_path: Path) -> None:
+    whole = make_record()
+    assert whole.compile is not None
+    broken = replace(
+        whole, compile=replace(whole.compile, graph_breaks=(Counted(text="item", count=2),))
+    )
+    found = search(
+        Bench(tmp_path / "a", lambda n: broken if n >= 9 else whole), question("graph-break")
+    )
+    assert int(found.after.name, 16) == 9
+    assert "2 graph breaks" in found.evidence
+    wrong = make_failure("wrong", "off by 0.1")
+    found = search(Bench(tmp_path / "b", lambda n: wrong if n >= 9 else whole), question("wrong"))
+    assert int(found.after.name, 16) == 9
+    mended = search(Bench(tmp_path / "c", lambda n: whole if n >= 9 else wrong), question("wrong"))
+    assert mended.evidence.startswith("wrong: off by 0.1 -> works")
+
+
+def test_compile_time_is_measured_without_the_compile_cache(tmp_path: Path) -> None:
+    facts = make_record().compile
+    assert facts is not None
+    asked: list[bool] = []
+
+    def make(number: int) -> RunRecord:
+        cold = 6.0 if number < 30 else 9.0
+        return replace(make_record(), compile=replace(facts, cold_cpu_s=cold))
+
+    bench = Bench(tmp_path, make)
+
+    def measure(request: Request, console: Console) -> None:
+        asked.append(request.effort.cold)
+        bench(request, console)
+
+    request = Request(root=tmp_path, python="3.12", machine="bench")
+    found = bisect(
+        question("compile-time"), request, results=tmp_path / "results",
+        console=Console(file=StringIO()), measure=measure,
+    )  # fmt: skip
+    assert int(found.after.name, 16) == 30
+    assert all(asked)
+
+
+def test_places_that_cannot_be_measured_are_skipped_and_named(tmp_path: Path) -> None:
+    def make(number: int) -> RunRecord | IvhlError:
+        if number == 33:
+            return make_failure("build", "no backend")
+        if number in (32, 34):
+            return LockError("no distribution")
+        return slower_from(34, 1.3)(number)
+
+    found = search(Bench(tmp_path, make), question())
+    assert (int(found.before.name, 16), int(found.after.name, 16)) == (31, 35)
+    assert [(int(p.name, 16), why) for p, why in found.between if "not asked" not in why] == [
+        (32, "no distribution"), (33, "build: no backend"), (34, "no distribution")
+    ]  # fmt: skip
+
+
+def test_a_place_that_fails_otherwise_is_skipped(tmp_path: Path) -> None:
+    def make(number: int) -> RunRecord:
+        return make_failure("import", "other") if number == 40 else fails_from(40)(number)
+
+    found = search(Bench(tmp_path, make), question("failure"))
+    assert (int(found.before.name, 16), int(found.after.name, 16)) == (39, 41)
+    assert found.between[0][1] == "import: other"
+
+
+def test_commits_with_the_same_code_are_not_measured(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, slower_from(41, 1.3), code=lambda n: "new" if n >= 41 else "old")
+    found = search(bench, question())
+    assert int(found.after.name, 16) == 41
+    assert set(bench.runs) <= {0, N, 40, 41}
+
+
+def test_a_search_that_was_killed_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
+    whole = Bench(tmp_path / "whole", slower_from(23, 1.3, seed=1))
+    expected = search(whole, question())
+    bench = Bench(tmp_path / "killed", slower_from(23, 1.3, seed=1), dies_after=9)
+    with pytest.raises(KeyboardInterrupt):
+        search(bench, question())
+    bench.dies_after = math.inf
+    printed = StringIO()
+    found = search(bench, question(), printed)
+    assert found.after == expected.after
+    assert "goes on after" in printed.getvalue()
+    # The round in which it was killed is repeated.
+    assert len(bench.runs) <= len(whole.runs) + 2
+
+
+def test_stored_records_answer_for_what_has_no_noise(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    make_fleet_project(root)
+    bench = Bench(root, fails_from(40))
+    lock = (root / "envs" / "locks" / "py3.12-torch2.6.0.txt").read_bytes()
+    sha = hashlib.sha256(lock).hexdigest()
+    made = bench.make
+
+    def locked(number: int) -> RunRecord:
+        record = made(number)
+        assert not isinstance(record, IvhlError)
+        return replace(record, cell=replace(record.cell, lock_sha256=sha))
+
+    bench.make = locked
+    search(bench, question("failure"))
+    log_of_search(
+        root, question("failure"), Request(root=root, python="3.12", machine="bench")
+    ).unlink()
+    before = len(bench.runs)
+    again = search(bench, question("failure"))
+    assert int(again.after.name, 16) == 40
+    # Both ends twice, and each side of the culprit once more.
+    assert len(bench.runs) - before <= 6
+
+
+def test_ends_that_do_not_differ_are_refused_with_what_was_seen(tmp_path: Path) -> None:
+    with pytest.raises(
+        SpecError, match=r"differ by less than --effect 1.05.*compiled (1\.0|0\.9)"
+    ):
+        search(Bench(tmp_path / "a", slower_from(99, 1.0)), question())
+    with pytest.raises(SpecError, match=r"--for failure: works, 2\.00x at commit 0, and so at"):
+        search(Bench(tmp_path / "b", fails_from(99)), question("failure"))
+    with pytest.raises(SpecError, match=r"an end of the search: crash: gone"):
+        search(Bench(tmp_path / "c", fails_from(30)), question())
+
+
+def test_a_flaky_failure_is_found_and_its_rates_are_told(tmp_path: Path) -> None:
+    runs: list[int] = []
+
+    def make(number: int) -> RunRecord:
+        runs.append(number)
+        fails = number >= 20 and runs.count(number) % 4 != 2  # three of four
+        return make_failure("crash", "gone") if fails else make_record()
+
+    bench = Bench(tmp_path, make)
+    found = search(bench, question("failure"))
+    assert int(found.after.name, 16) == 20
+    assert found.notes[0].startswith("flaky: 0 of 8 runs show it at commit 0")
+
+
+def test_a_case_that_is_as_flaky_at_both_ends_is_refused_with_its_rates(tmp_path: Path) -> None:
+    runs: list[int] = []
+
+    def make(number: int) -> RunRecord:
+        runs.append(number)
+        return make_failure("crash", "gone") if runs.count(number) % 2 else make_record()
+
+    with pytest.raises(
+        SpecError, match=r"is flaky: [34] of 8 runs at commit 0 and [345] of 8 runs"
+    ):
+        search(Bench(tmp_path, make), question("failure"))
+
+
+def test_the_chance_of_rates_is_that_of_the_exact_test() -> None:
+    assert chance_of([False] * 8, [True] * 4 + [False] * 4) == pytest.approx(0.0385, abs=1e-4)
+    assert chance_of([True, False], [True, False]) > 0.5
+    assert chance_of([True] * 8, [False] * 8) == 1.0
+
+
+def test_a_second_change_is_told(tmp_path: Path) -> None:
+    draw = random.Random(3)  # noqa: S311
+
+    def make(number: int) -> RunRecord:
+        return timed(
+            1e-3 * (1.1 if number >= 10 else 1) * (1.4 if number >= 50 else 1), draw, 0.005
+        )
+
+    found = search(Bench(tmp_path, make), question())
+    assert int(found.after.name, 16) == 50
+    assert found.evidence.startswith("compiled 1.4")
+    steep = search(
+        Bench(tmp_path / "b", lambda n: timed(1e-3 * 1.3 ** (n // 21), draw, 0.005)), question()
+    )
+    assert "of what the ends differ by" in steep.notes[0]
+
+
+def test_rates_of_certain_runs_leave_a_surprise() -> None:
+    rates = Rates.of((False, False), (True, True), flaky=False)
+    assert 4 < rates.evidence(seen=True) < 8
+    assert rates.evidence(seen=False) == pytest.approx(-rates.evidence(seen=True))
+
+
+def test_the_cost_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+    printed = StringIO()
+    announce(
+        question("failure"), Request(root=tmp_path, python="3.12", machine="bench"),
+        tmp_path / "results", Console(file=printed, width=200),
+    )  # fmt: skip
+    assert printed.getvalue().startswith("64 commits; expected: 12 runs")
+    assert ROUNDS == 5  # of the ends, in what is told of a slowdown
+
+
+def test_the_command_refuses_ends_that_are_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    make_fleet_project(root)
+    make_commits(root, 3)
+    git(root, "tag", "2.0")
+    monkeypatch.chdir(root)
+    case = ["--case", "ops.one"]
+    for ends, text in (
+        (["HEAD", "HEAD"], "are the same commit"),
+        (["HEAD", "HEAD~2"], "no commit leads from HEAD to HEAD~2"),
+        (["2.6.0", "2.5.1"], "BEFORE must be older than AFTER"),
+        (["HEAD", "nothing"], "git knows no commit 'nothing'"),
+        (["HEAD~2", "HEAD", "--python", "3.21"], "unknown Python '3.21'"),
+    ):
+        done = CliRunner().invoke(app, ["bisect", *ends, *case])
+        assert text in str(done.exception)
+    for ends, text in (
+        (["2.5.1", "2.6.0"], "1 release; expected"),
+        (["2.5", "2.6"], "1 release; expected"),
+        (["HEAD~3", "2.0"], "3 commits; expected"),
+    ):
+        done = CliRunner().invoke(app, ["bisect", *ends, *case, "--dry-run"])
+        assert text in done.output
