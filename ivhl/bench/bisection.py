@@ -22,6 +22,7 @@ from ivhl.bench.confirm import ROUNDS, WEIGHED
 from ivhl.bench.rounds import (
     DRIFT,
     PROCESSES_PER_ROUND,
+    difference_in_session,
     expected_noise,
     noise_of,
     weigh_moves,
@@ -49,7 +50,7 @@ from ivhl.tracker.culprit import (
 from ivhl.tracker.entries import subject_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.kept import load_lines
-from ivhl.tracker.metrics import RELEVANT, difference, difference_in_session, is_calibrated
+from ivhl.tracker.metrics import RELEVANT, difference, is_calibrated
 from ivhl.tracker.wording import counted, seconds, short_message, times
 
 if TYPE_CHECKING:

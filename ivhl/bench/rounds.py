@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from ivhl.bench.confirm import LIMIT, Evidence, student
-from ivhl.tracker.metrics import within
+from ivhl.tracker.metrics import measured, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,6 +28,15 @@ SESSION = 0.005
 DRIFT: Final[dict[Metric, float]] = {"compiled": 2.0, "eager": 2.0, "speedup": 1.25}
 # Weight of this expectation, in rounds, beside what the rounds themselves show.
 PRIOR_ROUNDS = 3
+
+
+def difference_in_session(one: RunRecord, other: RunRecord, metric: Metric) -> float | None:
+    """Return the logarithm of a run over another one of the session; ``None`` if either lacks it.
+
+    Seconds are not divided by those of the calibration: its noise would be added.
+    """
+    was, now = measured(one, metric), measured(other, metric)
+    return None if was is None or now is None else math.log(now.value / was.value)
 
 
 def expected_noise(one: RunRecord, other: RunRecord, metric: Metric) -> float:
