@@ -33,6 +33,8 @@ def folders_here(scratch: str, project_path: str | None = None) -> dict[str, str
         **dict.fromkeys(installed, ""),
         scratch: "<scratch>",
         project_path or "": "",
+        # PyTorch leaves out what a file's path has in common with its own.
+        "/".join(Path(project_path or "").parts[-2:]): "",
     }
     # "/" as a home, as in some containers, stands for nothing.
     return {folder.rstrip("/"): name for folder, name in found.items() if folder.strip("/")}

@@ -595,10 +595,11 @@ def test_a_project_that_is_not_installed_precedes_what_is(tmp_path: Path) -> Non
     harness, project, *_ = case_environment(run, tmp_path)["PYTHONPATH"].split(os.pathsep)
     assert (Path(harness) / "ivhl" / "measure").is_dir()
     assert project == str(laid)
-    failure = make_failure(message=f"at {laid}/planted/work.py:3").failure
+    message = f"at {laid}/planted/work.py:3  # projects/b/planted/work.py:4"
+    failure = make_failure(message=message).failure
     record = outcome.make_record(run, CASES[0], {}, failure, duration_s=1.0, load=0.5)
     assert record.failure is not None
-    assert record.failure.message == "at planted/work.py:3"
+    assert record.failure.message == "at planted/work.py:3  # planted/work.py:4"
 
 
 def test_a_commit_with_another_version_of_the_workload_does_not_answer() -> None:
