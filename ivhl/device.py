@@ -107,6 +107,19 @@ class Profile:
         )
         return text
 
+    def kernels(self) -> list[tuple[str, float, int]]:
+        """Return name, own seconds on the device and calls of each operation, longest first.
+
+        Raises:
+            RuntimeError: If the block has not ended.
+        """
+        own = "self_cpu_time_total" if self._device.type == "cpu" else "self_device_time_total"
+        found = [
+            (str(event.key), 1e-6 * float(getattr(event, own)), int(event.count))
+            for event in self._finished().key_averages()
+        ]
+        return sorted(found, key=lambda one: -one[1])
+
     def write_trace(self, path: str | Path) -> Path:
         """Write a trace for ``chrome://tracing`` or https://ui.perfetto.dev; return its path.
 

@@ -1,0 +1,345 @@
+"""Evolve states by operators, step by step, in batches that fit into memory."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from ivhl.compile import get_compiled
+from ivhl.rollout.noise import NoiseSource
+from ivhl.rollout.operator import (
+    check_parameters,
+    check_state,
+    join_operators,
+    joined,
+    network,
+    split_operators,
+)
+from ivhl.rollout.policy import Policy, update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ivhl.rollout.noise import Noise
+    from ivhl.rollout.operator import Architecture, Parameters
+    from ivhl.rollout.policy import PolicyKind
+
+    Step = Callable[..., None]
+
+SHORT: Final = (torch.bfloat16, torch.float16)
+# How many tensors of a layer are alive at once: the block's input, the output of a convolution, two
+# while it is normalised, and the copy of one in another layout that a convolution may make.
+ALIVE: Final = 5
+# Steps between two looks for NaN: each waits for the device.
+STEPS_PER_LOOK: Final = 16
+
+
+def make_step(
+    architecture: Architecture,
+    kind: PolicyKind,
+    *,
+    n_operators: int = 1,
+    precision: torch.dtype = torch.float32,
+    fused: bool = False,
+) -> Step:
+    """Return the function of one step, to be compiled as a whole.
+
+    Args:
+        architecture: The architecture of the operators.
+        kind: Kind of the policy.
+        n_operators: How many operators are joined.
+        precision: Precision of the operator; short ones by ``torch.autocast``.
+        fused: Whether to write norms in sums, the form for compiled code.
+
+    Returns:
+        A function ``(weights, state, value, noise, out)`` without a result, which writes the next
+        state into ``out``. ``weights`` come from ``prepare_weights``; ``state`` and ``out`` have
+        shape ``[n_realisations, n_operators * n_channels, height, width]``; ``value`` is the
+        policy's number as a tensor without axes; ``noise`` has the shape of the state or is
+        ``None``.
+    """
+    following = make_next(
+        architecture, kind, n_operators=n_operators, precision=precision, fused=fused
+    )
+
+    def step(
+        weights: Parameters,
+        state: torch.Tensor,
+        value: torch.Tensor,
+        noise: torch.Tensor | None,
+        out: torch.Tensor,
+    ) -> None:
+        out.copy_(following(weights, state, value, noise))
+
+    return step
+
+
+def make_next(
+    architecture: Architecture,
+    kind: PolicyKind,
+    *,
+    n_operators: int = 1,
+    precision: torch.dtype = torch.float32,
+    fused: bool = False,
+) -> Callable[..., torch.Tensor]:
+    """Return ``make_step`` as a function ``(weights, state, value, noise)`` to the next state."""
+
+    def following(
+        weights: Parameters,
+        state: torch.Tensor,
+        value: torch.Tensor,
+        noise: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        short = precision in SHORT
+        with torch.autocast(
+            state.device.type, dtype=precision if short else None, enabled=short
+        ):
+            output = network(architecture, weights, state, n_operators, fused=fused)
+        output = output.to(state.dtype)
+        if noise is not None:
+            output = output + noise
+        return update(kind, state, output, value)
+
+    return following
+
+
+def prepare_weights(parameters: Parameters, precision: torch.dtype) -> Parameters:
+    """Return the weights of operators as steps take them.
+
+    Operators are joined. Convolutions are in the operator's precision, so that no step converts
+    them; gains and shifts keep theirs.
+    """
+    return {
+        name: values.to(precision) if values.ndim > 1 and precision in SHORT else values
+        for name, values in join_operators(parameters).items()
+    }
+
+
+# One wrapper for each, so that each has a recompile limit of its own.
+@functools.cache
+def _compiled_step(
+    architecture: Architecture, kind: PolicyKind, n_operators: int, precision: torch.dtype
+) -> Step:
+    step = make_step(
+        architecture, kind, n_operators=n_operators, precision=precision, fused=True
+    )
+    return get_compiled(step, fullgraph=True, dynamic=False)
+
+
+def memory_of_sample(
+    architecture: Architecture, height: int, width: int, *, dtype: torch.dtype = torch.float32
+) -> int:
+    """Return an upper bound of the bytes that one realisation of one operator takes in a step.
+
+    Without the trajectory that is kept, and without weights.
+    """
+    cells = height * width * dtype.itemsize
+    return cells * (ALIVE * max(architecture.widths) + 4 * architecture.n_channels)
+
+
+def evolve(
+    architecture: Architecture,
+    parameters: Parameters,
+    state: torch.Tensor,
+    n_steps: int,
+    *,
+    policy: Policy | None = None,
+    noise: Noise | None = None,
+    precision: torch.dtype | None = None,
+    compiled: bool = True,
+    keep_every: int | None = None,
+    memory_budget: int | None = None,
+    operators_at_once: int | None = None,
+    first_operator: int = 0,
+    check: bool = True,
+) -> torch.Tensor:
+    """Return states after some steps, without a gradient.
+
+    Two buffers take turns: each step reads one and writes the other.
+
+    Args:
+        architecture: The architecture of the operators.
+        parameters: Their weights, from ``operator.make_parameters``, in the dtype of the state.
+        state: Shape ``[n_operators, n_realisations, n_channels, height, width]``, float32 or
+            float64; not changed.
+        n_steps: Number of steps.
+        policy: How the next state follows; default: residual with 0.01.
+        noise: Noise of every step; default: none.
+        precision: Precision of the operator; default: that of the state. See
+            ``precision.select_precision``.
+        compiled: Whether to compile the step, with the mode of ``ivhl.compile``.
+        keep_every: Return the state after each so many steps, and the first one; default: the last
+            one only.
+        memory_budget: Bytes that a step may take (``memory_of_sample``); what does not fit is
+            evolved in several batches, with the same results up to rounding.
+        operators_at_once: How many operators a step computes at most; default: 1 on a CPU, where
+            grouped convolutions are slower than one after the other, and else all.
+        first_operator: Number of the first operator for its noise, in a larger set.
+        check: Whether to raise where a state is not finite.
+
+    Returns:
+        The last state, in the shape of ``state``; with ``keep_every``, shape ``[1 + n_steps //
+        keep_every, *state.shape]``.
+
+    Raises:
+        ValueError: If a shape, a dtype or a number is wrong, or a single sample exceeds the memory
+            budget.
+        FloatingPointError: If a state is not finite; names operator, realisation and steps.
+    """
+    n_operators = check_parameters(architecture, parameters)
+    check_state(architecture, state, n_operators)
+    precision = _check_precision(precision, state, parameters["stem"])
+    if n_steps < 0 or (keep_every is not None and keep_every < 1):
+        raise ValueError(
+            f"n_steps must not be negative and keep_every at least 1, got {n_steps} and {keep_every}"
+        )
+    policy = policy or Policy()
+    n_realisations, (height, width) = state.shape[1], state.shape[-2:]
+    at_once = batch_sizes(
+        (n_operators, n_realisations),
+        memory_of_sample(architecture, height, width, dtype=state.dtype),
+        memory_budget=memory_budget,
+        operators_at_once=operators_at_once or (1 if state.device.type == "cpu" else n_operators),
+    )
+    step: Step
+    if compiled:
+        step = _compiled_step(architecture, policy.kind, at_once[0], precision)
+    else:
+        step = make_step(architecture, policy.kind, n_operators=at_once[0], precision=precision)
+    n_kept = 1 if keep_every is None else 1 + n_steps // keep_every
+    kept = state.new_empty(n_kept, *state.shape)
+    with torch.no_grad():
+        value = torch.tensor(policy.value, dtype=state.dtype, device=state.device)
+        for operators in batches(n_operators, at_once[0]):
+            here = {name: values[operators] for name, values in parameters.items()}
+            weights = prepare_weights(here, precision)
+            for realisations in batches(n_realisations, at_once[1]):
+                members = [
+                    (first_operator + operator, realisation)
+                    for realisation in realisations
+                    for operator in operators
+                ]
+                source = None if noise is None else NoiseSource(noise, members, state.device)
+                start = joined(state[operators][:, realisations])
+                look = functools.partial(_look, members) if check else None
+                for place, x in _states(
+                    functools.partial(step, weights), start, value, source, n_steps, look, len(operators)
+                ):
+                    if keep_every is None and place == n_steps:
+                        at = 0
+                    elif keep_every is not None and place % keep_every == 0:
+                        at = place // keep_every
+                    else:
+                        continue
+                    split = split_operators(x, len(operators))
+                    # Rows that only fill the batch write what their twins write.
+                    kept[at][_grid(operators, realisations)] = split
+    return kept[0] if keep_every is None else kept
+
+
+def _states(
+    step: Callable[..., None],
+    start: torch.Tensor,
+    value: torch.Tensor,
+    source: NoiseSource | None,
+    n_steps: int,
+    look: Callable[[torch.Tensor, int, int], None] | None,
+    n_operators: int,
+) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yield the number of steps and the state; the buffer is overwritten two steps later."""
+    now, after = start.clone(), torch.empty_like(start)
+    noise = None if source is None else torch.empty_like(start)
+    looked = 0
+    yield 0, now
+    for number in range(1, n_steps + 1):
+        if source is not None and noise is not None:
+            source.fill(noise.unflatten(1, (n_operators, -1)).flatten(0, 1))
+        step(now, value, noise, after)
+        now, after = after, now
+        if look is not None and (number % STEPS_PER_LOOK == 0 or number == n_steps):
+            look(now.unflatten(1, (n_operators, -1)).flatten(0, 1), looked + 1, number)
+            looked = number
+        yield number, now
+
+
+def _look(members: list[tuple[int, int]], rows: torch.Tensor, first: int, last: int) -> None:
+    """Raise if a row is not finite."""
+    finite = rows.isfinite().flatten(1).all(1)
+    if not finite.all():
+        operator, realisation = members[int((~finite).nonzero()[0])]
+        raise FloatingPointError(
+            f"realisation {realisation} of operator {operator} is not finite after a step between "
+            f"{first} and {last}; take a smaller value of the policy, a longer precision, or "
+            "check=False to keep what there is"
+        )
+
+
+def _grid(operators: list[int], realisations: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor(operators)[:, None], torch.tensor(realisations)
+
+
+def batches(total: int, size: int) -> Iterator[list[int]]:
+    """Yield batches of equal size; the last one is filled up with its last number.
+
+    Another size would be compiled again.
+    """
+    for first in range(0, total, size):
+        yield [min(number, total - 1) for number in range(first, first + size)]
+
+
+def batch_sizes(
+    total: tuple[int, int],
+    bytes_each: int,
+    *,
+    memory_budget: int | None,
+    operators_at_once: int,
+) -> tuple[int, int]:
+    """Return how many operators and realisations to compute at once.
+
+    Args:
+        total: Numbers of operators and realisations.
+        bytes_each: Of one realisation of one operator.
+        memory_budget: Bytes; ``None``: no limit.
+        operators_at_once: Most operators.
+
+    Raises:
+        ValueError: If not even one fits, or a number is less than 1.
+    """
+    if operators_at_once < 1:
+        raise ValueError(f"operators_at_once must be at least 1, got {operators_at_once}")
+    n_operators, n_realisations = min(total[0], operators_at_once), total[1]
+    if memory_budget is not None:
+        n_fit = memory_budget // bytes_each
+        if n_fit < 1:
+            raise ValueError(
+                f"memory_budget must be at least {bytes_each} bytes, what one realisation takes "
+                f"here, got {memory_budget}"
+            )
+        n_realisations = min(n_realisations, n_fit)
+        n_operators = min(n_operators, max(1, n_fit // n_realisations))
+    # As even as possible, so that little is added to the last batch.
+    return (
+        math.ceil(total[0] / math.ceil(total[0] / n_operators)),
+        math.ceil(total[1] / math.ceil(total[1] / n_realisations)),
+    )
+
+
+def _check_precision(
+    precision: torch.dtype | None, state: torch.Tensor, weights: torch.Tensor
+) -> torch.dtype:
+    if weights.dtype != state.dtype or weights.device != state.device:
+        raise ValueError(
+            f"parameters must be {state.dtype} on {state.device} like the state, "
+            f"got {weights.dtype} on {weights.device}"
+        )
+    if precision is None or precision == state.dtype:
+        return state.dtype
+    if precision not in SHORT or state.dtype != torch.float32:
+        raise ValueError(
+            "precision must be bfloat16 or float16 with a float32 state, or that of the state, "
+            f"got {precision} with a {state.dtype} state"
+        )
+    return precision

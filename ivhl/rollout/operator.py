@@ -1,0 +1,318 @@
+"""The operator: a convolutional network from a field to a field of the same shape.
+
+Many operators of one architecture are computed at once, as one network with grouped convolutions:
+their weights are tensors with a leading axis for the operators, and inputs of every call. So one
+compilation serves all operators, and a dataset of thousands is not compiled thousands of times.
+
+Source:
+    The network of dgabriele/spinlock, ``docs/optimization/torch_compile_strategy.md``: with the
+    defaults 2,405,699 weights.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+import torch
+from torch.nn.functional import conv2d, gelu, group_norm, instance_norm, pad
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Normalise = Callable[..., torch.Tensor]
+
+Parameters = dict[str, Any]
+Norm = Literal["instance", "group", "none"]
+Activation = Literal["gelu", "gelu-tanh"]
+Boundary = Literal["zeros", "periodic"]
+
+EPS: Final = 1e-5  # of both norms, as in torch.nn
+# Blocks double the width until it is this many times that of the first.
+WIDEST: Final = 4
+AXES: Final = 5  # of a state: operators, realisations, channels, rows, columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """What an operator computes, apart from its weights.
+
+    Attributes:
+        n_channels: Channels of the field.
+        width: Channels of the first convolution. Blocks double it, up to four times.
+        depth: Residual blocks, each of two convolutions.
+        norm: ``instance``: over each channel of a sample. ``group``: over groups of channels, which
+            is another model, not a faster form of the first (``n_groups == width`` would be the
+            same in the first block only). ``none``: no normalisation.
+        n_groups: Groups of a layer with ``group``; must divide ``width``.
+        activation: ``gelu`` with the error function, or ``gelu-tanh``, which differs by up to 5e-4.
+        boundary: What convolutions see outside of the field.
+
+    Raises:
+        ValueError: If a value is not one of those named, or a number is too small.
+    """
+
+    n_channels: int = 3
+    width: int = 64
+    depth: int = 4
+    norm: Norm = "instance"
+    n_groups: int = 8
+    activation: Activation = "gelu"
+    boundary: Boundary = "zeros"
+
+    def __post_init__(self) -> None:
+        for name, least in (("n_channels", 1), ("width", 1), ("depth", 0), ("n_groups", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+        for name, kind in (("norm", Norm), ("activation", Activation), ("boundary", Boundary)):
+            if getattr(self, name) not in get_args(kind):
+                known = ", ".join(get_args(kind))
+                raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
+        if self.norm == "group" and self.width % self.n_groups:
+            raise ValueError(
+                f"n_groups must divide width, {self.width}, for the norm 'group', "
+                f"got {self.n_groups}"
+            )
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Channels after the first convolution and after each block."""
+        return tuple(self.width * min(2**number, WIDEST) for number in (0, *range(self.depth)))
+
+    @property
+    def n_weights(self) -> int:
+        """Number of weights of one operator."""
+        return sum(math.prod(shape) for shape in _shapes(self).values())
+
+
+def _shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each weight of one operator, by its name."""
+    first, *later = architecture.widths
+    shapes: dict[str, tuple[int, ...]] = {"stem": (first, architecture.n_channels, 3, 3)}
+    before = first
+    for number, after in enumerate(later):
+        shapes[f"block{number}.first"] = (after, before, 3, 3)
+        shapes[f"block{number}.second"] = (after, after, 3, 3)
+        if after != before:
+            shapes[f"block{number}.project"] = (after, before, 1, 1)
+        before = after
+    if architecture.norm != "none":
+        for name in [name for name in shapes if not name.endswith(".project")]:
+            shapes[f"{name}.gain"] = shapes[f"{name}.shift"] = shapes[name][:1]
+    shapes["last"] = (architecture.n_channels, before, 1, 1)
+    shapes["last.shift"] = (architecture.n_channels,)
+    return shapes
+
+
+def make_parameters(
+    architecture: Architecture, generator: torch.Generator, *, n_operators: int = 1
+) -> Parameters:
+    """Draw random weights of operators.
+
+    Args:
+        architecture: The architecture of all of them.
+        generator: Source of all random numbers; a CPU generator.
+        n_operators: How many.
+
+    Returns:
+        Float64 tensors by name, each with a leading axis ``n_operators``. Convolutions are
+        ``[n_operators, n_out, n_in, k, k]`` with variance ``1 / (n_in k k)``; gains are 1 and
+        shifts 0, both with noise of 0.1.
+
+    Raises:
+        ValueError: If ``n_operators`` is less than 1.
+    """
+    if n_operators < 1:
+        raise ValueError(f"n_operators must be at least 1, got {n_operators}")
+    drawn = {}
+    for name, shape in _shapes(architecture).items():
+        values = torch.randn((n_operators, *shape), dtype=torch.float64, generator=generator)
+        if len(shape) > 1:
+            drawn[name] = values / math.sqrt(math.prod(shape[1:]))
+        else:
+            drawn[name] = 0.1 * values + (1.0 if name.endswith(".gain") else 0.0)
+    return drawn
+
+
+def check_parameters(architecture: Architecture, parameters: Parameters) -> int:
+    """Return the number of operators whose weights these are.
+
+    Raises:
+        ValueError: If a weight is missing, unknown, or has another shape, dtype or device.
+    """
+    shapes = _shapes(architecture)
+    if set(parameters) != set(shapes):
+        missing = sorted(set(shapes) - set(parameters))
+        unknown = sorted(set(parameters) - set(shapes))
+        raise ValueError(
+            f"parameters must be those of {architecture}: missing {missing}, unknown {unknown}"
+        )
+    like = parameters["stem"]
+    n_operators = like.shape[0] if like.ndim else 0
+    if n_operators < 1:
+        raise ValueError(
+            f"parameters['stem'] must have a leading axis for one or more operators, "
+            f"got shape {list(like.shape)}"
+        )
+    for name, shape in shapes.items():
+        given = parameters[name]
+        if tuple(given.shape) != (n_operators, *shape):
+            raise ValueError(
+                f"parameters[{name!r}] must have shape {[n_operators, *shape]}, "
+                f"got {list(given.shape)}"
+            )
+        if given.dtype != like.dtype or given.device != like.device:
+            raise ValueError(
+                f"parameters[{name!r}] must be {like.dtype} on {like.device} like the others, "
+                f"got {given.dtype} on {given.device}"
+            )
+    return n_operators
+
+
+def check_state(architecture: Architecture, state: torch.Tensor, n_operators: int) -> None:
+    """Check the shape and the dtype of a state.
+
+    Raises:
+        ValueError: If one is wrong.
+    """
+    wanted = f"[{n_operators}, n_realisations, {architecture.n_channels}, height, width]"
+    if (
+        state.ndim != AXES
+        or state.shape[0] != n_operators
+        or state.shape[2] != architecture.n_channels
+        or 0 in state.shape
+    ):
+        raise ValueError(f"the state must have shape {wanted}, none of it 0, got {list(state.shape)}")
+    if state.dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"the state must be float32 or float64, got {state.dtype}: increments smaller than its "
+            "spacing would be lost, and the trajectory stand still; choose a short precision for "
+            "the operator instead (precision=)"
+        )
+
+
+def apply_operator(
+    architecture: Architecture, parameters: Parameters, state: torch.Tensor
+) -> torch.Tensor:
+    """Return what each operator makes of its states.
+
+    Args:
+        architecture: The architecture of the operators.
+        parameters: Their weights, from ``make_parameters``, in the dtype of the state.
+        state: Shape ``[n_operators, n_realisations, n_channels, height, width]``, float32 or
+            float64.
+
+    Returns:
+        Shape and dtype of ``state``.
+
+    Raises:
+        ValueError: If a shape or a dtype is wrong.
+    """
+    check_state(architecture, state, check_parameters(architecture, parameters))
+    weights = join_operators(parameters)
+    return split_operators(
+        network(architecture, weights, joined(state), state.shape[0]), state.shape[0]
+    )
+
+
+def join_operators(parameters: Parameters) -> Parameters:
+    """Return weights with the axis of the operators joined to that of the channels."""
+    return {name: values.flatten(0, 1) for name, values in parameters.items()}
+
+
+def joined(state: torch.Tensor) -> torch.Tensor:
+    """Return ``[n_realisations, n_operators * n_channels, height, width]``, contiguous."""
+    return state.transpose(0, 1).flatten(1, 2).contiguous()
+
+
+def split_operators(x: torch.Tensor, n_operators: int) -> torch.Tensor:
+    """Return ``[n_operators, n_realisations, n_channels, height, width]``: undo ``joined``."""
+    return x.unflatten(1, (n_operators, -1)).transpose(0, 1)
+
+
+def network(
+    architecture: Architecture,
+    weights: Parameters,
+    x: torch.Tensor,
+    n_operators: int,
+    *,
+    fused: bool = False,
+) -> torch.Tensor:
+    """Return the output of the network for joined operators; checks nothing.
+
+    Args:
+        architecture: The architecture of the operators.
+        weights: From ``join_operators``.
+        x: From ``joined``.
+        n_operators: How many operators are joined.
+        fused: Whether to write the norm out in sums (``norm_in_sums``), for compiled code.
+    """
+    activate = _gelu_tanh if architecture.activation == "gelu-tanh" else gelu
+    normalise = _norm_of(architecture, n_operators, fused=fused)
+
+    def convolve(name: str, h: torch.Tensor) -> torch.Tensor:
+        weight = weights[name]
+        reach = weight.shape[-1] // 2
+        if reach and architecture.boundary == "periodic":
+            h, reach = pad(h, (reach,) * 4, mode="circular"), 0
+        return conv2d(h, weight, padding=reach, groups=n_operators)
+
+    def layer(name: str, h: torch.Tensor) -> torch.Tensor:
+        return normalise(convolve(name, h), weights.get(f"{name}.gain"), weights.get(f"{name}.shift"))
+
+    h = activate(layer("stem", x))
+    for number in range(architecture.depth):
+        block = f"block{number}"
+        kept = convolve(f"{block}.project", h) if f"{block}.project" in weights else h
+        h = activate(kept + layer(f"{block}.second", activate(layer(f"{block}.first", h))))
+    return convolve("last", h) + weights["last.shift"][:, None, None]
+
+
+def _gelu_tanh(h: torch.Tensor) -> torch.Tensor:
+    return gelu(h, approximate="tanh")
+
+
+def _norm_of(architecture: Architecture, n_operators: int, *, fused: bool) -> Normalise:
+    if architecture.norm == "none":
+        return lambda h, _gain, _shift: h
+    if architecture.norm == "instance":
+        if fused:
+            return lambda h, gain, shift: norm_in_sums(h, gain, shift, n_groups=h.shape[1])
+        return lambda h, gain, shift: instance_norm(h, weight=gain, bias=shift, eps=EPS)
+    n_groups = n_operators * architecture.n_groups
+    if fused:
+        return lambda h, gain, shift: norm_in_sums(h, gain, shift, n_groups=n_groups)
+    return lambda h, gain, shift: group_norm(h, n_groups, gain, shift, eps=EPS)
+
+
+def norm_in_sums(
+    h: torch.Tensor, gain: torch.Tensor, shift: torch.Tensor, *, n_groups: int
+) -> torch.Tensor:
+    """Return a group norm whose mean and variance are two sums, each over what Inductor vectorises.
+
+    For ``torch.nn.functional``'s own norms Inductor's C++ code has Welford's algorithm, with a
+    division for every element (docs/rollout.md). The variance is that of the centred values, so
+    nothing cancels.
+
+    Args:
+        h: Shape ``[batch, n_channels, height, width]``.
+        gain: Shape ``[n_channels]``.
+        shift: Shape ``[n_channels]``.
+        n_groups: Divides ``n_channels``; as many as channels for an instance norm.
+
+    Returns:
+        Shape and dtype of ``h``; sums are made in float32 if that is shorter.
+    """
+    batch, n_channels, height, width = h.shape
+    wide = h.float() if h.dtype in (torch.float16, torch.bfloat16) else h
+    per_channel = n_groups == n_channels
+    if not per_channel:
+        wide = wide.view(batch, n_groups, n_channels // n_groups, height, width)
+    axes = (2, 3) if per_channel else (2, 3, 4)
+    count = wide[0, 0].numel()
+    centred = wide - wide.sum(axes, keepdim=True) / count
+    variance = (centred * centred).sum(axes, keepdim=True) / count
+    scaled = (centred * torch.rsqrt(variance + EPS)).view(batch, n_channels, height, width)
+    return (scaled * gain[:, None, None] + shift[:, None, None]).to(h.dtype)
