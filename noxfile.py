@@ -134,8 +134,8 @@ def types(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=CHECK)
 def unit(session: nox.Session) -> None:
-    """Run the unit tests beside the newest PyTorch of the default tier, and ASE."""
-    install_cell(session, NEWEST_TORCH, ".[ase]")
+    """Run the unit tests beside the newest PyTorch of the default tier, ASE and zarr."""
+    install_cell(session, NEWEST_TORCH, ".[ase,zarr]")
     run_tests(session, "tests/unit", *SIDE_BY_SIDE)
 
 

@@ -43,7 +43,6 @@ def make_step(
     *,
     n_operators: int = 1,
     precision: torch.dtype = torch.float32,
-    fused: bool = False,
 ) -> Step:
     """Return the function of one step, to be compiled as a whole.
 
@@ -52,7 +51,6 @@ def make_step(
         kind: Kind of the policy.
         n_operators: How many operators are joined.
         precision: Precision of the operator; short ones by ``torch.autocast``.
-        fused: Whether to write norms in sums, the form for compiled code.
 
     Returns:
         A function ``(weights, state, value, noise, out)`` without a result, which writes the next
@@ -61,9 +59,7 @@ def make_step(
         policy's number as a tensor without axes; ``noise`` has the shape of the state or is
         ``None``.
     """
-    following = make_next(
-        architecture, kind, n_operators=n_operators, precision=precision, fused=fused
-    )
+    following = make_next(architecture, kind, n_operators=n_operators, precision=precision)
 
     def step(
         weights: Parameters,
@@ -83,7 +79,6 @@ def make_next(
     *,
     n_operators: int = 1,
     precision: torch.dtype = torch.float32,
-    fused: bool = False,
 ) -> Callable[..., torch.Tensor]:
     """Return ``make_step`` as a function ``(weights, state, value, noise)`` to the next state."""
 
@@ -94,10 +89,8 @@ def make_next(
         noise: torch.Tensor | None = None,
     ) -> torch.Tensor:
         short = precision in SHORT
-        with torch.autocast(
-            state.device.type, dtype=precision if short else None, enabled=short
-        ):
-            output = network(architecture, weights, state, n_operators, fused=fused)
+        with torch.autocast(state.device.type, dtype=precision if short else None, enabled=short):
+            output = network(architecture, weights, state, n_operators)
         output = output.to(state.dtype)
         if noise is not None:
             output = output + noise
@@ -123,9 +116,7 @@ def prepare_weights(parameters: Parameters, precision: torch.dtype) -> Parameter
 def _compiled_step(
     architecture: Architecture, kind: PolicyKind, n_operators: int, precision: torch.dtype
 ) -> Step:
-    step = make_step(
-        architecture, kind, n_operators=n_operators, precision=precision, fused=True
-    )
+    step = make_step(architecture, kind, n_operators=n_operators, precision=precision)
     return get_compiled(step, fullgraph=True, dynamic=False)
 
 
@@ -136,7 +127,7 @@ def memory_of_sample(
 
     Without the trajectory that is kept, and without weights.
     """
-    cells = height * width * dtype.itemsize
+    cells: int = height * width * dtype.itemsize
     return cells * (ALIVE * max(architecture.widths) + 4 * architecture.n_channels)
 
 
@@ -226,7 +217,13 @@ def evolve(
                 start = joined(state[operators][:, realisations])
                 look = functools.partial(_look, members) if check else None
                 for place, x in _states(
-                    functools.partial(step, weights), start, value, source, n_steps, look, len(operators)
+                    functools.partial(step, weights),
+                    start,
+                    value,
+                    source,
+                    n_steps,
+                    look,
+                    len(operators),
                 ):
                     if keep_every is None and place == n_steps:
                         at = 0
@@ -240,7 +237,7 @@ def evolve(
     return kept[0] if keep_every is None else kept
 
 
-def _states(
+def _states(  # noqa: PLR0917  (called once)
     step: Callable[..., None],
     start: torch.Tensor,
     value: torch.Tensor,

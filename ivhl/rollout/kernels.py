@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 import ivhl.device
 from ivhl.compile import clear_compile_cache
 from ivhl.rollout.evolution import evolve
 
 if TYPE_CHECKING:
+    import torch
+
     from ivhl.rollout.operator import Architecture, Parameters
 
 

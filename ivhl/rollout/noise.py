@@ -35,7 +35,9 @@ class Noise:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.scale) and self.scale >= 0.0):
-            raise ValueError(f"the scale of noise must be finite and not negative, got {self.scale}")
+            raise ValueError(
+                f"the scale of noise must be finite and not negative, got {self.scale}"
+            )
 
 
 class NoiseSource:

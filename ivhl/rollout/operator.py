@@ -13,15 +13,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import torch
-from torch.nn.functional import conv2d, gelu, group_norm, instance_norm, pad
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Normalise = Callable[..., torch.Tensor]
+from torch.nn.functional import conv2d, gelu, group_norm, pad
 
 Parameters = dict[str, Any]
 Norm = Literal["instance", "group", "none"]
@@ -184,7 +179,9 @@ def check_state(architecture: Architecture, state: torch.Tensor, n_operators: in
         or state.shape[2] != architecture.n_channels
         or 0 in state.shape
     ):
-        raise ValueError(f"the state must have shape {wanted}, none of it 0, got {list(state.shape)}")
+        raise ValueError(
+            f"the state must have shape {wanted}, none of it 0, got {list(state.shape)}"
+        )
     if state.dtype not in (torch.float32, torch.float64):
         raise ValueError(
             f"the state must be float32 or float64, got {state.dtype}: increments smaller than its "
@@ -237,20 +234,19 @@ def network(
     weights: Parameters,
     x: torch.Tensor,
     n_operators: int,
-    *,
-    fused: bool = False,
 ) -> torch.Tensor:
     """Return the output of the network for joined operators; checks nothing.
+
+    An instance norm is written as a group norm with a group for each channel: the same function,
+    and eager PyTorch computes it faster on a CPU (docs/rollout.md).
 
     Args:
         architecture: The architecture of the operators.
         weights: From ``join_operators``.
         x: From ``joined``.
         n_operators: How many operators are joined.
-        fused: Whether to write the norm out in sums (``norm_in_sums``), for compiled code.
     """
     activate = _gelu_tanh if architecture.activation == "gelu-tanh" else gelu
-    normalise = _norm_of(architecture, n_operators, fused=fused)
 
     def convolve(name: str, h: torch.Tensor) -> torch.Tensor:
         weight = weights[name]
@@ -260,7 +256,12 @@ def network(
         return conv2d(h, weight, padding=reach, groups=n_operators)
 
     def layer(name: str, h: torch.Tensor) -> torch.Tensor:
-        return normalise(convolve(name, h), weights.get(f"{name}.gain"), weights.get(f"{name}.shift"))
+        h = convolve(name, h)
+        if architecture.norm == "none":
+            return h
+        by_channel = architecture.norm == "instance"
+        n_groups = h.shape[1] if by_channel else n_operators * architecture.n_groups
+        return group_norm(h, n_groups, weights[f"{name}.gain"], weights[f"{name}.shift"], eps=EPS)
 
     h = activate(layer("stem", x))
     for number in range(architecture.depth):
@@ -272,47 +273,3 @@ def network(
 
 def _gelu_tanh(h: torch.Tensor) -> torch.Tensor:
     return gelu(h, approximate="tanh")
-
-
-def _norm_of(architecture: Architecture, n_operators: int, *, fused: bool) -> Normalise:
-    if architecture.norm == "none":
-        return lambda h, _gain, _shift: h
-    if architecture.norm == "instance":
-        if fused:
-            return lambda h, gain, shift: norm_in_sums(h, gain, shift, n_groups=h.shape[1])
-        return lambda h, gain, shift: instance_norm(h, weight=gain, bias=shift, eps=EPS)
-    n_groups = n_operators * architecture.n_groups
-    if fused:
-        return lambda h, gain, shift: norm_in_sums(h, gain, shift, n_groups=n_groups)
-    return lambda h, gain, shift: group_norm(h, n_groups, gain, shift, eps=EPS)
-
-
-def norm_in_sums(
-    h: torch.Tensor, gain: torch.Tensor, shift: torch.Tensor, *, n_groups: int
-) -> torch.Tensor:
-    """Return a group norm whose mean and variance are two sums, each over what Inductor vectorises.
-
-    For ``torch.nn.functional``'s own norms Inductor's C++ code has Welford's algorithm, with a
-    division for every element (docs/rollout.md). The variance is that of the centred values, so
-    nothing cancels.
-
-    Args:
-        h: Shape ``[batch, n_channels, height, width]``.
-        gain: Shape ``[n_channels]``.
-        shift: Shape ``[n_channels]``.
-        n_groups: Divides ``n_channels``; as many as channels for an instance norm.
-
-    Returns:
-        Shape and dtype of ``h``; sums are made in float32 if that is shorter.
-    """
-    batch, n_channels, height, width = h.shape
-    wide = h.float() if h.dtype in (torch.float16, torch.bfloat16) else h
-    per_channel = n_groups == n_channels
-    if not per_channel:
-        wide = wide.view(batch, n_groups, n_channels // n_groups, height, width)
-    axes = (2, 3) if per_channel else (2, 3, 4)
-    count = wide[0, 0].numel()
-    centred = wide - wide.sum(axes, keepdim=True) / count
-    variance = (centred * centred).sum(axes, keepdim=True) / count
-    scaled = (centred * torch.rsqrt(variance + EPS)).view(batch, n_channels, height, width)
-    return (scaled * gain[:, None, None] + shift[:, None, None]).to(h.dtype)

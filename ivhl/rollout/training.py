@@ -65,14 +65,13 @@ def rollout_loss(
             f"one step, got {list(targets.shape)}"
         )
     policy = policy or Policy()
-    following = make_next(
-        architecture, policy.kind, n_operators=n_operators, precision=precision, fused=compiled
-    )
+    following = make_next(architecture, policy.kind, n_operators=n_operators, precision=precision)
     if compiled:
         following = get_compiled(following, fullgraph=True, dynamic=False)
     weights = join_operators(parameters)
     value = torch.tensor(policy.value, dtype=state.dtype, device=state.device)
-    x = joined(state)
+    # With a gradient from the first step on, or compiled code would have that step twice.
+    x = joined(state).detach().requires_grad_()
     members = [(operator, row) for row in range(state.shape[1]) for operator in range(n_operators)]
     source = None if noise is None else NoiseSource(noise, members, state.device)
     total = x.new_zeros(())

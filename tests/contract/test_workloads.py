@@ -63,6 +63,7 @@ LONG = frozenset(
         ("mlff.energy_forces", "one-graph-fp16-compiled"),
         ("mlff.energy_forces", "aotinductor"),
         ("mlff.edge_list", "naive-compiled"),
+        ("rollout.instance", "aotinductor"),
     }
 )
 # With one thread, these releases lose additions of index_add (docs/findings.md).

@@ -1,0 +1,187 @@
+"""``python -m ivhl.rollout``: write a dataset of trajectories, or profile a rollout."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import torch
+
+from ivhl.device import get_device
+from ivhl.errors import IvhlError, SpecError, explained
+from ivhl.rollout.dataset import Recipe, generate, initial_conditions, operator_parameters
+from ivhl.rollout.kernels import profile
+from ivhl.rollout.noise import Noise
+from ivhl.rollout.operator import Activation, Architecture, Boundary, Norm
+from ivhl.rollout.policy import Policy, PolicyKind
+from ivhl.rollout.precision import NAMES, select_precision
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.rollout.dataset import Done
+
+MINUTE = 60
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; print an error as a message."""
+    arguments = parser().parse_args(argv)
+    try:
+        if arguments.threads is not None:
+            torch.set_num_threads(arguments.threads)
+        arguments.run(arguments, recipe_of(arguments))
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on with what is missing", file=sys.stderr)
+        return 130
+    except Exception as error:  # noqa: BLE001  (each becomes a message)
+        found: IvhlError = (
+            SpecError(str(error), hint="python -m ivhl.rollout --help")
+            if isinstance(error, (ValueError, FloatingPointError))
+            else explained(error)
+        )
+        print(f"error: {found}", file=sys.stderr)
+        if found.hint:
+            print(f"next: {found.hint}", file=sys.stderr)
+        return found.exit_code
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the argument parser."""
+    p = argparse.ArgumentParser(prog="python -m ivhl.rollout", description=__doc__)
+    commands = p.add_subparsers(required=True, metavar="COMMAND")
+    writing = commands.add_parser("generate", help="write a dataset, or what is missing of it")
+    writing.set_defaults(run=_generate)
+    writing.add_argument("--operators", type=int, required=True, metavar="N")
+    writing.add_argument("--out", type=Path, required=True, metavar="DIR")
+    profiling = commands.add_parser("profile", help="print the five most expensive kernels")
+    profiling.set_defaults(run=_profile)
+    for one in (writing, profiling):
+        _add_recipe(one)
+    return p
+
+
+def _add_recipe(p: argparse.ArgumentParser) -> None:
+    usual, network = Recipe(), Architecture()
+    numbers = {
+        "--steps": (usual.n_steps, "steps of a trajectory"),
+        "--keep-every": (usual.keep_every, "keep a state after each so many steps"),
+        "--realisations": (usual.n_realisations, "realisations of each operator"),
+        "--height": (usual.height, "rows of a field"),
+        "--width": (usual.width, "columns of a field"),
+        "--seed": (usual.seed, "seed of weights, initial conditions and noise"),
+        "--channels": (network.n_channels, "channels of a field"),
+        "--features": (network.width, "channels of the first layer"),
+        "--depth": (network.depth, "residual blocks"),
+        "--groups": (network.n_groups, "groups of the norm 'group'"),
+    }
+    for name, (default, text) in numbers.items():
+        p.add_argument(name, type=int, default=default, metavar="N", help=f"{text} ({default})")
+    p.add_argument("--norm", choices=get_args(Norm), default=network.norm)
+    p.add_argument("--activation", choices=get_args(Activation), default=network.activation)
+    p.add_argument("--boundary", choices=get_args(Boundary), default=network.boundary)
+    p.add_argument("--policy", choices=get_args(PolicyKind), default="residual")
+    p.add_argument("--value", type=float, metavar="X", help="number of the policy")
+    p.add_argument("--noise", type=float, default=usual.noise, metavar="X", help="scale")
+    p.add_argument(
+        "--precision",
+        choices=("auto", *NAMES),
+        default="auto",
+        help="of the operator; auto: what is fast on the device",
+    )
+    p.add_argument("--device", default=str(get_device()))
+    p.add_argument("--eager", action="store_true", help="compile nothing")
+    p.add_argument("--threads", type=int, metavar="N", help="CPU threads")
+    p.add_argument("--memory", type=float, metavar="GIB", help="most memory of a step")
+
+
+def recipe_of(arguments: argparse.Namespace) -> Recipe:
+    """Return the recipe that the arguments describe.
+
+    Raises:
+        ValueError: If a number is too small, or does not fit.
+    """
+    precision = arguments.precision
+    if precision == "auto":
+        precision = str(select_precision(arguments.device)).removeprefix("torch.")
+    return Recipe(
+        architecture=Architecture(
+            n_channels=arguments.channels,
+            width=arguments.features,
+            depth=arguments.depth,
+            norm=arguments.norm,
+            n_groups=arguments.groups,
+            activation=arguments.activation,
+            boundary=arguments.boundary,
+        ),
+        policy=Policy(arguments.policy, arguments.value),
+        noise=arguments.noise,
+        n_realisations=arguments.realisations,
+        n_steps=arguments.steps,
+        keep_every=min(arguments.keep_every, arguments.steps),
+        height=arguments.height,
+        width=arguments.width,
+        seed=arguments.seed,
+        precision=precision,
+    )
+
+
+def _generate(arguments: argparse.Namespace, recipe: Recipe) -> None:
+    done = generate(
+        recipe,
+        arguments.out,
+        n_operators=arguments.operators,
+        device=arguments.device,
+        compiled=not arguments.eager,
+        memory_budget=_budget(arguments),
+        report=_show,
+    )
+    print(f"{arguments.out}: {done.of} operators, {done.written} of them written now")
+    if done.diverged:
+        print(
+            f"{done.diverged} realisations are not finite to the end: finite_steps says up to where"
+        )
+
+
+def _show(done: Done) -> None:
+    """Print the progress, on one line of a terminal."""
+    text = f"{done.operators} of {done.of} operators"
+    if done.written:
+        each = done.seconds / done.written
+        left = each * (done.of - done.operators)
+        text += f", {each:.2f} s each, {left // MINUTE:.0f} min {left % MINUTE:.0f} s left"
+    if sys.stderr.isatty():
+        end = "\n" if done.operators == done.of else ""
+        print(f"\r\033[K{text}", end=end, file=sys.stderr, flush=True)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _profile(arguments: argparse.Namespace, recipe: Recipe) -> None:
+    device = arguments.device
+    found = profile(
+        recipe.architecture,
+        {name: values.to(device) for name, values in operator_parameters(recipe, 0).items()},
+        initial_conditions(recipe, 0)[None].to(device),
+        recipe.n_steps,
+        policy=recipe.policy,
+        noise=Noise(recipe.noise, recipe.seed) if recipe.noise else None,
+        precision=getattr(torch, recipe.precision),
+        compiled=not arguments.eager,
+        memory_budget=_budget(arguments),
+    )
+    print(f"{'share':>6} {'ms a step':>10} {'calls':>6}  kernel")
+    for kernel in found:
+        each = 1e3 * kernel.seconds / recipe.n_steps
+        print(f"{kernel.share:>6.1%} {each:>10.3f} {kernel.calls:>6}  {kernel.name}")
+
+
+def _budget(arguments: argparse.Namespace) -> int | None:
+    return None if arguments.memory is None else int(arguments.memory * 2**30)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

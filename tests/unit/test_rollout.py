@@ -1,0 +1,473 @@
+"""The rollout: operators, policies, noise, precision, batches, gradients, profile."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("torch", reason="torch is only in the cells")
+import torch
+
+from ivhl import rollout
+from ivhl.measure.memory import peak_bytes
+from ivhl.rollout import (
+    Architecture,
+    Noise,
+    Policy,
+    apply_operator,
+    evolve,
+    make_parameters,
+    measure_drift,
+    profile,
+    rollout_loss,
+    select_precision,
+)
+from ivhl.rollout.evolution import (
+    batch_sizes,
+    batches,
+    make_next,
+    memory_of_sample,
+    prepare_weights,
+)
+from ivhl.rollout.policy import update
+
+if TYPE_CHECKING:
+    from torch import Tensor, fx, nn
+
+    from ivhl.rollout.operator import Activation, Boundary, Norm
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Profiler clears events:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning"),
+]
+
+SMALL = Architecture(width=4, depth=2, norm="group", n_groups=2)
+
+
+def drawn(
+    architecture: Architecture, *, n_operators: int = 1, n_realisations: int = 1, n_rows: int = 8
+) -> tuple[dict[str, Any], Any]:
+    generator = torch.Generator().manual_seed(5)
+    parameters = make_parameters(architecture, generator, n_operators=n_operators)
+    shape = (n_operators, n_realisations, architecture.n_channels, n_rows, n_rows)
+    return parameters, torch.randn(shape, dtype=torch.float64, generator=generator)
+
+
+def constant(output: float) -> tuple[Architecture, dict[str, Any]]:
+    """Return an operator that gives the same number everywhere."""
+    architecture = Architecture(n_channels=1, width=1, depth=0, norm="none")
+    parameters = make_parameters(architecture, torch.Generator().manual_seed(0))
+    parameters = {name: torch.zeros_like(values) for name, values in parameters.items()}
+    parameters["last.shift"] += output
+    return architecture, {name: values.float() for name, values in parameters.items()}
+
+
+def write_modules(architecture: Architecture, weights: dict[str, Any], x: Tensor) -> Tensor:
+    """Return the output of the network out of modules, as PyTorch users write it."""
+    activate = torch.nn.GELU(
+        approximate="tanh" if architecture.activation == "gelu-tanh" else "none"
+    )
+
+    def convolution(name: str) -> nn.Module:
+        weight = weights[name]
+        mode = {"zeros": "zeros", "periodic": "circular"}[architecture.boundary]
+        made = torch.nn.Conv2d(
+            *(weight.shape[1], weight.shape[0], weight.shape[-1]),
+            padding=weight.shape[-1] // 2, padding_mode=mode, bias=False, dtype=weight.dtype,
+        )  # fmt: skip
+        made.weight.data.copy_(weight)
+        return made
+
+    def layer(name: str) -> nn.Module:
+        made = convolution(name)
+        if architecture.norm == "none":
+            return made
+        n_channels = made.out_channels
+        if architecture.norm == "instance":
+            norm = torch.nn.InstanceNorm2d(n_channels, affine=True, dtype=torch.float64)
+        else:
+            norm = torch.nn.GroupNorm(architecture.n_groups, n_channels, dtype=torch.float64)
+        norm.weight.data.copy_(weights[f"{name}.gain"])
+        norm.bias.data.copy_(weights[f"{name}.shift"])
+        return torch.nn.Sequential(made, norm)
+
+    h = activate(layer("stem")(x))
+    for number in range(architecture.depth):
+        block = f"block{number}"
+        project = f"{block}.project"
+        kept = convolution(project)(h) if project in weights else h
+        h = activate(kept + layer(f"{block}.second")(activate(layer(f"{block}.first")(h))))
+    return convolution("last")(h) + weights["last.shift"][:, None, None]
+
+
+def test_every_public_name_is_there_and_nothing_else() -> None:
+    assert sorted(rollout._MODULES) == sorted(rollout.__all__)
+    assert all(callable(getattr(rollout, name)) for name in rollout.__all__)
+    with pytest.raises(AttributeError, match=r"'ivhl\.rollout' has no attribute 'nothing'"):
+        rollout.nothing  # noqa: B018  (looking it up is what is tested)
+
+
+def test_the_defaults_are_the_network_of_the_original() -> None:
+    # 2,405,699 weights, and 393.7 GFLOP for five realisations of 128 x 128.
+    architecture = Architecture()
+    assert architecture.n_weights == 2_405_699
+    drawn_here = make_parameters(architecture, torch.Generator().manual_seed(0))
+    assert sum(values.numel() for values in drawn_here.values()) == 2_405_699
+    kernels = sum(values.numel() for values in drawn_here.values() if values.ndim > 2)
+    assert 2.0 * kernels * 5 * 128**2 == pytest.approx(393.7e9, rel=1e-3)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    norm=st.sampled_from(["instance", "group", "none"]),
+    activation=st.sampled_from(["gelu", "gelu-tanh"]),
+    boundary=st.sampled_from(["zeros", "periodic"]),
+    depth=st.integers(0, 3),
+    n_operators=st.integers(1, 3),
+)
+def test_joined_operators_compute_what_modules_compute_one_by_one(
+    norm: Norm, activation: Activation, boundary: Boundary, depth: int, n_operators: int
+) -> None:
+    architecture = Architecture(
+        width=4, depth=depth, norm=norm, n_groups=2, activation=activation, boundary=boundary
+    )
+    parameters, state = drawn(architecture, n_operators=n_operators, n_realisations=2)
+    found = apply_operator(architecture, parameters, state)
+    for number in range(n_operators):
+        weights = {name: values[number] for name, values in parameters.items()}
+        with torch.no_grad():
+            expected = write_modules(architecture, weights, state[number])
+        assert torch.allclose(found[number], expected, rtol=1e-11, atol=1e-11)
+
+
+def test_a_group_norm_is_another_model_than_an_instance_norm() -> None:
+    kind: Any
+    outputs = []
+    for kind, n_groups in (("instance", 1), ("group", 4), ("group", 2)):
+        architecture = Architecture(width=4, depth=0, norm=kind, n_groups=n_groups)
+        outputs.append(apply_operator(architecture, *drawn(architecture)))
+    instance, as_many_groups, fewer_groups = outputs
+    assert torch.allclose(instance, as_many_groups, atol=1e-12)
+    assert float((instance - fewer_groups).abs().max()) > 0.1
+
+
+def test_the_gelu_by_tanh_is_near_the_exact_one_and_not_equal() -> None:
+    exact, short = (
+        apply_operator(a, *drawn(a))
+        for a in (Architecture(width=4), Architecture(width=4, activation="gelu-tanh"))
+    )
+    assert 0.0 < float((exact - short).abs().max()) < 0.05
+
+
+def test_the_policies_are_what_the_original_computes() -> None:
+    state, output = torch.tensor([2.0, -1.0]), torch.tensor([10.0, 4.0])
+    quarter = torch.tensor(0.25)
+    assert update("autoregressive", state, output, quarter).tolist() == [10.0, 4.0]
+    assert update("residual", state, output, quarter).tolist() == [4.5, 0.0]
+    # alpha * state + (1 - alpha) * output; the strategy document has it the other way round.
+    assert update("convex", state, output, quarter).tolist() == [8.0, 2.75]
+
+
+@given(st.floats(0.0, 1.0), st.integers(0, 2**31))
+def test_the_convex_policy_stays_between_state_and_output(alpha: float, seed: int) -> None:
+    state, output = torch.randn(
+        2, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
+    found = update("convex", state, output, torch.tensor(alpha, dtype=torch.float64))
+    assert bool((found <= torch.maximum(state, output) + 1e-12).all())
+    assert bool((found >= torch.minimum(state, output) - 1e-12).all())
+
+
+def test_a_convex_policy_of_1_keeps_the_state_and_of_0_is_autoregressive() -> None:
+    parameters, state = drawn(SMALL)
+    run: dict[str, Any] = {"compiled": False, "n_steps": 3}
+    kept = evolve(SMALL, parameters, state, policy=Policy("convex", 1.0), **run)
+    assert torch.allclose(kept, state, atol=1e-12)
+    replaced = evolve(SMALL, parameters, state, policy=Policy("convex", 0.0), **run)
+    other = evolve(SMALL, parameters, state, policy=Policy("autoregressive"), **run)
+    assert torch.allclose(replaced, other, atol=1e-12)
+
+
+def test_steps_follow_one_another_and_the_initial_state_is_left_alone() -> None:
+    parameters, state = drawn(SMALL, n_operators=2, n_realisations=2)
+    before = state.clone()
+    kept = evolve(
+        SMALL, parameters, state, 5, policy=Policy("residual", 0.1), keep_every=2, compiled=False
+    )
+    assert torch.equal(state, before)
+    assert kept.shape == (3, *state.shape)
+    x = state
+    for number in range(1, 5):
+        x = x + 0.1 * apply_operator(SMALL, parameters, x)
+        if number % 2 == 0:
+            assert torch.allclose(kept[number // 2], x, atol=1e-12)
+    assert torch.equal(kept[0], state)
+
+
+def test_a_state_in_bfloat16_would_stand_still_and_is_refused() -> None:
+    # 1 + 0.01 * 0.1 is 1 in bfloat16, at every one of 500 steps.
+    short = torch.ones(1, dtype=torch.bfloat16)
+    for _ in range(500):
+        short = short + 0.01 * torch.full_like(short, 0.1)
+    assert float(short) == 1.0
+    architecture, parameters = constant(0.1)
+    state = torch.ones(1, 1, 1, 4, 4)
+    end = evolve(
+        *(architecture, parameters, state, 500),
+        policy=Policy("residual", 0.01), precision=torch.bfloat16, compiled=False,
+    )  # fmt: skip
+    assert end.dtype == torch.float32
+    assert torch.allclose(end, torch.full_like(end, 1.5), atol=1e-3)
+    with pytest.raises(ValueError, match="increments smaller than its spacing would be lost"):
+        evolve(architecture, parameters, state.bfloat16(), 1)
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+def test_the_operator_runs_in_a_short_precision_and_the_drift_says_how_far_off(
+    precision: torch.dtype,
+) -> None:
+    architecture = Architecture(width=4, depth=1)
+    parameters, state = drawn(architecture)
+    single, short = measure_drift(
+        *(architecture, parameters, state, 8),
+        precisions=(torch.float32, precision), every=4, compiled=False, noise=Noise(0.01),
+    )  # fmt: skip
+    assert single.steps == short.steps == (0, 4, 8)
+    assert single.relative[0] == short.relative[0] == 0.0
+    assert 0.0 < single.relative[2] < 1e-5 < short.relative[2] < 0.05
+    assert short.relative[1] < short.relative[2]
+    assert short.largest[2] > single.largest[2] > 0.0
+
+
+def test_the_precision_is_chosen_by_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert select_precision("cpu") in (torch.float32, torch.bfloat16)
+    monkeypatch.setattr("ivhl.rollout.precision.autocast_dtype", lambda _: None)
+    assert select_precision("cpu") is torch.float32
+
+
+def test_noise_does_not_depend_on_batches_and_each_member_has_its_own() -> None:
+    architecture, parameters = constant(0.0)
+    parameters = {
+        name: values.repeat(3, *[1] * (values.ndim - 1)) for name, values in parameters.items()
+    }
+    state = torch.zeros(3, 2, 1, 4, 4)
+    run: dict[str, Any] = {
+        "noise": Noise(1.0, seed=7),
+        "policy": Policy("residual", 1.0),
+        "compiled": False,
+    }
+    one, three = (
+        evolve(architecture, parameters, state, 4, operators_at_once=n, **run) for n in (1, 3)
+    )
+    assert torch.equal(one, three)
+    assert len({tuple(row.flatten().tolist()) for row in one.flatten(0, 1)}) == 6
+    later = evolve(
+        architecture, {n: v[:1] for n, v in parameters.items()}, state[:1], 4,
+        first_operator=2, **run,
+    )  # fmt: skip
+    assert torch.equal(later[0], one[2])
+    assert float(one.std()) == pytest.approx(2.0, rel=0.25)  # of four steps
+
+
+def test_compiled_and_eager_have_the_same_noise_and_another_number_is_not_another_graph() -> None:
+    parameters, state = drawn(SMALL, n_realisations=2)
+    single, start = {n: v.float() for n, v in parameters.items()}, state.float()
+    counted = []
+
+    def counting(graph: fx.GraphModule, _inputs: list[Tensor]) -> Any:  # noqa: ANN401
+        counted.append(graph)
+        return graph.forward
+
+    for kind in ("residual", "convex"):
+        following = make_next(SMALL, kind)
+        compiled = torch.compile(following, backend=counting, fullgraph=True, dynamic=False)
+        for number in (0.1, 0.2, 0.3):
+            noise = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+            inputs = prepare_weights(single, torch.float32), start[0], torch.tensor(number), noise
+            assert torch.equal(compiled(*inputs), following(*inputs))
+    assert len(counted) == 2
+    run: dict[str, Any] = {"noise": Noise(0.5, seed=3), "policy": Policy("residual", 0.1)}
+    eager, inductor = (
+        evolve(SMALL, single, start, 5, compiled=compiled, **run) for compiled in (False, True)
+    )
+    assert torch.allclose(eager, inductor, atol=2e-5)
+    assert not torch.allclose(eager, evolve(SMALL, single, start, 5, compiled=False), atol=2e-5)
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 50), st.integers(1, 40))
+def test_batches_cover_everything_in_equal_sizes_within_the_budget(
+    n_operators: int, n_realisations: int, n_fit: int, at_once: int
+) -> None:
+    sizes = batch_sizes(
+        (n_operators, n_realisations), 100, memory_budget=100 * n_fit, operators_at_once=at_once
+    )
+    assert sizes[0] * sizes[1] <= n_fit
+    assert sizes[0] <= at_once
+    for total, size in zip((n_operators, n_realisations), sizes, strict=True):
+        found = list(batches(total, size))
+        assert {len(one) for one in found} == {size}
+        assert sorted({number for one in found for number in one}) == list(range(total))
+        assert len(found) * size < total + size
+
+
+def test_a_memory_budget_changes_batches_and_nothing_else() -> None:
+    parameters, state = drawn(SMALL, n_operators=3, n_realisations=5)
+    run: dict[str, Any] = {"noise": Noise(0.1), "compiled": False, "operators_at_once": 3}
+    each = memory_of_sample(SMALL, 8, 8, dtype=torch.float64)
+    whole = evolve(SMALL, parameters, state, 3, **run)
+    parts = evolve(SMALL, parameters, state, 3, memory_budget=4 * each, **run)
+    assert torch.allclose(whole, parts, atol=1e-12)
+    with pytest.raises(ValueError, match=f"memory_budget must be at least {each} bytes"):
+        evolve(SMALL, parameters, state, 3, memory_budget=each - 1, **run)
+
+
+@pytest.mark.parametrize("norm", ["instance", "group"])
+def test_a_step_takes_no_more_memory_than_is_promised(norm: Norm) -> None:
+    architecture = Architecture(width=8, depth=3, norm=norm)
+    parameters, state = drawn(architecture, n_realisations=2, n_rows=16)
+    weights = prepare_weights({n: v.float() for n, v in parameters.items()}, torch.float32)
+    following = make_next(architecture, "residual")
+    x, value = state[0].float(), torch.tensor(0.1)
+    with torch.no_grad():
+        peak = peak_bytes(lambda: following(weights, x, value), torch.device("cpu"))
+    assert peak is not None
+    assert 0.4 * 2 * memory_of_sample(architecture, 16, 16) < peak
+    assert peak <= 2 * memory_of_sample(architecture, 16, 16)
+
+
+def test_an_operator_that_diverges_is_named_and_can_be_kept() -> None:
+    architecture, parameters = constant(0.0)
+    parameters = {n: v.repeat(2, *[1] * (v.ndim - 1)) for n, v in parameters.items()}
+    parameters["last.shift"][1] = math.inf
+    state = torch.zeros(2, 1, 1, 4, 4)
+    with pytest.raises(FloatingPointError, match="realisation 0 of operator 8 is not finite"):
+        evolve(architecture, parameters, state, 20, first_operator=7, compiled=False)
+    kept = evolve(architecture, parameters, state, 20, check=False, compiled=False)
+    assert bool(kept[0].isfinite().all())
+    assert not bool(kept[1].isfinite().any())
+
+
+def test_no_gradient_is_recorded_while_evolving() -> None:
+    parameters, state = drawn(SMALL)
+    for values in parameters.values():
+        values.requires_grad_()
+    assert not evolve(SMALL, parameters, state, 2, compiled=False).requires_grad
+
+
+def test_checkpoints_change_the_memory_of_training_and_not_its_gradients() -> None:
+    parameters, state = drawn(SMALL, n_operators=2)
+    for values in parameters.values():
+        values.requires_grad_()
+    targets = torch.zeros(4, *state.shape, dtype=torch.float64)
+    found = []
+    for checkpointed in (True, False):
+        saved: dict[int, int] = {}
+
+        def keep(tensor: Tensor, saved: dict[int, int] = saved) -> Tensor:
+            saved[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = rollout_loss(
+                SMALL, parameters, state, targets, noise=Noise(0.1), checkpointed=checkpointed
+            )
+        gradients = torch.autograd.grad(loss, list(parameters.values()))
+        found.append((loss.item(), gradients, sum(saved.values())))
+    (with_loss, with_gradients, with_bytes), (loss, gradients, all_bytes) = found
+    assert with_loss == loss
+    for one, other in zip(with_gradients, gradients, strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-12)
+    assert with_bytes < 0.3 * all_bytes
+
+
+def test_the_loss_of_training_is_that_of_the_evolved_states() -> None:
+    parameters, state = drawn(SMALL, n_operators=2)
+    targets = torch.randn(3, *state.shape, dtype=torch.float64)
+    run: dict[str, Any] = {"noise": Noise(0.1), "policy": Policy("convex", 0.3)}
+    kept = evolve(SMALL, parameters, state, 3, keep_every=1, compiled=False, **run)
+    expected = (kept[1:] - targets).square().mean()
+    loss = rollout_loss(SMALL, parameters, state, targets, **run)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_the_profile_names_five_kernels_and_their_shares() -> None:
+    architecture = Architecture(width=8, depth=1)
+    parameters, state = drawn(architecture, n_rows=16)
+    found = profile(architecture, parameters, state, 2, compiled=False)
+    assert len(found) == 5
+    assert [k.seconds for k in found] == sorted((k.seconds for k in found), reverse=True)
+    assert any("conv" in kernel.name for kernel in found)
+    assert 0.3 < sum(kernel.share for kernel in found) <= 1.0
+    assert all(kernel.calls >= 1 for kernel in found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"norm": "batch"}, "norm must be one of instance, group, none, got 'batch'"),
+        ({"activation": "relu"}, "activation must be one of gelu, gelu-tanh"),
+        ({"boundary": "open"}, "boundary must be one of zeros, periodic"),
+        ({"width": 0}, "width must be an integer of at least 1, got 0"),
+        ({"depth": -1}, "depth must be an integer of at least 0, got -1"),
+        ({"width": 6, "norm": "group", "n_groups": 4}, "n_groups must divide width, 6"),
+    ],
+)
+def test_a_wrong_architecture_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Architecture(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("additive",), "the policy must be one of autoregressive, residual, convex"),
+        (("convex", 1.5), r"must be in \[0, 1\], got 1.5"),
+        (("residual", math.nan), "must be finite"),
+        (("autoregressive", 0.5), "has no value"),
+    ],
+)
+def test_a_wrong_policy_is_refused(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Policy(*arguments)
+
+
+def test_wrong_arguments_are_refused_with_what_was_expected() -> None:
+    parameters, state = drawn(SMALL, n_operators=2)
+    wrong: list[tuple[Any, dict[str, Any], str]] = [
+        (state[0], {}, r"must have shape \[2, n_realisations, 3, height, width\]"),
+        (state.float(), {}, "parameters must be torch.float32 on cpu like the state"),
+        (state, {"precision": torch.bfloat16}, "with a float32 state"),
+        (state, {"keep_every": 0}, "keep_every at least 1"),
+        (state, {"operators_at_once": -1}, "operators_at_once must be at least 1"),
+    ]
+    for given_state, options, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            evolve(SMALL, parameters, given_state, 1, **options)
+    del parameters["last"]
+    with pytest.raises(ValueError, match=r"missing \['last'\]"):
+        evolve(SMALL, parameters, state, 1)
+    with pytest.raises(ValueError, match="scale of noise must be finite"):
+        Noise(-1.0)
+
+
+# Dynamo reads it of every input of a graph, states between two steps included.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_compiled_training_step_has_the_gradient_of_the_eager_one() -> None:
+    architecture = Architecture(width=2, depth=0, norm="none")
+    parameters, state = drawn(architecture, n_rows=4)
+    leaves = {n: v.float().requires_grad_() for n, v in parameters.items()}
+    targets = torch.zeros(2, *state.shape)
+    gradients = [
+        torch.autograd.grad(
+            rollout_loss(architecture, leaves, state.float(), targets, compiled=compiled),
+            list(leaves.values()),
+        )
+        for compiled in (False, True)
+    ]
+    for eager, compiled in zip(*gradients, strict=True):
+        assert torch.allclose(eager, compiled, rtol=1e-4, atol=1e-6)

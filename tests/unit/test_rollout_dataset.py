@@ -1,0 +1,201 @@
+"""Datasets of trajectories: what is written, resumed, extended and refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is only in the cells")
+pytest.importorskip("zarr", reason="zarr is an extra")
+import torch
+import zarr
+
+from ivhl.errors import SpecError
+from ivhl.rollout import Architecture, Noise, Policy, evolve
+from ivhl.rollout.__main__ import main
+from ivhl.rollout.dataset import Recipe, generate, initial_conditions, operator_parameters
+
+if TYPE_CHECKING:
+    from ivhl.rollout.dataset import Done
+
+pytestmark = pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning")
+
+ROOT = Path(__file__).parents[2]
+RECIPE = Recipe(
+    architecture=Architecture(width=2, depth=1),
+    policy=Policy("residual", 0.1),
+    n_realisations=2,
+    n_steps=6,
+    keep_every=2,
+    height=8,
+    width=6,
+)
+ARGUMENTS = (
+    *("--features", "2", "--depth", "1", "--value", "0.1", "--realisations", "2"),
+    *("--steps", "6", "--keep-every", "2", "--height", "8", "--width", "6"),
+    *("--precision", "float32", "--eager", "--threads", "1", "--device", "cpu"),
+)
+
+
+def read(folder: Path, name: str) -> torch.Tensor:
+    return torch.from_numpy(zarr.open_group(folder, mode="r")[name][:])
+
+
+def test_a_dataset_holds_the_trajectories_of_its_recipe(tmp_path: Path) -> None:
+    seen: list[Done] = []
+    done = generate(RECIPE, tmp_path / "d", n_operators=2, compiled=False, report=seen.append)
+    assert [one.operators for one in seen] == [0, 1, 2]
+    assert (done.operators, done.of, done.written, done.diverged) == (2, 2, 2, 0)
+    state = read(tmp_path / "d", "state")
+    assert state.shape == (2, 2, 4, 3, 8, 6)
+    for number in range(2):
+        parameters, start = operator_parameters(RECIPE, number), initial_conditions(RECIPE, number)
+        expected = evolve(
+            RECIPE.architecture, parameters, start[None], 6, policy=RECIPE.policy,
+            noise=Noise(0.01, 0), keep_every=2, first_operator=number, compiled=False,
+        )  # fmt: skip
+        assert torch.equal(state[number], expected[:, 0].transpose(0, 1))
+        flat = torch.cat([values.flatten() for values in parameters.values()])
+        assert torch.equal(read(tmp_path / "d", "weights")[number], flat)
+    assert read(tmp_path / "d", "finite_steps").tolist() == [[6, 6], [6, 6]]
+
+
+def test_xarray_reads_it_with_names_and_times(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray", reason="xarray is in the group of tests")
+    generate(RECIPE, tmp_path / "d", n_operators=1, compiled=False)
+    with xarray.open_zarr(tmp_path / "d", consolidated=False, chunks=None) as dataset:
+        assert dict(dataset["state"].sizes) == {
+            "operator": 1, "realisation": 2, "time": 4, "channel": 3, "y": 8, "x": 6,
+        }  # fmt: skip
+        assert dataset["time"].values.tolist() == [0, 2, 4, 6]
+        assert dataset.attrs["architecture"]["norm"] == "instance"
+        assert float(dataset["state"].sel(time=6).isel(operator=0).std()) > 0.0
+
+
+def test_initial_conditions_are_smooth_and_differ() -> None:
+    fields = initial_conditions(replace(RECIPE, height=32, width=32), 3)
+    other = initial_conditions(replace(RECIPE, height=32, width=32), 4)
+    assert torch.allclose(fields.std((-2, -1)), torch.ones(2, 3), atol=1e-3)
+    assert torch.allclose(fields.mean((-2, -1)), torch.zeros(2, 3), atol=1e-5)
+    assert float((fields.roll(1, -1) - fields).std()) < 0.7  # white noise: 1.4
+    assert not torch.equal(fields, other)
+
+
+def test_a_killed_run_goes_on_to_the_same_dataset(tmp_path: Path) -> None:
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    command = [sys.executable, "-m", "ivhl.rollout", "generate", "--out", str(killed)]
+    process = subprocess.Popen(
+        [*command, "--operators", "4000", *ARGUMENTS],
+        stderr=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("3 of"):
+            break
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    marks = read(killed, "finite_steps")
+    complete = int((marks >= 0).all(1).sum())
+    assert 3 <= complete < 4000
+    assert bool(read(killed, "state")[:complete].isfinite().all())
+    # What is written by half, as by a disk that stopped, has another name; so has what was killed.
+    left = killed / "state" / "c" / "0" / "0" / "0" / "0" / "0" / "0.abc.partial"
+    left.write_bytes(b"half")
+    n = complete + 2
+    done = generate(RECIPE, killed, n_operators=n, compiled=False)
+    assert (done.operators, done.written) == (n, 2)
+    assert not left.exists()
+    generate(RECIPE, whole, n_operators=n, compiled=False)
+    for name in ("state", "weights", "finite_steps"):
+        assert torch.equal(read(killed, name)[:n], read(whole, name))
+
+
+def test_more_operators_are_added_and_a_complete_dataset_is_left_alone(tmp_path: Path) -> None:
+    generate(RECIPE, tmp_path / "d", n_operators=1, compiled=False)
+    done = generate(RECIPE, tmp_path / "d", n_operators=2, compiled=False)
+    assert (done.operators, done.written) == (2, 1)
+    generate(RECIPE, tmp_path / "both", n_operators=2, compiled=False)
+    for name in ("operator", "state", "weights", "finite_steps"):
+        assert torch.equal(read(tmp_path / "d", name), read(tmp_path / "both", name))
+    assert generate(RECIPE, tmp_path / "d", n_operators=1, compiled=False).written == 0
+
+
+def test_another_recipe_is_refused_and_names_what_differs(tmp_path: Path) -> None:
+    generate(RECIPE, tmp_path / "d", n_operators=1, compiled=False)
+    with pytest.raises(SpecError, match="n_steps: 6 there, 4 asked for"):
+        generate(replace(RECIPE, n_steps=4), tmp_path / "d", n_operators=1, compiled=False)
+
+
+def test_what_diverges_is_kept_and_marked(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, architecture=Architecture(width=2, depth=0, norm="none"))
+    growing = replace(recipe, policy=Policy("residual", 1e20), noise=0.0)
+    done = generate(growing, tmp_path / "d", n_operators=1, compiled=False)
+    assert done.diverged == 2
+    finite = read(tmp_path / "d", "finite_steps")[0]
+    state = read(tmp_path / "d", "state")[0]
+    for realisation, last in enumerate(finite.tolist()):
+        assert 0 <= last < 6
+        assert bool(state[realisation, : last // 2 + 1].isfinite().all())
+        assert not bool(state[realisation, last // 2 + 1].isfinite().all())
+
+
+def test_a_full_disk_is_a_sentence_and_keeps_what_is_complete(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount a small disk")
+    try:
+        arguments = ["generate", "--out", str(disk / "d"), "--operators", "400", *ARGUMENTS]
+        assert main(arguments) == 5
+        message = capsys.readouterr().err
+        assert "error: " in message
+        assert "No space left on device" in message
+        assert "next: make room" in message
+        assert "Traceback" not in message
+        marks = read(disk / "d", "finite_steps")
+        complete = int((marks >= 0).all(1).sum())
+        assert 0 < complete < 400
+        assert bool(read(disk / "d", "state")[:complete].isfinite().all())
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--operators", "0"], "n_operators must be at least 1, got 0"),
+        (["--operators", "1", "--steps", "0"], "n_steps must be at least 1, got 0"),
+        (
+            ["--operators", "1", "--policy", "convex", "--value", "2"],
+            r"must be in [0, 1], got 2.0",
+        ),
+        (["--operators", "1", "--norm", "group", "--groups", "3"], "n_groups must divide width"),
+    ],
+)
+def test_wrong_arguments_are_a_sentence(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", "--out", str(tmp_path / "d"), "--device", "cpu", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_folder_of_other_files_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
+    arguments = ["generate", "--out", str(tmp_path), "--operators", "1", *ARGUMENTS]
+    assert main(arguments) == 2
+    assert "holds files and no dataset" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
