@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ivhl.rollout.evolution import evolve, make_step
     from ivhl.rollout.kernels import profile
-    from ivhl.rollout.noise import Noise
+    from ivhl.rollout.noise import StepNoise
     from ivhl.rollout.operator import Architecture, apply_operator, make_parameters
     from ivhl.rollout.policy import Policy
     from ivhl.rollout.precision import measure_drift, select_precision
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Architecture",
-    "Noise",
     "Policy",
+    "StepNoise",
     "apply_operator",
     "evolve",
     "make_parameters",
@@ -34,7 +34,7 @@ __all__ = [
 
 _MODULES = {
     "Architecture": "operator",
-    "Noise": "noise",
+    "StepNoise": "noise",
     "Policy": "policy",
     "apply_operator": "operator",
     "evolve": "evolution",

@@ -11,9 +11,9 @@ import torch
 
 from ivhl.device import get_device
 from ivhl.errors import IvhlError, SpecError, explained
-from ivhl.rollout.dataset import Recipe, generate, initial_conditions, operator_parameters
+from ivhl.rollout.dataset import DatasetRecipe, generate, initial_conditions, operator_parameters
 from ivhl.rollout.kernels import profile
-from ivhl.rollout.noise import Noise
+from ivhl.rollout.noise import StepNoise
 from ivhl.rollout.operator import Activation, Architecture, Boundary, Norm
 from ivhl.rollout.policy import Policy, PolicyKind
 from ivhl.rollout.precision import NAMES, select_precision
@@ -21,7 +21,7 @@ from ivhl.rollout.precision import NAMES, select_precision
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ivhl.rollout.dataset import Done
+    from ivhl.rollout.dataset import DatasetProgress
 
 MINUTE = 60
 
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_recipe(p: argparse.ArgumentParser) -> None:
-    usual, network = Recipe(), Architecture()
+    usual, network = DatasetRecipe(), Architecture()
     numbers = {
         "--steps": (usual.n_steps, "steps of a trajectory"),
         "--keep-every": (usual.keep_every, "keep a state after each so many steps"),
@@ -98,7 +98,7 @@ def _add_recipe(p: argparse.ArgumentParser) -> None:
     p.add_argument("--memory", type=float, metavar="GIB", help="most memory of a step")
 
 
-def recipe_of(arguments: argparse.Namespace) -> Recipe:
+def recipe_of(arguments: argparse.Namespace) -> DatasetRecipe:
     """Return the recipe that the arguments describe.
 
     Raises:
@@ -107,7 +107,7 @@ def recipe_of(arguments: argparse.Namespace) -> Recipe:
     precision = arguments.precision
     if precision == "auto":
         precision = str(select_precision(arguments.device)).removeprefix("torch.")
-    return Recipe(
+    return DatasetRecipe(
         architecture=Architecture(
             n_channels=arguments.channels,
             width=arguments.features,
@@ -129,7 +129,7 @@ def recipe_of(arguments: argparse.Namespace) -> Recipe:
     )
 
 
-def _generate(arguments: argparse.Namespace, recipe: Recipe) -> None:
+def _generate(arguments: argparse.Namespace, recipe: DatasetRecipe) -> None:
     done = generate(
         recipe,
         arguments.out,
@@ -146,7 +146,7 @@ def _generate(arguments: argparse.Namespace, recipe: Recipe) -> None:
         )
 
 
-def _show(done: Done) -> None:
+def _show(done: DatasetProgress) -> None:
     """Print the progress, on one line of a terminal."""
     text = f"{done.operators} of {done.of} operators"
     if done.written:
@@ -160,7 +160,7 @@ def _show(done: Done) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def _profile(arguments: argparse.Namespace, recipe: Recipe) -> None:
+def _profile(arguments: argparse.Namespace, recipe: DatasetRecipe) -> None:
     device = arguments.device
     found = profile(
         recipe.architecture,
@@ -168,7 +168,7 @@ def _profile(arguments: argparse.Namespace, recipe: Recipe) -> None:
         initial_conditions(recipe, 0)[None].to(device),
         recipe.n_steps,
         policy=recipe.policy,
-        noise=Noise(recipe.noise, recipe.seed) if recipe.noise else None,
+        noise=StepNoise(recipe.noise, recipe.seed) if recipe.noise else None,
         precision=getattr(torch, recipe.precision),
         compiled=not arguments.eager,
         memory_budget=_budget(arguments),

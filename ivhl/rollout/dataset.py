@@ -20,7 +20,7 @@ import torch
 
 from ivhl.errors import ResultsError, SpecError
 from ivhl.rollout.evolution import evolve
-from ivhl.rollout.noise import Noise, seed_of
+from ivhl.rollout.noise import StepNoise, seed_of
 from ivhl.rollout.operator import Architecture, make_parameters
 from ivhl.rollout.policy import Policy
 
@@ -39,7 +39,7 @@ SMOOTH: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class DatasetRecipe:
     """What a dataset holds; with the seed, every number of it.
 
     Attributes:
@@ -83,7 +83,7 @@ class Recipe:
             raise ValueError(
                 f"keep_every must be at most n_steps, {self.n_steps}, got {self.keep_every}"
             )
-        Noise(self.noise)
+        StepNoise(self.noise)
 
     @property
     def n_kept(self) -> int:
@@ -92,7 +92,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class DatasetProgress:
     """How far a dataset is.
 
     Attributes:
@@ -111,15 +111,15 @@ class Done:
 
 
 def generate(
-    recipe: Recipe,
+    recipe: DatasetRecipe,
     folder: Path,
     *,
     n_operators: int,
     device: torch.device | str = "cpu",
     compiled: bool = True,
     memory_budget: int | None = None,
-    report: Callable[[Done], None] = lambda _: None,
-) -> Done:
+    report: Callable[[DatasetProgress], None] = lambda _: None,
+) -> DatasetProgress:
     """Write a dataset, or what is missing of it.
 
     Args:
@@ -150,8 +150,8 @@ def generate(
     missing = [number for number, row in enumerate(rows) if NOT_YET in row]
     diverged = written = 0
 
-    def so_far() -> Done:
-        return Done(
+    def so_far() -> DatasetProgress:
+        return DatasetProgress(
             operators=n_operators - len(missing) + written,
             of=n_operators,
             diverged=diverged,
@@ -167,7 +167,7 @@ def generate(
             start[None].to(device),
             recipe.n_steps,
             policy=recipe.policy,
-            noise=Noise(recipe.noise, recipe.seed) if recipe.noise else None,
+            noise=StepNoise(recipe.noise, recipe.seed) if recipe.noise else None,
             precision=getattr(torch, recipe.precision),
             compiled=compiled,
             keep_every=recipe.keep_every,
@@ -187,7 +187,7 @@ def generate(
     return so_far()
 
 
-def _open(recipe: Recipe, folder: Path, n_operators: int) -> Any:  # noqa: ANN401  (zarr.Group)
+def _open(recipe: DatasetRecipe, folder: Path, n_operators: int) -> Any:  # noqa: ANN401  (zarr.Group)
     """Return the group of the dataset, made or extended."""
     try:
         import zarr  # noqa: PLC0415  (an extra)
@@ -245,7 +245,7 @@ def _holds_a_dataset(folder: Path) -> bool:
 def _make(
     zarr: Any,  # noqa: ANN401  (the module)
     folder: Path,
-    recipe: Recipe,
+    recipe: DatasetRecipe,
     about: dict[str, Any],
     n_operators: int,
 ) -> Any:  # noqa: ANN401
@@ -281,13 +281,13 @@ def _make(
     return zarr.open_group(folder, mode="r+", zarr_format=3)
 
 
-def _about(recipe: Recipe) -> dict[str, Any]:
+def _about(recipe: DatasetRecipe) -> dict[str, Any]:
     """Return the recipe as attributes of the dataset, as JSON keeps them."""
     about: dict[str, Any] = json.loads(json.dumps(asdict(recipe)))
     return {"schema": SCHEMA, **about}
 
 
-def _ahead(recipe: Recipe, numbers: list[int]) -> Iterator[tuple[Parameters, torch.Tensor]]:
+def _ahead(recipe: DatasetRecipe, numbers: list[int]) -> Iterator[tuple[Parameters, torch.Tensor]]:
     """Yield weights and initial states of each operator, made while others are evolved."""
 
     def make(number: int) -> tuple[Parameters, torch.Tensor]:
@@ -302,14 +302,14 @@ def _ahead(recipe: Recipe, numbers: list[int]) -> Iterator[tuple[Parameters, tor
             yield inputs
 
 
-def operator_parameters(recipe: Recipe, number: int) -> Parameters:
+def operator_parameters(recipe: DatasetRecipe, number: int) -> Parameters:
     """Return the weights of one operator of a dataset, float32."""
     generator = torch.Generator().manual_seed(seed_of(recipe.seed, "weights", number))
     drawn = make_parameters(recipe.architecture, generator)
     return {name: values.float() for name, values in drawn.items()}
 
 
-def initial_conditions(recipe: Recipe, number: int) -> torch.Tensor:
+def initial_conditions(recipe: DatasetRecipe, number: int) -> torch.Tensor:
     """Return smooth random fields of unit variance and no mean, periodic at the boundary.
 
     Args:

@@ -23,7 +23,7 @@ from ivhl.rollout.policy import Policy, update
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ivhl.rollout.noise import Noise
+    from ivhl.rollout.noise import StepNoise
     from ivhl.rollout.operator import Architecture, Parameters
     from ivhl.rollout.policy import PolicyKind
 
@@ -138,7 +138,7 @@ def evolve(
     n_steps: int,
     *,
     policy: Policy | None = None,
-    noise: Noise | None = None,
+    noise: StepNoise | None = None,
     precision: torch.dtype | None = None,
     compiled: bool = True,
     keep_every: int | None = None,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
+class StepNoise:
     """Gaussian noise that is added to the output of the operator in every step.
 
     Attributes:
@@ -50,7 +50,7 @@ class NoiseSource:
     """
 
     def __init__(
-        self, noise: Noise, members: Iterable[tuple[int, int]], device: torch.device
+        self, noise: StepNoise, members: Iterable[tuple[int, int]], device: torch.device
     ) -> None:
         self._scale = noise.scale
         self._generators = [

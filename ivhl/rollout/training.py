@@ -20,7 +20,7 @@ from ivhl.rollout.operator import (
 from ivhl.rollout.policy import Policy
 
 if TYPE_CHECKING:
-    from ivhl.rollout.noise import Noise
+    from ivhl.rollout.noise import StepNoise
     from ivhl.rollout.operator import Architecture, Parameters
 
 
@@ -31,7 +31,7 @@ def rollout_loss(
     targets: torch.Tensor,
     *,
     policy: Policy | None = None,
-    noise: Noise | None = None,
+    noise: StepNoise | None = None,
     precision: torch.dtype = torch.float32,
     compiled: bool = False,
     checkpointed: bool = True,

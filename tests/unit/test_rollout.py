@@ -16,8 +16,8 @@ from ivhl import rollout
 from ivhl.measure.memory import peak_bytes
 from ivhl.rollout import (
     Architecture,
-    Noise,
     Policy,
+    StepNoise,
     apply_operator,
     evolve,
     make_parameters,
@@ -235,7 +235,7 @@ def test_the_operator_runs_in_a_short_precision_and_the_drift_says_how_far_off(
     parameters, state = drawn(architecture)
     single, short = measure_drift(
         *(architecture, parameters, state, 8),
-        precisions=(torch.float32, precision), every=4, compiled=False, noise=Noise(0.01),
+        precisions=(torch.float32, precision), every=4, compiled=False, noise=StepNoise(0.01),
     )  # fmt: skip
     assert single.steps == short.steps == (0, 4, 8)
     assert single.relative[0] == short.relative[0] == 0.0
@@ -257,7 +257,7 @@ def test_noise_does_not_depend_on_batches_and_each_member_has_its_own() -> None:
     }
     state = torch.zeros(3, 2, 1, 4, 4)
     run: dict[str, Any] = {
-        "noise": Noise(1.0, seed=7),
+        "noise": StepNoise(1.0, seed=7),
         "policy": Policy("residual", 1.0),
         "compiled": False,
     }
@@ -291,7 +291,7 @@ def test_compiled_and_eager_have_the_same_noise_and_another_number_is_not_anothe
             inputs = prepare_weights(single, torch.float32), start[0], torch.tensor(number), noise
             assert torch.equal(compiled(*inputs), following(*inputs))
     assert len(counted) == 2
-    run: dict[str, Any] = {"noise": Noise(0.5, seed=3), "policy": Policy("residual", 0.1)}
+    run: dict[str, Any] = {"noise": StepNoise(0.5, seed=3), "policy": Policy("residual", 0.1)}
     eager, inductor = (
         evolve(SMALL, single, start, 5, compiled=compiled, **run) for compiled in (False, True)
     )
@@ -317,7 +317,7 @@ def test_batches_cover_everything_in_equal_sizes_within_the_budget(
 
 def test_a_memory_budget_changes_batches_and_nothing_else() -> None:
     parameters, state = drawn(SMALL, n_operators=3, n_realisations=5)
-    run: dict[str, Any] = {"noise": Noise(0.1), "compiled": False, "operators_at_once": 3}
+    run: dict[str, Any] = {"noise": StepNoise(0.1), "compiled": False, "operators_at_once": 3}
     each = memory_of_sample(SMALL, 8, 8, dtype=torch.float64)
     whole = evolve(SMALL, parameters, state, 3, **run)
     parts = evolve(SMALL, parameters, state, 3, memory_budget=4 * each, **run)
@@ -374,7 +374,7 @@ def test_checkpoints_change_the_memory_of_training_and_not_its_gradients() -> No
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = rollout_loss(
-                SMALL, parameters, state, targets, noise=Noise(0.1), checkpointed=checkpointed
+                SMALL, parameters, state, targets, noise=StepNoise(0.1), checkpointed=checkpointed
             )
         gradients = torch.autograd.grad(loss, list(parameters.values()))
         found.append((loss.item(), gradients, sum(saved.values())))
@@ -388,7 +388,7 @@ def test_checkpoints_change_the_memory_of_training_and_not_its_gradients() -> No
 def test_the_loss_of_training_is_that_of_the_evolved_states() -> None:
     parameters, state = drawn(SMALL, n_operators=2)
     targets = torch.randn(3, *state.shape, dtype=torch.float64)
-    run: dict[str, Any] = {"noise": Noise(0.1), "policy": Policy("convex", 0.3)}
+    run: dict[str, Any] = {"noise": StepNoise(0.1), "policy": Policy("convex", 0.3)}
     kept = evolve(SMALL, parameters, state, 3, keep_every=1, compiled=False, **run)
     expected = (kept[1:] - targets).square().mean()
     loss = rollout_loss(SMALL, parameters, state, targets, **run)
@@ -452,7 +452,7 @@ def test_wrong_arguments_are_refused_with_what_was_expected() -> None:
     with pytest.raises(ValueError, match=r"missing \['last'\]"):
         evolve(SMALL, parameters, state, 1)
     with pytest.raises(ValueError, match="scale of noise must be finite"):
-        Noise(-1.0)
+        StepNoise(-1.0)
 
 
 # Dynamo reads it of every input of a graph, states between two steps included.

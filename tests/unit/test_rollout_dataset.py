@@ -18,17 +18,17 @@ import torch
 import zarr
 
 from ivhl.errors import SpecError
-from ivhl.rollout import Architecture, Noise, Policy, evolve
+from ivhl.rollout import Architecture, Policy, StepNoise, evolve
 from ivhl.rollout.__main__ import main
-from ivhl.rollout.dataset import Recipe, generate, initial_conditions, operator_parameters
+from ivhl.rollout.dataset import DatasetRecipe, generate, initial_conditions, operator_parameters
 
 if TYPE_CHECKING:
-    from ivhl.rollout.dataset import Done
+    from ivhl.rollout.dataset import DatasetProgress
 
 pytestmark = pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning")
 
 ROOT = Path(__file__).parents[2]
-RECIPE = Recipe(
+RECIPE = DatasetRecipe(
     architecture=Architecture(width=2, depth=1),
     policy=Policy("residual", 0.1),
     n_realisations=2,
@@ -49,7 +49,7 @@ def read(folder: Path, name: str) -> torch.Tensor:
 
 
 def test_a_dataset_holds_the_trajectories_of_its_recipe(tmp_path: Path) -> None:
-    seen: list[Done] = []
+    seen: list[DatasetProgress] = []
     done = generate(RECIPE, tmp_path / "d", n_operators=2, compiled=False, report=seen.append)
     assert [one.operators for one in seen] == [0, 1, 2]
     assert (done.operators, done.of, done.written, done.diverged) == (2, 2, 2, 0)
@@ -59,7 +59,7 @@ def test_a_dataset_holds_the_trajectories_of_its_recipe(tmp_path: Path) -> None:
         parameters, start = operator_parameters(RECIPE, number), initial_conditions(RECIPE, number)
         expected = evolve(
             RECIPE.architecture, parameters, start[None], 6, policy=RECIPE.policy,
-            noise=Noise(0.01, 0), keep_every=2, first_operator=number, compiled=False,
+            noise=StepNoise(0.01, 0), keep_every=2, first_operator=number, compiled=False,
         )  # fmt: skip
         assert torch.equal(state[number], expected[:, 0].transpose(0, 1))
         flat = torch.cat([values.flatten() for values in parameters.values()])
@@ -93,12 +93,14 @@ def test_a_killed_run_goes_on_to_the_same_dataset(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ivhl.rollout", "generate", "--out", str(killed)]
     process = subprocess.Popen(
         [*command, "--operators", "4000", *ARGUMENTS],
-        stderr=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
     )  # fmt: skip
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("3 of"):
             break
+    else:
+        pytest.fail("it ended by itself")
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stderr.close()
