@@ -93,8 +93,11 @@ def test_a_killed_run_goes_on_to_the_same_dataset(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ivhl.rollout", "generate", "--out", str(killed)]
     process = subprocess.Popen(
         [*command, "--operators", "4000", *ARGUMENTS],
-        stderr=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-    )  # fmt: skip
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+    )
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("3 of"):
