@@ -1,15 +1,14 @@
 """What makes asv use our cells, keep our failures and publish our pages.
 
 Named in ``asv.conf.json`` as ``".ivhl.asv"``: asv imports only names with a leading dot as
-ordinary modules. Importing registers the classes, since asv looks for subclasses of its own.
+ordinary modules, and then calls their ``setup``. Importing this package imports nothing of asv,
+which takes a third of a second: `ivhl publish` needs asv for asv's own pages only.
 """
 
 import os
 from importlib.metadata import version
 
-from ivhl.asv import capture, environment, publisher
 from ivhl.errors import SpecError
-from ivhl.measure.process import die_with
 
 # What we wrap was read in this release; tests/contract/test_asv.py holds it.
 SUPPORTED_ASV = "0.6.6"
@@ -20,9 +19,14 @@ if version("asv") != SUPPORTED_ASV:
         hint=f"python -m pip install asv=={SUPPORTED_ASV}",
     )
 
-capture.install()
-# Once `ivhl bench` was killed, perhaps while asv started, nobody waits for asv, which has the locks.
-if bench := os.environ.pop("IVHL_BENCH", ""):
-    die_with(int(bench))
 
-__all__ = ["environment", "publisher"]
+def setup() -> None:
+    """Register our classes, since asv looks for subclasses of its own, and wrap its methods."""
+    from ivhl.asv import capture, environment, publisher  # noqa: F401, PLC0415  (see above)
+    from ivhl.measure.process import die_with  # noqa: PLC0415
+
+    capture.install()
+    # Once `ivhl bench` was killed, perhaps while asv started, nobody waits for asv, which has the
+    # locks.
+    if bench := os.environ.pop("IVHL_BENCH", ""):
+        die_with(int(bench))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-from asv.config import Config
-from asv.util import load_json
 
 from ivhl.errors import SpecError
 from ivhl.git import default_branch, top_level
@@ -31,6 +29,8 @@ FORMER_PLUGIN: Final = ".ivhl.asv_plugins"
 _OF_THE_PROJECT: Final = frozenset({"project", "project_url", "show_commit_url", "branches"})
 # A parameter of asv's graphs: results of a GPU and of the CPU must not be in one graph.
 DEVICE_VARIABLE: Final = "IVHL_DEVICE"
+# Of the format of the configuration: asv's ``Config.api_version``.
+VERSION: Final = 1
 
 
 def load_configuration(root: Path) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def load_configuration(root: Path) -> dict[str, Any]:
     conf: dict[str, Any] = {}
     if path.is_file():
         try:
-            conf = load_json(str(path), Config.api_version, js_comments=True)
+            conf = _read(path)
         except Exception as error:
             raise SpecError(f"{path} cannot be read: {error}", hint="correct it") from error
         if mistakes := _mistakes(conf):
@@ -68,7 +68,7 @@ def load_configuration(root: Path) -> dict[str, Any]:
         {"project": load_project(root).name, "branches": [default_branch(root)]}
         | conf
         | {
-            "version": Config.api_version,
+            "version": VERSION,
             "ivhl_root": str(root),
             "plugins": [PLUGIN, *(p for p in conf.get("plugins", ()) if p != PLUGIN)],
             "environment_type": "locked",
@@ -80,6 +80,18 @@ def load_configuration(root: Path) -> dict[str, Any]:
             "results_dir": str(root / conf.get("results_dir", "results")),
         }
     )
+
+
+def _read(path: Path) -> Any:  # noqa: ANN401  (JSON)
+    """Return what a configuration holds; only one that is not plain JSON of today needs asv."""
+    with suppress(ValueError, RecursionError):
+        conf = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(conf, dict) and conf.get("version") == VERSION:
+            del conf["version"]
+            return conf
+    from asv.util import load_json  # noqa: PLC0415  (asv takes a third of a second to import)
+
+    return load_json(str(path), VERSION, js_comments=True)
 
 
 def _mistakes(conf: object) -> list[str]:

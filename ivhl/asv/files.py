@@ -15,7 +15,7 @@ from asv.machine import Machine as AsvMachine
 from asv.results import Results
 from asv.runner import BenchmarkResult
 
-import ivhl.asv  # noqa: F401  (wraps methods of asv, so that failures become points)
+from ivhl.asv import capture
 from ivhl.asv.configuration import DEVICE_VARIABLE
 from ivhl.asv.export import AsvBenchmarks, read_suite
 from ivhl.asv.machine import known_machine
@@ -94,6 +94,7 @@ def write_asv_results(
     Raises:
         ResultsError: If the benchmarks do not import, or a file cannot be written.
     """
+    capture.install()  # so that failures become points
     wanted = set(places)
     results = Path(settings.results)
     groups: dict[ResultPlace, list[RunRecord]] = {}

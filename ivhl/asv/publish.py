@@ -13,11 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asv.benchmarks import Benchmarks
-
 from ivhl.asv.configuration import load_configuration
-from ivhl.asv.unreadable import unreadable_files
-from ivhl.asv.verdicts import write_verdicts
 from ivhl.errors import ResultsError, explained, system_error_in
 from ivhl.git import published_branches
 from ivhl.pages.build import write_pages
@@ -109,6 +105,8 @@ def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
                 root, results, (*bad, *without), (new, output), (now, made)
             )
         if renewed:
+            from ivhl.asv.verdicts import write_verdicts  # noqa: PLC0415  (it imports asv)
+
             write_verdicts(new / _ASV, source.changes, new / "feed.xml")
         mark(new)
         exchange(new, output)
@@ -181,6 +179,8 @@ def _write_asv(
     root: Path, conf: dict[str, Any], folder: Path, new: Path
 ) -> tuple[tuple[Problem, ...], str]:
     """Run ``asv publish`` into a new folder; return what it left out, and its output."""
+    from ivhl.asv.unreadable import unreadable_files  # noqa: PLC0415  (it imports asv)
+
     results = Path(conf["results_dir"])
     unreadable = unreadable_files(results)
     if unreadable or not (results / "benchmarks.json").is_file():
@@ -205,6 +205,8 @@ def _view(results: Path, without: set[Path], view: Path) -> Path:
 
     asv itself leaves out a machine without a readable ``machine.json``.
     """
+    from asv.benchmarks import Benchmarks  # noqa: PLC0415  (only here)
+
     view.mkdir()
     for path in sorted(results.rglob("*")):
         if path.is_file() and path not in without:

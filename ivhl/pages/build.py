@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from contextlib import contextmanager
-from functools import cache, partial
-from importlib.resources import files
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ivhl.pages.render import compatibility_json, data_script, feed, render, static_files
+from ivhl.pages.render import (
+    code_digest,
+    compatibility_json,
+    data_script,
+    feed,
+    render,
+    static_files,
+)
 from ivhl.tracker.views.case import case_view, cell_details, course_part, parts_of
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.facts import signed_by
@@ -23,7 +28,6 @@ from ivhl.tracker.views.source import cell_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from importlib.resources.abc import Traversable
     from pathlib import Path
 
     from ivhl.tracker.compat import Row
@@ -34,8 +38,6 @@ if TYPE_CHECKING:
 _MOST_RUNS = 500  # that the list of runs shows
 # What each file of a site was made from, so that the next site need not make it again.
 MADE_FROM: Final = ".made-from.json"
-# Packages and modules that decide what is in a file.
-_SOURCES: Final = ("pages", "tracker", "records", "instrument.py", "workload.py")
 
 
 class SiteFile(NamedTuple):
@@ -135,7 +137,9 @@ def _details(source: Source, row: Row) -> Iterator[SiteFile]:
     assert row.record is not None  # noqa: S101  (the caller looked)
     spread = source.state.spreads.of(row.record)
     signed = signed_by(row.record, source.provenance)
-    made_from = source.digest_of(course, _code(), row.record.commit, repr(spread), repr(signed))
+    made_from = source.digest_of(
+        course, code_digest(), row.record.commit, repr(spread), repr(signed)
+    )
 
     def content() -> bytes:
         return data_script(path, cell_details(source, row), points=source.points_of(newest))
@@ -156,7 +160,7 @@ def _older_part(source: Source, row: Row, number: int, part: Sequence[Entry]) ->
         history = {"history": course_part(source, row, number)}
         return data_script(path, history, points=source.points_of(part))
 
-    return SiteFile(path, content, source.digest_of(seen, _code(), f"{number}"))
+    return SiteFile(path, content, source.digest_of(seen, code_digest(), f"{number}"))
 
 
 def _side(source: Source, path: str, entries: Sequence[Entry], learnt: str) -> SiteFile:
@@ -165,35 +169,17 @@ def _side(source: Source, path: str, entries: Sequence[Entry], learnt: str) -> S
     def content() -> bytes:
         return data_script(path, side(source, entries))
 
-    return SiteFile(path, content, source.digest_of(entries, _code(), learnt))
+    return SiteFile(path, content, source.digest_of(entries, code_digest(), learnt))
 
 
 def _run(source: Source, line: RunLine) -> SiteFile:
     page = source.page
-    made_from = source.digest_of(line.entries, _code(), page.project, *page.problems)
+    made_from = source.digest_of(line.entries, code_digest(), page.project, *page.problems)
 
     def content() -> bytes:
         return render("run.html", page, line.href, view=run_view(source, line))
 
     return SiteFile(line.href, content, made_from)
-
-
-@cache
-def _code() -> str:
-    """Return a digest of the code that makes the files."""
-    digest = hashlib.sha256()
-
-    def add(part: Traversable) -> None:
-        if part.is_dir():
-            for one in sorted(part.iterdir(), key=lambda one: one.name):
-                if one.name != "__pycache__":
-                    add(one)
-        else:
-            digest.update(part.name.encode() + part.read_bytes())
-
-    for name in _SOURCES:
-        add(files("ivhl") / name)
-    return digest.hexdigest()
 
 
 def _known(earlier: int) -> Mapping[str, str]:

@@ -201,9 +201,17 @@ def index_file(results: Path) -> Path:
     Raises:
         RuntimeError: If the user has no home.
     """
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     name = sha256(os.fsencode(results.resolve())).hexdigest()[:16]
-    return Path(home) / "ivhl" / "index" / f"{name}.sqlite"
+    return cache_folder() / "index" / f"{name}.sqlite"
+
+
+def cache_folder() -> Path:
+    """Return the user's folder for what can be made again.
+
+    Raises:
+        RuntimeError: If the user has no home.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ivhl"
 
 
 def _is_broken(error: sqlite3.Error) -> bool:

@@ -95,21 +95,27 @@ def series_of(
 
 
 def _along_commits(group: Iterable[Entry], position: Mapping[str, int]) -> list[tuple[str, Entry]]:
-    newest = newest_by(
-        (entry for entry in group if not position or entry.commit in position),
-        lambda entry: entry.commit,
-    )
-    return sorted(
-        newest.items(), key=lambda item: (position.get(item[0], 0), recorded_rank(item[1]))
-    )
+    group = [entry for entry in group if not position or entry.commit in position]
+    newest = {entry.commit: entry for entry in group}
+    if len(newest) < len(group):
+        newest = newest_by(group, lambda entry: entry.commit)
+    if position:
+        return sorted(newest.items(), key=lambda item: position[item[0]])
+    return sorted(newest.items(), key=lambda item: recorded_rank(item[1]))
 
 
 def _of_one_subject(group: Iterable[Entry], along: Along) -> list[tuple[str, Entry]]:
+    # As ``newest_by``, of a whole history at once.
     subjects: dict[object, dict[str, Entry]] = defaultdict(dict)
-    newest = newest_by(group, lambda entry: (subject_of(entry), getattr(entry, along)))
-    for (subject, where), entry in newest.items():
-        subjects[subject][where] = entry
-    chosen = max(subjects.values(), key=lambda s: (len(s), max(map(recorded_rank, s.values()))))
+    for entry in group:
+        where = entry.torch if along == "torch" else entry.python
+        points = subjects[subject_of(entry)]
+        known = points.get(where)
+        if known is None or recorded_rank(known) <= recorded_rank(entry):
+            points[where] = entry
+    most = max(map(len, subjects.values()))
+    longest = [points for points in subjects.values() if len(points) == most]
+    chosen = max(longest, key=lambda points: max(map(recorded_rank, points.values())))
     order = release_key if along == "torch" else python_key
     return sorted(chosen.items(), key=lambda item: order(item[0]))
 

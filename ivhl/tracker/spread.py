@@ -127,8 +127,8 @@ class Spread:
 
     def scale(self, *runs: Run, metric: Metric = "speedup") -> float:
         """Return the scale of the difference of two runs; see ``factor``."""
-        both = runs if len(runs) > 1 else runs * 2
-        return math.hypot(*(_scale(self.tau, within(run, metric)) for run in both))
+        scales = [_scale(self.tau, within(run, metric)) for run in runs]
+        return math.hypot(scales[0], scales[-1])
 
 
 class Own(NamedTuple):

@@ -298,6 +298,24 @@ def test_filters_are_kept_in_the_address(watched: Watched, site: Path) -> None:
     watched.check("file:")
 
 
+def test_what_the_address_asks_for_and_nothing_has_is_named(watched: Watched, site: Path) -> None:
+    """All cases would seem to be of the release, or wrong, or of the last week."""
+    page = watched.page
+    page.goto(f"{(site / 'matrix.html').as_uri()}#torch=9.9.1&python=3.13&status=odd&what=%E0%A4")
+    count = page.locator("#count")
+    said = "cases; the address asks for torch 9.9.1, status odd, which this page does not have"
+    assert count.inner_text().endswith(said)
+    assert page.locator("select[name=torch]").input_value() == ""
+    assert page.locator("select[name=python]").input_value() == "3.13"
+    page.locator("select[name=python]").select_option("")
+    assert "asks for" not in count.inner_text()
+    assert "9.9.1" not in page.url
+    page.goto(f"{(site / 'regressions.html').as_uri()}#along=nothing&worse=&text=ops")
+    assert "asks for along nothing, which" in count.inner_text()
+    assert page.locator("select[name=along]").input_value() == ""
+    watched.check("file:")
+
+
 def test_a_case_has_its_course_over_releases_and_commits(watched: Watched, site: Path) -> None:
     page = watched.page
     page.goto((site / CASE).as_uri())

@@ -5,9 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import asv.config
 import asv.environment
 import asv.machine
 import asv.results
@@ -16,6 +19,7 @@ import pytest
 from asv.commands import run
 
 import ivhl.asv
+from ivhl.asv.configuration import VERSION
 from ivhl.asv.environment import Locked
 from ivhl.asv.run import benchmark_regex
 from ivhl.matrix.project import load_project
@@ -39,6 +43,32 @@ def test_asv_names_the_pythons_and_the_default_tier_of_the_matrix() -> None:
 def test_the_plugin_is_named_with_a_dot() -> None:
     # Without the dot, asv searches its own plugins and silently ignores the name.
     assert CONF["plugins"] == [".ivhl.asv"]
+
+
+def test_the_plugin_registers_what_asv_looks_for_when_asv_loads_it() -> None:
+    """And nothing of asv is imported before: that takes longer than many a publish may."""
+    script = """
+import sys
+import ivhl.asv.publish
+print([name for name in sys.modules if name.partition(".")[0] == "asv"])
+from asv.plugin_manager import plugin_manager
+plugin_manager.import_plugin(".ivhl.asv")
+from asv.environment import get_environment_class_by_name
+from asv.publishing import OutputPublisher
+from asv.results import Results
+from asv.util import iter_subclasses
+print(get_environment_class_by_name("locked").__name__)
+print([one.__name__ for one in iter_subclasses(OutputPublisher) if one.name == "ivhl"])
+print(hasattr(Results.add_result, "__wrapped__"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == ["[]", "Locked", "['Pages']", "True"]
+
+
+def test_the_format_of_the_configuration_is_the_one_that_asv_writes() -> None:
+    assert asv.config.Config.api_version == VERSION
 
 
 def test_our_environment_is_found_by_its_name() -> None:
@@ -79,6 +109,8 @@ def test_only_a_process_error_makes_asv_leave_out_one_environment() -> None:
 
 
 def test_methods_are_wrapped_once() -> None:
+    for _ in range(2):
+        ivhl.asv.setup()
     for method in (asv.results.Results.add_result, asv.machine.Machine.save):
         assert not hasattr(method.__wrapped__, "__wrapped__")
 

@@ -7,11 +7,17 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from types import ModuleType
+
+
+# No test asserts a time: on a machine with other work, any example may take its 200 ms.
+settings.register_profile("any time", deadline=None)
+settings.load_profile("any time")
 
 
 @pytest.fixture(autouse=True)

@@ -379,7 +379,7 @@ def test_a_record_that_stops_the_pages_half_way_changes_no_file_of_the_old_site(
         return fact_groups(record, *more)
 
     monkeypatch.setattr("ivhl.tracker.views.case.fact_groups", fails)
-    monkeypatch.setattr("ivhl.pages.build._code", lambda: "another")
+    monkeypatch.setattr("ivhl.pages.build.code_digest", lambda: "another")
     done = publish(root, root / "site", asv=False)
     assert any("cannot be shown: OverflowError" in problem for problem in done.problems)
     assert files_of(root / "kept") == before

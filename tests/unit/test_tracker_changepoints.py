@@ -271,6 +271,9 @@ def test_many_series_at_once_have_the_steps_that_each_has_alone(n: int) -> None:
         ]
     every += [[1.0] * n, [0.0] * n, make(n + 4), [math.nan, *make(n)]]
     series = [(values, around(values, 0.001 * (i % 30))) for i, values in enumerate(every)]
+    one = make(n, steps={n // 2: 1.2})
+    for bad in ((2.0, 1.0), (0.0, 1.0), (1.0, math.inf), (math.nan, 1.0), (-1.0, -2.0)):
+        series += [(one, [bad] * n), (one, [bad, *around(one[1:], 0.01)])]
     assert detect_all(series) == [detect(*one) for one in series]
     assert detect_all([]) == []
 

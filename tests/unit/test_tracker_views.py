@@ -343,6 +343,16 @@ def test_incidents_are_on_the_page_with_their_cause() -> None:
     assert len({one.id for one in view.incidents}) == len(view.incidents)
 
 
+def test_what_is_mended_says_how_it_failed_and_what_is_known_of_that() -> None:
+    gate = "Dynamo is not supported on Python 3.13+"
+    refused = make_failure("support_gate", message=gate, python="3.13", torch="2.5.1")
+    source = source_of(refused, make_record(python="3.13", torch="2.6.0"))
+    (one,) = regressions_view(source).incidents
+    assert one.counts == "1 mended"
+    assert one.worst.endswith(f"; before: support_gate: {gate}")
+    assert one.cause == f"{gate} (pytorch/pytorch#144048)"
+
+
 def test_runs_and_environments_are_listed() -> None:
     source = source_of(*history(COMMITS))
     runs = run_lines(source)

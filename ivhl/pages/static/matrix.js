@@ -9,7 +9,7 @@
   const pythons = [...table.querySelectorAll("thead th[scope=colgroup]")];
   const lineCells = new Map(lines.map((line) => [line, [...line.querySelectorAll("td:not(.support)")]]));
 
-  function apply(form) {
+  function apply(form, unknown = "") {
     const words = site.words(form.get("text"));
     const statuses = form.getAll("status");
     const shownColumns = heads.map((head) =>
@@ -35,6 +35,7 @@
     }
     for (const body of table.tBodies) { body.hidden = !body.querySelector("tr[data-case]:not([hidden])"); }
     document.getElementById("count").textContent = shown === lines.length ? `${shown} cases` : `${shown} of ${lines.length} cases${shown ? "" : ": clear a filter"}`;
+    document.getElementById("count").textContent += unknown;
     table.parentElement.hidden = !shown;
     keepOneTabStop();
   }

@@ -9,7 +9,7 @@
     target.querySelector("details").open = true;
     target.scrollIntoView();
   }
-  site.bindFilters(form, (wanted) => {
+  site.bindFilters(form, (wanted, unknown = "") => {
     const words = site.words(wanted.get("text"));
     const since = wanted.get("since") ? Date.now() - wanted.get("since") * 86400e3 : 0;
     let shown = 0;
@@ -23,6 +23,6 @@
       newest = fits && !newest ? one.dataset.at : newest; // the newest is the first
     }
     const hint = newest ? `the newest that fits is of ${newest.slice(0, 10)}` : "clear a filter";
-    document.getElementById("count").textContent = `${shown} of ${all.length} incidents${shown ? "" : `: ${hint}`}`;
+    document.getElementById("count").textContent = `${shown} of ${all.length} incidents${shown ? "" : `: ${hint}`}${unknown}`;
   });
 })();

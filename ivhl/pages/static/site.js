@@ -65,13 +65,25 @@ const site = (() => {
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   });
 
-  // Fill a form from the address, and keep the address to it.
+  // Fill a form from the address, and keep the address to it. What the address asks for and the page
+  // does not have is given to `apply` as text, until a filter is changed: all would seem to fit it.
   function bindFilters(form, apply) {
     const wanted = address();
-    for (const field of form.elements) {
-      if (!field.name) { continue; }
-      const values = wanted.getAll(field.name);
-      if (field.type === "checkbox") { field.checked = values.includes(field.value); } else if (values.length) { field.value = values[0]; }
+    const fields = [...form.elements].filter((field) => field.name);
+    const unknown = [];
+    for (const name of new Set(fields.map((field) => field.name))) {
+      const mine = fields.filter((field) => field.name === name);
+      const values = wanted.getAll(name);
+      if (mine[0].type === "checkbox") {
+        for (const field of mine) { field.checked = values.includes(field.value); }
+        unknown.push(...values.filter((value) => !mine.some((field) => field.value === value)).map((value) => `${name} ${value}`));
+      } else if (values.length) {
+        mine[0].value = values[0];
+        if (mine[0].selectedIndex === -1) {
+          mine[0].value = "";
+          unknown.push(`${name} ${values[0]}`);
+        }
+      }
     }
     const changed = () => {
       const values = [...new FormData(form)];
@@ -82,7 +94,7 @@ const site = (() => {
     form.addEventListener("input", changed);
     form.addEventListener("submit", (event) => event.preventDefault());
     form.hidden = false;
-    apply(new FormData(form));
+    apply(new FormData(form), unknown.length ? `; the address asks for ${unknown.join(", ")}, which this page does not have` : "");
   }
   const words = (text) => (text || "").toLowerCase().split(/\s+/).filter(Boolean);
   return { root, give, load, make, address, setAddress, bindFilters, words };

@@ -69,7 +69,7 @@ class CaseView:
         left_out: Number of older incidents.
         notes: What people said about changes of the case.
         upstream: Reports of PyTorch on its failures, each with the cells that fail so.
-        command: Repeats the newest record.
+        command: Repeats the newest record, that of the cell ``newest``.
     """
 
     page: PageView
@@ -93,6 +93,7 @@ class CaseView:
     notes: tuple[str, ...]
     upstream: tuple[tuple[Issue, str], ...]
     command: str
+    newest: str
 
 
 def case_view(source: Source, series: RowSeries) -> CaseView:
@@ -130,6 +131,7 @@ def case_view(source: Source, series: RowSeries) -> CaseView:
         notes=tuple(source.notes_of(series)),
         upstream=tuple(_upstream(run)),
         command=(newest.command or "") if newest else "",
+        newest=f"Python {newest.python}, PyTorch {newest.torch}" if newest else "",
     )
 
 

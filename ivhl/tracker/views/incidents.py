@@ -185,13 +185,18 @@ def _worst(view: ChangeView) -> str:
     """Return the largest change; of facts and times the first clause, which says what moved."""
     if view.was and view.now and view.kind in ("slower", "faster"):
         return f"{view.case}, {view.was} to {view.now}; {view.reason.partition(';')[0]}"
-    failure = view.kind in ("newly fail", "mended")
-    return f"{view.case}; {view.reason if failure else view.reason.partition(';')[0]}"
+    if view.kind == "mended":
+        return f"{view.case}; before: {view.reason}"
+    reason = view.reason if view.kind == "newly fail" else view.reason.partition(";")[0]
+    return f"{view.case}; {reason}"
 
 
 def _upstream(incident: Incident) -> str:
-    """Return the report of PyTorch that describes all failures of an incident, if one does."""
-    if {change.kind for change in incident.changes} != {"fails"}:
+    """Return the report of PyTorch that describes all failures of an incident, if one does.
+
+    Also of what is mended: the report describes how it failed before.
+    """
+    if {change.kind for change in incident.changes} not in ({"fails"}, {"mended"}):
         return ""
     found = (described(change.reason) for change in incident.changes)
     issues = set.intersection(*map(set, found))

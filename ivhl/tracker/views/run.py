@@ -70,13 +70,14 @@ class RunView:
 
 def run_lines(source: Source) -> tuple[RunLine, ...]:
     """Return all runs, the newest first. A record that stands for another belongs to its run."""
-    groups: dict[tuple[Place, str], list[Entry]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
     for entry in source.history.entries:
-        place = Place(entry.case.machine, entry.case.device)
-        groups[place, entry.shown.same_as or entry.commit].append(entry)
+        case = entry.case
+        groups[case.machine, case.device, entry.shown.same_as or entry.commit].append(entry)
     durations = source.history.durations()
     lines = []
-    for (place, commit), group in groups.items():
+    for (machine, device, commit), group in groups.items():
+        place = Place(machine, device)
         times = [entry.recorded_at for entry in group]
         line = RunLine(
             href=run_page(place, commit),
@@ -85,7 +86,7 @@ def run_lines(source: Source) -> tuple[RunLine, ...]:
             first=min(times)[:16],
             last=max(times)[:16],
             cases=len(group),
-            cells=len({(entry.python, entry.torch, entry.case.cell) for entry in group}),
+            cells=len({entry.case.cell for entry in group}),
             seconds=seconds(sum(durations[entry.id] for entry in group)),
             entries=tuple(group),
         )

@@ -125,17 +125,18 @@ def _case(entry: Entry, spreads: Spreads) -> list[Any]:
 
 def sides_of(source: Source) -> Sides:
     """Return the runs of each place and cell: by commit, and the newest of each case."""
-    by_cell: dict[tuple[Place, str], list[Entry]] = defaultdict(list)
-    commits: dict[Place, set[str]] = defaultdict(set)
+    by_cell: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
     for entry in sorted(source.entries, key=recorded_rank):
         case = entry.case
         if not case.existing:
-            place = Place(case.machine, case.device)
-            by_cell[place, case.cell].append(entry)
-            commits[place].add(entry.commit[:_HASH])
+            by_cell[case.machine, case.device, case.cell].append(entry)
+    commits: dict[Place, set[str]] = defaultdict(set)
+    for (machine, device, _), entries in by_cell.items():
+        commits[Place(machine, device)] |= {entry.commit[:_HASH] for entry in entries}
     shown = {place: {*_in_order(source, all_)[-MOST_COMMITS:]} for place, all_ in commits.items()}
     sides: dict[tuple[Place, str], Mapping[str, Sequence[Entry]]] = {}
-    for (place, cell), entries in by_cell.items():
+    for (machine, device, cell), entries in by_cell.items():
+        place = Place(machine, device)
         by_commit: dict[str, list[Entry]] = defaultdict(list)
         newest: dict[Key, dict[object, Entry]] = defaultdict(dict)
         for entry in entries:
