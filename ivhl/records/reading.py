@@ -33,7 +33,7 @@ def records_files(results: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
         records = folder / "records"
         try:
             for path in sorted(p for p in records.iterdir() if p.name.endswith(_ENDINGS)):
-                name = path.relative_to(results).as_posix()
+                name = f"{folder.name}/{records.name}/{path.name}"
                 if _is_text(name):
                     found.append(path)
                 else:

@@ -60,6 +60,8 @@ _SOURCES: Final = {
 }
 # Another process may be writing the index of a long history.
 _WAIT_S = 60.0
+# Bytes of files: more would be a whole history in memory, the first time that it is read.
+_MOST_PARSED = 64 << 20
 _AGAIN: Final = "run the same command again: the index is made from the records"
 _VALUES: Final = tuple(f"{metric}{end}" for metric in METRICS for end in ("", "_error"))
 _SCHEMA: Final = f"""
@@ -240,6 +242,9 @@ class Index:
         self._results = results
         self._unreadable: tuple[Problem, ...] = ()
         self._token = ""
+        # Records that were read to bring it up to date, by file and place: views show most of them.
+        self._parsed: dict[tuple[str, int, int], RunRecord] = {}
+        self._room = _MOST_PARSED
         self._db = sqlite3.connect(database, timeout=_WAIT_S, isolation_level=None)
         self._close = finalize(self, self._db.close)
         self.place = None if database == ":memory:" else Path(database)
@@ -315,7 +320,7 @@ class Index:
         paths, unreadable = records_files(self._results)
         self._unreadable = tuple(Problem(folder, None, rule) for folder, rule in unreadable)
         for path in paths:
-            name = path.relative_to(self._results).as_posix()
+            name = "/".join(path.parts[-3:])  # the machine, ``records``, the file
             try:
                 at = path.stat()
             except OSError as error:
@@ -389,7 +394,9 @@ class Index:
         ).lastrowid
         if rule is not None:
             self._db.execute("INSERT INTO problem VALUES (?, NULL, ?)", (number, rule))
-        rows, problems = _rows(data, start, lines, number, ids)
+        self._room -= len(data) - start
+        kept = self._parsed if self._room >= 0 else {}
+        rows, problems = _rows(data, (start, lines), (number, path), ids, kept)
         self._db.executemany(_INSERT, (row.values for row in rows))
         self._db.executemany("INSERT INTO problem VALUES (?, ?, ?)", problems)
         return touched | {(row.case, row.commit) for row in rows}
@@ -523,11 +530,15 @@ class Index:
 
     def _read(self, numbers: Sequence[int]) -> tuple[RunRecord, ...]:
         wanted: dict[str, list[tuple[int, int, int, tuple[str, ...]]]] = defaultdict(list)
+        found: dict[int, RunRecord] = {}
         with self._reading():
             for number in dict.fromkeys(numbers):
                 path, start, length, *texts = self._one(_PLACE, number)
-                wanted[path].append((number, start, length, tuple(texts)))
-        found: dict[int, RunRecord] = {}
+                record = self._parsed.get((path, start, length))
+                if record is not None and _what(record) == tuple(texts):
+                    found[number] = record
+                else:
+                    wanted[path].append((number, start, length, tuple(texts)))
         for path, places in wanted.items():
             data = read_records_file(self._results / path)
             for number, start, length, what in places:
@@ -717,15 +728,30 @@ def _held(text: str) -> HeldValues:
 
 
 def _rows(
-    data: bytes, start: int, lines: int, file: int | None, ids: _Ids
+    data: bytes,
+    known: tuple[int, int],
+    where: tuple[int | None, str],
+    ids: _Ids,
+    kept: dict[tuple[str, int, int], RunRecord],
 ) -> tuple[list[_Row], list[tuple[object, ...]]]:
-    """Return the rows of the records from a place on, and those of the lines that are none."""
+    """Return the rows of the records that are not known, and those of the lines that are none.
+
+    Args:
+        data: The content of a file.
+        known: So many bytes and lines of it are known.
+        where: Number and path of the file.
+        ids: Numbers of what many records share.
+        kept: Gets the records.
+    """
+    (file, path), (start, lines) = where, known
     rows: list[_Row] = []
     problems: list[tuple[object, ...]] = []
     for number, line in enumerate(data[start:].split(b"\n"), lines + 1):
         if line.strip():
             try:
-                rows.append(_row(read_record(line), (file, number, start, len(line)), ids))
+                record = read_record(line)
+                rows.append(_row(record, (file, number, start, len(line)), ids))
+                kept[path, start, len(line)] = record
             except (ValueError, ArithmeticError) as error:
                 problems.append((file, number, str(error)))
         start += len(line) + 1

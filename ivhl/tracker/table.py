@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from rich.console import Group
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
@@ -106,49 +108,61 @@ def _blocks(rows: Sequence[Row], reasons: dict[str, int], width: int) -> Rendera
     entries = {(row.series, row.cell): _entry(row, reasons) for row in rows}
     series = list(dict.fromkeys(row.series for row in rows))
     label_width = max(max(len(s.workload), len(f"  {s.size} {s.variant}")) for s in series)
-    entry_width = max(*(len(c) for c in columns), *(e.cell_len for e in entries.values()))
+    entry_width = max(*(len(c) for c in columns), *(cell_len(e.text) for e in entries.values()))
     fitting = max(1, (width - label_width - 2) // (entry_width + 2))
-    lines: list[Text] = []
+    lines: list[list[Segment]] = []
     for start in range(0, len(columns), fitting):
         shown = columns[start : start + fitting]
-        head = [Text("workload"), *map(Text, shown)]
-        lines += [
-            _line(head, label_width, entry_width),
-            Text("─" * (label_width + len(shown) * (entry_width + 2))),
-        ]
+        head = [Segment("workload"), *map(Segment, shown)]
+        rule = Segment("─" * (label_width + len(shown) * (entry_width + 2)))
+        lines += [_line(head, label_width, entry_width), [rule]]
         workload = None
         for one in series:
             if one.workload != workload:
                 workload = one.workload
-                lines.append(Text(workload, "bold"))
-            found = (entries.get((one, cell), Text()) for cell in shown)
-            label = Text(f"  {one.size} {one.variant}")
+                lines.append([Segment(workload, Style.parse("bold"))])
+            found = (entries.get((one, cell), _NOTHING) for cell in shown)
+            label = Segment(f"  {one.size} {one.variant}")
             lines.append(_line([label, *found], label_width, entry_width))
-        lines.append(Text())
-    return Group(*lines)
+        lines.append([])
+    return _Lines(lines)
 
 
-def _line(parts: Sequence[Text], label_width: int, entry_width: int) -> Text:
-    """Return the columns of a line. All widths are known: a table would measure every cell again."""
-    line = Text(no_wrap=True, overflow="ignore")
+class _Lines:
+    """Lines whose widths are known: a table or a text would measure and wrap every one again."""
+
+    def __init__(self, lines: Iterable[Iterable[Segment]]) -> None:
+        self._lines = lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self._lines:
+            yield from line
+            yield Segment.line()
+
+
+_NOTHING: Final = Segment("")
+
+
+def _line(parts: Sequence[Segment], label_width: int, entry_width: int) -> list[Segment]:
+    """Return the columns of a line, each with what fills it up."""
+    line: list[Segment] = []
     for width, part in zip((label_width, *[entry_width] * (len(parts) - 1)), parts, strict=True):
-        line.append_text(part)
-        line.append(" " * (width - part.cell_len + 2))
+        line += [part, Segment(" " * (width - cell_len(part.text) + 2))]
     return line
 
 
-def _entry(row: Row, reasons: dict[str, int]) -> Text:
-    style = STYLES[row.status]
+def _entry(row: Row, reasons: dict[str, int]) -> Segment:
+    style = Style.parse(STYLES[row.status])
     if row.status == "not_run":
-        return Text("not run", style)
+        return Segment("not run", style)
     if row.speedup is not None:
         word = f" {STATUS_WORDS[row.status]}" if row.status in ("slow", "noisy") else ""
         interval = f"[{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
-        return Text(f"{row.speedup:.2f}x {interval}{word}{_mark(row)}", style)
+        return Segment(f"{row.speedup:.2f}x {interval}{word}{_mark(row)}", style)
     exception = row.record.failure.exception if row.record and row.record.failure else ""
     reason = f"{row.failure_class}: {exception}{': ' if exception else ''}"
     number = reasons.setdefault(reason + short_message(row.message), len(reasons) + 1)
-    return Text(f"{row.failure_class} ({number}){_mark(row)}", style)
+    return Segment(f"{row.failure_class} ({number}){_mark(row)}", style)
 
 
 def _mark(row: Row) -> str:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ivhl.errors import ResultsError
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import RecordedObservation, to_json
-from ivhl.records.store import key_of, latest_per_case, load_records, read_record
+from ivhl.records.store import key_of, latest_per_case, load_records, parse_record, read_record
 from ivhl.tracker.changepoints import detect
 from ivhl.tracker.course import point_of
 from ivhl.tracker.entries import entry_of, ran_of
@@ -119,6 +119,26 @@ def test_an_appended_record_is_all_that_is_read(
     write_records(tmp_path, at(0, recorded_at="2026-12-01T00:00:00+00:00"))
     open_index(tmp_path)
     assert len(parsed) == 1
+
+
+@pytest.mark.parametrize("room", [0, 1 << 20])
+def test_what_was_read_to_update_the_index_is_read_once_if_it_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    monkeypatch.setattr("ivhl.tracker.index._MOST_PARSED", room)
+    write_records(tmp_path, *RECORDS)
+    index = open_index(tmp_path)
+    parsed: list[bytes] = []
+
+    def count(line: bytes) -> RunRecord:
+        parsed.append(line)
+        return parse_record(line)
+
+    monkeypatch.setattr("ivhl.tracker.index.parse_record", count)
+    found = index.read(index.entries)
+    assert len(parsed) == (0 if room else len(found))
+    index.close()
+    assert open_index(tmp_path).read(index.entries) == found
 
 
 @pytest.mark.parametrize(
@@ -284,7 +304,8 @@ def test_a_link_to_nothing_among_the_records_is_named(tmp_path: Path) -> None:
 
 def test_a_record_that_moved_is_not_taken_for_the_one_that_was_there(tmp_path: Path) -> None:
     write_records(tmp_path, at(0, workload="ops.a"), at(0, workload="ops.b"))
-    index = open_index(tmp_path)
+    open_index(tmp_path).close()
+    index = open_index(tmp_path)  # it reads no record before it is asked to
     entries = index.entries
     lines = records_at(tmp_path).read_bytes().splitlines(keepends=True)
     assert len(lines[0]) == len(lines[1])
@@ -296,6 +317,7 @@ def test_a_record_that_moved_is_not_taken_for_the_one_that_was_there(tmp_path: P
 
 def test_a_file_that_changes_after_the_update_is_named(tmp_path: Path) -> None:
     write_records(tmp_path, at(0))
+    open_index(tmp_path).close()
     index = open_index(tmp_path)
     records_at(tmp_path).write_bytes(b"something else\n" * 1000)
     with pytest.raises(ResultsError, match="changed while it was read"):

@@ -218,10 +218,7 @@ class Source:
         groups: dict[Key, list[Entry]] = defaultdict(list)
         for entry in self.history.entries:
             groups[entry.case].append(entry)
-        return {
-            key: tuple(sorted(group, key=lambda e: (position.get(e.commit, -1), recorded_rank(e))))
-            for key, group in groups.items()
-        }
+        return {key: _in_order(group, position) for key, group in groups.items()}
 
     def course(self, row: Row) -> tuple[Entry, ...]:
         """Return the runs of a row's case in its cell, of its version, oldest commit first."""
@@ -390,6 +387,14 @@ class Source:
         if len(parts) > _PACKAGED:  # benchmarks.SUBJECT.NAME.calls
             return parts[-3]
         return workload.partition(".")[0]
+
+
+def _in_order(group: Sequence[Entry], position: Mapping[str, int]) -> tuple[Entry, ...]:
+    """Return the runs of a case in a cell, oldest commit first; of unknown commits, by time."""
+    known = {position[entry.commit]: entry for entry in group if entry.commit in position}
+    if len(known) == len(group):
+        return tuple(known[at] for at in sorted(known))
+    return tuple(sorted(group, key=lambda e: (position.get(e.commit, -1), recorded_rank(e))))
 
 
 def _is_declared(case: Key, declared: frozenset[tuple[str, int, str, str]]) -> bool:
