@@ -219,3 +219,23 @@ def test_paper_gets_the_whole_matrix(browser: Browser, site: Path) -> None:
     page.set_viewport_size({"width": 1045, "height": 715})  # A4, landscape, with margins
     assert page.evaluate("document.documentElement.scrollWidth") <= 1045
     page.close()
+
+
+# Words of tables that are on more than one line.
+BROKEN = """[...document.querySelectorAll(".plain td, .plain thead th")].filter((cell) => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  const lines = new Set([...range.getClientRects()].map((one) => one.top));
+  return /^\\S+$/.test(cell.textContent) && !cell.querySelector("code") && lines.size > 1;
+}).map((cell) => cell.textContent)"""
+
+
+@pytest.mark.parametrize("name", ["compare.html", "environments.html", "environment/*.html"])
+def test_paper_gets_every_column_of_a_table(browser: Browser, site: Path, name: str) -> None:
+    page = browser.new_page(viewport={"width": 718, "height": 1045})  # A4, with margins
+    page.emulate_media(media="print")
+    page.goto(min(site.glob(name)).as_uri())
+    page.locator("table.plain").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 718
+    assert page.evaluate(BROKEN) == []
+    page.close()
