@@ -226,15 +226,15 @@ BROKEN = """[...document.querySelectorAll(".plain td, .plain thead th")].filter(
   const range = document.createRange();
   range.selectNodeContents(cell);
   const lines = new Set([...range.getClientRects()].map((one) => one.top));
-  return /^\\S+$/.test(cell.textContent) && !cell.querySelector("code") && lines.size > 1;
+  return /^\\S+$/.test(cell.textContent) && !cell.querySelector("code, .chip") && lines.size > 1;
 }).map((cell) => cell.textContent)"""
 
 
-@pytest.mark.parametrize("name", ["compare.html", "environments.html", "environment/*.html"])
+@pytest.mark.parametrize("name", ["compare.html", "environments.html"])
 def test_paper_gets_every_column_of_a_table(browser: Browser, site: Path, name: str) -> None:
     page = browser.new_page(viewport={"width": 718, "height": 1045})  # A4, with margins
     page.emulate_media(media="print")
-    page.goto(min(site.glob(name)).as_uri())
+    page.goto((site / name).as_uri())
     page.locator("table.plain").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 718
     assert page.evaluate(BROKEN) == []
