@@ -129,6 +129,7 @@ def test_from_the_last_week_to_a_list_of_what_got_worse_in_it(
     page.clock.set_fixed_time("2026-11-14T12:00:00Z")
     page.goto((site / "index.html").as_uri())
     page.get_by_role("link", name="What got worse in the last week").click()
+    page.locator("#count:not(:empty)").wait_for()  # its script has run
     shown = page.locator(".incident:visible")
     assert shown.count() > 0
     assert all(
@@ -141,7 +142,7 @@ def test_from_the_last_week_to_a_list_of_what_got_worse_in_it(
     # An incident that is named in the address is open, and the filters work beside it.
     page.goto((site / "index.html").as_uri())
     page.locator(".answers a").first.click()
-    assert page.locator(".incident:target details[open]").count() == 1
+    page.locator(".incident:target details[open]").wait_for()
     page.locator("[name=worse]").select_option("better")
     assert page.locator(".incident.worse:visible").count() == 0
     watched.check("file:")
