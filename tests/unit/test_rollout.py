@@ -173,6 +173,7 @@ def test_the_policies_are_what_the_original_computes() -> None:
     assert update("convex", state, output, quarter).tolist() == [8.0, 2.75]
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.floats(0.0, 1.0), st.integers(0, 2**31))
 def test_the_convex_policy_stays_between_state_and_output(alpha: float, seed: int) -> None:
     state, output = torch.randn(
@@ -299,6 +300,7 @@ def test_compiled_and_eager_have_the_same_noise_and_another_number_is_not_anothe
     assert not torch.allclose(eager, evolve(SMALL, single, start, 5, compiled=False), atol=2e-5)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 50), st.integers(1, 40))
 def test_batches_cover_everything_in_equal_sizes_within_the_budget(
     n_operators: int, n_realisations: int, n_fit: int, at_once: int
@@ -401,9 +403,11 @@ def test_the_profile_names_five_kernels_and_their_shares() -> None:
     found = profile(architecture, parameters, state, 2, compiled=False)
     assert len(found) == 5
     assert [k.seconds for k in found] == sorted((k.seconds for k in found), reverse=True)
-    assert any("conv" in kernel.name for kernel in found)
-    assert 0.3 < sum(kernel.share for kernel in found) <= 1.0
-    assert all(kernel.calls >= 1 for kernel in found)
+    assert 0.0 < sum(kernel.share for kernel in found) <= 1.0 + 1e-9
+    everything = profile(architecture, parameters, state, 2, n_kernels=1000, compiled=False)
+    assert sum(kernel.share for kernel in everything) == pytest.approx(1.0)
+    (convolution,) = (k for k in everything if k.name == "aten::conv2d")
+    assert convolution.calls == 2 * 4  # in each step the stem, a block of two, the last layer
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_a_full_disk_is_a_sentence_and_keeps_what_is_complete(
         assert 0 < complete < 400
         assert bool(read(disk / "d", "state")[:complete].isfinite().all())
     finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 @pytest.mark.parametrize(
