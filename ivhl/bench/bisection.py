@@ -774,7 +774,8 @@ class _Bisection:
         self._told = True
         mean, most = expected_answers(len(gaps), self._question.error, self._strength())
         each = 2 if self._question.timed else 1
-        text = f"the ends differ: {mean:.0f} answers expected, nine of ten searches need {most}"
+        answers = counted(round(mean), "answer")
+        text = f"the ends differ: {answers} expected, nine of ten searches need {most}"
         if self._runs:
             text += f": {seconds(mean * each * self._ran_s / self._runs)}"
         self._console.print(text)
