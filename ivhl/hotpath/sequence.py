@@ -228,6 +228,13 @@ class HotSequence:
         results = dict(zip(one.live, outputs, strict=True))
         for index in one.copies:
             results[index] = results[index].clone()
+        # Up to PyTorch 2.6 compiled code returns one object for a result and what is detached from
+        # it. A pending tensor takes the place of an object, so two need two.
+        taken = {id(tensor) for tensor in given}
+        for index, result in results.items():
+            if id(result) in taken:
+                results[index] = result.view_as(result)
+            taken.add(id(result))
         is_apart = any(all(given[n].grad_fn is None for n in shared) for shared in one.apart)
         return SequenceRun(results, one.inner, is_apart, is_first)
 

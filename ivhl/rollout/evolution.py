@@ -166,8 +166,8 @@ def evolve(
             one only.
         memory_budget: Bytes that a step may take (``memory_of_sample``); what does not fit is
             evolved in several batches, with the same results up to rounding.
-        operators_at_once: How many operators a step computes at most; default: 1 on a CPU, where
-            grouped convolutions are slower than one after the other, and else all.
+        operators_at_once: How many operators a step computes at most; default: 1 on a CPU, and else
+            all.
         first_operator: Number of the first operator for its noise, in a larger set.
         check: Whether to raise where a state is not finite.
 

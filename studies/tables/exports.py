@@ -94,6 +94,21 @@ def throughput(root: Path) -> list[str]:
     ]
 
 
+def rollout(root: Path) -> list[str]:
+    """Return the milliseconds of parts of the operator, eager and compiled, by release."""
+    exports = [_load(root, f"exports/rollout-{release}.json") for release in RELEASES[1:]]
+    head = ["part, ms of CPU time"]
+    head += [f"{one['torch']}, {form}" for one in exports for form in ("eager", "compiled")]
+    rows = [
+        [
+            row["part"],
+            *(f"{one['rows'][n][form]:.2f}" for one in exports for form in ("eager", "compiled")),
+        ]
+        for n, row in enumerate(exports[0]["rows"])
+    ]
+    return markdown(head, rows)
+
+
 def _throughput_cell(row: dict[str, Any]) -> str:
     cell = f"{1e6 * row['seconds']:.0f}"
     if row["way"] != "one by one":
@@ -215,4 +230,5 @@ FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "detection": detection,
     "planted": planted,
     "confirmation": confirmation,
+    "rollout": rollout,
 }

@@ -20,11 +20,13 @@ import torch
 import torch._dynamo
 import torch._inductor
 from hypothesis import HealthCheck, given, settings
+from torch._C._dynamo.guards import GlobalStateGuard
 from torch._dynamo.backends.debugging import aot_eager
 from torch.nn import functional as F  # noqa: N812  (as everywhere)
 
 from ivhl import hotpath
 from ivhl.errors import SpecError
+from ivhl.hotpath.sequence import HotSequence, _CompiledGraph
 from ivhl.hotpath.settings import read_settings
 from tests.builders.programs import Program, check_program, programs
 
@@ -1047,3 +1049,13 @@ def test_random_programs_compiled_by_inductor_give_what_eager_code_gives(
     program: Program,
 ) -> None:
     check_program(program)
+
+
+def test_one_object_for_two_results_becomes_two_that_share_memory() -> None:
+    computed, inner = torch.ones(3), torch.zeros(3)
+    one = _CompiledGraph(tuple, (0, 1, 4), GlobalStateGuard(), (), ())
+    ran = HotSequence._ran(one, (computed, computed, inner), [inner], is_first=False)
+    objects = {id(tensor) for tensor in (*ran.results.values(), inner)}
+    assert len(objects) == 4
+    places = [ran.results[index].data_ptr() for index in one.live]
+    assert places == [computed.data_ptr(), computed.data_ptr(), inner.data_ptr()]

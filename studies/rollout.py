@@ -1,0 +1,88 @@
+"""Time parts of the operator of ``ivhl.rollout``, eager and compiled, on one core of a CPU.
+
+``python -m studies.rollout`` prints milliseconds of CPU time. It shows why the compiled operator of
+the original was slower than eager there, and by what ``ivhl.rollout`` replaces the two parts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch.nn import functional
+
+from ivhl.compile import choose_cache_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SHAPE: Final = (2, 64, 64, 64)
+ROUNDS: Final = 31
+
+
+def noise(x: torch.Tensor) -> torch.Tensor:
+    """Draw random numbers in the graph, as the original does."""
+    return torch.randn_like(x)
+
+
+def instance_norm(x: torch.Tensor) -> torch.Tensor:
+    """Normalise each channel, as the original does."""
+    return functional.instance_norm(x)
+
+
+def group_norm(x: torch.Tensor) -> torch.Tensor:
+    """Compute the same function with a group for each channel, as ``ivhl.rollout`` does."""
+    return functional.group_norm(x, x.shape[1])
+
+
+PARTS: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "`torch.randn_like`": noise,
+    "`instance_norm`": instance_norm,
+    "`group_norm`, a group for each channel": group_norm,
+}
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m studies.rollout")
+    parser.add_argument("--export", type=Path, metavar="FILE", help="write the times as JSON")
+    options = parser.parse_args()
+    choose_cache_folder()
+    torch.set_num_threads(1)
+    x = torch.randn(SHAPE, generator=torch.Generator().manual_seed(0))
+    arms: dict[tuple[str, str], Callable[[], object]] = {}
+    for name, part in PARTS.items():
+        compiled = torch.compile(part, fullgraph=True)
+        compiled(x)
+        arms[name, "eager"] = partial(part, x)
+        arms[name, "compiled"] = partial(compiled, x)
+    best = dict.fromkeys(arms, float("inf"))
+    for _ in range(ROUNDS):
+        for key, arm in arms.items():
+            began = time.process_time()
+            arm()
+            best[key] = min(best[key], time.process_time() - began)
+    rows = []
+    for name in PARTS:
+        eager, compiled_ms = (1e3 * best[name, form] for form in ("eager", "compiled"))
+        print(f"{name:<42} eager {eager:7.2f} ms   compiled {compiled_ms:7.2f} ms")
+        rows.append({"part": name, "eager": eager, "compiled": compiled_ms})
+    if options.export:
+        about = {
+            "torch": torch.__version__.partition("+")[0],
+            "python": platform.python_version(),
+            "load": round(os.getloadavg()[0], 1),
+            "rows": rows,
+        }
+        options.export.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
