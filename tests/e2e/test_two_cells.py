@@ -239,7 +239,8 @@ def test_two_commits_take_turns_in_one_cell(clone: Path, measured: dict[str, str
         "--json", cwd=clone,
     )  # fmt: skip
     (outcome,) = json.loads(text[text.index("[\n") :])
-    assert outcome["verdict"] in {"refuted", "undecided"}
+    # Noise may say anything of the times, but both commits were measured.
+    assert outcome["verdict"] != "failed"
     assert outcome["rounds"] == 1
     records = [
         json.loads(line)
@@ -257,7 +258,7 @@ def test_two_commits_take_turns_in_one_cell(clone: Path, measured: dict[str, str
         "bench", "--python", "3.12", "--torch", "2.5.1", "--workload", WORKLOAD, "--variant",
         "real-compiled", "--results", "turns", "--machine", "here", "--force", cwd=clone,
     )  # fmt: skip
-    assert f"{WORKLOAD}/small/real-compiled" in said
+    assert f"{WORKLOAD}/medium/real-compiled: " in said
 
 
 def test_a_full_results_folder_is_refused_before_measuring(clone: Path, tmp_path: Path) -> None:
