@@ -53,7 +53,8 @@ NO_COMPILER = "no such compiler"
 
 def who_runs(x: torch.Tensor) -> torch.Tensor:
     """Return whether this is compiled code (1) or not (0)."""
-    return torch.ones_like(x) if torch.compiler.is_compiling() else torch.zeros_like(x)
+    # Not is_compiling(), which is true while any thread compiles.
+    return torch.ones_like(x) if torch.compiler.is_dynamo_compiling() else torch.zeros_like(x)
 
 
 def is_compiled(function: Callable[[torch.Tensor], torch.Tensor]) -> bool:

@@ -119,8 +119,12 @@ def test_a_killed_run_goes_on_to_the_same_dataset(tmp_path: Path) -> None:
     assert (done.operators, done.written) == (n, 2)
     assert not left.exists()
     generate(RECIPE, whole, n_operators=n, compiled=False)
-    for name in ("state", "weights", "finite_steps"):
+    for name in ("weights", "finite_steps"):
         assert torch.equal(read(killed, name)[:n], read(whole, name))
+    # Another test may have set another number of threads here: sums then round otherwise.
+    torch.testing.assert_close(
+        read(killed, "state")[:n], read(whole, "state"), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_more_operators_are_added_and_a_complete_dataset_is_left_alone(tmp_path: Path) -> None:
