@@ -1,6 +1,6 @@
 """Time parts of the operator of ``ivhl.rollout``, eager and compiled, on one core of a CPU.
 
-``python -m studies.rollout`` prints milliseconds of CPU time. It shows why the compiled operator of
+``python -m studies.rollout_parts`` prints milliseconds of CPU time. It shows why the compiled operator of
 the original was slower than eager there, and by what ``ivhl.rollout`` replaces the two parts.
 """
 
@@ -51,7 +51,7 @@ PARTS: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m studies.rollout")
+    parser = argparse.ArgumentParser(prog="python -m studies.rollout_parts")
     parser.add_argument("--export", type=Path, metavar="FILE", help="write the times as JSON")
     options = parser.parse_args()
     choose_cache_folder()
