@@ -1,6 +1,6 @@
 """Time parts of the operator of ``ivhl.rollout``, eager and compiled, on one core of a CPU.
 
-``python -m studies.rollout_parts`` prints milliseconds of CPU time. It shows why the compiled operator of
+``python -m studies.rollout_parts`` prints milliseconds of CPU time: why the compiled operator of
 the original was slower than eager there, and by what ``ivhl.rollout`` replaces the two parts.
 """
 
