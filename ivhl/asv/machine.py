@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asv.machine import MachineCollection
 
+from ivhl.errors import ResultsError
 from ivhl.machine.observation import Observation
+from ivhl.records.files import replaced_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,13 +71,36 @@ def machine_differences(known: Mapping[str, Any], machine: Machine) -> list[str]
 
 
 def save_machine(machine: Machine) -> None:
-    """Store this machine in asv's file of machines; otherwise asv would prompt for it."""
-    MachineCollection.save(machine.name, asv_machine(machine))
+    """Store this machine in asv's file of machines; otherwise asv would prompt for it.
+
+    Checkouts share the file, so runs may begin at once: asv's own way to save loses an entry then,
+    or reads half a file.
+
+    Raises:
+        ResultsError: If the file cannot be written.
+    """
+    path = _machine_file()
+    try:
+        home = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ResultsError(
+            f"{path.parent}, where asv keeps {path.name}, cannot be opened: {error.strerror}",
+            hint="set HOME to a folder of yours",
+        ) from error
+    try:
+        with suppress(OSError):  # a network file system without locks
+            fcntl.flock(home, fcntl.LOCK_EX)
+        with replaced_whole(path) as unfinished:
+            if path.is_file():
+                shutil.copyfile(path, unfinished)
+            MachineCollection.save(machine.name, asv_machine(machine), _path=str(unfinished))
+    finally:
+        os.close(home)
 
 
 def observe_machine_file() -> Observation:
     """Return an observation about asv's file of machines, in which each one has an entry."""
-    path = Path.home() / ".asv-machine.json"
+    path = _machine_file()
     if not path.exists():
         return Observation("asv machine file", "ok", "none yet; ivhl bench writes it")
     try:
@@ -83,3 +112,7 @@ def observe_machine_file() -> Observation:
         hint = f"rm {path}; ivhl bench writes it again"
         return Observation("asv machine file", "wrong", seen, hint)
     return Observation("asv machine file", "ok", f"{path}, {len(there) - 1} names")
+
+
+def _machine_file() -> Path:
+    return Path(MachineCollection.get_machine_file_path())

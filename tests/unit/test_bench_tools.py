@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from ivhl.asv.machine import asv_machine
+from ivhl.asv.machine import asv_machine, save_machine
 from ivhl.bench.tools import observe_names, observe_tools
 from ivhl.cli import app
+from ivhl.errors import ResultsError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import find_root
 from tests.builders.machine import HEALTHY, fake_smi, only, script
@@ -116,6 +119,27 @@ def test_a_damaged_list_of_machines_is_wrong(
     (tmp_path / ".asv-machine.json").write_text(text, encoding="utf-8")
     found = only(observe_names(tmp_path, this_machine("lab-1")), "asv machine file")
     assert found.level == level
+
+
+def test_runs_that_begin_at_once_all_find_their_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    one = this_machine("lab")
+    here = [replace(one, name=f"lab-{number}") for number in range(24)]
+    with ThreadPoolExecutor(8) as several:
+        list(several.map(save_machine, here))
+    stored = json.loads((tmp_path / ".asv-machine.json").read_text(encoding="utf-8"))
+    assert {name for name in stored if name != "version"} == {one.name for one in here}
+    assert [path.name for path in tmp_path.iterdir()] == [".asv-machine.json"]
+
+
+def test_a_home_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "gone"))
+    with pytest.raises(ResultsError, match="gone, where asv keeps"):
+        save_machine(this_machine("lab-1"))
 
 
 # The command.
