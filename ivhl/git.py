@@ -319,6 +319,42 @@ def copy_tree(root: Path, target: Path) -> Path:
     return target / root.resolve().relative_to(top)
 
 
+def clone_at(root: Path, commit: str, target: Path) -> Path:
+    """Clone the repository, put the clone at a commit, and return the project's folder in it.
+
+    Objects are shared, so a commit that is on no branch can be had, too.
+
+    Args:
+        root: Root of the project, which may be a folder of the repository.
+        commit: Full hash.
+        target: New folder for the whole repository.
+
+    Raises:
+        SpecError: If git is missing, or it lacks the commit.
+    """
+    top = top_level(root)
+    quiet = ("--quiet", "--no-checkout", "--shared")
+    _git(root, "clone", *quiet, str(top), str(target))
+    _git(target, "checkout", "--quiet", "--detach", commit)
+    return target / root.resolve().relative_to(top.resolve())
+
+
+def texts_of(root: Path, path: str) -> tuple[bytes, ...]:
+    """Return every version in git of a file, newest first.
+
+    Args:
+        root: Root of the project.
+        path: Relative to the root.
+
+    Raises:
+        SpecError: If git is missing, or this is no repository.
+    """
+    inside = _text(root, "rev-parse", "--show-prefix").rstrip("\n")
+    commits = _text(root, "log", "--all", "--format=%H", "HEAD", "--", path).split()
+    found = _objects(root, [f"{commit}:{inside}{path}" for commit in commits])
+    return tuple(dict.fromkeys(text for text in found if text is not None))
+
+
 def archive(root: Path, commit: str, prefix: str) -> bytes:
     """Return the files of a commit as a tar archive, in a folder ``prefix``.
 

@@ -70,6 +70,10 @@ COMMANDS = {
         "bisection",
         "Find the commit or PyTorch release that changed a case, by measuring.",
     ),
+    "repeat": (
+        "repeat",
+        "Build the environment of a record, run its case, and say whether it reproduces.",
+    ),
     "attribute": (
         "attribute",
         "Say whether Python, PyTorch or the commit makes the difference between two cells.",

@@ -136,6 +136,12 @@ def matrix_digest(matrix: Matrix, cell: CellSpec) -> str:
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def digest_in(text: str) -> str:
+    """Return the digest of the matrix from which a lock was made; empty if it names none."""
+    found = _DIGEST.search(text)
+    return found["digest"] if found else ""
+
+
 def lock_path(root: Path, cell: CellSpec) -> Path:
     """Return the path of the cell's lock."""
     return root / "envs" / "locks" / f"{cell.id}.txt"
@@ -590,7 +596,6 @@ def _read(path: Path, cell: CellSpec, kind: Literal["locked", "unavailable"]) ->
         pins = parse_lock(text) if kind == "locked" else ()
     except (OSError, ValueError) as error:
         raise LockError(f"{path.name}: {error}", hint=_again(cell)) from error
-    digest = _DIGEST.search(text)
     because = _BECAUSE.search(text)
     body = [line for line in text.splitlines() if not line.startswith("#")]
     return LockState(
@@ -600,7 +605,7 @@ def _read(path: Path, cell: CellSpec, kind: Literal["locked", "unavailable"]) ->
         sha256=hashlib.sha256(data).hexdigest(),
         message="\n".join(body).strip() if kind == "unavailable" else "",
         because=because["requirement"] if because else "",
-        digest=digest["digest"] if digest else "",
+        digest=digest_in(text),
         pins=pins,
     )
 

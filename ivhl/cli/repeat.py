@@ -1,0 +1,197 @@
+"""``ivhl repeat``: measure a record again in its own environment."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from ivhl.bench.repetition import repeat
+from ivhl.cli import app
+from ivhl.cli.declared import results_folder
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
+from ivhl.git import find_commit
+from ivhl.matrix.project import find_root
+from ivhl.records.reading import read_records_file
+from ivhl.records.store import case_name, read_record
+from ivhl.tracker.index import open_index
+from ivhl.tracker.repetition import outcome_of
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ivhl.bench.repetition import Repeated
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.repetition import RepeatVerdict
+
+# As those of `ivhl gate`.
+EXIT_CODES: dict[RepeatVerdict, int] = {"reproduces": 0, "differs": 7, "undecided": 8}
+_STYLES: dict[RepeatVerdict, str] = {
+    "reproduces": "green",
+    "differs": "red",
+    "undecided": "yellow",
+}
+_NUMBERED = re.compile(r"(?P<path>.+):(?P<line>[0-9]+)")
+
+
+@app.command("repeat")
+def repeat_command(
+    record: Annotated[
+        str,
+        typer.Argument(
+            help="A file of records, FILE:LINE, or a case of the results: WORKLOAD/SIZE/VARIANT."
+        ),
+    ],
+    case: Annotated[
+        str | None, typer.Option("--case", help="The case in the file: WORKLOAD/SIZE/VARIANT.")
+    ] = None,
+    python: Annotated[str | None, typer.Option("--python", help="Only this Python.")] = None,
+    torch: Annotated[str | None, typer.Option(help="Only this PyTorch release.")] = None,
+    commit: Annotated[str | None, typer.Option(help="Only this commit.")] = None,
+    machine: Annotated[str | None, typer.Option(help="Only this machine.")] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: results).")
+    ] = None,
+    *,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the clone and the environment (up to 7 GB).")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Build the environment of a record, run its case, and say whether it reproduces.
+
+    The newest record that fits. Exit code 0: it reproduces; 7: it does not; 8: it cannot be said.
+    """
+    root = find_root()
+    folder = results_folder(results, root)
+    console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
+    found = _in_file(record) or _in_results(folder, record)
+    wanted = {
+        "case": case,
+        "Python": python,
+        "PyTorch release": torch,
+        "commit": find_commit(root, commit) if commit else None,
+        "machine": machine,
+    }
+    one = _choose(found, wanted, record)
+    place = f"{case_name(one)} in {one.cell.id} at {one.commit[:8]}"
+    console.print(Text(f"{place}, recorded {one.recorded_at[:16]} on {one.machine.name}", "bold"))
+    console.print(f"recorded: {outcome_of(one)}")
+    repeated = repeat(root, one, results=folder, console=console, keep=keep)
+    if as_json:
+        typer.echo(json.dumps(_as_dict(one, repeated), indent=1))
+    else:
+        _print(console, repeated, keep=keep)
+    raise typer.Exit(EXIT_CODES[repeated.judged.verdict])
+
+
+def _in_file(text: str) -> list[RunRecord]:
+    """Return the records of a file, or the one of a line; none if there is no such file.
+
+    Raises:
+        SpecError: If a line is no record; names it.
+    """
+    numbered = _NUMBERED.fullmatch(text)
+    path = Path(text)
+    if numbered and not path.is_file():
+        path = Path(numbered["path"])
+    if not path.is_file():
+        return []
+    lines = [line for line in read_records_file(path).splitlines() if line.strip()]
+    if numbered and path != Path(text):
+        number = int(numbered["line"])
+        if not 0 < number <= len(lines):
+            raise SpecError(
+                f"{path}: line {number}: the file has {counted(len(lines), 'record')}",
+                hint="count from 1",
+            )
+        lines = lines[number - 1 : number]
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(read_record(line))
+        except ValueError as error:
+            raise SpecError(
+                f"{path}: line {number}: is no record: {error}",
+                hint="ivhl results names all that cannot be read",
+            ) from error
+    return found
+
+
+def _in_results(results: Path, case: str) -> list[RunRecord]:
+    """Return the records of a case.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    index = open_index(results)
+    entries = [e for e in index.entries if case in (case_name(e.case), e.case.workload)]
+    if not entries:
+        known = {case_name(entry.case) for entry in index.entries}
+        raise UnknownNameError("file or case of the results", case, known)
+    return list(index.read(entries))
+
+
+def _choose(found: Sequence[RunRecord], wanted: dict[str, str | None], source: str) -> RunRecord:
+    """Return the newest record that fits.
+
+    Raises:
+        SpecError: If none does, or they are of several cases.
+    """
+    left: Iterable[RunRecord] = found
+    for name, value in wanted.items():
+        if value is not None:
+            known = {_value(record, name) for record in left}
+            left = [record for record in left if _value(record, name) == value]
+            if not left:
+                raise ResultsError(
+                    f"{source} has no record of {name} {value}",
+                    hint=f"known: {', '.join(sorted(known)[:8])}",
+                )
+    cases = sorted({case_name(record) for record in left})
+    if len(cases) > 1:
+        raise SpecError(
+            f"{source} has records of {counted(len(cases), 'case')}",
+            hint=f"name one: --case {cases[0]}",
+        )
+    return max(left, key=lambda record: record.recorded_at)
+
+
+def _value(record: RunRecord, name: str) -> str:
+    values = {
+        "case": case_name(record),
+        "Python": record.cell.python,
+        "PyTorch release": record.cell.torch,
+        "commit": record.commit,
+        "machine": record.machine.name,
+    }
+    return values[name]
+
+
+def _print(console: Terminal, repeated: Repeated, *, keep: bool) -> None:
+    judged = repeated.judged
+    console.print(f"again: {outcome_of(repeated.again)}")
+    console.print(Text(f"{judged.verdict}: {judged.because}", _STYLES[judged.verdict]))
+    for line in judged.beside:
+        console.print(f"  {line}")
+    if keep:
+        console.print(f"kept: {repeated.folder}")
+
+
+def _as_dict(recorded: RunRecord, repeated: Repeated) -> dict[str, object]:
+    judged = repeated.judged
+    return {
+        "verdict": judged.verdict,
+        "because": judged.because,
+        "beside": list(judged.beside),
+        "lock": repeated.lock,
+        "recorded": outcome_of(recorded),
+        "again": asdict(repeated.again),
+    }

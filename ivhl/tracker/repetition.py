@@ -1,0 +1,128 @@
+"""Whether a second run of a record shows the same (``ivhl repeat``).
+
+Status and facts have no noise: they are the same or not. Seconds are judged as two runs of the same
+code are everywhere: by what such runs differ by (``tracker.spread``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from ivhl.records.answers import is_final
+from ivhl.tracker.changes import judge_changes
+from ivhl.tracker.comparable import differences
+from ivhl.tracker.compat import status_of
+from ivhl.tracker.entries import subject_of
+from ivhl.tracker.facts import changed_facts
+from ivhl.tracker.wording import STATUS_WORDS, short_message
+
+if TYPE_CHECKING:
+    from ivhl.records.record import Machine, RunRecord
+    from ivhl.tracker.facts import FactKind
+    from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.spread import Spreads
+
+RepeatVerdict = Literal["reproduces", "differs", "undecided"]
+# What must be the same; an error only on the same machine, whose vector instructions are in it.
+# Warnings and the number of graphs are shown: neither costs anything.
+_EXACT: Final[frozenset[FactKind]] = frozenset({"fallback", "graph_breaks", "recompiles"})
+_TIMES: Final[tuple[Metric, ...]] = ("speedup", "compiled", "eager")
+
+
+class Repetition(NamedTuple):
+    """What a second run says of a record.
+
+    Attributes:
+        verdict: ``undecided`` if the second run cannot say.
+        because: What decides, as a sentence.
+        beside: What else was seen, a line each.
+    """
+
+    verdict: RepeatVerdict
+    because: str
+    beside: tuple[str, ...] = ()
+
+
+def judge_repetition(recorded: RunRecord, again: RunRecord, spreads: Spreads) -> Repetition:
+    """Judge a second run of what a record describes.
+
+    Args:
+        recorded: The record.
+        again: The second run, in an environment of the same lock, at the same commit.
+        spreads: What runs of the same code differ by.
+    """
+    unlike = tuple(_unlike(recorded, again))
+    was, now = outcome_of(recorded), outcome_of(again)
+    if again.failure is not None and not is_final(asdict(again.failure)):
+        return Repetition("undecided", f"the second run says nothing: {now}", unlike)
+    if recorded.failure is not None or again.failure is not None:
+        return _of_failures(recorded, again, unlike)
+    facts = changed_facts(recorded, again)
+    exact = _EXACT if unlike else _EXACT | {"error"}
+    if worst := [fact.text for fact in facts if fact.kind in exact]:
+        return Repetition("differs", "; ".join(worst), unlike)
+    shown = tuple(fact.text for fact in facts)
+    if unlike:
+        text = f"{was} then, {now} now; the same facts; seconds are not compared"
+        same = status_of(recorded) == status_of(again)
+        return Repetition("reproduces" if same else "undecided", text, (*unlike, *shown))
+    return _of_times(recorded, again, spreads, shown)
+
+
+def outcome_of(record: RunRecord) -> str:
+    """Return the status of a record with its number or its failure."""
+    word = STATUS_WORDS[status_of(record)]
+    if record.failure is not None:
+        message = short_message(record.failure.message)
+        return f"{record.failure.failure_class}: {message}".removesuffix(": ")
+    return word if record.speedup is None else f"{word}, {record.speedup.value:.2f}x"
+
+
+def other_machine(recorded: Machine, here: Machine) -> str:
+    """Return how this machine differs from that of a record; empty if it does not."""
+    pairs = (
+        ("processor", recorded.cpu, here.cpu),
+        ("CPUs", recorded.n_cpus, here.n_cpus),
+        ("system", recorded.system, here.system),
+    )
+    found = [f"{name} {was} then, {now} now" for name, was, now in pairs if was != now]
+    return f"another machine than {recorded.name}: {'; '.join(found)}" if found else ""
+
+
+def _of_times(
+    recorded: RunRecord, again: RunRecord, spreads: Spreads, shown: tuple[str, ...]
+) -> Repetition:
+    change = judge_changes({"": (recorded, again)}, spreads)[""]
+    times = {metric: change.changes[metric] for metric in _TIMES if metric in change.changes}
+    lines = (*map(str, times.values()), *shown)
+    if moved := [m for m, one in times.items() if one.outcome in ("improved", "regressed")]:
+        text = f"{' and '.join(moved)} moved by more than two runs of the same code differ by"
+        return Repetition("differs", text, lines)
+    if any(one.outcome == "inconclusive" for one in times.values()):
+        return Repetition("undecided", "the same facts; too noisy for the seconds", lines)
+    text = "the same facts, and seconds no further apart than two runs of the same code"
+    return Repetition("reproduces", text, lines)
+
+
+def _of_failures(recorded: RunRecord, again: RunRecord, unlike: tuple[str, ...]) -> Repetition:
+    was, now = outcome_of(recorded), outcome_of(again)
+    one, other = recorded.failure, again.failure
+    if one is None or other is None or one.failure_class != other.failure_class:
+        return Repetition("differs", f"{was} then; {now} now", unlike)
+    if (one.phase, one.exception) != (other.phase, other.exception):
+        text = f"{was} then; {now} now, {other.exception or 'no exception'} in {other.phase}"
+        return Repetition("differs", text, unlike)
+    beside = () if was == now else (f"then: {was}",)
+    return Repetition("reproduces", now, (*unlike, *beside))
+
+
+def _unlike(recorded: RunRecord, again: RunRecord) -> list[str]:
+    """Return what else differs between the two runs, so that their seconds cannot be compared."""
+    found = [other_machine(recorded.machine, again.machine)]
+    # Where the code is another one, both its hashes differ; older records count the benchmark in.
+    was, now = subject_of(recorded)[0], subject_of(again)[0]
+    if recorded.sources is not None and (recorded.benchmark is None) == (again.benchmark is None):
+        found.append("" if was == now else "sources: the case reaches other code than then")
+    found += differences(recorded, again, "commit")
+    return [text for text in found if text]
