@@ -145,3 +145,9 @@ class WorseError(IvhlError):
     """A case got worse from one commit to another."""
 
     exit_code: ClassVar[int] = 7
+
+
+class MendedError(IvhlError):
+    """A case passes that the known failures of the project, an own file, expect to fail."""
+
+    exit_code: ClassVar[int] = 11

@@ -107,7 +107,7 @@ def publish(root: Path, output: Path, *, asv: bool | None = None) -> Published:
         if renewed:
             from ivhl.asv.verdicts import write_verdicts  # noqa: PLC0415  (it imports asv)
 
-            write_verdicts(new / _ASV, source.changes, new / "feed.xml")
+            write_verdicts(new / _ASV, source.changes, new / "feed.xml", source.expected)
         mark(new)
         exchange(new, output)
     off_branch = sorted(

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from asv.graph import Graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from ivhl.tracker.expectations import Expectation
     from ivhl.tracker.regressions import Change, Kind
 
 FILE: Final = "regressions.json"
@@ -28,23 +29,31 @@ _GRAPHS: Final[dict[Kind, str]] = {
 }
 
 
-def write_verdicts(site: Path, changes: Iterable[Change], feed: Path) -> None:
+def write_verdicts(
+    site: Path,
+    changes: Iterable[Change],
+    feed: Path,
+    expected: Callable[[Change], Expectation | None] = lambda _: None,
+) -> None:
     """Replace the list behind asv's page *Regressions*, and its feed.
 
     Args:
         site: A site that ``asv publish`` wrote.
         changes: What ``find_changes`` found; asv has commits only, and lists what got worse.
         feed: Our feed, in the folder above.
+        expected: Returns the known failure that a change is, if it is one.
     """
     main = json.loads((site / "index.json").read_text(encoding="utf-8"))
-    found = (_entry(site, main, change) for change in changes)
+    found = (_entry(site, main, change, expected(change)) for change in changes)
     listed = [entry for entry in found if entry is not None]
     (site / FILE).write_text(json.dumps({"regressions": listed}), encoding="utf-8")
     text = feed.read_text(encoding="utf-8").replace('href="', 'href="../')
     (site / FEED).write_text(text, encoding="utf-8")
 
 
-def _entry(site: Path, main: Mapping[str, Any], change: Change) -> list[object] | None:
+def _entry(
+    site: Path, main: Mapping[str, Any], change: Change, entry: Expectation | None
+) -> list[object] | None:
     """Return a change as asv lists it; ``None`` if it is not one that asv has a graph of."""
     if change.along != "commit" or change.kind not in _GRAPHS:
         return None
@@ -64,7 +73,8 @@ def _entry(site: Path, main: Mapping[str, Any], change: Change) -> list[object] 
     # Those in which the project has several: asv's links name no others.
     shown = {name: value for name, value in params.items() if len(main["params"][name]) > 1}
     where = f"Python {change.case.python}, PyTorch {change.case.torch}, {change.case.machine}"
-    text = f"{benchmark['name']}({change.case.name}: {change.kind} on {where})"
+    kind = change.kind if entry is None else f"fails, expected: {entry.why}"
+    text = f"{benchmark['name']}({change.case.name}: {kind} on {where})"
     jump = [max(before), place, was, now]
     return [text, f"{path}.json", shown, number, last, min(values.values()), [jump]]
 

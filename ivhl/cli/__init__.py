@@ -82,6 +82,10 @@ COMMANDS = {
         "gate",
         "Fail if a case newly fails, breaks more graphs, or is slower than at the base commit.",
     ),
+    "expect": (
+        "expect",
+        "Check the known failures, envs/expectations.toml, against the records.",
+    ),
     "import": (
         "fleet",
         "Import records from other machines. Checks each one and skips duplicates.",

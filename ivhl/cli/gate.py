@@ -15,12 +15,18 @@ from ivhl.cli import app
 from ivhl.cli.declared import declared, results_folder, warn
 from ivhl.cli.markdown import code
 from ivhl.cli.sides import times_table
-from ivhl.errors import IvhlError, UnknownNameError, WorseError
+from ivhl.errors import IvhlError, MendedError, UnknownNameError, WorseError
 from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
+from ivhl.tracker.expectations import (
+    EXPECTATIONS,
+    MeasuredCase,
+    load_expectations,
+    never_covering,
+)
 from ivhl.tracker.gate import GAPS, KINDS, MEANINGS, REGRESSIONS, judge
 from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from ivhl.tracker.changes import CaseChange
+    from ivhl.tracker.entries import Entry
     from ivhl.tracker.gate import Finding, FindingKind, Verdict
 
 # GitHub accepts comments of at most 65,536 characters.
@@ -81,8 +88,8 @@ def gate_command(
 ) -> None:
     """Fail if a case newly fails, breaks more graphs, or is slower than at the base commit.
 
-    Exit code 7 if a case is worse; 8 if none is, but records are missing or cannot be compared;
-    0 otherwise.
+    Exit code 7 if a case is worse; 11 if a case passes that envs/expectations.toml expects to fail;
+    8 if none is, but records are missing or cannot be compared; 0 otherwise.
     """
     root = find_root()
     # What measures makes the folder.
@@ -118,7 +125,10 @@ def gate_command(
         and record.cell.torch in (releases or (record.cell.torch,))
     ]
     workloads = declared(root)
-    verdict = judge(records, before, after, workloads, index.spreads)
+    expectations = load_expectations(root)
+    unmatched = never_covering(expectations, set(map(_measured, index.entries)))
+    warn(f"{EXPECTATIONS}: never matches a measured case: {one.title}" for one in unmatched)
+    verdict = judge(records, before, after, workloads, index.spreads, expectations=expectations)
     if confirm:
         verdict = _confirmed(root, folder, commits, verdict, here)
     _print(verdict, commits, form)
@@ -130,6 +140,11 @@ def gate_command(
             f"{_headline(verdict)}, compared with {commits[0][:8]}",
             hint="ivhl confirm measures them again; ivhl results --workload NAME shows the records",
         )
+    if outdated := verdict.outdated:
+        raise MendedError(
+            f"{counted(len(outdated), 'case')} mended: {EXPECTATIONS} still expects a failure",
+            hint="remove or narrow the entries: ivhl expect --update",
+        )
     if (gaps or not verdict.compared) and not allow_missing:
         what = f"{counted(len(gaps), 'case')} cannot be judged" if gaps else "nothing to compare"
         raise GapsError(
@@ -137,6 +152,19 @@ def gate_command(
             hint=f"measure {commits[0][:8]} and {commits[1][:8]} in the same way, or pass "
             "--allow-missing",
         )
+
+
+def _measured(entry: Entry) -> MeasuredCase:
+    case = entry.case
+    return MeasuredCase(
+        case.machine,
+        case.device,
+        entry.python,
+        entry.torch,
+        case.workload,
+        case.size,
+        case.variant,
+    )
 
 
 def _check_names(kind: str, names: Iterable[str], known: Collection[str]) -> None:
@@ -203,6 +231,9 @@ def _headline(verdict: Verdict) -> str:
     """Return what the comparison shows; where it can show little, that comes first."""
     worse = {kind: len(verdict.of({kind})) for kind in KINDS if kind in REGRESSIONS}
     found = ", ".join(f"{counted(n, 'case')} {kind}" for kind, n in worse.items() if n)
+    if outdated := len(verdict.outdated):
+        mended = f"{counted(outdated, 'case')} mended that {EXPECTATIONS} expects to fail"
+        found = f"{found}, {mended}" if found else mended
     judged, total = verdict.judged, len(verdict.findings)
     if not total:
         return "Cannot judge: no case has a record of both commits"
@@ -210,6 +241,11 @@ def _headline(verdict: Verdict) -> str:
         blind = f"cannot judge {total - judged} of {counted(total, 'case')}"
         return f"{found}; {blind}" if found else blind.capitalize()
     return found or f"No regression in {counted(judged, 'case')} that could be judged"
+
+
+def _failing(verdict: Verdict) -> tuple[Finding, ...]:
+    """Return the findings for which the gate fails."""
+    return tuple(one for one in verdict.findings if one.kind in REGRESSIONS or one.is_outdated)
 
 
 def _counts(verdict: Verdict) -> str:
@@ -226,7 +262,13 @@ def _elsewhere(verdict: Verdict) -> list[str]:
 
 def _verdict_json(verdict: Verdict, base: str, head: str) -> str:
     findings = [
-        {**one.key._asdict(), "kind": one.kind, "reason": one.reason, **_details(one.change)}
+        {
+            **one.key._asdict(),
+            "kind": one.kind,
+            "reason": one.reason,
+            "expectation": one.expectation and one.expectation.model_dump(by_alias=True),
+            **_details(one.change),
+        }
         for one in verdict.findings
     ]
     elsewhere = [
@@ -256,11 +298,11 @@ def _verdict_junit(verdict: Verdict, base: str, head: str) -> str:
         place = printable(f"{one.key.machine}.{one.key.device}.{one.key.cell}")
         name = printable(one.key.case)
         case = ET.SubElement(suite, "testcase", classname=place, name=name)
-        if one.kind in REGRESSIONS:
+        if one.kind in REGRESSIONS or one.is_outdated:
             ET.SubElement(case, "failure", type=one.kind).text = printable(one.reason)
         elif one.kind in GAPS:
             ET.SubElement(case, "skipped", message=printable(one.reason))
-    counts = {"failures": len(verdict.of(REGRESSIONS)), "skipped": len(verdict.of(GAPS))}
+    counts = {"failures": len(_failing(verdict)), "skipped": len(verdict.of(GAPS))}
     for name, n in {"tests": len(verdict.findings), **counts}.items():
         suite.set(name, str(n))
     return ET.tostring(suite, encoding="unicode", xml_declaration=True)
@@ -269,7 +311,7 @@ def _verdict_junit(verdict: Verdict, base: str, head: str) -> str:
 def _verdict_annotations(verdict: Verdict, base: str, head: str) -> str:
     """Return commands of GitHub Actions: errors for what is worse, a notice with the headline."""
     lines = [f"::notice title=ivhl gate::{head} against {base}: {_escaped(_headline(verdict))}"]
-    for one in verdict.of(REGRESSIONS):
+    for one in _failing(verdict):
         title = _escaped(f"{one.kind}: {one.key.case} in {one.key.cell}").replace(",", "%2C")
         lines.append(f"::error title={title.replace(':', '%3A')}::{_escaped(one.reason)}")
     return "\n".join(lines)
@@ -296,7 +338,7 @@ def _verdict_markdown(verdict: Verdict, base: str, head: str) -> str:
         if len(found) > _ROWS_SHOWN:
             table += ["", f"And {len(found) - _ROWS_SHOWN} more."]
         heading = f"{kind}: {meaning} ({len(found)})"
-        if kind in REGRESSIONS:
+        if kind in REGRESSIONS or any(one.is_outdated for one in found):
             lines += ["", f"**{heading}**", "", *table]
         else:
             lines += ["", f"<details><summary>{heading}</summary>", "", *table, "", "</details>"]

@@ -18,6 +18,7 @@ from ivhl.init.source import load_pyproject
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
+from ivhl.tracker.expectations import load_expectations
 from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ def check_project(root: Path) -> Report:
     try:
         matrix = load_matrix(root / MATRIX)
         problems += check_locks(root, matrix)
+    except IvhlError as error:
+        problems += str(error).splitlines()
+    try:
+        load_expectations(root)
     except IvhlError as error:
         problems += str(error).splitlines()
     try:

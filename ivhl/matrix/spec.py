@@ -9,7 +9,7 @@ import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, TypeVar, get_args
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -381,11 +381,17 @@ def _shown(value: object) -> str:
 
 def _keys_at(model: type[BaseModel], parents: Iterable[int | str]) -> Iterator[str]:
     """Yield the keys allowed in the table at this place."""
-    rows: dict[str, type[BaseModel]] = {"python": PythonRow, "torch": TorchRow, "forced": Forced}
     for part in parents:
-        model = rows.get(str(part), model)
+        for name, field in model.model_fields.items():
+            if part in (name, field.alias):
+                rows = (field.annotation, *get_args(field.annotation))
+                model = next((r for r in rows if _is_model(r)), model)
     for name, field in model.model_fields.items():
         yield field.alias or name
+
+
+def _is_model(kind: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _cross_mistakes(raw: dict[str, Any]) -> Iterator[str]:

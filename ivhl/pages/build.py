@@ -138,7 +138,8 @@ def _details(source: Source, row: Row) -> Iterator[SiteFile]:
     spread = source.state.spreads.of(row.record)
     signed = signed_by(row.record, source.provenance)
     made_from = source.digest_of(
-        course, code_digest(), row.record.commit, repr(spread), repr(signed)
+        course,
+        *(code_digest(), row.record.commit, repr(spread), repr(signed), repr(row.expectation)),
     )
 
     def content() -> bytes:

@@ -127,7 +127,11 @@ class Loaded:
 
 def device_type(record: RunRecord) -> str:
     """Return ``cpu`` or ``cuda``, without the GPU's name: the machine identifies the GPU."""
-    device = record.conditions.device
+    return type_of(record.conditions.device)
+
+
+def type_of(device: str) -> str:
+    """Return ``cuda`` for ``cuda NVIDIA H200``: the type without the name."""
     end = next((i for i, c in enumerate(device) if not c.isalpha()), len(device))
     return device[:end]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 from packaging.version import Version
 
 from ivhl.records.store import device_type, is_existing, latest_per_case
+from ivhl.tracker.expectations import Expectation, Expectations
 from ivhl.tracker.spread import SHIPPED, VERDICT_CONFIDENCE, Spreads
 from ivhl.tracker.wording import times
 
@@ -37,6 +38,7 @@ _STATUS_OF: dict[FailureClass, Status] = {
 }
 # What is too noisy to call slow has a right result, and no verdict against it.
 _GOOD: frozenset[Status] = frozenset({"works", "noisy"})
+NONE_EXPECTED = Expectations()
 # An interval that reaches below the inverse of this is too wide to say that a case is not slow.
 _WIDE = 1.3
 
@@ -75,6 +77,8 @@ class Row:
         existing: Whether it was measured in an existing environment, which no lock describes.
         reference: What the outputs were judged by.
         uncommitted: Whether the working tree differed from the commit.
+        expectation: The known failure that this is; or, of a case that passes, the entry that still
+            expects it to fail.
         record: The record that the row shows; ``None`` if the case was not run.
     """
 
@@ -103,6 +107,7 @@ class Row:
     commit: str | None = None
     recorded_at: str | None = None
     command: str | None = None
+    expectation: Expectation | None = None
     record: RunRecord | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -112,8 +117,27 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field but the record, ready for JSON."""
-        names = [name for name in self.__dataclass_fields__ if name != "record"]
-        return {name: getattr(self, name) for name in names}
+        names = [
+            name for name in self.__dataclass_fields__ if name not in ("record", "expectation")
+        ]
+        entry = self.expectation
+        about = entry and {
+            "class": entry.failure_class,
+            "reason": entry.reason,
+            "link": entry.link,
+        }
+        return {name: getattr(self, name) for name in names} | {"expectation": about}
+
+    @property
+    def is_mended(self) -> bool:
+        """Whether it passes although an entry of the known failures expects it to fail."""
+        return self.expectation is not None and self.failure_class is None
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether PyTorch failed here: not the machine, the workload or a registry."""
+        decided = self.failure_class not in (None, "unavailable") and self.record is not None
+        return decided and not _is_blameless(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +208,7 @@ def compat_rows(
     commit_order: Sequence[str] = (),
     releases: Collection[str] | None = None,
     spreads: Spreads = SHIPPED,
+    expectations: Expectations = NONE_EXPECTED,
 ) -> tuple[Row, ...]:
     """Return a row per expected case and cell: its newest record, or the status ``not_run``.
 
@@ -205,6 +230,7 @@ def compat_rows(
         workloads: Current workloads of the project; ``retired`` records have no row.
         commit_order: Commits, oldest first; see ``latest_per_case``.
         spreads: Learnt differences between runs.
+        expectations: Known failures.
     """
     records = tuple(records)
     gone = set(map(id, retired(records, workloads)))
@@ -243,7 +269,7 @@ def compat_rows(
             rows.append(
                 _empty_row(cell_id, python, torch, series, (unavailable or {}).get(cell_id))
                 if known is None
-                else _row(known, spreads)
+                else _with_expectation(_row(known, spreads), expectations)
             )
     return tuple(sorted(rows, key=_row_key))
 
@@ -331,6 +357,12 @@ def _row(record: RunRecord, spreads: Spreads) -> Row:
         command=record.command,
         record=record,
     )
+
+
+def _with_expectation(row: Row, expectations: Expectations) -> Row:
+    # What no lock describes may hold anything: it is neither expected nor mended.
+    found = None if row.existing else expectations.of(row, row.failure_class)
+    return row if found is None else replace(row, expectation=found)
 
 
 def support(rows: Iterable[Row]) -> tuple[Support, ...]:

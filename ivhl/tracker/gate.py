@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from ivhl.records.store import case_name, is_existing, newest_by
 from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.comparable import differences
-from ivhl.tracker.compat import format_speedup, python_key, release_key, retired
+from ivhl.tracker.compat import (
+    NONE_EXPECTED,
+    format_speedup,
+    python_key,
+    release_key,
+    retired,
+)
+from ivhl.tracker.expectations import EXPECTATIONS
 from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.wording import marked, short_message
 
@@ -17,11 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.expectations import Expectation, Expectations
     from ivhl.workload import Workload
 
 FindingKind = Literal[
     "fails", "degraded", "slower", "missing", "incomparable", "undecided", "noisy", "new", "mended",
-    "faster", "held",
+    "faster", "expected", "held",
 ]  # fmt: skip
 KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
 MEANINGS: dict[FindingKind, str] = {
@@ -35,6 +43,7 @@ MEANINGS: dict[FindingKind, str] = {
     "new": "this commit has a record and the base has none",
     "mended": "failed at the base and works now",
     "faster": "compiled code takes less time, or gains more over eager code",
+    "expected": "fails, as envs/expectations.toml says",
     "held": "nothing changed that could be shown",
 }
 REGRESSIONS: frozenset[FindingKind] = frozenset({"fails", "degraded", "slower"})
@@ -68,12 +77,20 @@ class Finding:
     Attributes:
         reason: Why it has this kind, with the numbers.
         change: What changed, where both commits were measured in the same way.
+        expectation: The known failure that the head shows; or, if it passes, the entry that still
+            expects it to fail.
     """
 
     key: CaseKey
     kind: FindingKind
     reason: str
     change: CaseChange | None = None
+    expectation: Expectation | None = None
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the head passes although an entry expects it to fail: the entry must go."""
+        return self.expectation is not None and self.kind not in ("fails", "expected", "new")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +120,11 @@ class Verdict:
         )
 
     @property
+    def outdated(self) -> tuple[Finding, ...]:
+        """Return what passes although an entry of the known failures expects it to fail."""
+        return tuple(one for one in self.findings if one.is_outdated)
+
+    @property
     def compared(self) -> int:
         """Number of cases that could be compared."""
         return sum(finding.kind not in GAPS | {"new"} for finding in self.findings)
@@ -119,6 +141,8 @@ def judge(
     head: Collection[str],
     workloads: Sequence[Workload] = (),
     spreads: Spreads = SHIPPED,
+    *,
+    expectations: Expectations = NONE_EXPECTED,
 ) -> Verdict:
     """Compare the newest records of two commits, case by case.
 
@@ -128,6 +152,7 @@ def judge(
         head: Full hashes of the commits with the code that is judged.
         workloads: Current workloads of the project; retired cases do not count as missing.
         spreads: Learnt differences between runs.
+        expectations: Known failures of the project.
     """
     records = tuple(records)
     gone = {id(record) for record in retired(records, workloads)}
@@ -148,11 +173,35 @@ def judge(
     open_cases = {key: (before[key], after[key]) for key, found in known.items() if found is None}
     changes = judge_changes(open_cases, spreads)
     findings = [
-        Finding(key, *(_kind_of(changes[key]) if found is None else found), changes.get(key))
+        _expecting(
+            Finding(key, *(_kind_of(changes[key]) if found is None else found), changes.get(key)),
+            after.get(key),
+            expectations,
+        )
         for key, found in known.items()
     ]
     findings.sort(key=_order)
     return Verdict(tuple(findings), dict(sorted(elsewhere.items())))
+
+
+def _expecting(finding: Finding, head: RunRecord | None, expectations: Expectations) -> Finding:
+    """Return a finding with what the known failures of the project say of the head."""
+    if head is None or finding.key.existing:  # what no lock describes may hold anything
+        return finding
+    failure_class = None if head.failure is None else head.failure.failure_class
+    entry = expectations.of(finding.key, failure_class)
+    if entry is None:
+        return finding
+    if failure_class is None:
+        kind: FindingKind = finding.kind
+        if kind in ("held", "new", "noisy", "faster"):
+            kind = "mended"
+        expected = f"{entry.failure_class}: {entry.why}"
+        text = f"passes, and {EXPECTATIONS} expects {expected}; {finding.reason}"
+        return replace(finding, kind=kind, reason=text, expectation=entry)
+    kind = "new" if finding.kind == "new" else "expected"
+    text = f"expected: {entry.why}; {finding.reason}"
+    return replace(finding, kind=kind, reason=text, expectation=entry)
 
 
 def _order(finding: Finding) -> tuple[object, ...]:

@@ -11,7 +11,8 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.records.store import case_name, device_type
-from ivhl.tracker.compat import compat_rows, retired
+from ivhl.tracker.compat import NONE_EXPECTED, compat_rows, retired
+from ivhl.tracker.expectations import load_expectations
 from ivhl.tracker.index import open_index
 from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.workload import broken_benchmarks, core_cases, load_workloads
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import CellSpec, Matrix
     from ivhl.records.record import RunRecord
     from ivhl.tracker.compat import Row
+    from ivhl.tracker.expectations import Expectations
     from ivhl.tracker.regressions import Detect, History
     from ivhl.workload import Case, Workload
 
@@ -47,6 +49,7 @@ class State:
         known_releases: All PyTorch releases of the matrix, so that one that was not run is a gap.
         root: Folder of the project, for its locks.
         history: Reads what ``records`` lacks, if it has only the newest of each case.
+        expectations: Known failures.
     """
 
     name: str
@@ -63,6 +66,7 @@ class State:
     known_releases: tuple[str, ...] = ()
     root: Path | None = None
     history: History | None = None
+    expectations: Expectations = NONE_EXPECTED
 
 
 def load_state(root: Path, results: Path, *, history: bool = True) -> State:
@@ -97,6 +101,11 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
         known = matrix.releases("extended")
     except SpecError as error:
         problems.append(str(error))
+    expectations = NONE_EXPECTED
+    try:
+        expectations = load_expectations(root)
+    except SpecError as error:
+        problems += str(error).splitlines()
     for cell in cells:
         try:
             state = lock_state(root, cell)
@@ -120,6 +129,7 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
         known_releases=known,
         root=root,
         history=index,
+        expectations=expectations,
     )
 
 
@@ -134,6 +144,7 @@ def rows_of(state: State) -> tuple[Row, ...]:
         commit_order=state.commit_order,
         releases=state.releases,
         spreads=state.spreads,
+        expectations=state.expectations,
     )
 
 

@@ -13,6 +13,9 @@ from rich.text import Text
 from ivhl.tracker.compat import compat_rows, python_key, release_key
 from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.wording import (
+    EXPECTED_MARK,
+    MENDED_MARK,
+    MENDED_MEANING,
     REFERENCE_MARKS,
     REFERENCE_MEANINGS,
     STATUS_WORDS,
@@ -66,6 +69,8 @@ class ResultsTable:
                 yield Text(f"{mark}: {REFERENCE_MEANINGS[reference]}", style="bright_black")
         if any(row.uncommitted for row in self._rows):
             yield Text(f"{UNCOMMITTED_MARK}: {UNCOMMITTED_MEANING}", style="bright_black")
+        if any(row.is_mended for row in self._rows):
+            yield Text(f"{MENDED_MARK}: {MENDED_MEANING}: ivhl expect", style="bold red")
         unlocked = dict.fromkeys(
             f"{row.cell} on {row.machine}" for row in self._rows if row.existing
         )
@@ -161,12 +166,18 @@ def _entry(row: Row, reasons: dict[str, int]) -> Segment:
         return Segment(f"{row.speedup:.2f}x {interval}{word}{_mark(row)}", style)
     exception = row.record.failure.exception if row.record and row.record.failure else ""
     reason = f"{row.failure_class}: {exception}{': ' if exception else ''}"
-    number = reasons.setdefault(reason + short_message(row.message), len(reasons) + 1)
+    reason += short_message(row.message)
+    if row.expectation is not None:
+        reason += f"\nexpected: {row.expectation.why}"
+    number = reasons.setdefault(reason, len(reasons) + 1)
     return Segment(f"{row.failure_class} ({number}){_mark(row)}", style)
 
 
 def _mark(row: Row) -> str:
-    return "".join(f" · {mark}" for mark in marks(row.reference, uncommitted=row.uncommitted))
+    found = marks(row.reference, uncommitted=row.uncommitted)
+    if row.expectation is not None:
+        found = (*found, MENDED_MARK if row.is_mended else EXPECTED_MARK)
+    return "".join(f" · {mark}" for mark in found)
 
 
 def _legend(reasons: dict[str, int]) -> RenderableType:

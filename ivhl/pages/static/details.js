@@ -48,6 +48,11 @@ const details = (() => {
     if (data.message) {
       parts.push(make("section", {}, make("h3", {}, failure ? "Message" : "Why"), make("pre", { class: "said", dir: "auto", tabindex: "0" }, data.message)));
     }
+    if (data.expected) {
+      const { title, reason, link } = data.expected;
+      parts.push(make("section", {}, make("h3", {}, title),
+        make("p", {}, reason, ...(link ? [" ", make("a", { href: link, rel: "noreferrer" }, link)] : []))));
+    }
     if (data.upstream.length) {
       parts.push(make("section", {}, make("h3", {}, "Known upstream"),
         make("ul", {}, ...data.upstream.map(([url, title]) => make("li", {}, make("a", { href: url, rel: "noreferrer" }, title))))));

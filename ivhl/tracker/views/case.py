@@ -27,6 +27,9 @@ from ivhl.tracker.views.source import (
 from ivhl.tracker.wording import (
     CLASS_MEANINGS,
     ENGINE_WORDS,
+    EXPECTED_MARK,
+    MENDED_MARK,
+    MENDED_MEANING,
     STATUS_MEANINGS,
     STATUS_WORDS,
 )
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.comparable import Axis
     from ivhl.tracker.compat import Row, RowSeries
     from ivhl.tracker.entries import Entry
+    from ivhl.tracker.expectations import Expectation
 
 # More text of one record is in its line of the results only.
 MOST_TEXT = 20_000
@@ -69,6 +73,8 @@ class CaseView:
         left_out: Number of older incidents.
         notes: What people said about changes of the case.
         upstream: Reports of PyTorch on its failures, each with the cells that fail so.
+        expected: Known failures of the project that speak of it, each with what they mean here,
+            and the cells.
         command: Repeats the newest record, that of the cell ``newest``.
     """
 
@@ -92,6 +98,7 @@ class CaseView:
     left_out: int
     notes: tuple[str, ...]
     upstream: tuple[tuple[Issue, str], ...]
+    expected: tuple[tuple[Expectation, str, str], ...]
     command: str
     newest: str
 
@@ -130,6 +137,7 @@ def case_view(source: Source, series: RowSeries) -> CaseView:
         left_out=max(0, len(incidents) - _MOST_INCIDENTS),
         notes=tuple(source.notes_of(series)),
         upstream=tuple(_upstream(run)),
+        expected=tuple(_expected(run)),
         command=(newest.command or "") if newest else "",
         newest=f"Python {newest.python}, PyTorch {newest.torch}" if newest else "",
     )
@@ -146,6 +154,19 @@ def _upstream(rows: Iterable[Row]) -> Iterator[tuple[Issue, str]]:
             issue,
             "; ".join(f"{python}: PyTorch {', '.join(t)}" for python, t in pythons.items()),
         )
+
+
+def _expected(rows: Iterable[Row]) -> Iterator[tuple[Expectation, str, str]]:
+    """Yield what the known failures of the project say of the rows, as ``_upstream``."""
+    found: dict[tuple[Expectation, str], dict[str, list[str]]] = {}
+    for row in sorted(rows, key=lambda row: (python_key(row.python), release_key(row.torch))):
+        if row.expectation is not None:
+            mark = MENDED_MARK if row.is_mended else EXPECTED_MARK
+            cells = found.setdefault((row.expectation, mark), {})
+            cells.setdefault(row.python, []).append(row.torch)
+    for (entry, mark), pythons in found.items():
+        where = "; ".join(f"{python}: PyTorch {', '.join(t)}" for python, t in pythons.items())
+        yield entry, mark, where
 
 
 def _engine(row: Row | None) -> str:
@@ -266,6 +287,7 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
         "meaning": meaning,
         "message": cut(row.message),
         "failure": _failure(record),
+        "expected": _known(row),
         "upstream": [[issue.url, issue.title] for issue in issues_of(record)],
         "command": cut(row.command or ""),
         "groups": [
@@ -303,6 +325,14 @@ def cut(text: str) -> str:
 def _speedup_text(source: Source, record: RunRecord) -> str:
     another = source.state.spreads.another_run(record)
     return "" if another is None else format_speedup(another)
+
+
+def _known(row: Row) -> dict[str, str | None] | None:
+    entry = row.expectation
+    if entry is None:
+        return None
+    title = f"{MENDED_MARK}: {MENDED_MEANING}" if row.is_mended else EXPECTED_MARK
+    return {"title": title.capitalize(), "reason": cut(entry.reason), "link": entry.link}
 
 
 def _failure(record: RunRecord) -> dict[str, str] | None:

@@ -158,7 +158,7 @@ def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) ->
         worse=incident.worse,
         along=incident.along,
         at=incident.at,
-        cause=next(filter(None, notes), "") or _upstream(incident),
+        cause=next(filter(None, notes), "") or _expected(source, incident) or _upstream(incident),
         states=", ".join(
             f"{n} persist" if state == "persists" and n > 1 else f"{n} {state}"
             for state, n in states.items()
@@ -189,6 +189,15 @@ def _worst(view: ChangeView) -> str:
         return f"{view.case}; before: {view.reason}"
     reason = view.reason if view.kind == "newly fail" else view.reason.partition(";")[0]
     return f"{view.case}; {reason}"
+
+
+def _expected(source: Source, incident: Incident) -> str:
+    """Return why all failures of an incident are known; empty if one is not."""
+    if {change.kind for change in incident.changes} != {"fails"}:
+        return ""
+    found = [source.expected(change) for change in incident.changes]
+    reasons = dict.fromkeys(entry.why for entry in found if entry is not None)
+    return f"expected: {'; '.join(reasons)}" if all(found) else ""
 
 
 def _upstream(incident: Incident) -> str:

@@ -22,6 +22,10 @@ from ivhl.tracker.views.source import (
     matrix_page,
 )
 from ivhl.tracker.wording import (
+    EXPECTED_MARK,
+    EXPECTED_MEANING,
+    MENDED_MARK,
+    MENDED_MEANING,
     REFERENCE_MARKS,
     REFERENCE_MEANINGS,
     STATUS_MEANINGS,
@@ -58,7 +62,7 @@ class MatrixCell:
         shade: 0 to 3, the size of the speedup.
         data: Address of the details; empty if the case was not run.
         notes: What its verdict rests on, if not on an independent reference, a commit, a lock and
-            a full run.
+            a full run; and what the known failures of the project say of it.
     """
 
     status: Status
@@ -201,6 +205,8 @@ def _notes(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
     meanings = {mark: REFERENCE_MEANINGS[kind] for kind, mark in REFERENCE_MARKS.items() if mark}
     meanings |= {
         UNCOMMITTED_MARK: UNCOMMITTED_MEANING,
+        EXPECTED_MARK: EXPECTED_MEANING,
+        MENDED_MARK: MENDED_MEANING,
         "quick": "few samples: the interval is wider",
         "existing": "measured in an existing environment, which no lock describes",
     }
@@ -263,7 +269,12 @@ def cell_view(row: Row | None, before: Row | None) -> MatrixCell:
 def notes_of(row: Row) -> tuple[str, ...]:
     """Return what a row's verdict rests on, if not on what all verdicts should."""
     found = marks(row.reference, uncommitted=bool(row.uncommitted))
-    kinds = (("quick", row.quick), ("existing", row.existing))
+    kinds = (
+        (EXPECTED_MARK, row.expectation is not None and row.is_failure),
+        (MENDED_MARK, row.is_mended),
+        ("quick", row.quick),
+        ("existing", row.existing),
+    )
     return (*found, *(word for word, holds in kinds if holds))
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.compare import ComparedCase
     from ivhl.tracker.confirmations import Confirmation
     from ivhl.tracker.entries import Entry
+    from ivhl.tracker.expectations import Expectation
     from ivhl.tracker.project import State
     from ivhl.tracker.provenance import Provenance
     from ivhl.tracker.regressions import Change, History, Incident
@@ -267,6 +268,22 @@ class Source:
             detect=self.state.detect or detect_all,
         )
         return with_confirmed(found, self.confirmations, self.history, order, wanted=wanted)
+
+    def expected(self, change: Change) -> Expectation | None:
+        """Return the known failure that a change is; ``None`` if no entry expects it."""
+        if change.kind != "fails" or change.case.existing:
+            return None
+        # The compared field of the case is empty.
+        case = change.case
+        if change.along == "torch":
+            case = case._replace(torch=change.place)
+        elif change.along == "python":
+            case = case._replace(python=change.place)
+        failure_class = change.reason.partition(":")[0]
+        for entry in self.state.expectations.entries:
+            if entry.failure_class == failure_class and entry.covers(case):
+                return entry
+        return None
 
     @cached_property
     def incidents(self) -> tuple[Incident, ...]:

@@ -1,0 +1,231 @@
+"""Known failures, ``envs/expectations.toml``: what fails where, as which class, and why.
+
+A failure that an entry expects is no news. A case that passes although an entry expects it to fail
+is *mended*, and the entry must go, so that the same failure would be news again.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, Protocol
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from ivhl.errors import SpecError
+from ivhl.matrix.spec import explain, plain
+from ivhl.records.record import FailureClass  # noqa: TC001  (pydantic reads it)
+from ivhl.records.store import type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+EXPECTATIONS: Final = Path("envs", "expectations.toml")
+TABLE: Final = "failure"
+# Matching takes longer than linearly, and no name is as long.
+_LONGEST_PATTERN = 200
+_ANY = "*"
+
+
+def _specifier(text: str) -> str:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        raise ValueError("must be a range of versions like >=2.5,<2.6, or empty for all") from None
+    return text
+
+
+def _link(text: str) -> str:
+    if not text.startswith(("https://", "http://")):  # pages link to it
+        raise ValueError("must be an address that begins with https://")
+    return text
+
+
+Specifier = Annotated[str, AfterValidator(_specifier)]
+Pattern = Annotated[str, Field(min_length=1, max_length=_LONGEST_PATTERN)]
+Link = Annotated[str, AfterValidator(_link)]
+Reason = Annotated[str, Field(min_length=1)]
+
+
+class Measurable(Protocol):
+    """A case in a cell on a device of a machine, whatever else it knows."""
+
+    @property
+    def machine(self) -> str: ...  # noqa: D102
+    @property
+    def device(self) -> str: ...  # noqa: D102
+    @property
+    def python(self) -> str: ...  # noqa: D102
+    @property
+    def torch(self) -> str: ...  # noqa: D102
+    @property
+    def workload(self) -> str: ...  # noqa: D102
+    @property
+    def size(self) -> str: ...  # noqa: D102
+    @property
+    def variant(self) -> str: ...  # noqa: D102
+
+
+class MeasuredCase(NamedTuple):
+    """A case in a cell, of which nothing else is needed."""
+
+    machine: str
+    device: str
+    python: str
+    torch: str
+    workload: str
+    size: str
+    variant: str
+
+
+class Expectation(BaseModel):
+    """One known failure: an entry of the file.
+
+    Names of workloads, variants, sizes and machines are patterns with ``*`` and ``?``.
+
+    Attributes:
+        python: Pythons, e.g. ``>=3.13``; ``3.14t`` counts as 3.14.
+        torch: PyTorch releases, e.g. ``>=2.5,<2.6``.
+        device: Its type, ``cpu`` or ``cuda``.
+        free_threaded: Only free-threaded Pythons, or only others; ``None`` for both.
+        failure_class: How it fails; a failure of another class is not expected.
+        reason: Why, for a person.
+        link: A report of it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    python: Specifier
+    torch: Specifier
+    workload: Pattern
+    variant: Pattern = _ANY
+    size: Pattern = _ANY
+    device: Pattern = _ANY
+    machine: Pattern = _ANY
+    free_threaded: bool | None = Field(default=None, alias="free-threaded")
+    failure_class: FailureClass = Field(alias="class")
+    reason: Reason
+    link: Link | None = None
+
+    def covers(self, case: Measurable) -> bool:
+        """Return whether this says something about a case."""
+        return (
+            self.free_threaded in (None, case.python.endswith("t"))
+            and within(self.torch, case.torch)
+            and within(self.python, case.python.removesuffix("t"))
+            and fnmatchcase(type_of(case.device), self.device)
+            and fnmatchcase(case.workload, self.workload)
+            and fnmatchcase(case.variant, self.variant)
+            and fnmatchcase(case.size, self.size)
+            and fnmatchcase(case.machine, self.machine)
+        )
+
+    @property
+    def why(self) -> str:
+        """The reason, with the link if there is one."""
+        return f"{self.reason} ({self.link})" if self.link else self.reason
+
+    @property
+    def title(self) -> str:
+        """Where it holds and how it fails, in a line."""
+        freed = {None: "", True: ", free-threaded", False: ", not free-threaded"}
+        where = [f"Python {self.python or 'any'}{freed[self.free_threaded]}"]
+        where += [f"PyTorch {self.torch or 'any'}"]
+        # As cases are written elsewhere; a part that is not limited at the end is left out.
+        names = [self.workload, self.size, self.variant]
+        where += ["/".join(names) if names[1:] != [_ANY, _ANY] else self.workload]
+        where += [name for name in (self.device, self.machine) if name != _ANY]
+        return f"{', '.join(where)}: {self.failure_class}"
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    failure: Annotated[tuple[Expectation, ...], Field(strict=False)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """All known failures of a project, in the order of the file."""
+
+    entries: tuple[Expectation, ...] = ()
+
+    def of(self, case: Measurable, failure_class: FailureClass | None) -> Expectation | None:
+        """Return the entry that speaks of what a case did.
+
+        Args:
+            case: A measured case.
+            failure_class: How it failed; ``None`` if it passed.
+
+        Returns:
+            For a failure the entry that expects it in this class; for a case that passed the one
+            that expects it to fail: it is mended.
+        """
+        for entry in self.entries:
+            if failure_class in (None, entry.failure_class) and entry.covers(case):
+                return entry
+        return None
+
+
+@lru_cache(maxsize=4096)  # few ranges and versions, asked of every case of every view
+def within(specifier: str, version: str) -> bool:
+    """Return whether a range has a version, pre-releases included; an odd name is in none."""
+    try:
+        return SpecifierSet(specifier).contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+def load_expectations(root: Path) -> Expectations:
+    """Return the known failures of the project at ``root``; none if it has no such file.
+
+    Raises:
+        SpecError: If the file cannot be read, is not TOML or breaks rules; reports every mistake.
+    """
+    path = root / EXPECTATIONS
+    try:
+        text = plain(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Expectations()
+    except OSError as error:
+        raise SpecError(
+            f"{path}: cannot be read: {error.strerror}", hint="it must be a plain file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: must be UTF-8: {error}", hint=f"correct {path}") from error
+    return parse_expectations(text)
+
+
+def parse_expectations(text: str) -> Expectations:
+    """Return the known failures that a file declares.
+
+    Raises:
+        SpecError: If it is not TOML or breaks rules; reports every mistake.
+    """
+    hint = f"correct {EXPECTATIONS}; docs/expectations.md has the keys"
+    try:
+        raw = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also integers of 5,000 digits, deep nesting
+        raise SpecError(f"{EXPECTATIONS.name}: is not valid TOML: {error}", hint=hint) from error
+    try:
+        return Expectations(_File.model_validate(raw).failure)
+    except ValidationError as error:
+        lines = [f"{EXPECTATIONS.name}: {mistake}" for mistake in explain(error, _File)]
+        raise SpecError("\n".join(lines), hint=hint) from error
+
+
+def never_covering(
+    expectations: Expectations, cases: Iterable[Measurable]
+) -> tuple[Expectation, ...]:
+    """Return the entries that speak of no case that was measured."""
+    left = list(expectations.entries)
+    for case in cases:
+        left = [entry for entry in left if not entry.covers(case)]
+        if not left:
+            break
+    return tuple(left)

@@ -1,0 +1,329 @@
+"""Known failures are expected, what passes is mended, and the file can be brought up to date."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from ivhl.cli import app
+from ivhl.errors import IvhlError, MendedError, SpecError
+from ivhl.tracker.compat import Row, Status, compat_rows
+from ivhl.tracker.expectations import (
+    EXPECTATIONS,
+    Expectation,
+    Expectations,
+    MeasuredCase,
+    load_expectations,
+    never_covering,
+    parse_expectations,
+    within,
+)
+from ivhl.tracker.expecting import standings, unexpected, updated
+from ivhl.tracker.gate import judge
+from ivhl.tracker.project import load_state
+from ivhl.tracker.project import rows_of as project_rows
+from tests.builders.fleet import a_record, make_fleet_project, write_records
+from tests.builders.records import COMMIT, make_failure, make_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ivhl.records.record import FailureClass, RunRecord
+
+ROOT = Path(__file__).parents[2]
+HEAD = "f" * 40
+GATE = """\
+[[failure]]
+python = ">=3.13"
+torch = "<2.6"
+workload = "ops.*"
+class = "support_gate"
+reason = "Dynamo does not know this Python"
+link = "https://example.org/1"
+"""
+PASSES, FAILS = make_record(), make_failure("wrong", "")
+RECORD = make_record()
+_OUTCOMES = {None: "works", "wrong": "wrong", "backend_compile": "failed", "timeout": "failed"}
+
+
+def row(
+    python: str, torch: str, case: tuple[str, str, str, str], failed: FailureClass | None
+) -> Row:
+    """Return what was measured; only what expectations look at differs."""
+    machine, workload, size, variant = case
+    status: Status = _OUTCOMES[failed]  # type: ignore[assignment]
+    return Row(
+        python=python,
+        torch=torch,
+        cell=f"py{python}-torch{torch}",
+        machine=machine,
+        device="cpu",
+        workload=workload,
+        size=size,
+        variant=variant,
+        status=status,
+        failure_class=failed,
+        message="" if failed is None else f"{failed} in 3 places",
+        record=RECORD,
+    )
+
+
+CELLS = [(p, t) for p in ("3.12", "3.13", "3.13t") for t in ("2.5.1", "2.6.0", "2.7.1")]
+CASES = [
+    (machine, workload, "small", variant)
+    for machine in ("box", "other")
+    for workload in ("a.one", "a.two", "a.three")
+    for variant in ("naive-compiled", "real-compiled")
+]
+TABLES = st.lists(
+    st.sampled_from([None, None, "wrong", "backend_compile", "timeout"]),
+    min_size=len(CELLS) * len(CASES),
+    max_size=len(CELLS) * len(CASES),
+)
+
+
+def rows_of(outcomes: Iterable[FailureClass | None]) -> list[Row]:
+    """Return a row for each case in each cell."""
+    places = [(cell, case) for cell in CELLS for case in CASES]
+    return [
+        row(*cell, case, failed) for (cell, case), failed in zip(places, outcomes, strict=True)
+    ]
+
+
+def is_kept(before: list[FailureClass | None], after: list[FailureClass | None]) -> None:
+    """Assert what an update promises, for a file that earlier records made."""
+    first = updated("", Expectations(), rows_of(before)).text
+    rows = rows_of(after)
+    found = updated(first, parse_expectations(first), rows)
+    expectations = parse_expectations(found.text)
+    assert unexpected(expectations, rows) == ()
+    assert not any(one.mended for one in standings(expectations, rows))
+    again = updated(found.text, expectations, rows)
+    assert (again.added, again.dropped) == ((), ())
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(TABLES, TABLES)
+def test_after_an_update_each_failure_is_expected_and_nothing_is_mended(
+    before: list[FailureClass | None], after: list[FailureClass | None]
+) -> None:
+    is_kept(before, after)
+
+
+def test_what_fails_everywhere_is_one_entry() -> None:
+    rows = [
+        row(python, torch, case, "wrong" if (python, torch) == ("3.13", "2.5.1") else None)
+        for python, torch in CELLS
+        for case in CASES
+    ]
+    found = updated("", Expectations(), rows)
+    assert len(found.added) == 1
+    (entry,) = found.added
+    assert (entry.python, entry.torch, entry.workload) == ("==3.13", "==2.5.1", "*")
+    assert entry.free_threaded is False  # 3.13t passes
+
+
+def test_an_update_keeps_comments_reasons_and_links() -> None:
+    text = (
+        "# Ours.\n\n# About the gate.\n" + GATE + "\n# About another.\n[[failure]]\n"
+        'python = ""\ntorch = "==2.6.0"\nworkload = "a.*"\nclass = "wrong"\nreason = "known"\n'
+        'link = "https://example.org/2"\n'
+    )
+    wrong = [row("3.12", "2.6.0", (*CASES[0][:2], "small", v), "wrong") for v in ("x", "y")]
+    passing = row("3.12", "2.6.0", ("box", "a.two", "small", "x"), None)
+    found = updated(text, parse_expectations(text), [*wrong, passing])
+    assert "# Ours.\n\n# About the gate.\n" + GATE in found.text
+    assert "# About another." not in found.text
+    (narrowed,) = found.added
+    assert (narrowed.reason, narrowed.link) == ("known", "https://example.org/2")
+    assert not narrowed.covers(passing)
+    assert all(map(narrowed.covers, wrong))
+
+
+def test_entries_that_are_not_tables_of_their_own_are_not_rewritten() -> None:
+    text = 'failure = [{python="", torch="", workload="a.*", class="wrong", reason="r"}]\n'
+    with pytest.raises(SpecError, match=r"\[\[failure\]\]"):
+        updated(text, parse_expectations(text), [row("3.12", "2.6.0", CASES[0], None)])
+
+
+def test_a_timeout_is_no_known_failure_unless_somebody_says_so() -> None:
+    rows = [row("3.12", "2.6.0", CASES[0], "timeout")]
+    assert updated("", Expectations(), rows).added == ()
+
+
+@pytest.mark.parametrize(
+    ("specifier", "version", "inside"),
+    [
+        (">=3.13", "3.13", True),
+        (">=2.5,<2.6", "2.5.1", True),
+        (">=2.5,<2.6", "2.6.0", False),
+        (">=2.15", "2.16.0.dev20261101", True),
+        ("==2.5.1", "2.5.1+cu121", True),
+        ("", "2.5.1", True),
+        (">=2", "nightly", False),
+    ],
+)
+def test_ranges_are_those_of_pep_440_with_pre_releases(
+    specifier: str,
+    version: str,
+    inside: bool,  # noqa: FBT001  (a parameter of the test)
+) -> None:
+    assert within(specifier, version) is inside
+
+
+def test_all_mistakes_of_the_file_are_named_with_their_place() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_expectations(
+            '[[failure]]\npython = "3.13"\ntorch = "<2.6"\nworkload = "a"\nclass = "broken"\n'
+            'reason = ""\nlink = "javascript:alert(1)"\n[[failure]]\npyton = ">=3"\n'
+        )
+    text = str(caught.value)
+    assert "failure.0.python: must be a range of versions" in text
+    assert "(got '3.13')" in text
+    assert "failure.0.class: must be 'support_gate'" in text
+    assert "failure.0.reason: must not be empty" in text
+    assert "failure.0.link: must be an address" in text
+    assert "failure.1.pyton: is no known key; did you mean python?" in text
+    assert "failure.1.torch: must be there" in text
+
+
+def test_what_is_no_toml_is_named() -> None:
+    with pytest.raises(SpecError, match="is not valid TOML"):
+        parse_expectations("[[failure]\n")
+
+
+def test_a_gpu_is_its_type() -> None:
+    expectations = parse_expectations(GATE + 'device = "cuda"\n')
+    case = MeasuredCase("box", "cuda NVIDIA H200", "3.13", "2.5.1", "ops.one", "small", "a")
+    assert expectations.of(case, "support_gate") is not None
+    assert expectations.of(case._replace(device="cpu"), "support_gate") is None
+
+
+def test_a_failure_of_another_class_is_not_expected() -> None:
+    expectations = parse_expectations(GATE)
+    case = MeasuredCase("box", "cpu", "3.13", "2.5.1", "ops.one", "small", "a")
+    assert expectations.of(case, "support_gate") is not None
+    assert expectations.of(case, "crash") is None
+    assert expectations.of(case._replace(python="3.12"), "support_gate") is None
+    assert never_covering(expectations, [case._replace(workload="other")]) == expectations.entries
+    assert never_covering(expectations, [case]) == ()
+
+
+def judged(base: RunRecord, head: RunRecord, text: str) -> tuple[str, bool, str]:
+    """Return kind, whether the gate fails for an entry, and the reason."""
+    verdict = judge(
+        [base, replace(head, commit=HEAD)], {COMMIT}, {HEAD},
+        expectations=parse_expectations(text),
+    )  # fmt: skip
+    (found,) = verdict.findings
+    return found.kind, bool(verdict.outdated), found.reason
+
+
+WRONG = (
+    '[[failure]]\npython = ""\ntorch = "==2.6.0"\nworkload = "*"\nclass = "wrong"\n'
+    'reason = "known"\nlink = "https://example.org/2"\n'
+)
+
+
+def test_the_gate_forgives_what_is_expected_and_fails_for_what_is_mended() -> None:
+    kind, outdated, reason = judged(PASSES, FAILS, WRONG)
+    assert (kind, outdated) == ("expected", False)
+    assert "known (https://example.org/2)" in reason
+    assert judged(PASSES, FAILS, "")[:2] == ("fails", False)
+    assert judged(PASSES, make_failure("crash", ""), WRONG)[:2] == ("fails", False)
+    assert judged(FAILS, PASSES, WRONG)[:2] == ("mended", True)
+    assert judged(PASSES, PASSES, WRONG)[:2] == ("mended", True)
+    assert judged(FAILS, PASSES, "")[:2] == ("mended", False)
+
+
+def test_a_row_says_what_is_expected_of_it() -> None:
+    expectations = parse_expectations(WRONG)
+    (failed,) = compat_rows([FAILS], expectations=expectations)
+    assert failed.to_dict()["expectation"] == {
+        "class": "wrong", "reason": "known", "link": "https://example.org/2",
+    }  # fmt: skip
+    (passed,) = compat_rows([PASSES], expectations=expectations)
+    assert passed.is_mended
+    existing = replace(PASSES, cell=replace(PASSES.cell, lock_sha256=None))
+    (unlocked,) = compat_rows([existing], expectations=expectations)
+    assert unlocked.expectation is None
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a project of which one case fails in one cell."""
+    make_fleet_project(tmp_path)
+    gate = make_failure("support_gate", "Dynamo is not supported on Python 3.13+")
+    failing = a_record(
+        tmp_path, python="3.13", torch="2.5.1", variant="a",
+        failure=gate.failure, speedup=None, aa=None, compiled=None,
+    )  # fmt: skip
+    write_records(tmp_path / "results", failing, a_record(tmp_path, variant="a"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_command_writes_checks_and_names_what_is_mended(project: Path) -> None:
+    path = project / EXPECTATIONS
+    runner = CliRunner()
+    shown = runner.invoke(app, ["expect"])
+    assert "not expected: 1 failure" in shown.output
+    assert runner.invoke(app, ["expect", "--update"]).exit_code == 0
+    (entry,) = load_expectations(project).entries
+    assert (entry.python, entry.torch, entry.workload) == ("==3.13", "==2.5.1", "ops.one")
+    found = json.loads(runner.invoke(app, ["expect", "--json"]).output)
+    assert found["expected"][0]["occurs"][0]["cell"] == "py3.13-torch2.5.1"
+    rows = json.loads(runner.invoke(app, ["compat", "--json"]).output)
+    assert [one["expectation"]["class"] for one in rows if one["expectation"]] == ["support_gate"]
+    assert "expected: " in runner.invoke(app, ["compat"]).output
+    path.write_text(
+        path.read_text() + GATE.replace("ops.*", "ops.never") + WRONG.replace("*", "ops.one")
+    )
+    shown = runner.invoke(app, ["expect"])
+    assert isinstance(shown.exception, MendedError)
+    assert shown.exception.exit_code == 11
+    assert "never matches a measured case" in shown.output
+    assert "mended: 1 case: ops.one/" in shown.output
+    assert runner.invoke(app, ["expect", "--update"]).exit_code == 0
+    assert [one.workload for one in load_expectations(project).entries] == ["ops.one", "ops.never"]
+
+
+def test_the_gate_fails_until_the_entry_of_a_mended_case_goes(project: Path) -> None:
+    runner = CliRunner()
+    arguments = ["gate", "--base", "HEAD", "--allow-missing"]
+    assert runner.invoke(app, arguments).exit_code == 0
+    (project / EXPECTATIONS).write_text(WRONG.replace("*", "ops.one"))
+    shown = runner.invoke(app, arguments)
+    assert isinstance(shown.exception, MendedError)
+    assert "expects wrong: known (https://example.org/2)" in shown.output
+    (project / EXPECTATIONS).write_text("[[failure]]\n")
+    assert isinstance(runner.invoke(app, arguments).exception, SpecError)
+    (project / EXPECTATIONS).unlink()
+    assert runner.invoke(app, arguments).exit_code == 0
+
+
+def test_the_committed_file_expects_what_the_committed_records_show() -> None:
+    rows = project_rows(load_state(ROOT, ROOT / "results", history=False))
+    expectations = load_expectations(ROOT)
+    stood = standings(expectations, rows)
+    assert [one.entry.title for one in stood if one.mended or one.is_unmatched] == []
+    assert unexpected(expectations, rows) == ()
+
+
+def test_every_entry_is_readable_in_a_line() -> None:
+    entry = Expectation.model_validate(
+        {
+            "python": ">=3.13", "torch": "", "workload": "a.*", "class": "wrong", "reason": "r",
+            "free-threaded": True, "machine": "box",
+        }
+    )  # fmt: skip
+    assert entry.title == "Python >=3.13, free-threaded, PyTorch any, a.*, box: wrong"
+    assert entry.why == "r"
+    assert issubclass(MendedError, IvhlError)
