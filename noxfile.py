@@ -16,7 +16,9 @@ except IvhlError as error:
     sys.exit(f"error: {error}\nnext: {error.hint}")
 RELEASES = MATRIX.releases("default")
 OLDEST_TORCH, NEWEST_TORCH = RELEASES[0], RELEASES[-1]
-OLDEST_PYTHON, NEWEST_PYTHON = MATRIX.pythons[0], MATRIX.pythons[-1]
+# Those that a machine for the tests has: newer ones are in the matrix before everybody has them.
+PYTHONS = Path(".python-version").read_text(encoding="utf-8").split()
+OLDEST_PYTHON, NEWEST_PYTHON = PYTHONS[0], PYTHONS[-1]
 # Tags. CHECK: required by `tests`, run by .github/workflows/tests.yml at each push. FULL: required
 # by `tests-full` only, run by that workflow at night.
 CHECK, FULL = ["check"], ["full"]
@@ -240,7 +242,7 @@ def install_founding(session: nox.Session, release: str) -> tuple[str, str]:
     return locks
 
 
-@nox.session(venv_backend="uv", python=MATRIX.pythons)
+@nox.session(venv_backend="uv", python=PYTHONS)
 @nox.parametrize("torch", RELEASES)
 def founding(session: nox.Session, torch: str) -> None:
     """Run the founding benchmark again: ``-- [arguments of python -m studies.founding]``."""

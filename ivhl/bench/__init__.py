@@ -203,7 +203,8 @@ def cases_of_cells(
         UnknownNameError: If the matrix lacks a release.
         SpecError: If git does not know the commit.
     """
-    cells = matrix.cells(releases=request.releases, tier=request.tier)
+    pythons = {*matrix.pythons_of(request.tier), request.python}
+    cells = matrix.cells(tuple(pythons), request.releases, request.tier)
     if request.shard is None:
         return {cell: cases for cell in cells if cell.python == request.python}
     work = list_work(

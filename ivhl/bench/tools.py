@@ -29,7 +29,7 @@ def observe_tools(root: Path, pythons: Sequence[str]) -> Iterator[Observation]:
 
     Args:
         root: Root of the project.
-        pythons: Pythons of the matrix.
+        pythons: Pythons to look for.
     """
     yield _uv_cache(root)
     yield _uv(root)

@@ -41,13 +41,13 @@ def bench_command(
     context: typer.Context,
     python: Annotated[
         list[str] | None,
-        typer.Option(help="Python of the matrix, e.g. 3.12; repeatable (default: all)."),
+        typer.Option(help="Python of the matrix, e.g. 3.12; repeatable (default: of the tier)."),
     ] = None,
     torch: Annotated[
         list[str] | None, typer.Option(help="PyTorch release; repeatable (default: default tier).")
     ] = None,
     tier: Annotated[
-        Tier, typer.Option(help="Releases to measure when --torch is not given.")
+        Tier, typer.Option(help="Cells to measure where --python or --torch does not say.")
     ] = "default",
     workload: Annotated[
         list[str] | None, typer.Option(help="Measure only this workload; repeatable.")
@@ -171,7 +171,9 @@ def bench_command(
                 effort=effort,
                 shard=share,
             )
-            for name, version in product(names, python or load_matrix(root / MATRIX).pythons)
+            for name, version in product(
+                names, python or load_matrix(root / MATRIX).pythons_of(tier)
+            )
         ],
         console,
         DockerExecutor(root, cpus=cpus) if in_docker else None,

@@ -55,7 +55,7 @@ def doctor_command(
         *observe_cpu(system),
         *observe_memory(system, cases if device == "cpu" else ()),
         observe_disk(root / ".asv" / "env"),
-        *observe_tools(root, matrix.pythons),
+        *observe_tools(root, matrix.pythons_of("default")),
         *observe_names((results or root / "results").resolve(), here),
         *observe_gpus(system, wanted=device == "cuda"),
     )

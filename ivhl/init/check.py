@@ -157,9 +157,9 @@ def _examples(root: Path, project: Project) -> Iterator[str]:
 
 def _other_cells(conf: dict[str, object], matrix: Matrix) -> Iterator[str]:
     """Yield how the lists in the project's own asv.conf.json differ from the matrix."""
-    pythons = conf.get("pythons")
-    if isinstance(pythons, list) and pythons and tuple(pythons) != matrix.pythons:
-        yield f"asv.conf.json: pythons: must be those of {MATRIX}: {', '.join(matrix.pythons)}"
+    pythons, wanted = conf.get("pythons"), matrix.pythons_of("default")
+    if isinstance(pythons, list) and pythons and tuple(pythons) != wanted:
+        yield f"asv.conf.json: pythons: must be the default tier of {MATRIX}: {', '.join(wanted)}"
     listed: object = conf
     for key in ("matrix", "req", "torch"):
         listed = listed.get(key) if isinstance(listed, dict) else None

@@ -147,6 +147,7 @@ class PythonRow(_Model):
     """A Python of the matrix."""
 
     version: Python
+    tier: Tier = "default"
 
 
 class TorchRow(_Model):
@@ -204,6 +205,11 @@ class Matrix(_Model):
         """Every Python, oldest first; a free-threaded one after the normal one."""
         return tuple(sorted((row.version for row in self.python_rows), key=_python_key))
 
+    def pythons_of(self, tier: Tier) -> tuple[str, ...]:
+        """Return the Pythons of the tier, in order; ``extended`` includes ``default``."""
+        among = {row.version for row in self.python_rows if tier in (row.tier, "extended")}
+        return tuple(python for python in self.pythons if python in among)
+
     def releases(self, tier: Tier = "default") -> tuple[str, ...]:
         """Return the releases of the tier, oldest first; ``extended`` includes ``default``."""
         return tuple(
@@ -213,9 +219,12 @@ class Matrix(_Model):
             )
         )
 
-    def tier(self, release: str) -> Tier | None:
-        """Return the tier of the release; ``None`` if it is not in the matrix."""
-        return {row.release: row.tier for row in self.torch_rows}.get(release)
+    def tier(self, cell: CellSpec) -> Tier | None:
+        """Return the tier of the cell; ``None`` if its release is not in the matrix."""
+        if cell.torch not in self.releases("extended"):
+            return None
+        default = self.pythons_of("default"), self.releases("default")
+        return "default" if cell.python in default[0] and cell.torch in default[1] else "extended"
 
     def release(self, text: str) -> str:
         """Return the canonical release for a text; it need not be in the matrix.
@@ -244,9 +253,10 @@ class Matrix(_Model):
         """Return cells without duplicates, ordered by Python, then release.
 
         Args:
-            pythons: Pythons of the matrix; empty means all.
+            pythons: Pythons of the matrix; empty means those of the tier, or all if there are
+                ``releases``.
             releases: Releases, in the matrix or not; empty means those of the tier.
-            tier: Used if ``releases`` is empty.
+            tier: Used for what is empty.
 
         Raises:
             UnknownNameError: If a Python is not in the matrix.
@@ -256,10 +266,11 @@ class Matrix(_Model):
             if python not in self.pythons:
                 raise UnknownNameError("Python", python, self.pythons)
         chosen = {self.release(r) for r in releases} if releases else set(self.releases(tier))
+        among = pythons or self.pythons_of("extended" if releases else tier)
         return tuple(
             CellSpec(python=python, torch=release)
             for python in self.pythons
-            if not pythons or python in pythons
+            if python in among
             for release in sorted(chosen, key=Version)
         )
 

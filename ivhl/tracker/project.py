@@ -157,12 +157,14 @@ def retired_cases(state: State) -> tuple[str, ...]:
 
 
 def _cells(matrix: Matrix, records: Iterable[RunRecord]) -> tuple[CellSpec, ...]:
-    """Return the cells of the default tier, and all cells of other releases with records."""
-    recorded = {record.cell.torch for record in records}
+    """Return the cells of the default tier, and those of other Pythons and releases with records."""
+    cells = [record.cell for record in records]
+    pythons = {*matrix.pythons_of("default"), *(cell.python for cell in cells)}
+    releases = {*matrix.releases("default"), *(cell.torch for cell in cells)}
     return tuple(
         cell
         for cell in matrix.cells(tier="extended")
-        if matrix.tier(cell.torch) == "default" or cell.torch in recorded
+        if cell.python in pythons and cell.torch in releases
     )
 
 

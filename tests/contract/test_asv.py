@@ -36,7 +36,7 @@ def test_the_installed_asv_is_the_pinned_and_supported_one() -> None:
 
 
 def test_asv_names_the_pythons_and_the_default_tier_of_the_matrix() -> None:
-    assert CONF["pythons"] == list(MATRIX.pythons)
+    assert CONF["pythons"] == list(MATRIX.pythons_of("default"))
     assert CONF["matrix"] == {"req": {"torch": list(MATRIX.releases("default"))}}
 
 

@@ -58,8 +58,15 @@ def test_the_cells_of_a_release_are_matched(release: str) -> None:
         assert diff_cells(ROOT, MATRIX, locked[0], other).reasons == ()
 
 
-def test_every_cell_of_the_default_tier_has_a_lock() -> None:
-    assert {lock_state(ROOT, cell).kind for cell in MATRIX.cells()} == {"locked"}
+def test_every_cell_of_the_default_tier_has_a_lock_or_no_wheels() -> None:
+    kinds = {cell: lock_state(ROOT, cell).kind for cell in MATRIX.cells()}
+    assert set(kinds.values()) == {"locked", "unavailable"}
+    newest = MATRIX.releases()[-1]
+    assert {kinds[cell] for cell in MATRIX.cells(MATRIX.pythons_of("default"), [newest])} == {
+        "locked"
+    }
+    founding = MATRIX.cells(["3.12", "3.13"])
+    assert {kinds[cell] for cell in founding} == {"locked"}
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.id)

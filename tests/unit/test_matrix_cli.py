@@ -69,7 +69,7 @@ def test_list_shows_damaged_and_stale_locks_instead_of_failing(project: Path, iv
     locks = project / "envs" / "locks"
     (locks / "py3.12-torch2.5.1.txt").write_text("nonsense\n", encoding="utf-8")
     (locks / "py3.13-torch2.5.1.txt").write_text("# old\n", encoding="utf-8")
-    code, out, _ = ivhl("list --torch 2.5.1 --json")
+    code, out, _ = ivhl("list --torch 2.5.1 --json --python 3.12 --python 3.13")
     assert code == 0
     assert [row["lock"] for row in json.loads(out)] == ["damaged", "stale"]
 

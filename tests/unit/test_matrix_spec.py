@@ -131,7 +131,19 @@ def test_extended_tier_includes_the_default_tier(tmp_path: Path) -> None:
     matrix = load(VALID, tmp_path)
     assert matrix.releases() == ("2.9.1",)
     assert matrix.releases("extended") == ("2.9.1", "2.10.0")
-    assert [matrix.tier(r) for r in ("2.9.1", "2.10.0", "2.8.0")] == ["default", "extended", None]
+    cells = [CellSpec("3.13", release) for release in ("2.9.1", "2.10.0", "2.8.0")]
+    assert [matrix.tier(cell) for cell in cells] == ["default", "extended", None]
+
+
+def test_a_python_of_the_extended_tier_is_in_no_cell_of_the_default_tier(tmp_path: Path) -> None:
+    row = '[[python]]\nversion = "3.14"\ntier = "extended"\n[[python]]\nversion = "3.9"'
+    matrix = load(VALID.replace('[[python]]\nversion = "3.9"', row), tmp_path)
+    assert [cell.python for cell in matrix.cells()] == ["3.9", "3.13"]
+    assert {cell.python for cell in matrix.cells(tier="extended")} == {"3.9", "3.13", "3.14"}
+    assert matrix.tier(CellSpec("3.14", "2.9.1")) == "extended"
+    # Who names it, or a release, means it.
+    assert matrix.cells(["3.14"]) == (CellSpec("3.14", "2.9.1"),)
+    assert CellSpec("3.14", "2.10.0") in matrix.cells(releases=["2.10.0"])
 
 
 def test_a_free_threaded_python_needs_only_a_row(tmp_path: Path) -> None:

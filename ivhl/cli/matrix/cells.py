@@ -91,7 +91,7 @@ def list_cells(
     --shard, --stale and --format github list cases: give them the options of `ivhl bench`.
     """
     root, matrix = load()
-    cells = matrix.cells((), torch or (), tier)
+    cells = matrix.cells((*matrix.pythons_of(tier), *(python or ())), torch or (), tier)
     known = matrix.cells(python or (), torch or (), tier)
     every: tuple[Case, ...] = ()
     work: dict[str, tuple[Case, ...]] | None = None
@@ -173,7 +173,7 @@ def _rows(
             "id": cell.id,
             "python": cell.python,
             "torch": cell.torch,
-            "tier": matrix.tier(cell.torch),
+            "tier": matrix.tier(cell),
             "lock": state["lock"],
             "message": state["message"],
             "interpreter": str(interpreter.path) if interpreter else None,
@@ -232,7 +232,7 @@ def show(
                 "id": spec.id,
                 "python": spec.python,
                 "torch": spec.torch,
-                "tier": matrix.tier(spec.torch),
+                "tier": matrix.tier(spec),
                 "lock": "stale" if stale else state.kind,
                 "path": state.path.relative_to(root).as_posix(),
                 "sha256": state.sha256,
@@ -246,7 +246,7 @@ def show(
     console = new_console()
     facts = {
         "cell": spec.id,
-        "tier": matrix.tier(spec.torch) or "not in the matrix",
+        "tier": matrix.tier(spec) or "not in the matrix",
         "lock": f"{'stale' if stale else state.kind}, {state.path.relative_to(root).as_posix()}",
         "sha256": state.sha256 or "-",
         "Python": f"{interpreter.full_version}, {interpreter.path}" if interpreter else missing,
