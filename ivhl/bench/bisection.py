@@ -1,6 +1,7 @@
 """Find the commit or release that changed a case, by measuring (``ivhl bisect``).
 
-Times are compared in turns with the first place, so that both see the same hour. What has no noise
+Times of commits are those of processes that take turns with the first commit's; of releases, of runs
+that do, so that both see the same hour. What has no noise
 (failures, wrong results, graph breaks) is asked once for each place, and twice where the search
 ends. Each answer is kept as soon as it is there: a search that was killed goes on.
 """
@@ -18,11 +19,12 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from ivhl.bench import bench
-from ivhl.bench.confirm import ROUNDS, WEIGHED
+from ivhl.bench.confirm import PAIR, PROCESSES_PER_RUN, ROUND, ROUNDS, WEIGHED
 from ivhl.bench.rounds import (
     DRIFT,
     PROCESSES_PER_ROUND,
     difference_in_session,
+    difference_in_turns,
     expected_noise,
     noise_of,
     weigh_moves,
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
 
     from ivhl.bench.confirm import Evidence
     from ivhl.bench.request import Request
+    from ivhl.measure.effort import Effort
     from ivhl.records.record import RunRecord
     from ivhl.tracker.comparable import Axis
     from ivhl.tracker.entries import Entry
@@ -72,8 +75,9 @@ Symptom = str | int | None
 # Runs of each end that show how often a flaky case fails there, and how probable it may be that
 # chance alone makes the ends so different.
 FLAKY_RUNS, FLAKY_CHANCE = 8, 0.05
-# What an answer differs by, before anything is measured.
+# What an answer differs by, before anything is measured: of two runs, and of processes in turns.
 ASSUMED_NOISE: Final = 0.02
+ASSUMED_IN_TURNS: Final = math.hypot(PAIR / math.sqrt(PROCESSES_PER_RUN), ROUND)
 # Of the seconds of compiling, a run has one sample, and no rounds that show its error.
 COMPILE_NOISE: Final = 0.05
 # No answer about times decides alone: earlier records only say where to look first.
@@ -126,6 +130,11 @@ class Question:
     def timed(self) -> bool:
         """Whether answers have noise that must be weighed."""
         return self.sought in ("slowdown", "compile-time")
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether an answer is one run of two commits whose processes take turns."""
+        return self.sought == "slowdown" and self.along == "commit"
 
     @property
     def word(self) -> str:
@@ -243,9 +252,13 @@ def announce(question: Question, request: Request, results: Path, console: Conso
         console: Where it is printed.
     """
     n = len(question.positions) - 1
-    strength = math.log(question.effect) / ASSUMED_NOISE if question.timed else math.inf
+    noise = ASSUMED_IN_TURNS if question.in_turns else ASSUMED_NOISE
+    strength = math.log(question.effect) / noise if question.timed else math.inf
     mean, most = expected_answers(n, question.error, strength) if n > 1 else (0.0, 0)
-    if question.timed:
+    if question.in_turns:
+        # A place that was not seen before is run by itself first: its code may be known.
+        runs, most_runs = 1 + 2 * mean + 1, ROUNDS + 2 * most + ROUNDS
+    elif question.timed:
         runs, most_runs = 2 * (2 + mean + 1), 2 * (ROUNDS + most + ROUNDS)
     else:
         runs, most_runs = 4 + mean + 2, 4 + most + 2
@@ -531,51 +544,54 @@ class _Bisection:
         )
 
     def _ask_time(self, place: int, against: int, *, end: bool = False) -> None:
-        """Measure a place and another one in turns, as a round; the first alternates."""
-        number = len(self._moves(place, against))
-        runs: dict[int, RunRecord] = {}
+        """Measure a place and another one in turns, as a round."""
         try:
-            if not end and not self._is_known(place):
-                record, is_new = self._run_or_find(place)
-                if known := self._subject(place, record):
-                    name = self._question.positions[place].name
-                    text = f"the case reaches the same code as at {known[:8]}"
-                    self._keep(Answer(place=name, at=_now(), alike=known, text=text))
-                    return
-                if is_new:
-                    runs[place] = record
-            for which in (place, against) if number % 2 else (against, place):
-                if which not in runs:
-                    runs[which] = self._run(which, force=True)
+            there = {} if end or self._is_known(place) else self._run_by_itself(place)
+            if there is None:
+                return
+            runs = (
+                self._run_both(place, against)
+                if self._question.in_turns
+                else self._run_each(place, against, there)
+            )
         except _NotMeasured as reason:
             self._skip(place, str(reason), end=end)
             return
         one, other = runs[against], runs[place]
         metric = self._question.metric
-        apart = difference_in_session(one, other, metric)
-        if apart is None:
+        moved = self._moved(one, other, metric)
+        if moved is None:
             failed = next((run for run in (other, one) if run.failure), other)
             self._skip(place, seen_in(failed, "failure"), end=end or failed is one)
             return
         for where, record in runs.items():
             self._subject(where, record)
-        noise = expected_noise(one, other, metric) if metric in DRIFT else COMPILE_NOISE
         positions = self._question.positions
         answer = Answer(
             place=positions[place].name,
             against=positions[against].name,
             at=_now(),
-            apart=apart,
-            noise=noise,
+            apart=moved[0],
+            noise=moved[1],
             beside={
-                other_metric: (moved, expected_noise(one, other, other_metric))
-                for other_metric in WEIGHED
-                if other_metric != metric
-                and (moved := difference_in_session(one, other, other_metric)) is not None
+                beside: found
+                for beside in WEIGHED
+                if beside != metric and (found := self._moved(one, other, beside)) is not None
             },
-            text=f"{metric} {times(math.exp(apart))} of {positions[against].name[:8]}",
+            text=f"{metric} {times(math.exp(moved[0]))} of {positions[against].name[:8]}",
         )
         self._keep(answer)
+
+    def _moved(
+        self, one: RunRecord, other: RunRecord, metric: Metric
+    ) -> tuple[float, float] | None:
+        """Return the logarithm of the second run over the first, and its noise."""
+        if self._question.in_turns:
+            return difference_in_turns(one, other, metric)
+        apart = difference_in_session(one, other, metric)
+        if apart is None:
+            return None
+        return apart, expected_noise(one, other, metric) if metric in DRIFT else COMPILE_NOISE
 
     def _skip(self, place: int, reason: str, *, end: bool = False) -> None:
         if end:
@@ -604,8 +620,62 @@ class _Bisection:
             force=force,
             cold=self._question.sought == "compile-time",
         )
-        if self._question.timed:
+        if self._question.timed and not self._question.in_turns:
             effort = replace(effort, processes=PROCESSES_PER_ROUND)
+        self._ask_for(position, effort)
+        record = self._newest(position)
+        if record is None or (force and before is not None and _same(before, record)):
+            raise _NotMeasured("no record of it was written")
+        return record
+
+    def _run_by_itself(self, place: int) -> dict[int, RunRecord] | None:
+        """Return the run of a place that was not seen yet; ``None`` if its code is that of another.
+
+        Raises:
+            _NotMeasured: If it fails, so that nothing can be compared.
+        """
+        record, is_new = self._run_or_find(place)
+        if known := self._subject(place, record):
+            name = self._question.positions[place].name
+            text = f"the case reaches the same code as at {known[:8]}"
+            self._keep(Answer(place=name, at=_now(), alike=known, text=text))
+            return None
+        if record.failure is not None and self._question.in_turns:
+            raise _NotMeasured(seen_in(record, "failure"))
+        return {place: record} if is_new else {}
+
+    def _run_each(
+        self, place: int, against: int, there: dict[int, RunRecord]
+    ) -> dict[int, RunRecord]:
+        """Return runs of both places, one after the other; the first alternates."""
+        runs = dict(there)
+        first_too = len(self._moves(place, against)) % 2
+        for which in (place, against) if first_too else (against, place):
+            if which not in runs:
+                runs[which] = self._run(which, force=True)
+        return runs
+
+    def _run_both(self, place: int, against: int) -> dict[int, RunRecord]:
+        """Return the records of two commits whose processes took turns in one run."""
+        positions = {one: self._question.positions[one] for one in (against, place)}
+        before = {one: self._newest(position) for one, position in positions.items()}
+        effort = replace(self._request.effort, force=True, processes=PROCESSES_PER_RUN)
+        self._ask_for(positions[place], effort, base=positions[against].commit)
+        runs: dict[int, RunRecord] = {}
+        for one, position in positions.items():
+            record, earlier = self._newest(position), before[one]
+            if record is None or (earlier is not None and _same(earlier, record)):
+                raise _NotMeasured(f"no record of {position.name[:8]} was written")
+            runs[one] = record
+        return runs
+
+    def _ask_for(self, position: Position, effort: Effort, *, base: str | None = None) -> None:
+        """Measure the case at a position.
+
+        Raises:
+            _NotMeasured: If that cannot be done there.
+            IvhlError: If it can be done nowhere.
+        """
         began = time.monotonic()
         try:
             self._measure(
@@ -614,6 +684,7 @@ class _Bisection:
                     python=self._question.python,
                     releases=(position.torch,),
                     commit=position.commit,
+                    base=base,
                     selection=Selection(cases=(self._question.case,)),
                     effort=effort,
                 ),
@@ -627,10 +698,6 @@ class _Bisection:
             raise _NotMeasured(str(error)) from error
         self._runs += 1
         self._ran_s += time.monotonic() - began
-        record = self._newest(position)
-        if record is None or (force and before is not None and _same(before, record)):
-            raise _NotMeasured("no record of it was written")
-        return record
 
     def _run_or_find(self, place: int) -> tuple[RunRecord, bool]:
         """Return the record of a place, and whether it was measured just now."""
@@ -773,6 +840,7 @@ class _Bisection:
             return
         self._told = True
         mean, most = expected_answers(len(gaps), self._question.error, self._strength())
+        # Of a place that was not seen before, its own run comes first.
         each = 2 if self._question.timed else 1
         answers = counted(round(mean), "answer")
         text = f"the ends differ: {answers} expected, nine of ten searches need {most}"

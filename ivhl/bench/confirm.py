@@ -215,20 +215,29 @@ def evidence_of(metric: Metric, rounds: Sequence[Sequence[float]]) -> Evidence:
         Tukey and D. H. McLaughlin, Sankhya A 25 (1963) 331. Student's t: D. L. Wallace, Ann. Math.
         Stat. 30 (1959) 1124, equation 3.
     """
-    moves = sorted(move for one in rounds for move in one)
-    n = len(moves)
-    cut = n // TRIMMED
-    kept = moves[cut : n - cut]
-    middle = fmean(kept)
-    drawn_in = [min(max(move, kept[0]), kept[-1]) for move in moves]
-    squares = n * pvariance(drawn_in) * (n / len(kept)) ** 2 + PRIOR_PAIRS * PAIR**2
-    variance = squares / (PRIOR_PAIRS + n - 1) / n + ROUND**2 / len(rounds)
+    middle, variance, freedom = mean_of_pairs([move for one in rounds for move in one])
+    variance += ROUND**2 / len(rounds)
     if len(rounds) > 1:
         variance = max(variance, pvariance(map(median, rounds)) / (len(rounds) - 1))
-    reach = student(LIMIT, PRIOR_PAIRS + len(kept) - 1) * math.sqrt(variance)
+    reach = student(LIMIT, freedom) * math.sqrt(variance)
     return Evidence(
         metric, math.exp(middle), math.exp(middle - reach), math.exp(middle + reach), len(rounds)
     )
+
+
+def mean_of_pairs(moves: Sequence[float]) -> tuple[float, float, int]:
+    """Return the trimmed mean of pairs of processes, its variance, and the degrees of freedom.
+
+    See ``evidence_of``, which adds what the pairs of a round have in common.
+    """
+    ordered = sorted(moves)
+    n = len(ordered)
+    cut = n // TRIMMED
+    kept = ordered[cut : n - cut]
+    drawn_in = [min(max(move, kept[0]), kept[-1]) for move in ordered]
+    squares = n * pvariance(drawn_in) * (n / len(kept)) ** 2 + PRIOR_PAIRS * PAIR**2
+    freedom = PRIOR_PAIRS + len(kept) - 1
+    return fmean(kept), squares / (PRIOR_PAIRS + n - 1) / n, freedom
 
 
 def student(z: float, freedom: int) -> float:

@@ -1,7 +1,7 @@
 """Weigh rounds of runs in a session: what they show of a quantity, with the noise to expect.
 
-Two commits of one cell can take turns process by process (``confirm``). Cells cannot, nor can more
-than two commits: their runs stand one after the other, and what the machine does meanwhile differs.
+Two commits of one cell take turns process by process (``confirm``). Cells cannot: their runs stand
+one after the other, and what the machine does meanwhile differs.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from ivhl.bench.confirm import LIMIT, Evidence, student
-from ivhl.tracker.metrics import measured, within
+from ivhl.bench.confirm import LIMIT, ROUND, Evidence, mean_of_pairs, student
+from ivhl.tracker.metrics import differences_in_turns, measured, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,6 +43,20 @@ def expected_noise(one: RunRecord, other: RunRecord, metric: Metric) -> float:
     """Return what the processes of two runs of a session let expect of their difference."""
     drifted = DRIFT[metric] * math.hypot(within(one, metric), within(other, metric))
     return math.hypot(SESSION, drifted)
+
+
+def difference_in_turns(
+    one: RunRecord, other: RunRecord, metric: Metric
+) -> tuple[float, float] | None:
+    """Return the logarithm of a run over the one whose processes it took turns with, and its noise.
+
+    The noise is a standard deviation. ``None`` if either run lacks the quantity.
+    """
+    moves = differences_in_turns(one, other, metric)
+    if not moves:
+        return None
+    middle, variance, _ = mean_of_pairs(moves)
+    return middle, math.sqrt(variance + ROUND**2)
 
 
 def weigh_moves(metric: Metric, moves: Sequence[float], noises: Sequence[float]) -> Evidence:
