@@ -21,7 +21,7 @@ from ivhl.asv.installed import altered_files
 from ivhl.errors import IvhlError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.interpreter import find_interpreter
-from ivhl.matrix.locks import lock_state, wheels_path
+from ivhl.matrix.locks import index_options, lock_state, wheels_path
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.matrix.uv import cause_of, run_uv
@@ -185,6 +185,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         self._uv(
             "pip", "sync", "--python", self._path,
             "--require-hashes", "--only-binary", ":all:",
+            *index_options(self._lock.cell, of_next=self._lock.of_next),
             *(("--find-links", str(wheels)) if wheels.is_dir() else ()), str(self._lock.path),
         )  # fmt: skip
 

@@ -202,7 +202,7 @@ def _not_in_matrix(
         if python not in matrix.pythons:
             yield f'{MATRIX} is there and stays as it is; add [[python]] version = "{python}"'
     for release in releases:
-        if matrix.release(release) not in matrix.releases("extended"):
+        if matrix.release(release) not in matrix.every_release:
             yield f'{MATRIX} is there and stays as it is; add [[torch]] release = "{release}"'
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import os
 import re
 import sys
 import tempfile
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from ivhl.matrix.spec import CellSpec, Matrix
 
 COMMAND = "ivhl matrix lock"
+# Names the package index that has the releases of the tier ``next``.
+NEXT_INDEX = "IVHL_NEXT_INDEX"
 # Name in a lock for requirements that come from the matrix, not from a package.
 ASKED = "matrix.toml"
 # In the folder of the locks, in the format of sha256sum: the hash of each lock when it was made.
@@ -44,6 +47,7 @@ _ASKED_FILE = "requirements.in"
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[^\s;\\]+)(?: \\)?")
 _HASH = re.compile(r" {4}--hash=(?P<hash>[a-z0-9]+:[0-9a-f]{64,})(?: \\)?")
 _VIA = re.compile(r" {4}# (?:via(?: (?P<one>\S+))?| {2}(?P<several>\S+))")
+_OF_NEXT = re.compile(rf"^# From the index that {NEXT_INDEX} names", re.MULTILINE)
 _DIGEST = re.compile(r"# Matrix digest: (?P<digest>[0-9a-f]+)")
 _BECAUSE = re.compile(r"^# Because of: (?P<requirement>.+)$", re.MULTILINE)
 _ADDRESS = re.compile(r"[a-z][a-z+]*://\S*", re.IGNORECASE)
@@ -82,6 +86,7 @@ class LockState:
         message: The resolver's reason if unavailable; else empty.
         because: Requirement of the project that makes it unavailable; empty if PyTorch itself does.
         digest: Digest of the matrix's entries for this cell when the lock was made.
+        of_next: Whether its packages come from the index of the tier ``next``.
         pins: The packages, by name.
     """
 
@@ -92,6 +97,7 @@ class LockState:
     message: str = ""
     because: str = ""
     digest: str = ""
+    of_next: bool = False
     pins: tuple[Pin, ...] = ()
 
     @property
@@ -125,7 +131,7 @@ def matrix_digest(matrix: Matrix, cell: CellSpec) -> str:
     """Return a digest of the matrix's entries for this cell; other rows do not change it."""
     relevant = {
         "also": sorted(matrix.also),
-        "exclude-newer": matrix.exclude_newer.isoformat(),
+        "exclude-newer": _until(matrix, cell),
         "platform": matrix.platform,
         "python": cell.python,
         "torch": cell.torch,
@@ -134,6 +140,27 @@ def matrix_digest(matrix: Matrix, cell: CellSpec) -> str:
     more = {"requires": sorted(matrix.requires), "built": sorted(matrix.built)}
     relevant |= {key: listed for key, listed in more.items() if listed}
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _until(matrix: Matrix, cell: CellSpec) -> str | None:
+    """Return the day after which nothing counts; ``None`` where an index may give no dates."""
+    return None if matrix.tier(cell) == "next" else matrix.exclude_newer.isoformat()
+
+
+def index_options(cell: CellSpec, *, of_next: bool) -> tuple[str, ...]:
+    """Return uv's options for the index of a cell.
+
+    Raises:
+        LockError: If the cell is of the tier ``next`` and nothing names its index.
+    """
+    if not of_next:
+        return ()
+    if index := os.environ.get(NEXT_INDEX):
+        return ("--index", index)
+    raise LockError(
+        f'{cell.id}: is of the tier "next", and {NEXT_INDEX} is not set',
+        hint=f"export {NEXT_INDEX}=ADDRESS, that of the package index which has this release",
+    )
 
 
 def digest_in(text: str) -> str:
@@ -285,7 +312,10 @@ def lock_mistakes(state: LockState, matrix: Matrix) -> list[str]:
         if not state.message:
             found.append(f"{name}: does not say why")
         return found
-    found += [f"{name}: {mistake}" for mistake in _pin_mistakes(state.pins, state.cell)]
+    found += [
+        f"{name}: {mistake}"
+        for mistake in _pin_mistakes(state.pins, state.cell, local=state.of_next)
+    ]
     if not state.stale(matrix):
         asked = {pin.name: pin.version for pin in state.pins if ASKED in pin.via}
         wanted = _asked(matrix, state.cell)
@@ -365,11 +395,18 @@ def _marker_environment(matrix: Matrix, cell: CellSpec) -> dict[str, str]:
 def _resolve(root: Path, matrix: Matrix, cell: CellSpec, seed: Mapping[str, str]) -> _Resolved:
     """Resolve a lock with uv, preferring the versions of the seed where possible."""
     requirements = list(map(str, _asked(matrix, cell)))
-    messages, text = resolve_requirements(root, matrix, cell.python, requirements, seed)
+    of_next = matrix.tier(cell) == "next"
+    options = index_options(cell, of_next=of_next)
+    messages, text = resolve_requirements(root, matrix, cell.python, requirements, seed, *options)
+    origin = (
+        f"From the index that {NEXT_INDEX} names"
+        if of_next
+        else f"Nothing published after {matrix.exclude_newer}"
+    )
     header = (
         f"# The packages of {cell.id}. Made by `{_made_by(root)}` from envs/matrix.toml; "
         "do not edit.\n"
-        f"# Nothing published after {matrix.exclude_newer}, for {matrix.platform}.\n"
+        f"# {origin}, for {matrix.platform}.\n"
         f"# Matrix digest: {matrix_digest(matrix, cell)}\n"
     )
     if text is None:
@@ -385,7 +422,8 @@ def _resolve(root: Path, matrix: Matrix, cell: CellSpec, seed: Mapping[str, str]
     else:
         text = header + "\n" + text.replace(f"-r {_ASKED_FILE}", ASKED)
         resolved = _Resolved("locked", text)
-        mistakes = [*_text_mistakes(text), *_pin_mistakes(parse_lock(text), cell)]
+        pins = parse_lock(text)
+        mistakes = [*_text_mistakes(text), *_pin_mistakes(pins, cell, local=of_next)]
     if mistakes:
         raise LockError(
             f"{cell.id}: what uv gave cannot be a lock: " + "; ".join(mistakes),
@@ -438,8 +476,9 @@ def resolve_requirements(
                 *("--no-emit-index-url", "--no-emit-find-links", "--no-emit-index-annotation"),
                 *("--python", str(interpreter), "--python-version", python.removesuffix("t")),
                 *("--python-platform", matrix.platform),
-                # A date alone would be taken in this machine's time zone.
-                *("--exclude-newer", f"{day_after}T00:00:00Z"),
+                # A date alone would be taken in this machine's time zone. The index of the tier
+                # ``next`` may give no dates, and packages without one would not count.
+                *(() if "--index" in options else ("--exclude-newer", f"{day_after}T00:00:00Z")),
                 *(("--find-links", str(wheels)) if wheels.is_dir() else ()),
                 *options,
             ],
@@ -606,6 +645,7 @@ def _read(path: Path, cell: CellSpec, kind: Literal["locked", "unavailable"]) ->
         message="\n".join(body).strip() if kind == "unavailable" else "",
         because=because["requirement"] if because else "",
         digest=digest_in(text),
+        of_next=bool(_OF_NEXT.search(text)),
         pins=pins,
     )
 
@@ -618,16 +658,16 @@ def _text_mistakes(text: str) -> Iterator[str]:
             yield f"line {number}: must hold no path (got {match[0]!r})"
 
 
-def _pin_mistakes(pins: Sequence[Pin], cell: CellSpec) -> Iterator[str]:
+def _pin_mistakes(pins: Sequence[Pin], cell: CellSpec, *, local: bool) -> Iterator[str]:
     names = {pin.name for pin in pins}
     for pin in pins:
         if not pin.hashes:
             yield f"{pin.name}: must have a hash"
-        if "+" in pin.version:
+        if "+" in pin.version and not local:
             yield f"{pin.name}: a local version is not on every mirror (got {pin.version})"
         if not set(pin.via) <= {*names, ASKED} or not pin.via:
             yield f"{pin.name}: nothing in the lock asks for it (got {_listed(pin.via)})"
-    versions = [pin.version for pin in pins if pin.name == "torch"]
+    versions = [pin.version.partition("+")[0] for pin in pins if pin.name == "torch"]
     if versions != [cell.torch]:
         yield f"torch: must be {cell.torch} (got {_listed(versions)})"
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-Tier = Literal["default", "extended"]
+# ``next``: release candidates and nightlies, from the index that IVHL_NEXT_INDEX names.
+Tier = Literal["default", "extended", "next"]
 _T = TypeVar("_T")
 
 # Few digits: Python makes no integer of thousands.
@@ -206,21 +207,26 @@ class Matrix(_Model):
         return tuple(sorted((row.version for row in self.python_rows), key=_python_key))
 
     def pythons_of(self, tier: Tier) -> tuple[str, ...]:
-        """Return the Pythons of the tier, in order; ``extended`` includes ``default``."""
-        among = {row.version for row in self.python_rows if tier in (row.tier, "extended")}
+        """Return the Pythons of the tier, in order; the others include ``default``."""
+        among = {row.version for row in self.python_rows if row.tier in (tier, "default")}
         return tuple(python for python in self.pythons if python in among)
 
     def releases(self, tier: Tier = "default") -> tuple[str, ...]:
         """Return the releases of the tier, oldest first; ``extended`` includes ``default``."""
+        tiers = {"extended": ("default", "extended")}.get(tier, (tier,))
         return tuple(
-            sorted(
-                (r.release for r in self.torch_rows if tier in (r.tier, "extended")),
-                key=Version,
-            )
+            sorted((r.release for r in self.torch_rows if r.tier in tiers), key=Version),
         )
+
+    @property
+    def every_release(self) -> tuple[str, ...]:
+        """The releases of all tiers; those of ``next`` last."""
+        return (*self.releases("extended"), *self.releases("next"))
 
     def tier(self, cell: CellSpec) -> Tier | None:
         """Return the tier of the cell; ``None`` if its release is not in the matrix."""
+        if cell.torch in self.releases("next"):
+            return "next"
         if cell.torch not in self.releases("extended"):
             return None
         default = self.pythons_of("default"), self.releases("default")
@@ -235,7 +241,7 @@ class Matrix(_Model):
             SpecError: If the text is not a release; names the nearest.
         """
         try:
-            return canonical_release(newest_of(text, self.releases("extended")))
+            return canonical_release(newest_of(text, self.every_release))
         except ValueError as error:
             known = self.releases("extended")
             near = get_close_matches(text, known, n=1, cutoff=ALIKE)
@@ -285,7 +291,7 @@ class Matrix(_Model):
             UnknownNameError: If there is none; names the nearest.
             SpecError: If one of ``releases`` is not valid.
         """
-        chosen = [*self.releases("extended"), *releases]
+        chosen = [*self.every_release, *releases]
         cells = {cell.id: cell for cell in self.cells(releases=chosen)}
         if cell_id not in cells:
             raise UnknownNameError("cell", cell_id, cells)
@@ -417,6 +423,10 @@ def _cross_mistakes(raw: dict[str, Any]) -> Iterator[str]:
     yield from _twice("forced", "package", pairs)
     for field in ("also", "requires", "built"):
         yield from _list_mistakes(field, raw.get(field))
+    tiers = _column(raw, "torch", "tier", str)
+    for row, release in releases.items():
+        if _prerelease(release) and tiers.get(row) in ("default", "extended"):
+            yield f'torch.{row}.tier: must be "next" for a pre-release (got {tiers[row]!r})'
     for row, release in forced.items():
         if release not in releases.values():
             yield f"forced.{row}.torch: must be a release of a [[torch]] row (got {release!r})"
@@ -424,6 +434,13 @@ def _cross_mistakes(raw: dict[str, Any]) -> Iterator[str]:
         for python in listed:
             if isinstance(python, str) and python not in pythons.values():
                 yield f"forced.{row}.pythons: must be of [[python]] rows (got {python!r})"
+
+
+def _prerelease(release: str) -> bool:
+    try:
+        return Version(release).is_prerelease
+    except InvalidVersion:
+        return False
 
 
 def _column(raw: dict[str, Any], key: str, field: str, kind: type[_T]) -> dict[int, _T]:

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.compare import compare, summarise
-from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.compat import newest_release, python_key, release_key
 from ivhl.tracker.wording import counted, times
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
     passing = [row for row in run if row.speedup is not None]
     if not passing:
         return None
-    torch = max((row.torch for row in passing), key=release_key)
+    torch = newest_release(row.torch for row in passing)
     cells = {
         python: [row for row in run if (row.python, row.torch) == (python, torch)]
         for python in sorted({row.python for row in run if row.torch == torch}, key=python_key)

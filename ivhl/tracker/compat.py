@@ -170,6 +170,16 @@ def release_key(version: str) -> tuple[bool, Version, str]:
         return (True, Version("0"), version)
 
 
+def newest_release(releases: Iterable[str]) -> str:
+    """Return the newest release; empty if there is none. A nightly is it only among nightlies."""
+
+    def key(release: str) -> tuple[bool, tuple[bool, Version, str]]:
+        unknown, version, _ = order = release_key(release)
+        return not (unknown or version.is_prerelease), order
+
+    return max(releases, key=key, default="")
+
+
 def python_key(python: str) -> tuple[bool, Version, str]:
     """Return a key that sorts Pythons; ``3.14t`` (free-threaded) follows ``3.14``."""
     unknown, version, _ = release_key(python.removesuffix("t"))

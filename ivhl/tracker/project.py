@@ -98,7 +98,7 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
     try:
         matrix = load_matrix(root / MATRIX)
         cells, releases = _cells(matrix, records), matrix.releases("default")
-        known = matrix.releases("extended")
+        known = matrix.every_release
     except SpecError as error:
         problems.append(str(error))
     expectations = NONE_EXPECTED
@@ -163,7 +163,7 @@ def _cells(matrix: Matrix, records: Iterable[RunRecord]) -> tuple[CellSpec, ...]
     releases = {*matrix.releases("default"), *(cell.torch for cell in cells)}
     return tuple(
         cell
-        for cell in matrix.cells(tier="extended")
+        for cell in (*matrix.cells(tier="extended"), *matrix.cells(tier="next"))
         if cell.python in pythons and cell.torch in releases
     )
 

@@ -65,6 +65,16 @@ def test_the_newest_release_with_a_result_is_taken_with_what_it_changed() -> Non
     assert found.changed.startswith("Since PyTorch 2.6.0: 4 cases slower")
 
 
+def test_a_nightly_is_not_taken_where_a_release_works() -> None:
+    nightly = "2.16.0.dev20261120"
+    found = advice_of(*on("3.13"), *on("3.13", nightly))
+    assert found is not None
+    assert found.torch == "2.15.0"
+    alone = advice_of(*on("3.13", nightly))
+    assert alone is not None
+    assert alone.torch == nightly
+
+
 def test_nothing_is_advised_without_a_result() -> None:
     assert advice_of() is None
     assert advice_of(make_failure(python="3.13")) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,7 @@ from ivhl.cli.matrix.app import (
 from ivhl.errors import IvhlError, LockError, SpecError
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.diff import diff_cells
-from ivhl.matrix.locks import lock_release
+from ivhl.matrix.locks import NEXT_INDEX, lock_release
 from ivhl.matrix.project import load
 from ivhl.matrix.wheels import build_missing
 
@@ -121,6 +122,8 @@ def lock(
 ) -> None:
     """Resolve the locks that are missing or stale, each release for all Pythons together.
 
+    Those of the tier `next` only if IVHL_NEXT_INDEX names the index that has them.
+
     A release named with --torch is always resolved again, and need not be in the matrix.
     """
     root, matrix = load()
@@ -162,9 +165,10 @@ def _releases_to_lock(
 ) -> Sequence[str]:
     if torch:
         return tuple(dict.fromkeys(matrix.release(text) for text in torch))
+    there = matrix.every_release if os.environ.get(NEXT_INDEX) else matrix.releases("extended")
     return [
         release
-        for release in matrix.releases("extended")
+        for release in there
         if every
         or any(
             state_of(root, matrix, cell)["lock"] not in {"locked", "unavailable"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ivhl.tracker.advice import advise
 from ivhl.tracker.compare import compare, summarise
-from ivhl.tracker.compat import STATUSES, python_key, release_key
+from ivhl.tracker.compat import STATUSES, newest_release, python_key, release_key
 from ivhl.tracker.spans import spans, spans_sentence
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.source import PageView, Place, Source, front_page, matrix_page
@@ -221,7 +221,7 @@ def _mean(rows: Iterable[Row], matched: frozenset[RowSeries]) -> float | None:
 
 def _newest(rows: Iterable[Row]) -> str:
     """Return the newest release with a speedup; that with the most Pythons among equals."""
-    return max((row.torch for row in rows if row.speedup is not None), key=release_key, default="")
+    return newest_release(row.torch for row in rows if row.speedup is not None)
 
 
 def _worth(rows: Sequence[Row], matched: frozenset[RowSeries]) -> str:

@@ -1,0 +1,124 @@
+"""The tier ``next``: release candidates and nightlies, from an index of one's own."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import hashlib
+import http.server
+import threading
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ivhl.errors import LockError, SpecError
+from ivhl.matrix.check import check_locks
+from ivhl.matrix.locks import NEXT_INDEX, index_options, lock_release, lock_state
+from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
+from ivhl.matrix.uv import run_uv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NIGHTLY = "2.16.0.dev20261120"
+CELL = CellSpec("3.12", NIGHTLY)
+
+
+def matrix_of(**changes: Any) -> Matrix:  # noqa: ANN401  (raw TOML)
+    return Matrix.model_validate(
+        {
+            "exclude-newer": dt.date(2026, 11, 15),
+            "platform": "x86_64-manylinux_2_28",
+            "python": [{"version": "3.12"}],
+            "torch": [
+                {"release": "2.15.0", "tier": "default"},
+                {"release": NIGHTLY, "tier": "next"},
+            ],
+        }
+        | changes
+    )
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (its name)
+        """Say nothing."""
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[str]:
+    """Serve an index with a nightly as PyTorch publishes them: a local version, without a date."""
+    folder = tmp_path / "index" / "torch"
+    folder.mkdir(parents=True)
+    name, version = "torch", f"{NIGHTLY}+cpu"
+    info = f"{name}-{version}.dist-info"
+    tags = "Root-Is-Purelib: true\nTag: cp312-cp312-linux_x86_64\n"
+    files = {
+        "torch/__init__.py": f'__version__ = "{version}"\n',
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\n{tags}",
+    }
+    record = "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD"))
+    wheel = folder / f"{name}-{version}-cp312-cp312-linux_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, text in (files | {f"{info}/RECORD": record}).items():
+            archive.writestr(path, text)
+    handler = functools.partial(_Quiet, directory=str(folder.parent))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def test_a_nightly_is_locked_and_installed_from_its_index(
+    tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = matrix_of()
+    monkeypatch.setenv(NEXT_INDEX, index)
+    (state,) = lock_release(tmp_path, matrix, NIGHTLY)
+    (wheel,) = (tmp_path / "index" / "torch").glob("*.whl")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    assert [(pin.version, pin.hashes) for pin in state.pins] == [
+        (f"{NIGHTLY}+cpu", (f"sha256:{digest}",))
+    ]
+    assert "127.0.0.1" not in state.path.read_text(encoding="utf-8")
+    options = index_options(CELL, of_next=lock_state(tmp_path, CELL).of_next)
+    arguments = ("--require-hashes", *options, "--target", str(tmp_path / "cell"))
+    platform = ("--python-version", "3.12", "--python-platform", "linux")
+    done = run_uv(("pip", "sync", *arguments, *platform, str(state.path)), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert NIGHTLY in (tmp_path / "cell" / "torch" / "__init__.py").read_text(encoding="utf-8")
+
+
+def test_without_its_index_a_nightly_is_refused_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(NEXT_INDEX, raising=False)
+    with pytest.raises(LockError, match=f'is of the tier "next", and {NEXT_INDEX} is not') as got:
+        lock_release(tmp_path, matrix_of(), NIGHTLY)
+    assert f"export {NEXT_INDEX}=" in got.value.hint
+    # Nobody must have its lock.
+    problems = check_locks(tmp_path, matrix_of())
+    assert problems == ["py3.12-torch2.15.0.txt: is missing"]
+
+
+def test_a_nightly_is_in_no_other_tier(tmp_path: Path) -> None:
+    matrix = matrix_of()
+    assert [cell.torch for cell in matrix.cells(tier="extended")] == ["2.15.0"]
+    assert matrix.cells(tier="next") == (CELL,)
+    assert (matrix.tier(CELL), matrix.cell(CELL.id)) == ("next", CELL)
+    path = tmp_path / "matrix.toml"
+    rows = f'[[python]]\nversion = "3.12"\n[[torch]]\nrelease = "{NIGHTLY}"\ntier = "extended"\n'
+    path.write_text(f'exclude-newer = 2026-11-15\nplatform = "linux"\n{rows}', encoding="utf-8")
+    with pytest.raises(SpecError, match=r'torch\.0\.tier: must be "next" for a pre-release'):
+        load_matrix(path)
+
+
+def test_a_later_day_makes_no_lock_of_a_nightly_stale(
+    tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(NEXT_INDEX, index)
+    (state,) = lock_release(tmp_path, matrix_of(), NIGHTLY)
+    assert not state.stale(matrix_of(**{"exclude-newer": dt.date(2026, 11, 20)}))
+    assert state.stale(matrix_of(platform="x86_64-manylinux_2_34"))
