@@ -415,6 +415,8 @@ def _resolve(root: Path, matrix: Matrix, cell: CellSpec, seed: Mapping[str, str]
         if because:
             header += f"# Because of: {because}\n"
             reason = f"the project requires {because}, which this cell cannot have: {reason}"
+        if of_next:
+            reason = re.sub(r"\S+://[^\s,;)]*", f"what {NEXT_INDEX} names", reason)
         header = header.replace("The packages of", "No packages for", 1)
         text = header + "\n" + "".join(f"{line}".rstrip() + "\n" for line in reason.splitlines())
         resolved = _Resolved("unavailable", text)

@@ -91,6 +91,17 @@ def test_a_nightly_is_locked_and_installed_from_its_index(
     assert NIGHTLY in (tmp_path / "cell" / "torch" / "__init__.py").read_text(encoding="utf-8")
 
 
+def test_where_the_index_has_no_wheel_the_reason_holds_no_address(
+    tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(NEXT_INDEX, index)
+    matrix = matrix_of(python=[{"version": "3.12"}, {"version": "3.13"}])
+    _, state = lock_release(tmp_path, matrix, NIGHTLY)
+    assert state.kind == "unavailable"
+    assert "cp313" in state.message
+    assert "127.0.0.1" not in state.path.read_text(encoding="utf-8")
+
+
 def test_without_its_index_a_nightly_is_refused_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

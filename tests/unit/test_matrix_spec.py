@@ -60,7 +60,11 @@ def mistakes(text: str, folder: Path) -> str:
         ('"2.10.0"', '"2.10"', "torch.0.release: must be written as 2.10.0 (got '2.10')"),
         ('"2.10.0"', '"2.x"', "torch.0.release: must be a PyTorch release like 2.6.0"),
         ('"2.10.0"', '"2.6.0+cpu"', "is in no package registry (got '2.6.0+cpu')"),
-        ('tier = "extended"', 'tier = "weekly"', "torch.0.tier: must be 'default' or 'extended'"),
+        (
+            'tier = "extended"',
+            'tier = "weekly"',
+            "torch.0.tier: must be 'default', 'extended' or 'next'",
+        ),
         ('tier = "extended"', 'teir = "extended"', "torch.0.teir: is no known key; did you mean "),
         ('tier = "extended"', "", "torch.0.tier: must be there"),
         ('"3.13"', '"313"', "python.0.version: must be a Python like 3.13, or 3.14t"),
