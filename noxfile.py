@@ -89,6 +89,7 @@ ONLY_IN_FULL = (
     *(f"contract(torch={release!r})" for release in RELEASES if release != OLDEST_TORCH),
     "calculator",
     "examples",
+    "causes",
     *(f"cheats(torch={release!r})" for release in RELEASES),
     "fuzz",
 )
@@ -179,6 +180,13 @@ def examples(session: nox.Session) -> None:
     """Measure two projects of PyPI from their folders in examples/."""
     session.install("--group", "test", "-e", ".")
     run_tests(session, "tests/e2e/test_examples.py")
+
+
+@nox.session(venv_backend="uv", tags=FULL)
+def causes(session: nox.Session) -> None:
+    """Ask `ivhl blame` for the stage of a known defect, in cells of two releases."""
+    session.install("--group", "test", "-e", ".")
+    run_tests(session, "tests/e2e/test_causes.py")
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=FULL)

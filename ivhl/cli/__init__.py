@@ -70,6 +70,10 @@ COMMANDS = {
         "bisection",
         "Find the commit or PyTorch release that changed a case, by measuring.",
     ),
+    "blame": (
+        "blame",
+        "Find the stage of the compiler and the setting behind a failure, graph breaks or slowness.",
+    ),
     "repeat": (
         "repeat",
         "Build the environment of a record, run its case, and say whether it reproduces.",

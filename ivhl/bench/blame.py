@@ -1,0 +1,382 @@
+"""Find the stage of the compiler, and the setting, behind what a case shows (``ivhl blame``).
+
+Everything runs in cells that are made from their locks, without records: what is asked here is
+which part of PyTorch makes the symptom, and the answer is a report with a script that shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ivhl.asv.cell import make_cell
+from ivhl.asv.environment import copy_instrument
+from ivhl.bench.trial import install_tree
+from ivhl.errors import IvhlError, SpecError
+from ivhl.git import clone_at
+from ivhl.machine.identity import this_machine
+from ivhl.matrix.project import load_project
+from ivhl.measure.alone import only_run_here, only_user_of_gpu
+from ivhl.measure.job import Job
+from ivhl.measure.launcher import case_environment, read_journal
+from ivhl.measure.settings import Settings
+from ivhl.tracker.blame import (
+    STAGES,
+    Tried,
+    code_differences,
+    first_stage,
+    slower_stage,
+    tried_of,
+)
+from ivhl.tracker.wording import counted, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+
+    from ivhl.matrix.spec import CellSpec
+    from ivhl.measure.effort import Effort
+    from ivhl.tracker.blame import Stage
+    from ivhl.workload import Case
+
+_DYNAMO: Final = "torch._dynamo.config"
+_FUNCTORCH: Final = "torch._functorch.config"
+_INDUCTOR: Final = "torch._inductor.config"
+# Settings that have cured defects of releases, by the first stage to which each belongs. A release
+# that lacks one says so.
+SETTINGS: Final[dict[Stage, tuple[tuple[str, str, Any], ...]]] = {
+    "eager": (
+        (_DYNAMO, "capture_scalar_outputs", True),
+        (_DYNAMO, "capture_dynamic_output_shape_ops", True),
+        (_DYNAMO, "automatic_dynamic_shapes", False),
+        (_DYNAMO, "specialize_float", True),
+        (_DYNAMO, "inline_inbuilt_nn_modules", False),
+    ),
+    "aot_eager": ((_FUNCTORCH, "functionalize_rng_ops", True),),
+    "aot_eager_decomp_partition": (
+        (_FUNCTORCH, "cse", False),
+        (_FUNCTORCH, "donated_buffer", False),
+    ),
+    "inductor": (
+        (_INDUCTOR, "cpp.simdlen", 1),
+        (_INDUCTOR, "pattern_matcher", False),
+        (_INDUCTOR, "epilogue_fusion", False),
+        (_INDUCTOR, "max_fusion_size", 1),
+        (_INDUCTOR, "realize_opcount_threshold", 1),
+        (_INDUCTOR, "inplace_buffers", False),
+        (_INDUCTOR, "allow_buffer_reuse", False),
+        (_INDUCTOR, "split_reductions", False),
+        (_INDUCTOR, "layout_optimization", False),
+        (_INDUCTOR, "comprehensive_padding", False),
+        (_INDUCTOR, "emulate_precision_casts", True),
+        (_INDUCTOR, "joint_graph_constant_folding", False),
+        (_INDUCTOR, "loop_ordering_after_fusion", False),
+        (_INDUCTOR, "cpp.enable_tiling_heuristics", False),
+        (_INDUCTOR, "cpp.enable_loop_tail_vec", False),
+        (_INDUCTOR, "cpp.fallback_scatter_reduce_sum", True),
+        (_INDUCTOR, "cpp.enable_floating_point_contract_flag", "off"),
+    ),
+}
+_FURTHER_ON_GPU: Final = (
+    (_INDUCTOR, "triton.persistent_reductions", False),
+    (_INDUCTOR, "triton.cudagraphs", False),
+)
+# Trials of one case: what importing and the first compile take is paid once.
+_START_S: Final = 300.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suspicion:
+    """What is asked.
+
+    Attributes:
+        case: The case.
+        bad: Cell that shows the symptom.
+        good: Cell that does not; ``None`` if no release is known.
+        symptom: A failure class, ``graph-break`` or ``slow``.
+        commit: Full hash of the project's commit.
+        effort: How to run the case.
+        folder: Where report and script go.
+    """
+
+    case: Case
+    bad: CellSpec
+    good: CellSpec | None
+    symptom: str
+    commit: str
+    effort: Effort
+    folder: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Blamed:
+    """What was found.
+
+    Attributes:
+        stage: First stage that shows the symptom; ``None`` if that cannot be said.
+        stages: What each stage showed in the bad cell.
+        good: Likewise in the good one: all stages of a slowdown, else the last.
+        factors: Of a slowdown, by how much each stage became slower.
+        settings: What each setting changed.
+        bisected: What PyTorch's own bisector says; empty where the release has none.
+        differences: How the code of both cells differs.
+        script: What is known of the script.
+        shown: By cell, what the script printed there, and whether it showed the symptom.
+    """
+
+    stage: Stage | None
+    stages: dict[str, Tried]
+    good: dict[str, Tried]
+    factors: dict[Stage, float]
+    settings: dict[str, Tried]
+    bisected: dict[str, Any]
+    differences: list[str]
+    script: dict[str, Any]
+    shown: dict[str, tuple[bool, str]]
+
+    @property
+    def cures(self) -> list[str]:
+        """The settings with which the case works."""
+        return [name for name, one in self.settings.items() if one.outcome == "works"]
+
+
+def blame(root: Path, asked: Suspicion, console: Console) -> Blamed:
+    """Run a case stage by stage and setting by setting, and write the script that shows it.
+
+    Raises:
+        SpecError: If the case does not show the symptom in the bad cell.
+        IvhlError: If a cell cannot be made, or the project not be built.
+    """
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    with (
+        only_run_here(root),
+        only_user_of_gpu(asked.effort.device, console.print),
+        tempfile.TemporaryDirectory(prefix="blame-", dir=root / ".asv") as name,
+    ):
+        here = Path(name)
+        tree = clone_at(root, asked.commit, here / "clone")
+        runner = _Runner(root, asked, here, tree, console)
+        return _blame(asked, runner, console)
+
+
+def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
+    slow = asked.symptom == "slow"
+    stages = [_stage(stage, read=stage == "inductor") for stage in STAGES]
+    good: dict[str, Tried] = {}
+    above = 0.0
+    if asked.good is not None:
+        good = runner.run(asked.good, stages if slow else stages[-1:])
+        last = good.get("inductor")
+        if asked.symptom == "graph-break" and last is not None:
+            above = last.breaks or 0
+    bad = runner.run(asked.bad, stages, above=above)
+    factors: dict[Stage, float] = {}
+    if slow:
+        stage, factors = slower_stage(good, bad)
+        one, other = (side["inductor"].compiled_s or 0.0 for side in (good, bad))
+        above = (one * other) ** 0.5
+    else:
+        stage = first_stage(bad)
+        if bad["inductor"].outcome != "shows":
+            raise SpecError(
+                f"{asked.case.name} does not show {asked.symptom} in {asked.bad.id}: "
+                f"{bad['inductor'].text}",
+                hint="ivhl repeat measures the record again; --torch names another release",
+            )
+    last_word = STAGES[stage] if stage else "cannot be said: an earlier stage fails in another way"
+    console.print(f"stage: {stage or 'unknown'} ({last_word})")
+    more = [*_settings(asked, stage)]
+    if not slow and asked.symptom != "graph-break":
+        backend = stage or "inductor"
+        more += [
+            {"name": "bisect", "task": "bisect", "symptom": asked.symptom},
+            {"name": "reduce", "task": "reduce", "symptom": asked.symptom, "backend": backend},
+        ]
+    console.print(f"{asked.bad.id}: {counted(len(more), 'further trial')}")
+    found = runner.run(asked.bad, more, above=above)
+    bisected = found.pop("bisect", None)
+    reduced = found.pop("reduce", None)
+    script = dict(reduced.script) if reduced else {}
+    shown = {}
+    if script.get("script"):
+        shutil.copy2(script["script"], asked.folder / "repro.py")
+        inputs = Path(script["script"]).with_name("inputs.pt")
+        if script.get("inputs") == f"in {inputs.name}":
+            shutil.copy2(inputs, asked.folder)
+        shown = {
+            cell.id: runner.show(cell, asked.folder / "repro.py")
+            for cell in filter(None, (asked.bad, asked.good))
+        }
+    return Blamed(
+        stage=stage,
+        stages=bad,
+        good=good,
+        factors=factors,
+        settings=found,
+        bisected=dict(bisected.bisected) if bisected else {},
+        differences=code_differences(good["inductor"], bad["inductor"], timed=slow)
+        if "inductor" in good
+        else [],
+        script=script,
+        shown=shown,
+    )
+
+
+def _stage(stage: Stage, *, read: bool) -> dict[str, Any]:
+    return {"name": stage, "backend": stage, "read": read}
+
+
+def _settings(asked: Suspicion, stage: Stage | None) -> Iterator[dict[str, Any]]:
+    """Yield a trial for each setting that can matter up to the stage."""
+    dynamic = asked.case.variant.dynamic
+    yield {"name": f"dynamic={not dynamic}", "dynamic": not dynamic}
+    if asked.effort.device == "cpu" and asked.effort.threads == 1:
+        yield {"name": "threads=2", "threads": 2}
+    wanted = list(STAGES) if stage is None else [stage]
+    if asked.symptom == "graph-break":
+        wanted = ["eager"]
+    for one in wanted:
+        listed = SETTINGS[one]
+        if one == "inductor" and asked.effort.device != "cpu":
+            listed += _FURTHER_ON_GPU
+        for module, field, value in listed:
+            name = f"{module}.{field}={value!r}".removeprefix("torch.")
+            yield {"name": name, "module": module, "field": field, "value": value}
+
+
+class _Runner:
+    """Makes cells, installs the project's commit beside each, and runs trials in them."""
+
+    def __init__(
+        self, root: Path, asked: Suspicion, here: Path, tree: Path, console: Console
+    ) -> None:
+        self._root, self._asked, self._here, self._tree = root, asked, here, tree
+        self._console = console
+        self._project = load_project(root)
+        self._settings = Settings.of_checkout(
+            root,
+            project=self._project.name,
+            workloads=self._project.workloads,
+            machine=this_machine(os.uname().nodename),
+            results=root / "results",
+            effort=asked.effort,
+        )
+        self._made: dict[str, tuple[Path, Path]] = {}
+        self._runs = 0
+
+    def run(
+        self, cell: CellSpec, trials: Sequence[dict[str, Any]], *, above: float = 0.0
+    ) -> dict[str, Tried]:
+        """Return what each trial showed, in their order."""
+        folder, environment = self._ready(cell)
+        self._runs += 1
+        here = self._here / f"run-{self._runs}"
+        here.mkdir()
+        listed = here / "trials.json"
+        named = {f"trial-{number}": one for number, one in enumerate(trials)}
+        listed.write_text(json.dumps([one | {"name": key} for key, one in named.items()]))
+        asked = self._asked
+        job = Job(
+            project=self._project.name,
+            workloads=self._project.workloads,
+            workload=asked.case.workload.name,
+            size=asked.case.size,
+            variant=asked.case.variant.name,
+            mode=asked.case.mode,
+            effort=asked.effort,
+            stage="time" if asked.symptom == "slow" else "compile",
+            process=1,
+            journal=str(here),
+            references=str(here / "references.pt"),
+            parent=os.getpid(),
+            skip_isa_check=False,
+        )
+        command = [str(folder / "bin" / "python"), "-m", "ivhl.measure.stages"]
+        with self._console.status(f"{cell.id}: {counted(len(trials), 'trial')}"):
+            done = subprocess.run(
+                [*command, json.dumps(asdict(job)), str(listed)],
+                cwd=here,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=_START_S + asked.effort.deadline_s * len(trials),
+            )
+        ended = _ended(here / "ended.jsonl")
+        if not ended:
+            raise IvhlError(
+                f"{cell.id}: no trial was run: {done.stderr.strip()[-600:]}",
+                hint="ivhl try shows more of a case in a cell",
+            )
+        found = {}
+        for key, one in named.items():
+            _, findings = read_journal(here / f"{key}.jsonl") if key in ended else ("", {})
+            status = ended.get(key, (1, 0.0))
+            name = str(one["name"])
+            tried = tried_of(name, findings, status[0], asked.symptom, above=above)
+            found[name] = tried
+            if one.get("task") is None:
+                self._console.print(
+                    f"  {cell.id}, {name}: {tried.outcome}; {tried.text[:160]}  "
+                    f"({seconds(status[1])})"
+                )
+        return found
+
+    def show(self, cell: CellSpec, script: Path) -> tuple[bool, str]:
+        """Run a script in a cell; return whether it shows the symptom, and what it printed."""
+        folder, environment = self._ready(cell)
+        environment = {k: v for k, v in environment.items() if k != "PYTHONPATH"}
+        try:
+            done = subprocess.run(
+                [str(folder / "bin" / "python"), "-W", "ignore", str(script)],
+                cwd=script.parent,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=self._asked.effort.deadline_s,
+            )
+        except subprocess.TimeoutExpired:
+            return False, f"did not end within {self._asked.effort.deadline_s:.0f} s"
+        printed = (done.stdout.strip() or done.stderr.strip()).splitlines()
+        return done.returncode == 1, " ".join(printed)[:300]
+
+    def _ready(self, cell: CellSpec) -> tuple[Path, dict[str, str]]:
+        """Return the folder of a cell, and the environment in which to run there."""
+        if cell.id not in self._made:
+            with self._console.status(f"making {cell.id}"):
+                folder = make_cell(self._root, cell)
+                beside = self._here / cell.id
+                beside.mkdir()
+                self._made[cell.id] = folder, install_tree(self._tree, folder, beside)
+        folder, site = self._made[cell.id]
+        instrument = copy_instrument(folder.parent, self._settings)
+        run = self._settings.run_in(cell.as_recorded(None), self._asked.commit)
+        threads = self._asked.effort.threads
+        return folder, case_environment(run, self._here) | {
+            "PYTHONPATH": os.pathsep.join((str(instrument), str(site))),
+            "TORCHINDUCTOR_CACHE_DIR": str(self._root / ".asv/try-cache" / f"{cell.id}-{threads}"),
+            # Code that was kept would be neither printed nor made with a setting or a pass less.
+            "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+            "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+            "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "0",
+        }
+
+
+def _ended(path: Path) -> dict[str, tuple[int | None, float]]:
+    """Return the exit status and the seconds of each trial that was run."""
+    if not path.is_file():
+        return {}
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {one["name"]: (one["status"], one["seconds"]) for one in lines}

@@ -1,0 +1,286 @@
+"""``ivhl blame``: which release, stage and setting make what a case shows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.text import Text
+
+from ivhl.bench.blame import Suspicion, blame
+from ivhl.bench.blame_report import culprit_of, write_report
+from ivhl.bench.checks import check_device
+from ivhl.cli import app
+from ivhl.cli.declared import declared, results_folder
+from ivhl.errors import LockError, SpecError, UnknownNameError
+from ivhl.git import find_commit
+from ivhl.matrix.locks import ensure_lock
+from ivhl.matrix.project import load
+from ivhl.matrix.spec import CellSpec
+from ivhl.measure.effort import DEADLINE_S, Effort
+from ivhl.records.store import case_name, newest_by
+from ivhl.tracker.blame import breaks_in, symptom_in
+from ivhl.tracker.compat import release_key
+from ivhl.tracker.index import open_index
+from ivhl.tracker.metrics import measured
+from ivhl.tracker.repetition import outcome_of
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.wording import counted, seconds
+from ivhl.workload import core_cases, named_cases, select_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ivhl.bench.blame import Blamed
+    from ivhl.records.record import RunRecord
+    from ivhl.workload import Case
+
+# Factor between neighbouring releases from which compiled code counts as slower.
+SLOWER = 1.1
+
+
+@app.command("blame")
+def blame_command(
+    case: Annotated[
+        str, typer.Argument(help="WORKLOAD/SIZE/VARIANT, or a workload: then its core variant.")
+    ],
+    python: Annotated[
+        str | None, typer.Option("--python", help="Python (default: the oldest of the matrix).")
+    ] = None,
+    torch: Annotated[
+        str | None,
+        typer.Option(help="Release that shows it (default: by the records, the newest)."),
+    ] = None,
+    good: Annotated[
+        str | None,
+        typer.Option(help="Release that does not (default: by the records, the next one)."),
+    ] = None,
+    sought: Annotated[
+        Literal["failure", "graph-break", "slowdown"],
+        typer.Option("--for", help="What is blamed; failure includes wrong results."),
+    ] = "failure",
+    symptom: Annotated[
+        str | None,
+        typer.Option(help="Failure class, where no record has it: wrong, backend_compile, ..."),
+    ] = None,
+    commit: Annotated[str, typer.Option(help="Commit of the project.")] = "HEAD",
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    deadline: Annotated[
+        float, typer.Option(min=1, help="Time limit in seconds for each trial.")
+    ] = DEADLINE_S,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of report and script (default: in .asv/blame).")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: results).")
+    ] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Find the stage of the compiler and the setting behind a failure, graph breaks or slowness.
+
+    Writes a report with a minimal script that can be posted upstream.
+    """
+    root, matrix = load()
+    check_device(device)
+    console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
+    one = _case(root, case, device)
+    if one.variant.engine != "compile":
+        raise SpecError(
+            f"{one.name} is run by {one.variant.engine}, which has no stages of torch.compile",
+            hint="name a variant of the engine compile",
+        )
+    python = python or matrix.pythons[0]
+    if python not in matrix.pythons:
+        raise UnknownNameError("Python", python, matrix.pythons)
+    records = _records(results_folder(results, root), one.name, python, device)
+    bad_release, good_release = _releases(
+        records, torch and matrix.release(torch), good and matrix.release(good), sought, one.name
+    )
+    cells = [CellSpec(python, release) for release in filter(None, (bad_release, good_release))]
+    for cell in cells:
+        lock = ensure_lock(root, matrix, cell)
+        if lock.kind != "locked":
+            raise LockError(
+                f"{cell.id} cannot be made: {lock.message.splitlines()[0]}",
+                hint="name another release with --torch or --good",
+            )
+    asked = Suspicion(
+        case=one,
+        bad=cells[0],
+        good=cells[1] if good_release else None,
+        symptom=_symptom(sought, symptom, records.get(bad_release), one.name),
+        commit=find_commit(root, commit),
+        effort=Effort(device=device, threads=threads, deadline_s=deadline),
+        folder=(
+            output or root / ".asv" / "blame" / f"{one.name.replace('/', '-')}-{bad_release}"
+        ).resolve(),
+    )
+    beside = f"beside {good_release}" if good_release else "no release is known to work"
+    console.print(
+        Text(
+            f"{one.name}, Python {python}, PyTorch {bad_release}: {asked.symptom}; {beside}",
+            "bold",
+        )
+    )
+    found = blame(root, asked, console)
+    command = (
+        f"ivhl blame {one.name} --python {python} --torch {bad_release}"
+        f"{f' --good {good_release}' if good_release else ''}"
+        f"{f' --for {sought}' if sought != 'failure' else ''}"
+        f"{f' --symptom {symptom}' if symptom else ''} --commit {asked.commit[:12]}"
+    )
+    known = {release: _seen(record) for release, record in records.items()}
+    report = write_report(root, asked, found, known, command)
+    if as_json:
+        typer.echo(json.dumps(_as_dict(asked, found, report), indent=1))
+    else:
+        _print(console, found, report)
+
+
+def _case(root: Path, name: str, device: str) -> Case:
+    workloads = declared(root)
+    if "/" in name:
+        return named_cases(workloads, [name], device)[0]
+    found = select_cases(workloads, names=[name], device=device)
+    core = {case.name for case in core_cases(workloads, device)}
+    return next((case for case in found if case.name in core), found[0])
+
+
+def _records(results: Path, case: str, python: str, device: str) -> dict[str, RunRecord]:
+    """Return the newest record of each release, oldest release first."""
+    index = open_index(results)
+    entries = [
+        e
+        for e in index.entries
+        if case_name(e.case) == case
+        and e.python == python
+        and e.case.device.split()[0] == device
+        and not e.case.existing
+    ]
+    newest = newest_by(index.read(entries), lambda record: record.cell.torch)
+    return {release: newest[release] for release in sorted(newest, key=release_key)}
+
+
+def _releases(
+    records: Mapping[str, RunRecord], bad: str | None, good: str | None, sought: str, case: str
+) -> tuple[str, str | None]:
+    """Return the release that shows it and one that does not, by the records where not named.
+
+    Raises:
+        SpecError: If no record shows it and no release is named.
+    """
+    if sought == "slowdown":
+        bad, good = _slower(records, bad, good)
+        if bad is None or good is None:
+            raise SpecError(
+                f"no record shows that {case} became slower by {SLOWER}x from a release to the next",
+                hint="name both: --torch SLOWER --good FASTER",
+            )
+        return bad, good
+    fewest = min(map(breaks_in, records.values()), default=0)
+    shows = {
+        release: record.failure is not None if sought == "failure" else breaks_in(record) > fewest
+        for release, record in records.items()
+    }
+    if bad is None:
+        bad = next((release for release in reversed(shows) if shows[release]), None)
+    if bad is None:
+        raise SpecError(
+            f"no record of {case} on this Python shows a {sought}",
+            hint="name the release: --torch RELEASE, and --symptom CLASS if it has no record",
+        )
+    if good is None:
+        works = [release for release, shown in shows.items() if not shown and release != bad]
+        key = release_key(bad)
+        later = [release for release in works if release_key(release) > key]
+        good = later[0] if later else (works[-1] if works else None)
+    return bad, good
+
+
+def _slower(
+    records: Mapping[str, RunRecord], bad: str | None, good: str | None
+) -> tuple[str | None, str | None]:
+    if bad is not None and good is not None:
+        return bad, good
+    times = {r: found.value for r, one in records.items() if (found := measured(one, "compiled"))}
+    steps = {
+        (one, other): times[other] / times[one]
+        for one, other in zip(times, list(times)[1:], strict=False)
+        if (bad in (None, other)) and (good in (None, one))
+    }
+    if not steps or max(steps.values()) < SLOWER:
+        return bad, good
+    before, after = max(steps, key=lambda step: steps[step])
+    return after, before
+
+
+def _symptom(sought: str, given: str | None, record: RunRecord | None, case: str) -> str:
+    """Return the failure class that is asked for.
+
+    Raises:
+        SpecError: If neither an option nor a record names it.
+    """
+    if sought == "slowdown":
+        return "slow"
+    found = given or (symptom_in(record) if record is not None else "")
+    if sought == "graph-break":
+        return "graph-break"
+    if not found or found == "graph-break":
+        raise SpecError(
+            f"no record says how {case} fails there",
+            hint="--symptom wrong, compile, backend_compile or another class (docs/measuring.md)",
+        )
+    return found
+
+
+def _seen(record: RunRecord) -> str:
+    text = outcome_of(record)
+    compiled = measured(record, "compiled")
+    at = f"commit {record.commit[:8]}, {record.machine.name}"
+    return f"{text}{f', compiled {seconds(compiled.value)}' if compiled else ''} ({at})"
+
+
+def _print(console: Terminal, found: Blamed, report: Path) -> None:
+    console.print(Text(culprit_of(found), "bold red"))
+    if found.factors:
+        parts = ", ".join(f"{stage} {factor:.2f}x" for stage, factor in found.factors.items())
+        console.print(f"  {parts}")
+    cures = found.cures
+    tried = counted(len(found.settings), "setting")
+    console.print(f"  cured by {', '.join(cures) if cures else 'none'} of {tried}")
+    for line in found.differences:
+        console.print(f"  {line}" if not line.startswith("```") else line)
+    for cell, (shows, printed) in found.shown.items():
+        console.print(f"  the script, {cell}: {'shows it' if shows else 'does not'}: {printed}")
+    if why := found.script.get("why"):
+        console.print(f"  no script: {why}")
+    console.print(f"  report: {report}")
+
+
+def _as_dict(asked: Suspicion, found: Blamed, report: Path) -> dict[str, object]:
+    return {
+        "case": asked.case.name,
+        "bad": asked.bad.id,
+        "good": asked.good.id if asked.good else None,
+        "symptom": asked.symptom,
+        "stage": found.stage,
+        "culprit": culprit_of(found),
+        "bisected": found.bisected,
+        "cures": found.cures,
+        "stages": {name: _tried(one) for name, one in found.stages.items()},
+        "settings": {name: _tried(one) for name, one in found.settings.items()},
+        "factors": found.factors,
+        "differences": found.differences,
+        "script": {cell: shows for cell, (shows, _) in found.shown.items()},
+        "report": str(report),
+    }
+
+
+def _tried(one: object) -> dict[str, object]:
+    kept = ("outcome", "text", "compiled_s", "breaks")
+    return {key: value for key, value in asdict(one).items() if key in kept}  # type: ignore[call-overload]

@@ -1,0 +1,334 @@
+"""One case by one stage or setting of the compiler after the other, for ``ivhl blame``.
+
+``python -m ivhl.measure.stages JOB TRIALS`` in a cell. A process that has used the compiler forks
+one for each trial, which goes the way of a case (``ivhl.measure.case``) with another backend or
+setting, and writes a journal of its own: a trial that crashes or hangs ends alone, and sets nothing
+for the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from ivhl.measure.case import Journal, Measurement, class_of, use_compiler
+from ivhl.measure.clocks import adopt_orphans, end_descendants
+from ivhl.measure.failures import CaseError, message_of, place_of, qualified_name
+from ivhl.measure.job import read_job
+from ivhl.measure.process import die_with
+from ivhl.workload import load_workloads, select_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ivhl.measure.job import Job
+    from ivhl.workload import Case
+
+# What a trial does beside compiling and judging.
+Task = Literal["judge", "bisect", "reduce"]
+POLL_S = 0.05
+# Loggers of PyTorch by what they print, and the log that switches each on.
+_ARTIFACTS = {
+    "graphs": ("torch._dynamo.output_graph.__graph_code", "graph_code"),
+    "guards": ("torch._dynamo.guards.__guards", "guards"),
+    "kernels": ("torch._inductor.async_compile.__kernel_code", "kernel_code"),
+    "wrappers": ("torch._inductor.codecache.__output_code", "output_code"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageTrial:
+    """One way to compile the case.
+
+    Attributes:
+        name: Names it in the answers, and its journal.
+        backend: Backend of ``torch.compile``.
+        module: Module of a setting, e.g. ``torch._inductor.config``; empty for none.
+        field: Its name in the module, e.g. ``cpp.simdlen``.
+        value: Its value.
+        dynamic: Replaces the variant's ``dynamic``; ``"as declared"`` does not.
+        threads: CPU threads; 0 for those of the job.
+        task: What is done.
+        read: Whether the journal gets graphs, guards and code.
+        symptom: Failure class that the trial asks for, where it must know.
+    """
+
+    name: str
+    backend: str = "inductor"
+    module: str = ""
+    field: str = ""
+    value: Any = None
+    dynamic: bool | Literal["as declared"] | None = "as declared"
+    threads: int = 0
+    task: Task = "judge"
+    read: bool = False
+    symptom: str = ""
+
+
+class NotHereError(Exception):
+    """This release lacks a setting."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the trials of the file ``argv[2]``, one after the other."""
+    job = read_job(argv[1])
+    die_with(job.parent)
+    adopt_orphans()
+    trials = [StageTrial(**one) for one in json.loads(Path(argv[2]).read_text(encoding="utf-8"))]
+    with suppress(Exception):  # each trial meets it again, and says so
+        import_module("torch._inductor.compile_fx")
+        use_compiler(skip_isa_check=False, device=job.effort.device)
+    fork = job.effort.device == "cpu"  # CUDA does not survive a fork
+    folder = Path(job.journal)
+    for trial in trials:
+        mine = replace(job, journal=str(folder / f"{trial.name}.jsonl"))
+        began = time.monotonic()
+        pid = os.fork() if fork else _spawn(argv, trial)
+        if pid == 0:
+            run_trial(mine, trial, folder / f"{trial.name}.txt")
+        status = _wait(pid, began + job.effort.deadline_s)
+        end_descendants()
+        with (folder / "ended.jsonl").open("a", encoding="utf-8") as ended:
+            seconds = time.monotonic() - began
+            line = {"name": trial.name, "status": status, "seconds": seconds}
+            ended.write(json.dumps(line) + "\n")
+    return 0
+
+
+def _spawn(argv: list[str], trial: StageTrial) -> int:
+    path = Path(argv[2]).with_name(f"{trial.name}.trial.json")
+    path.write_text(json.dumps(asdict(trial)), encoding="utf-8")
+    words = [sys.executable, "-m", "ivhl.measure.stages", "--one", argv[1], str(path)]
+    return subprocess.Popen(words).pid
+
+
+def _one(argv: list[str]) -> NoReturn:
+    """Run one trial in this process: ``--one JOB FILE``."""
+    job, path = read_job(argv[2]), Path(argv[3])
+    trial = StageTrial(**json.loads(path.read_text(encoding="utf-8")))
+    folder = Path(job.journal)
+    mine = replace(job, journal=str(folder / f"{trial.name}.jsonl"))
+    run_trial(mine, trial, folder / f"{trial.name}.txt")
+
+
+def _wait(pid: int, until: float) -> int | None:
+    """Return the exit status of a process; ``None`` if it was killed at its deadline."""
+    while time.monotonic() < until:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(POLL_S)
+    with suppress(ProcessLookupError):
+        os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    return None
+
+
+def run_trial(job: Job, trial: StageTrial, output: Path) -> NoReturn:
+    """Run one trial in this process, write its journal, and end the process."""
+    sink = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    for stream in (1, 2):
+        os.dup2(sink, stream)
+    journal = Journal(Path(job.journal))
+    try:
+        (case,) = select_cases(
+            load_workloads(job.workloads),
+            names=[job.workload],
+            size=job.size,
+            variant=job.variant,
+            device=job.effort.device,
+            mode=job.mode,
+        )
+        set_up(trial)
+        if trial.threads:
+            job = replace(job, effort=replace(job.effort, threads=trial.threads))
+        Staged(job, case, journal, trial).run()
+    except NotHereError as error:
+        journal.note(not_here=str(error))
+    except Exception as error:  # noqa: BLE001  (every exception is an answer)
+        journal.note(
+            failure={
+                "phase": journal.phase,
+                "failure_class": class_of(error, journal.phase, job),
+                "exception": "" if isinstance(error, CaseError) else qualified_name(error),
+                "message": message_of(error),
+                "where": place_of(error),
+            }
+        )
+    journal.note(done=True)
+    journal.close()
+    end_descendants()
+    os._exit(0)
+
+
+def set_up(trial: StageTrial) -> None:
+    """Set what the trial sets.
+
+    Raises:
+        NotHereError: If this release has no such setting.
+    """
+    if not trial.module:
+        return
+    *path, name = trial.field.split(".")
+    try:
+        holder: Any = reduce(getattr, path, import_module(trial.module))
+        before = getattr(holder, name)
+    except (ImportError, AttributeError) as error:
+        raise NotHereError(f"{trial.module}.{trial.field}") from error
+    if before == trial.value:
+        raise NotHereError(f"{trial.module}.{trial.field} is {trial.value!r} already")
+    setattr(holder, name, trial.value)
+
+
+class Staged(Measurement):
+    """The phases of a case with another backend."""
+
+    def __init__(self, job: Job, case: Case, journal: Journal, trial: StageTrial) -> None:
+        super().__init__(job, case, journal)
+        self._trial = trial
+        self.graphs: list[tuple[Any, list[Any]]] = []
+
+    def _go(self) -> None:
+        if self._trial.task == "judge":
+            with heard(self.journal) if self._trial.read else nullcontext():
+                super()._go()
+            return
+        self._import_torch()
+        self._import_workload()
+        self._make_inputs()
+        self._run_reference()
+        self._run_eager()
+        self._run_source()
+        if self._trial.task == "bisect":
+            self._bisect()
+        else:
+            self._reduce()
+
+    def _compiler(self) -> Callable[..., Any]:
+        trial, variant = self._trial, self.case.variant
+        if trial.task == "reduce":
+            return lambda function: self.torch.compile(
+                function, backend=self._keep_graph, dynamic=self._dynamic
+            )
+        arguments: dict[str, Any] = {"dynamic": self._dynamic, "fullgraph": variant.fullgraph}
+        if trial.backend == "inductor" and variant.mode != "default":
+            arguments["mode"] = variant.mode
+        return lambda function: self.torch.compile(function, backend=trial.backend, **arguments)
+
+    @property
+    def _dynamic(self) -> bool | None:
+        asked = self._trial.dynamic
+        return self.case.variant.dynamic if asked == "as declared" else asked
+
+    def _keep_graph(self, graph: Any, inputs: list[Any]) -> Callable[..., Any]:  # noqa: ANN401
+        """Keep a graph with the inputs of its first call; those of now may be no real tensors."""
+        del inputs
+        seen: list[Any] = []
+
+        def call(*given: Any) -> Any:  # noqa: ANN401  (a graph's outputs)
+            if not seen:
+                copied = [
+                    one.detach().clone().requires_grad_(one.requires_grad)
+                    if isinstance(one, self.torch.Tensor)
+                    else one
+                    for one in given
+                ]
+                seen.append(copied)
+                self.graphs.append((graph, copied))
+            return graph.forward(*given)
+
+        return call
+
+    def _bisect(self) -> None:
+        """Let PyTorch find the pass or lowering that makes the symptom."""
+        try:
+            module = import_module("torch._inductor.compiler_bisector")
+        except ImportError as error:
+            raise NotHereError("torch._inductor.compiler_bisector") from error
+
+        def is_good() -> bool:
+            try:
+                self._compile()
+                self._judge_first_calls()
+            except Exception as error:  # noqa: BLE001  (the symptom is one)
+                return class_of(error, self.journal.phase, self.job) != self._trial.symptom
+            return True
+
+        found = module.CompilerBisector.do_bisect(is_good)
+        if found is not None:
+            self.journal.note(
+                bisected={
+                    "backend": found.backend,
+                    "subsystem": found.subsystem,
+                    "number": found.bisect_number,
+                    "about": str(found.debug_info or "")[:600],
+                }
+            )
+
+    def _reduce(self) -> None:
+        """Keep the graphs that Dynamo makes, and write the smallest script that shows it."""
+        from ivhl.measure.reduction import write_script  # noqa: PLC0415  (imports torch)
+
+        with suppress(Exception):  # what breaks later has left its graphs
+            self.torch._dynamo.reset()  # noqa: SLF001
+            self.use_draw(0)
+            held = self.subject.variant_copy()
+            self.detached(self.subject.variant_arm(self._compiler(), self.variant_inputs, held)())
+        self.journal.note(
+            **write_script(
+                self.graphs,
+                Path(self.job.journal).with_name("repro.py"),
+                backend=self._trial.backend,
+                dynamic=self._dynamic,
+                symptom=self._trial.symptom,
+                threads=self.job.effort.threads,
+            )
+        )
+
+
+@contextmanager
+def heard(journal: Journal) -> Iterator[None]:
+    """Note what PyTorch prints of graphs, guards and code meanwhile, by kind."""
+    import torch  # noqa: PLC0415
+
+    found: dict[str, list[str]] = {kind: [] for kind in _ARTIFACTS}
+    set_logs = torch._logging.set_logs  # noqa: SLF001
+
+    def with_ours(**logs: Any) -> None:  # noqa: ANN401  (each call replaces what others have set)
+        set_logs(**{log: True for _, log in _ARTIFACTS.values()} | logs)
+
+    torch._logging.set_logs = with_ours  # noqa: SLF001
+    with_ours()
+    for kind, (name, _) in _ARTIFACTS.items():
+        logging.getLogger(name).addHandler(_IntoTexts(found[kind]))
+    try:
+        yield
+    finally:
+        journal.note(**found)
+
+
+class _IntoTexts(logging.Handler):
+    def __init__(self, texts: list[str]) -> None:
+        super().__init__()
+        self._texts = texts
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the text."""
+        self._texts.append(re.sub(r"\x1b\[[0-9;]*m", "", record.getMessage()))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--one":
+        _one(sys.argv)
+    sys.exit(main(sys.argv))

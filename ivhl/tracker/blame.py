@@ -1,0 +1,255 @@
+"""Which stage of the compiler makes a symptom, what cures it, and how two cells' code differs.
+
+A trial (``ivhl.measure.stages``) compiles the case with one backend or one setting. The backends
+build on each other: the first one that shows the symptom names the stage that adds it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+from difflib import unified_diff
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ivhl.tracker.wording import counted, seconds, short_message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ivhl.records.record import RunRecord
+
+Stage = Literal["eager", "aot_eager", "aot_eager_decomp_partition", "inductor"]
+STAGES: Final[dict[Stage, str]] = {
+    "eager": "Dynamo: the graph that it makes shows it without any compiler behind it",
+    "aot_eager": "AOTAutograd: its traced graphs show it, run eagerly",
+    "aot_eager_decomp_partition": "decompositions, or the partition into forward and backward",
+    "inductor": "Inductor: its passes, lowerings or code",
+}
+# Of seconds, where the first stages run operations one by one.
+SLOW_STAGES: Final[dict[Stage, str]] = {
+    "eager": "PyTorch's own operations, or Dynamo's guards: the graph is slower without a compiler",
+    "aot_eager": "AOTAutograd: what surrounds each call, or the operations that it traces",
+    "aot_eager_decomp_partition": "decompositions: other or more operations",
+    "inductor": "Inductor: the code that it generates, or the compiler of that code",
+}
+TrialOutcome = Literal["shows", "works", "other", "not here"]
+_HEADERS: Final = re.compile(r'^\s*(?:#include .*|//.*|#.*)$|"[^"]*\.h"', re.MULTILINE)
+_NAMES: Final = re.compile(r"0x[0-9a-f]+|/\S+/|(?<=_)[0-9a-z]{40,}")
+_SHOWN_LINES: Final = 24
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+    """What a trial showed.
+
+    Attributes:
+        outcome: ``other`` for another failure, which says nothing about the symptom; ``not here``
+            where the release has no such setting.
+        text: What was seen.
+        compiled_s: Median seconds of a compiled call, if it was timed.
+        breaks: Graph breaks, and frames that ran eagerly.
+        code: What PyTorch printed of graphs, guards and code, by kind.
+    """
+
+    name: str
+    outcome: TrialOutcome
+    text: str
+    compiled_s: float | None = None
+    eager_s: float | None = None
+    breaks: int | None = None
+    code: Mapping[str, Sequence[str]]
+    bisected: Mapping[str, Any]
+    script: Mapping[str, Any]
+
+
+def tried_of(
+    name: str, found: Mapping[str, Any], status: int | None, symptom: str, *, above: float = 0.0
+) -> Tried:
+    """Return what the journal of a trial says.
+
+    Args:
+        name: Name of the trial.
+        found: Its findings.
+        status: Exit status of its process; ``None`` if it met its deadline.
+        symptom: A failure class, ``graph-break`` or ``slow``.
+        above: Number of graph breaks, or seconds of compiled code, from which it shows the symptom.
+    """
+    failure = found.get("failure")
+    breaks, compiled_s = _breaks(found.get("compile")), _median(found.get("compiled"))
+    outcome: TrialOutcome = "works"
+    text = "works"
+    if found.get("not_here"):
+        outcome, text = "not here", f"this release has no {found['not_here']}"
+    elif not found.get("done"):
+        how = "met its deadline" if status is None else f"ended with status {status}"
+        outcome, text = ("shows" if symptom == "crash" and status else "other"), how
+    elif failure is not None:
+        outcome = "shows" if failure["failure_class"] == symptom else "other"
+        text = f"{failure['failure_class']}: {short_message(failure['message'])}"
+    elif symptom == "graph-break":
+        outcome = "shows" if (breaks or 0) > above else "works"
+        text = counted(breaks or 0, "graph break")
+    elif symptom == "slow" and compiled_s is not None:
+        outcome = "shows" if compiled_s > above > 0 else "works"
+        text = seconds(compiled_s)
+    return Tried(
+        name=name,
+        outcome=outcome,
+        text=text,
+        compiled_s=compiled_s,
+        eager_s=_median(found.get("eager")),
+        breaks=breaks,
+        code={k: found[k] for k in ("graphs", "guards", "kernels", "wrappers") if k in found},
+        bisected=found.get("bisected") or {},
+        script={
+            k: found[k] for k in ("script", "why", "operations", "of", "inputs") if k in found
+        },
+    )
+
+
+def symptom_in(record: RunRecord) -> str:
+    """Return the failure class of a record, ``graph-break`` if it has one, or nothing."""
+    if record.failure is not None:
+        return record.failure.failure_class
+    facts = record.compile
+    return "graph-break" if facts is not None and breaks_in(record) else ""
+
+
+def breaks_in(record: RunRecord) -> int:
+    """Return the graph breaks of a record with the frames that ran eagerly."""
+    facts = record.compile
+    if facts is None:
+        return 0
+    eager = (facts.frames_total or 0) - (facts.frames_ok or 0)
+    return sum(one.count for one in facts.graph_breaks) + eager
+
+
+def first_stage(tried: Mapping[str, Tried]) -> Stage | None:
+    """Return the first stage that shows the symptom; ``None`` if none does, or an earlier failed.
+
+    A stage that fails in another way hides whether it would show the symptom: nothing behind it can
+    be blamed alone.
+    """
+    for stage in STAGES:
+        one = tried.get(stage)
+        if one is None or one.outcome in ("other", "not here"):
+            return None
+        if one.outcome == "shows":
+            return stage
+    return None
+
+
+def slower_stage(
+    good: Mapping[str, Tried], bad: Mapping[str, Tried]
+) -> tuple[Stage | None, dict[Stage, float]]:
+    """Return the first stage that lost half of what Inductor's code lost, and each stage's factor.
+
+    Half on a logarithmic scale.
+    """
+    factors: dict[Stage, float] = {}
+    for stage in STAGES:
+        was, now = (side[stage].compiled_s if stage in side else None for side in (good, bad))
+        if was and now:
+            factors[stage] = now / was
+    whole = math.log(factors.get("inductor", 1.0))
+    if whole <= 0:
+        return None, factors
+    return next((s for s, f in factors.items() if math.log(f) >= whole / 2), None), factors
+
+
+def code_differences(good: Tried, bad: Tried, *, timed: bool) -> list[str]:
+    """Return how graphs, breaks, guards and code of two cells differ, a line or paragraph each.
+
+    Args:
+        good: The case compiled in the cell without the symptom.
+        bad: The case compiled in the other one.
+        timed: Whether the symptom is time, of which equal code is not the cause.
+    """
+    lines = []
+    if good.breaks is not None and bad.breaks is not None:
+        same = f"{good.breaks} in both" if good.breaks == bad.breaks else ""
+        lines.append(f"graph breaks: {same or f'{good.breaks} and {bad.breaks}'}")
+    for kind, name in (("graphs", "operations of Dynamo's graphs"), ("guards", "guards")):
+        if kind == "guards" and not bad.code.get(kind):  # none where compiling failed before them
+            continue
+        was, now = (_counted_lines(side.code.get(kind, ()), kind) for side in (good, bad))
+        lines.append(f"{name}: {_apart(was, now)}")
+    kernels = [
+        [bare_kernel(text) for text in side.code.get("kernels", ())] for side in (good, bad)
+    ]
+    if bad.outcome != "shows" or kernels[1]:
+        lines += _kernel_lines(*kernels, timed=timed)
+    elif kernels[0]:
+        lines.append(f"generated kernels: {len(kernels[0])}; none where it fails")
+    return lines
+
+
+def bare_kernel(text: str) -> str:
+    """Return the code of a kernel without what differs between two folders: headers and comments."""
+    body = text.partition("\n")[2] if text.partition("\n")[0].endswith("Kernel:") else text
+    return "\n".join(
+        line.rstrip()
+        for line in _NAMES.sub("", _HEADERS.sub("", body)).splitlines()
+        if line.strip()
+    )
+
+
+def _kernel_lines(was: list[str], now: list[str], *, timed: bool) -> list[str]:
+    if was == now and was:
+        text = f"generated kernels: {counted(len(was), 'kernel')}, identical"
+        if timed:
+            text += ": what differs is the machine's or the compiler's, not PyTorch's code"
+        return [text]
+    same = len(Counter(was) & Counter(now))
+    lines = [f"generated kernels: {len(was)} and {len(now)}, {same} of them identical"]
+    left, right = ([t for t in side if t not in other] for side, other in ((was, now), (now, was)))
+    if left and right:
+        diff = list(unified_diff(left[0].splitlines(), right[0].splitlines(), lineterm="", n=1))[
+            2:
+        ]
+        shown = diff[:_SHOWN_LINES]
+        if len(diff) > len(shown):
+            shown.append(f"... {len(diff) - len(shown)} more lines")
+        lines.append("\n".join(("```diff", *shown, "```")))
+    return lines
+
+
+def _counted_lines(texts: Sequence[str], kind: str) -> Counter[str]:
+    """Return the operations of graphs, or the lines of guards, and how often each is there."""
+    found: Counter[str] = Counter()
+    for text in texts:
+        for line in text.splitlines():
+            if kind == "graphs":
+                if call := re.search(r"=\s*([\w.]+)\(", line):
+                    found[re.sub(r"^\w+_\d+\.|^l_\w+?\.", "", call[1])] += 1
+            elif "+- " in line:
+                guard = line.partition("+- ")[2].partition("  #")[0]
+                found[_NAMES.sub("", re.sub(r"\b\d{6,}\b", "N", guard))] += 1
+    return found
+
+
+def _apart(was: Counter[str], now: Counter[str]) -> str:
+    if was == now:
+        return f"{was.total()}, the same"
+    gone, new = was - now, now - was
+    parts = [f"{was.total()} and {now.total()}"]
+    for word, some in (("only in the first", gone), ("only in the second", new)):
+        if some:
+            shown = "; ".join(f"{n}x {text}"[:100] for text, n in some.most_common(3))
+            more = f" and {len(some) - 3} more" if len(some) > 3 else ""  # noqa: PLR2004
+            parts.append(f"{word}: {shown}{more}")
+    return ". ".join(parts)
+
+
+def _breaks(facts: Mapping[str, Any] | None) -> int | None:
+    if facts is None or facts.get("frames_total") is None:
+        return None
+    eager = facts["frames_total"] - (facts["frames_ok"] or 0)
+    return int(sum(one["count"] for one in facts["graph_breaks"]) + eager)
+
+
+def _median(arm: Mapping[str, Any] | None) -> float | None:
+    return median(arm["samples_s"]) if arm and arm.get("samples_s") else None

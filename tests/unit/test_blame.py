@@ -1,0 +1,204 @@
+"""The stage that first shows a symptom is blamed, and what earlier stages hide is not guessed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ivhl.bench.blame import Blamed, Suspicion
+from ivhl.bench.blame_report import culprit_of, write_report
+from ivhl.cli.blame import _releases, _symptom
+from ivhl.errors import SpecError
+from ivhl.matrix.spec import CellSpec
+from ivhl.measure.effort import Effort
+from ivhl.records.record import Arm
+from ivhl.tracker.blame import (
+    STAGES,
+    bare_kernel,
+    code_differences,
+    first_stage,
+    slower_stage,
+    tried_of,
+)
+from ivhl.workload import Case, Variant
+from tests.builders.fleet import make_fleet_project
+from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ivhl.tracker.blame import Tried
+
+WRONG = {
+    "phase": "accuracy", "failure_class": "wrong", "message": "off by 3", "exception": "",
+    "where": "",
+}  # fmt: skip
+CRASHED = WRONG | {"failure_class": "compile", "message": "no such op"}
+KERNEL = 'CPP Kernel:\n#include "/opt/a/cabc.h"\nextern "C" void kernel(float* out)\n{\n  %s\n}\n'
+
+
+def tried(name: str, *, symptom: str = "wrong", above: float = 0.0, **found: Any) -> Tried:  # noqa: ANN401
+    return tried_of(name, {"done": True} | found, 0, symptom, above=above)
+
+
+def shown(*from_stage: str) -> dict[str, Tried]:
+    return {s: tried(s, failure=WRONG if s in from_stage else None) for s in STAGES}
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.integers(0, len(STAGES)))
+def test_the_first_stage_that_shows_it_is_blamed(first: int) -> None:
+    stages = list(STAGES)
+    expected = stages[first] if first < len(stages) else None
+    assert first_stage(shown(*stages[first:])) == expected
+
+
+def test_a_stage_that_fails_otherwise_hides_those_behind_it() -> None:
+    stages = shown("inductor")
+    stages["aot_eager"] = tried("aot_eager", failure=CRASHED)
+    assert stages["aot_eager"].outcome == "other"
+    assert first_stage(stages) is None
+
+
+def test_a_trial_that_ended_without_a_word_shows_only_a_crash() -> None:
+    assert tried_of("inductor", {}, -11, "crash").outcome == "shows"
+    assert tried_of("inductor", {}, -11, "wrong").outcome == "other"
+    late = tried_of("inductor", {}, None, "wrong")
+    assert (late.outcome, late.text) == ("other", "met its deadline")
+    missing = tried("x", not_here="torch._inductor.config.nothing")
+    assert missing.outcome == "not here"
+
+
+def test_graph_breaks_beyond_those_of_the_good_release_show_it() -> None:
+    facts = {"frames_total": 3, "frames_ok": 2, "graph_breaks": [{"text": "item", "count": 1}]}
+    one = tried("eager", symptom="graph-break", compile=facts, above=1)
+    assert (one.outcome, one.breaks) == ("shows", 2)
+    assert tried("eager", symptom="graph-break", compile=facts, above=2).outcome == "works"
+
+
+def test_the_stage_that_lost_half_of_the_seconds_is_blamed() -> None:
+    def side(*factors: float) -> dict[str, Tried]:
+        return {
+            stage: tried(stage, symptom="slow", compiled={"samples_s": [1e-3 * factor]})
+            for stage, factor in zip(STAGES, factors, strict=True)
+        }
+
+    stage, factors = slower_stage(side(1, 1, 1, 1), side(1.0, 1.02, 1.01, 1.5))
+    assert stage == "inductor"
+    assert factors["inductor"] == pytest.approx(1.5)
+    assert slower_stage(side(1, 1, 1, 1), side(10, 10, 10, 9))[0] == "eager"
+    assert slower_stage(side(1, 1, 1, 1), side(1, 1, 1, 0.9))[0] is None
+
+
+def test_equal_kernels_that_differ_in_time_are_not_pytorchs_doing() -> None:
+    one = tried("inductor", kernels=[KERNEL % "out[0] = 1;"], guards=["+- G['x'] is 3"])
+    other = tried(
+        "inductor",
+        kernels=[(KERNEL % "out[0] = 1;").replace("/opt/a/cabc.h", "/home/b/cdef.h")],
+        guards=["+- G['x'] is 3"],
+    )
+    lines = code_differences(one, other, timed=True)
+    assert any("identical" in line and "the machine's or the compiler's" in line for line in lines)
+    assert "guards: 1, the same" in lines
+
+
+def test_kernels_that_differ_are_shown_side_by_side() -> None:
+    one, two = (tried("inductor", kernels=[KERNEL % f"out[0] = {n};"]) for n in (1, 2))
+    lines = code_differences(one, two, timed=False)
+    assert "generated kernels: 1 and 1, 0 of them identical" in lines
+    assert "-  out[0] = 1;" in lines[-1]
+    assert "+  out[0] = 2;" in lines[-1]
+    assert "include" not in bare_kernel(KERNEL)
+
+
+def test_operations_and_guards_of_only_one_side_are_named() -> None:
+    one = tried("inductor", graphs=["y: f32 = torch.sin(x)"], guards=["| +- A  # here"])
+    two = tried("inductor", graphs=["y: f32 = torch.cos(x)"], guards=["| +- A  # there", "| +- B"])
+    lines = code_differences(one, two, timed=False)
+    assert "only in the first: 1x torch.sin" in lines[0]
+    assert "only in the second: 1x torch.cos" in lines[0]
+    assert lines[1] == "guards: 1 and 2. only in the second: 1x B"
+
+
+def test_records_name_the_release_and_a_mended_one_beside_it() -> None:
+    wrong, right = make_failure("wrong", "off"), make_record()
+    records = {"2.5.1": wrong, "2.6.0": wrong, "2.15.0": right}
+    assert _releases(records, None, None, "failure", "c") == ("2.6.0", "2.15.0")
+    assert _releases(records, "2.5.1", None, "failure", "c") == ("2.5.1", "2.15.0")
+    newest = {"2.5.1": right, "2.6.0": wrong}
+    assert _releases(newest, None, None, "failure", "c") == ("2.6.0", "2.5.1")
+    with pytest.raises(SpecError, match="no record of c on this Python shows a failure"):
+        _releases({"2.6.0": right}, None, None, "failure", "c")
+    assert _releases({}, "2.6.0", None, "failure", "c") == ("2.6.0", None)
+    with pytest.raises(SpecError, match="no record says how c fails there") as told:
+        _symptom("failure", None, None, "c")
+    assert "--symptom wrong" in told.value.hint
+
+
+def test_the_largest_step_between_releases_is_the_slowdown() -> None:
+    def record(compiled_s: float) -> Any:  # noqa: ANN401
+        return replace(make_record(), compiled=Arm(calls=1, samples_s=(compiled_s,) * 8))
+
+    records = {"2.5.1": record(1e-3), "2.6.0": record(1.5e-3), "2.15.0": record(1.7e-3)}
+    assert _releases(records, None, None, "slowdown", "c") == ("2.6.0", "2.5.1")
+    assert _releases(records, "2.15.0", None, "slowdown", "c") == ("2.15.0", "2.6.0")
+    with pytest.raises(SpecError, match=r"became slower by 1\.1x"):
+        _releases({"2.5.1": record(1e-3), "2.6.0": record(1e-3)}, None, None, "slowdown", "c")
+
+
+def test_a_report_has_script_stages_cures_versions_and_both_locks(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    make_fleet_project(root)
+    variant = Variant(name="a", call="m:f")
+    workload = replace(EMPTY_WORKLOAD, variants=(variant,))
+    bad, good = CellSpec("3.12", "2.5.1"), CellSpec("3.12", "2.6.0")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "repro.py").write_text("print('here')\n")
+    asked = Suspicion(
+        case=Case(workload=workload, size="small", variant=variant), bad=bad, good=good,
+        symptom="wrong", commit="ab" * 20, effort=Effort(), folder=folder,
+    )  # fmt: skip
+    found = Blamed(
+        stage="inductor",
+        stages=shown("inductor"),
+        good=shown(),
+        factors={},
+        settings={"threads=2": tried("threads=2"), "x=1": tried("x=1", failure=WRONG)},
+        bisected={
+            "backend": "inductor",
+            "subsystem": "lowerings",
+            "number": 3,
+            "about": "index_add",
+        },
+        differences=["generated kernels: 1 and 1, 0 of them identical"],
+        script={"script": "repro.py", "operations": 1, "of": 30, "inputs": "drawn"},
+        shown={bad.id: (True, "2.5.1 off by 3"), good.id: (False, "2.6.0 right")},
+    )
+    assert found.cures == ["threads=2"]
+    assert "it begins with lowerings number 3 (index_add)" in culprit_of(found)
+    text = write_report(root, asked, found, {"2.5.1": "wrong"}, "ivhl blame c").read_text()
+    for part in (
+        "# `torch.compile`, PyTorch 2.5.1: compiled code is wrong: 2.5.1 off by 3",
+        "py3.12-torch2.5.1 shows it: `2.5.1 off by 3`",
+        "py3.12-torch2.6.0 does not show it: `2.6.0 right`",
+        "print('here')",
+        "| inductor | wrong: off by 3 | works |",
+        "Of 2 that were tried, 1 cure it:",
+        "- `threads=2`: works",
+        "torch 2.5.1; 1 package, lock",
+        "torch 2.6.0; 1 package, lock",
+        "ivhl blame c",
+    ):
+        assert part in text, part
+    unknown = replace(
+        found, stage=None, bisected={}, script={"why": "no graph shows it by itself"}
+    )
+    assert "cannot be told" in culprit_of(unknown)
+    text = write_report(root, asked, unknown, {}, "ivhl blame c").read_text()
+    assert "None without the project: no graph shows it by itself" in text
