@@ -242,6 +242,14 @@ def peers(session: nox.Session) -> None:
     session.run("python", "-m", "studies.peers", suite, *session.posargs[len(named) :])
 
 
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON)
+def rollout(session: nox.Session) -> None:
+    """Time the phases of the rollout: ``-- [arguments of python -m studies.rollout]``."""
+    session.install("--require-hashes", "-r", "envs/rollout/rollout.txt")
+    session.install("--no-deps", "--no-build-isolation", "-e", ".")
+    session.run("python", "-m", "studies.rollout", *session.posargs)
+
+
 def install_founding(session: nox.Session, release: str) -> tuple[str, str]:
     """Install a cell's lock and ASE, and return both locks; torch comes from the cell's lock."""
     locks = f"envs/locks/py{session.python}-torch{release}.txt", "envs/founding/founding.txt"

@@ -250,6 +250,8 @@ def _states(  # noqa: PLR0917  (called once)
     now, after = start.clone(), torch.empty_like(start)
     noise = None if source is None else torch.empty_like(start)
     looked = 0
+    if look is not None:
+        look(now.unflatten(1, (n_operators, -1)).flatten(0, 1), 0, 0)
     yield 0, now
     for number in range(1, n_steps + 1):
         if source is not None and noise is not None:
@@ -267,6 +269,10 @@ def _look(members: list[tuple[int, int]], rows: torch.Tensor, first: int, last: 
     finite = rows.isfinite().flatten(1).all(1)
     if not finite.all():
         operator, realisation = members[int((~finite).nonzero()[0])]
+        if last == 0:
+            raise FloatingPointError(
+                f"realisation {realisation} of operator {operator} is not finite in the state given"
+            )
         raise FloatingPointError(
             f"realisation {realisation} of operator {operator} is not finite after a step between "
             f"{first} and {last}; take a smaller value of the policy, a longer precision, or "

@@ -94,9 +94,9 @@ def throughput(root: Path) -> list[str]:
     ]
 
 
-def rollout(root: Path) -> list[str]:
+def rollout_parts(root: Path) -> list[str]:
     """Return the milliseconds of parts of the operator, eager and compiled, by release."""
-    exports = [_load(root, f"exports/rollout-{release}.json") for release in RELEASES[1:]]
+    exports = [_load(root, f"rollout/exports/parts-{release}.json") for release in RELEASES[1:]]
     head = ["part, ms of CPU time"]
     head += [f"{one['torch']}, {form}" for one in exports for form in ("eager", "compiled")]
     rows = [
@@ -230,5 +230,5 @@ FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "detection": detection,
     "planted": planted,
     "confirmation": confirmation,
-    "rollout": rollout,
+    "rollout-parts": rollout_parts,
 }

@@ -56,7 +56,8 @@ KNOWN_FAILURES = (
 
 # Takes minutes of C++ compilation, for code that ``mlff.energy_forces`` compiles as well.
 TWICE = frozenset({"mlff.trajectory"})
-# Each takes a minute to compile; compiled here on the newest release only, in cells on all.
+# Each takes half a minute or more to compile; compiled here on the newest release only, in cells on
+# all.
 LONG = frozenset(
     {
         ("mlff.energy_forces", "packed-compiled"),
@@ -64,6 +65,10 @@ LONG = frozenset(
         ("mlff.energy_forces", "aotinductor"),
         ("mlff.edge_list", "naive-compiled"),
         ("rollout.instance", "aotinductor"),
+        ("rollout.instance", "mixed-compiled"),
+        ("rollout.group", "naive-compiled"),
+        ("rollout.group", "mixed-compiled"),
+        ("rollout.group", "joined-compiled"),
     }
 )
 # With one thread, these releases lose additions of index_add (docs/findings.md).

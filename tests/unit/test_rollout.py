@@ -33,6 +33,7 @@ from ivhl.rollout.evolution import (
     memory_of_sample,
     prepare_weights,
 )
+from ivhl.rollout.operator import logistic_gelu
 from ivhl.rollout.policy import update
 
 if TYPE_CHECKING:
@@ -162,6 +163,12 @@ def test_the_gelu_by_tanh_is_near_the_exact_one_and_not_equal() -> None:
         for a in (Architecture(width=4), Architecture(width=4, activation="gelu-tanh"))
     )
     assert 0.0 < float((exact - short).abs().max()) < 0.05
+
+
+def test_the_logistic_form_of_the_gelu_by_tanh_is_the_same_function() -> None:
+    x = torch.linspace(-30.0, 30.0, 2001, dtype=torch.float64)
+    expected = torch.nn.functional.gelu(x, approximate="tanh")
+    assert torch.allclose(logistic_gelu(x), expected, rtol=1e-12, atol=1e-15)
 
 
 def test_the_policies_are_what_the_original_computes() -> None:
@@ -349,6 +356,10 @@ def test_an_operator_that_diverges_is_named_and_can_be_kept() -> None:
     state = torch.zeros(2, 1, 1, 4, 4)
     with pytest.raises(FloatingPointError, match="realisation 0 of operator 8 is not finite"):
         evolve(architecture, parameters, state, 20, first_operator=7, compiled=False)
+    bad = state.clone()
+    bad[1, 0, 0, 2, 2] = math.nan
+    with pytest.raises(FloatingPointError, match="operator 1 is not finite in the state given"):
+        evolve(architecture, parameters, bad, 20, compiled=False)
     kept = evolve(architecture, parameters, state, 20, check=False, compiled=False)
     assert bool(kept[0].isfinite().all())
     assert not bool(kept[1].isfinite().any())

@@ -71,3 +71,8 @@ def make_evolve(compiler: Callable[..., Any]) -> Evolve:
 def make_mixed(compiler: Callable[..., Any]) -> Evolve:
     """Return ``make_evolve`` with the operator in bfloat16 and the state in float32."""
     return evolution(compiler, architecture_of, precision=torch.bfloat16)
+
+
+def make_joined(compiler: Callable[..., Any]) -> Evolve:
+    """Return ``make_evolve`` with all operators at once, by grouped convolutions."""
+    return evolution(compiler, architecture_of, precision=torch.float32, all_at_once=True)

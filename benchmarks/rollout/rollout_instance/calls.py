@@ -116,16 +116,17 @@ def evolution(
     architecture_at: Callable[[int], Architecture],
     *,
     precision: torch.dtype,
+    all_at_once: bool = False,
 ) -> Evolve:
     """Return the evolution by compiled steps that write into one of two buffers.
 
-    On a CPU one operator after the other, elsewhere all at once.
+    On a CPU one operator after the other unless ``all_at_once``, elsewhere all at once.
     """
     kept: dict[int, Callable[..., None]] = {}
 
     def evolve(parameters: Parameters, state: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         n_operators = state.shape[0]
-        at_once = 1 if state.device.type == "cpu" else n_operators
+        at_once = 1 if state.device.type == "cpu" and not all_at_once else n_operators
         width = parameters["stem"].shape[1]
         if width not in kept:
             step = make_step(
@@ -143,8 +144,9 @@ def evolution(
             weights = prepare_weights(here, precision)
             now = joined(state[some].float()).clone()
             after = torch.empty_like(now)
-            for drawn in noise[:, some]:
-                kept[width](weights, now, value, joined(drawn.float()), after)
+            # Joined for all steps: a call has few, and evolve draws into a buffer.
+            for drawn in noise[:, some].float().transpose(1, 2).flatten(2, 3).contiguous():
+                kept[width](weights, now, value, drawn, after)
                 now, after = after, now
             ends.append(split_operators(now, at_once))
         return torch.cat(ends)

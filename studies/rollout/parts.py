@@ -1,6 +1,6 @@
 """Time parts of the operator of ``ivhl.rollout``, eager and compiled, on one core of a CPU.
 
-``python -m studies.rollout_parts`` prints milliseconds of CPU time: why the compiled operator of
+``python -m studies.rollout.parts`` prints milliseconds of CPU time: why the compiled operator of
 the original was slower than eager there, and by what ``ivhl.rollout`` replaces the two parts.
 """
 
@@ -19,6 +19,7 @@ import torch
 from torch.nn import functional
 
 from ivhl.compile import choose_cache_folder
+from ivhl.rollout.operator import logistic_gelu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,16 +43,35 @@ def group_norm(x: torch.Tensor) -> torch.Tensor:
     return functional.group_norm(x, x.shape[1])
 
 
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    """Activate by the error function, as the original does."""
+    return functional.gelu(x)
+
+
+def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    """Activate by tanh, as the strategy document wants."""
+    return functional.gelu(x, approximate="tanh")
+
+
+def few_groups(x: torch.Tensor) -> torch.Tensor:
+    """Normalise 8 groups of channels: another model, and what the strategy document wants."""
+    return functional.group_norm(x, 8)
+
+
 PARTS: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "`torch.randn_like`": noise,
     "`instance_norm`": instance_norm,
     "`group_norm`, a group for each channel": group_norm,
+    "`group_norm`, 8 groups: another model": few_groups,
+    "`gelu`": gelu,
+    "`gelu` by tanh: another model": gelu_tanh,
+    "the same as a logistic function": logistic_gelu,
 }
 
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m studies.rollout_parts")
+    parser = argparse.ArgumentParser(prog="python -m studies.rollout.parts")
     parser.add_argument("--export", type=Path, metavar="FILE", help="write the times as JSON")
     options = parser.parse_args()
     choose_cache_folder()
