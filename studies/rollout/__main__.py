@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from studies.rollout.arms import PhaseArm
 
 SCHEMA: Final = "ivhl.rollout-phases/1"
-# Processes differ more than rounds do (docs/measuring.md).
-PROCESSES: Final = 2
 SEED: Final = 0
 
 
@@ -76,6 +74,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--steps", type=int, default=4, help="steps of a call (4)")
     p.add_argument("--drift-steps", type=int, default=100, help="steps until drift is read (100)")
     p.add_argument("--seconds", type=float, default=25.0, help="of timing, in each process (25)")
+    # Processes differ more than rounds do (docs/measuring.md).
+    p.add_argument("--processes", type=int, default=2, help="one after the other (2)")
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--export", type=Path, metavar="FILE", help="write the figures as JSON")
     p.add_argument("--process", type=int, help=argparse.SUPPRESS)
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> None:
     loads = [os.getloadavg()[0]]
     parts = []
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(PROCESSES):
+        for number in range(arguments.processes):
             path = Path(folder, f"{number}.json")
             names = ("threads", "features", "depth", "rows", "realisations", "steps", "seconds")
             options = [f"--{name}={getattr(arguments, name)}" for name in names]
@@ -123,6 +123,7 @@ def run(arguments: argparse.Namespace) -> None:
         "threads": arguments.threads,
         "clock": choose_clock("cpu", arguments.threads),
         "load_average": max(loads),
+        "n_processes": arguments.processes,
         "features": arguments.features,
         "depth": arguments.depth,
         "n_rows": arguments.rows,
