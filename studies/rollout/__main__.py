@@ -76,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seconds", type=float, default=25.0, help="of timing, in each process (25)")
     # Processes differ more than rounds do (docs/measuring.md).
     p.add_argument("--processes", type=int, default=2, help="one after the other (2)")
+    p.add_argument("--arm", action="append", metavar="NAME", help="repeatable (default: all)")
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--export", type=Path, metavar="FILE", help="write the figures as JSON")
     p.add_argument("--process", type=int, help=argparse.SUPPRESS)
@@ -98,6 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
             path = Path(folder, f"{number}.json")
             names = ("threads", "features", "depth", "rows", "realisations", "steps", "seconds")
             options = [f"--{name}={getattr(arguments, name)}" for name in names]
+            options += [f"--arm={name}" for name in arguments.arm or ()]
             subprocess.run(
                 [
                     *(sys.executable, "-m", "studies.rollout", *options),
@@ -163,6 +165,8 @@ def measure(arguments: argparse.Namespace, *, drift: bool) -> dict[str, Any]:
         )
         calls = {}
         for name, arm in arms.items():
+            if arguments.arm and name not in arguments.arm:
+                continue
             began = time.monotonic()
             try:
                 arm.roll(arguments.steps)
