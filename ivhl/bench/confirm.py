@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 Decision = Literal["worse", "better", "refuted", "undecided", "failed"]
 
 ROUNDS = 5
-# Nominal limit of each look, in standard errors, so that five looks together call a case worse, or
-# better, that is neither, with a probability of 1 % each.
-# Source: S. J. Pocock, Biometrika 64 (1977) 191: constant boundaries; computed for this level by
+# Nominal limits of each look, in standard errors. To call a case worse, or better, that is neither
+# costs somebody a search, so five looks together may do it with a probability of 0.05 % each; to
+# call one refuted that moved by the smallest relevant change, with 6 %. Beside other work there are
+# more: docs/regressions.md has the rates of sessions drawn from measured pairs.
+# Source: S. J. Pocock, Biometrika 64 (1977) 191: constant boundaries; computed for these levels by
 # `tests/unit/test_bench_confirm.py::test_five_looks_together_keep_the_level`.
-LIMIT = 2.75
+CONFIRMS = 3.6
+REFUTES = 2.0
 # Processes of each commit in a round. A new round costs more than further processes do, and most
 # cases are settled by one.
 PROCESSES_PER_RUN = 6
@@ -63,7 +66,8 @@ class Evidence:
 
     Attributes:
         ratio: Head over base, the geometric mean of the rounds.
-        low: With ``high``, its interval at the level of the looks.
+        low: With ``high``, the interval that must not hold 1 if a change is confirmed.
+        refuting: The interval that must hold no relevant change if it is refuted.
     """
 
     metric: Metric
@@ -71,16 +75,19 @@ class Evidence:
     low: float
     high: float
     rounds: int
+    refuting: tuple[float, float]
 
     def __str__(self) -> str:
-        """Return e.g. ``compiled 1.31x [1.24, 1.38]``."""
-        return f"{self.metric} {self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+        """Return e.g. ``compiled 1.31x [1.24, 1.38]``, with the interval that decides."""
+        low, high = self.refuting if self.verdict == "refuted" else (self.low, self.high)
+        return f"{self.metric} {self.ratio:.2f}x [{low:.2f}, {high:.2f}]"
 
     @property
     def verdict(self) -> Decision:
         """What this quantity says: ``refuted`` if no relevant change is left in the interval."""
         relevant = RELEVANT[self.metric]
-        if self.high < relevant and self.low > 1 / relevant:
+        low, high = self.refuting
+        if high < relevant and low > 1 / relevant:
             return "refuted"
         significant = self.low > 1 or self.high < 1
         if significant and max(self.ratio, 1 / self.ratio) >= relevant:
@@ -177,10 +184,10 @@ def judge_rounds(key: tuple[str, str], pairs: Sequence[tuple[RunRecord, RunRecor
         return Confirmed(cell, case, "worse", len(pairs), text)
     evidence = {metric: found for metric in WEIGHED if (found := weigh(pairs, metric)) is not None}
     text = "; ".join(map(str, evidence.values()))
-    return Confirmed(cell, case, _verdict(evidence), len(pairs), text)
+    return Confirmed(cell, case, verdict_of(evidence), len(pairs), text)
 
 
-def _verdict(evidence: Mapping[Metric, Evidence]) -> Decision:
+def verdict_of(evidence: Mapping[Metric, Evidence]) -> Decision:
     """Return what the quantities say together, by the rule of ``CaseChange.kind``.
 
     Where the seconds of compiled code stayed, only eager code can have moved the speedup.
@@ -219,10 +226,14 @@ def evidence_of(metric: Metric, rounds: Sequence[Sequence[float]]) -> Evidence:
     variance += ROUND**2 / len(rounds)
     if len(rounds) > 1:
         variance = max(variance, pvariance(map(median, rounds)) / (len(rounds) - 1))
-    reach = student(LIMIT, freedom) * math.sqrt(variance)
-    return Evidence(
-        metric, math.exp(middle), math.exp(middle - reach), math.exp(middle + reach), len(rounds)
-    )
+    error = math.sqrt(variance)
+    low, high = _interval(middle, student(CONFIRMS, freedom) * error)
+    refuting = _interval(middle, student(REFUTES, freedom) * error)
+    return Evidence(metric, math.exp(middle), low, high, len(rounds), refuting)
+
+
+def _interval(middle: float, reach: float) -> tuple[float, float]:
+    return math.exp(middle - reach), math.exp(middle + reach)
 
 
 def mean_of_pairs(moves: Sequence[float]) -> tuple[float, float, int]:

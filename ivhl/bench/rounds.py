@@ -10,7 +10,7 @@ import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from ivhl.bench.confirm import LIMIT, ROUND, Evidence, mean_of_pairs, student
+from ivhl.bench.confirm import ROUND, Evidence, mean_of_pairs, student
 from ivhl.tracker.metrics import differences_in_turns, measured, within
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ PROCESSES_PER_ROUND = 4
 # commit a42d025, when it compared runs.
 SESSION = 0.005
 DRIFT: Final[dict[Metric, float]] = {"compiled": 2.0, "eager": 2.0, "speedup": 1.25}
+# Nominal limit of each look, in standard errors: five together are wrong with a probability of 1 %
+# on either side. What a search finds is measured again where it matters.
+LIMIT = 2.75
 # Weight of this expectation, in rounds, beside what the rounds themselves show.
 PRIOR_ROUNDS = 3
 
@@ -60,7 +63,7 @@ def difference_in_turns(
 
 
 def weigh_moves(metric: Metric, moves: Sequence[float], noises: Sequence[float]) -> Evidence:
-    """Return the evidence of rounds, at the limits of ``confirm``.
+    """Return the evidence of rounds.
 
     Args:
         metric: What moved.
@@ -70,9 +73,8 @@ def weigh_moves(metric: Metric, moves: Sequence[float], noises: Sequence[float])
     scale, freedom = noise_of([moves], noises)
     n, middle = len(moves), fmean(moves)
     reach = student(LIMIT, freedom) * scale / math.sqrt(n)
-    return Evidence(
-        metric, math.exp(middle), math.exp(middle - reach), math.exp(middle + reach), n
-    )
+    low, high = math.exp(middle - reach), math.exp(middle + reach)
+    return Evidence(metric, math.exp(middle), low, high, n, (low, high))
 
 
 def noise_of(groups: Iterable[Sequence[float]], noises: Sequence[float]) -> tuple[float, int]:

@@ -1,7 +1,12 @@
-"""Tables of what the stored sessions of ``ivhl confirm`` said, and of what their processes did."""
+"""Tables of what ``ivhl confirm`` says of the stored sessions, and of what their processes did.
+
+The rule is today's, on the pairs that a session kept, round by round. An earlier rule may have ended
+a session where today's would go on.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from itertools import chain
@@ -9,13 +14,16 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from ivhl.bench.confirm import WEIGHED
+from ivhl.bench.confirm import ROUNDS, WEIGHED, evidence_of, verdict_of
 from studies.tables.layout import markdown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 STORED: Final = Path(__file__).with_name("comparisons.jsonl")
+DRAWN: Final = Path(__file__).with_name("drawn.json")
+# Not decided after the rounds that were measured, which were fewer than today's rule takes.
+GOES_ON: Final = "to go on with"
 PLANTED: Final = {"same": "the same code", "more": "5 % more work"}
 
 
@@ -25,8 +33,9 @@ def report(rows: Sequence[dict[str, Any]]) -> list[str]:
     for planted, name in PLANTED.items():
         mine = [row for row in rows if row["planted"] == planted]
         ratios = [math.exp(median(chain(*row["moves"]["compiled"]))) for row in mine]
-        before, after = (Counter(str(row[f]) for row in mine) for f in ("before", "verdict"))
-        rounds = Counter(row["rounds"] for row in mine)
+        judged = [judge_again(row["moves"]) for row in mine]
+        before, after = Counter(str(row["before"]) for row in mine), Counter(v for v, _ in judged)
+        rounds = Counter(number for verdict, number in judged if verdict != GOES_ON)
         said.append(
             [
                 name,
@@ -48,6 +57,8 @@ def report(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [
         *markdown(heads, said),
         "",
+        *_drawn(),
+        "",
         conditions,
         "",
         *markdown(
@@ -55,6 +66,38 @@ def report(rows: Sequence[dict[str, Any]]) -> list[str]:
             _apart(rows),
         ),
     ]
+
+
+def judge_again(moves: Mapping[str, Sequence[Sequence[float]]]) -> tuple[str, int]:
+    """Return what today's rule says of the rounds of a comparison, and after how many."""
+    number = 0
+    for number in range(1, len(moves["compiled"]) + 1):
+        verdict = verdict_of({m: evidence_of(m, moves[m][:number]) for m in WEIGHED})
+        if verdict != "undecided":
+            return verdict, number
+    return ("undecided" if number == ROUNDS else GOES_ON), number
+
+
+def _drawn() -> Iterator[str]:
+    """Yield the table of the verdicts in drawn sessions."""
+    drawn = json.loads(DRAWN.read_text(encoding="utf-8"))
+    words = ("worse", "better", "refuted", "undecided")
+    yield f"Of {drawn['sessions']:,} sessions that are drawn from the pairs of processes:"
+    yield ""
+    yield from markdown(
+        ["head", *words],
+        [
+            [
+                name,
+                *(_share(drawn["verdicts"][planted].get(w, 0), drawn["sessions"]) for w in words),
+            ]
+            for planted, name in PLANTED.items()
+        ],
+    )
+
+
+def _share(count: int, of: int) -> str:
+    return f"{100 * count / of:.2f} %"
 
 
 def _apart(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:

@@ -14,8 +14,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ivhl.bench.confirm import (
-    LIMIT,
+    CONFIRMS,
     PROCESSES_PER_RUN,
+    REFUTES,
     ROUNDS,
     Confirmed,
     Evidence,
@@ -140,7 +141,7 @@ def run(bench: Bench) -> dict[str, Any]:
 
 def test_only_cases_in_doubt_are_measured_again(tmp_path: Path) -> None:
     other = "ops.other/small/a"
-    bench = Bench(tmp_path, {CASE: 2.0, other: 1.0})
+    bench = Bench(tmp_path, {CASE: 2.0, other: 1.0}, of_processes=0.03)
     found = run(bench)
     assert found[CASE].verdict == "worse"
     assert bench.measured[0] == (CASE, other)
@@ -190,15 +191,15 @@ def test_earlier_runs_do_not_count(tmp_path: Path) -> None:
 
 def test_five_looks_together_keep_the_level() -> None:
     draw = random.Random(1)  # noqa: S311
-    n, wrong = 40_000, 0
+    n, wrong = 40_000, Counter[float]()
     for _ in range(n):
-        total = 0.0
+        total, most = 0.0, 0.0
         for look in range(1, ROUNDS + 1):
             total += draw.gauss(0, 1)
-            if total / math.sqrt(look) > LIMIT:
-                wrong += 1
-                break
-    assert wrong / n == pytest.approx(0.01, abs=0.002)
+            most = max(most, total / math.sqrt(look))
+        wrong.update(limit for limit in (CONFIRMS, REFUTES) if most > limit)
+    assert wrong[CONFIRMS] / n == pytest.approx(0.0005, abs=0.0003)
+    assert wrong[REFUTES] / n == pytest.approx(0.06, abs=0.01)
 
 
 @pytest.mark.parametrize(("change", "expected"), [(0.0, "refuted"), (math.log(1.05), "worse")])
@@ -292,7 +293,14 @@ def test_eager_noise_does_not_keep_a_case_open_whose_compiled_seconds_stayed() -
 def test_only_an_interval_without_a_relevant_change_refutes(
     ratio: float, low: float, high: float, verdict: str
 ) -> None:
-    assert Evidence("compiled", ratio, low, high, 2).verdict == verdict
+    assert Evidence("compiled", ratio, low, high, 2, (low, high)).verdict == verdict
+
+
+def test_less_is_needed_to_refute_than_to_confirm_and_the_interval_that_decides_is_shown() -> None:
+    found = Evidence("compiled", 1.0, 0.96, 1.04, 2, (0.98, 1.02))
+    assert (found.verdict, str(found)) == ("refuted", "compiled 1.00x [0.98, 1.02]")
+    moved = Evidence("compiled", 1.06, 0.99, 1.13, 2, (1.02, 1.1))
+    assert (moved.verdict, str(moved)) == ("undecided", "compiled 1.06x [0.99, 1.13]")
 
 
 def width(pairs: list[tuple[RunRecord, RunRecord]]) -> float:
