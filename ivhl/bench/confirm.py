@@ -79,20 +79,23 @@ class Evidence:
 
     def __str__(self) -> str:
         """Return e.g. ``compiled 1.31x [1.24, 1.38]``, with the interval that decides."""
-        low, high = self.refuting if self.verdict == "refuted" else (self.low, self.high)
+        low, high = self.refuting if self._refuted else (self.low, self.high)
         return f"{self.metric} {self.ratio:.2f}x [{low:.2f}, {high:.2f}]"
 
     @property
     def verdict(self) -> Decision:
         """What this quantity says: ``refuted`` if no relevant change is left in the interval."""
-        relevant = RELEVANT[self.metric]
-        low, high = self.refuting
-        if high < relevant and low > 1 / relevant:
+        if self._refuted:
             return "refuted"
         significant = self.low > 1 or self.high < 1
-        if significant and max(self.ratio, 1 / self.ratio) >= relevant:
+        if significant and max(self.ratio, 1 / self.ratio) >= RELEVANT[self.metric]:
             return "worse" if (self.ratio > 1) == (WEIGHED[self.metric] > 0) else "better"
         return "undecided"
+
+    @property
+    def _refuted(self) -> bool:
+        low, high = self.refuting
+        return high < RELEVANT[self.metric] and low > 1 / RELEVANT[self.metric]
 
 
 class Confirmed(NamedTuple):
