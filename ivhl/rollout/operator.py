@@ -281,7 +281,8 @@ def _gelu_tanh(h: torch.Tensor) -> torch.Tensor:
 def logistic_gelu(h: torch.Tensor) -> torch.Tensor:
     """Return the GELU by tanh: ``(1 + tanh u) / 2`` is the logistic function of ``2 u``.
 
-    Inductor's code for a CPU takes half the time of that with tanh (docs/rollout.md).
+    Inductor's code for a CPU takes less time than that with tanh (``studies.rollout.parts`` prints
+    both): on PyTorch 2.15.0 27 µs in place of 69 for 32,768 numbers.
     """
     linear = 2.0 * math.sqrt(2.0 / math.pi)
     return h * torch.sigmoid(h * (linear + CUBIC * linear * h.square()))
