@@ -90,6 +90,10 @@ COMMANDS = {
         "expect",
         "Check the known failures, envs/expectations.toml, against the records.",
     ),
+    "guards": (
+        "guards",
+        "Find conditions on versions around compiled code, and what the records say of them.",
+    ),
     "import": (
         "fleet",
         "Import records from other machines. Checks each one and skips duplicates.",

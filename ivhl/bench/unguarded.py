@@ -1,0 +1,271 @@
+"""Switch a guard of a code base off, and run what it guards in cells (``ivhl guards --run``)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from xml.etree import ElementTree as ET
+
+from ivhl.asv.cell import make_cell
+from ivhl.errors import IvhlError, LockError, SpecError
+from ivhl.matrix.uv import cause_of, run_uv
+from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.guards import switched_off
+from ivhl.tracker.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
+
+    from ivhl.matrix.spec import CellSpec
+    from ivhl.tracker.guards import Guard
+
+UnguardedVerdict = Literal["passes", "fails", "flaky", "undecided"]
+# Packages of the cell that the project's requirements must not replace; without torch, nothing asks
+# for what it brings.
+_FROM_THE_CELL = "torch\ntriton\n"
+_LONGEST_REASON = 300
+_COPIES = ("on", "off")  # with the guard, and without it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What is switched off, and what is run.
+
+    Attributes:
+        root: The ivhl project whose cells are used.
+        folder: The code base, which is copied and stays as it is.
+        checks: Tests as pytest names them, or one script with its whole path.
+        extra: Further requirements of the tests.
+        here: Scratch folder.
+        deadline_s: Longest time of one run.
+    """
+
+    root: Path
+    folder: Path
+    guard: Guard
+    checks: tuple[str, ...]
+    extra: tuple[str, ...]
+    here: Path
+    deadline_s: float = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRun:
+    """One run of the tests, or of a script.
+
+    Attributes:
+        failed: Tests that failed or could not be set up; 1 for a script.
+        reason: Of the first failure, or why nothing ran.
+    """
+
+    passed: int
+    failed: int
+    skipped: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unguarded:
+    """What happened in a cell.
+
+    Attributes:
+        guarded: The run with the guard, to tell what fails for another reason; ``None`` if the cell
+            could not be made.
+        runs: Those without it.
+        reason: Of a failure, or why nothing is decided.
+    """
+
+    cell: CellSpec
+    verdict: UnguardedVerdict
+    guarded: CheckRun | None
+    runs: tuple[CheckRun, ...]
+    reason: str
+
+
+def checks_of(folder: Path, guard: Guard) -> tuple[str, ...]:
+    """Return the tests of what a guard guards: itself, or those files that name it.
+
+    Raises:
+        SpecError: If no test does.
+    """
+    path = folder / guard.path
+    is_test = re.fullmatch(r"test_.*\.py|.*_tests?\.py", path.name) is not None
+    if is_test:
+        inside = "" if guard.name == "(module)" else "::" + guard.name.replace(".", "::")
+        return (f"{guard.path}{inside}",)
+    name = guard.name.rpartition(".")[2]
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    found = [
+        str(one.relative_to(folder))
+        for one in sorted(folder.rglob("*.py"))
+        if re.fullmatch(r"test_.*\.py|.*_tests?\.py", one.name)
+        and word.search(one.read_text(encoding="utf-8", errors="replace"))
+    ]
+    if not found:
+        raise SpecError(
+            f"{guard.place}: no test names {name}",
+            hint="say what to run with --check: a test as pytest names it, or a script",
+        )
+    return tuple(found)
+
+
+def run_unguarded(
+    attempt: Attempt, cells: Sequence[CellSpec], console: Console
+) -> list[Unguarded]:
+    """Run what a guard guards with and without it in each cell, the oldest release first.
+
+    Raises:
+        SpecError: If the guard cannot be switched off by replacing its condition.
+        IvhlError: If the project cannot be installed.
+    """
+    guard, here = attempt.guard, attempt.here
+    if not guard.edits:
+        raise SpecError(
+            f"{guard.place}: cannot be switched off by replacing its condition",
+            hint="change it by hand in a copy, and run its tests there",
+        )
+    for name in _COPIES:
+        left_out = shutil.ignore_patterns(".git", ".asv", ".nox", "__pycache__")
+        shutil.copytree(attempt.folder, here / name, ignore=left_out)
+    path = here / "off" / guard.path
+    path.write_text(switched_off(path.read_text(encoding="utf-8"), guard.edits), encoding="utf-8")
+    found = []
+    for cell in sorted(cells, key=lambda one: (python_key(one.python), release_key(one.torch))):
+        try:
+            with console.status(f"making {cell.id}"):
+                python = make_cell(attempt.root, cell) / "bin" / "python"
+        except LockError as error:
+            found.append(Unguarded(cell, "undecided", None, (), str(error)))
+            continue
+        with console.status(f"{cell.id}: installing"):
+            _install(attempt, cell, python)
+        with console.status(f"{cell.id}: running"):
+            found.append(_try(attempt, cell, python))
+    return found
+
+
+def _install(attempt: Attempt, cell: CellSpec, python: Path) -> None:
+    """Install both copies and what they require beside the cells of a Python, once."""
+    target = attempt.here / cell.python
+    if target.exists():
+        return
+    target.mkdir()
+    without = target / "without.txt"
+    without.write_text(_FROM_THE_CELL, encoding="utf-8")
+    copies = {name: str(attempt.here / name) for name in _COPIES}
+    requires = ["--excludes", str(without), copies["on"], "pytest", *attempt.extra]
+    for name, what in (
+        ("requires", requires),
+        *((name, ["--no-deps", copy]) for name, copy in copies.items()),
+    ):
+        done = run_uv(
+            ["pip", "install", "--python", str(python), "--target", str(target / name), *what],
+            cwd=target,
+        )
+        if done.returncode:
+            raise IvhlError(
+                f"the code base cannot be installed: {cause_of(done.stdout + done.stderr)}",
+                hint="does it allow this Python, and is everything it requires on the registry?",
+            )
+
+
+def _try(attempt: Attempt, cell: CellSpec, python: Path) -> Unguarded:
+    guarded, first = (_run(attempt, cell, python, name) for name in _COPIES)
+    if not first.failed:
+        if first.passed:
+            return Unguarded(cell, "passes", guarded, (first,), "")
+        reason = first.reason or f"nothing ran: {counted(first.skipped, 'test')} skipped"
+        return Unguarded(cell, "undecided", guarded, (first,), reason)
+    again = _run(attempt, cell, python, "off")
+    runs = (first, again)
+    if not again.failed:
+        return Unguarded(cell, "flaky", guarded, runs, f"failed in 1 of 2 runs: {first.reason}")
+    if guarded.failed >= first.failed and guarded.reason == first.reason:
+        text = f"fails with the guard, too: {first.reason}"
+        return Unguarded(cell, "undecided", guarded, runs, text)
+    return Unguarded(cell, "fails", guarded, runs, first.reason)
+
+
+def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
+    """Run tests or a script in a copy of the code base."""
+    here, tree = attempt.here, attempt.here / name
+    # What both require was installed with the guarded project: the copy comes first.
+    sites = [here / cell.python / name, here / cell.python / "requires"]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, sites)),
+        "TORCHINDUCTOR_CACHE_DIR": str(here / f"cache-{cell.id}-{name}"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    report = here / "report.xml"
+    report.unlink(missing_ok=True)
+    command = [str(python), *attempt.checks]
+    script = len(attempt.checks) == 1 and Path(attempt.checks[0]).is_absolute()
+    if not script:
+        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += [f"--junitxml={report}", *attempt.checks]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=tree,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=attempt.deadline_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return CheckRun(0, 1, 0, f"did not end within {attempt.deadline_s:.0f} s")
+    if not script and report.is_file():
+        return _read(report)
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    failed = int(done.returncode != 0)
+    reason = " ".join(lines[-1:])[:_LONGEST_REASON] if failed else ""
+    return CheckRun(1 - failed, failed, 0, reason)
+
+
+def _read(report: Path) -> CheckRun:
+    cases = list(ET.parse(report).getroot().iter("testcase"))  # noqa: S314  (pytest's own)
+    bad = [one for case in cases for one in case if one.tag in ("failure", "error")]
+    skipped = [one for case in cases for one in case if one.tag == "skipped"]
+    messages = (one.get("message") or "" for one in (*bad, *skipped))
+    reason = " ".join(next(messages, "").split())[:_LONGEST_REASON]
+    return CheckRun(len(cases) - len(bad) - len(skipped), len(bad), len(skipped), reason)
+
+
+def conclusion(found: Iterable[Unguarded]) -> list[str]:
+    """Return a sentence for each Python: whether the guard may go, and from which release on."""
+    groups: dict[str, list[Unguarded]] = {}
+    for one in found:
+        groups.setdefault(one.cell.python, []).append(one)
+    lines = []
+    for python, group in groups.items():
+        decided = [one for one in group if one.verdict in ("passes", "fails", "flaky")]
+        since = None
+        for one in reversed(decided):
+            if one.verdict != "passes":
+                break
+            since = one.cell.torch
+        tried = ", ".join(one.cell.torch for one in group)
+        if not decided:
+            text = f"nothing is decided (tried {tried})"
+        elif since is None:
+            last = decided[-1]
+            text = f"must stay: {last.verdict} with PyTorch {last.cell.torch}"
+        elif all(one.verdict == "passes" for one in decided):
+            text = f"may go: passes without it from PyTorch {since} on (tried {tried})"
+        else:
+            bad = [one.cell.torch for one in decided if one.verdict != "passes"]
+            text = (
+                f"may go from PyTorch {since} on; must stay for {', '.join(bad)} (tried {tried})"
+            )
+        lines.append(f"Python {python}: {text}")
+    return lines

@@ -1,0 +1,191 @@
+"""``ivhl guards``: conditions on versions around compiled code, and which of them may go."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+from rich.text import Text
+
+from ivhl.cli import app
+from ivhl.cli.declared import results_folder, warn
+from ivhl.errors import SpecError, UnknownNameError
+from ivhl.fleet.sources import printable
+from ivhl.matrix.project import MATRIX, find_root
+from ivhl.matrix.spec import load_matrix
+from ivhl.tracker.guards import at, evidence_of, find_guards, judge_guard
+from ivhl.tracker.project import load_state, rows_of
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.wording import counted
+
+if TYPE_CHECKING:
+    from ivhl.bench.unguarded import CheckRun
+    from ivhl.tracker.guards import Found, Guard, GuardJudgement
+
+_RUN_STYLES = {"passes": "green", "fails": "red", "flaky": "yellow", "undecided": "yellow"}
+_STYLES = {"contradicted": "yellow", "agrees": "green"}
+
+
+@app.command("guards")
+def guards_command(
+    path: Annotated[Path, typer.Argument(help="Folder or file of a code base.")],
+    results: Annotated[
+        Path | None, typer.Option("--results", help="Folder of the results (default: results).")
+    ] = None,
+    *,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="FILE:LINE of a guard: switch it off and run what it guards."),
+    ] = None,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--check",
+            help="With --run: a test as pytest names it, or a script; repeatable. Default: the "
+            "tests that name what is guarded.",
+        ),
+    ] = None,
+    python: Annotated[
+        list[str] | None, typer.Option(help="With --run: only this Python; repeatable.")
+    ] = None,
+    torch: Annotated[
+        list[str] | None, typer.Option(help="With --run: only this PyTorch release; repeatable.")
+    ] = None,
+    extra: Annotated[
+        list[str] | None,
+        typer.Option("--with", help="With --run: what the tests require beside pytest."),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also conditions that have nothing to do with compiling.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Find conditions on versions around compiled code, and what the records say of them.
+
+    The evidence is the records of the ivhl project that this is run in.
+    """
+    if not path.exists():
+        raise SpecError(f"{path}: there is no such file or folder", hint="name a code base")
+    root = find_root()
+    found = find_guards(path)
+    state = load_state(root, results_folder(results, root), history=False)
+    evidence = evidence_of(rows_of(state))
+    if run is not None:
+        asked = _Asked(
+            tuple(check or ()), tuple(python or ()), tuple(torch or ()), tuple(extra or ())
+        )
+        _run(root, path, found, run, asked)
+        return
+    listed = [*found.guards, *(found.others if every else ())]
+    judged = [(guard, judge_guard(guard, evidence)) for guard in listed]
+    warn(printable(problem) for problem in found.problems)
+    if as_json:
+        typer.echo(json.dumps([_as_dict(*one) for one in judged], indent=1))
+        return
+    console = Terminal(highlight=False, soft_wrap=True)
+    for guard, judgement in judged:
+        _print(console, guard, judgement)
+    contradicted = sum(one.standing == "contradicted" for _, one in judged)
+    console.print(
+        Text(
+            f"{counted(len(found.guards), 'guard')} around compiled code in "
+            f"{counted(found.files, 'file')}: {contradicted} contradicted by the records; "
+            f"{counted(len(found.others), 'other condition')} on versions",
+            "bold",
+        )
+    )
+
+
+class _Asked(NamedTuple):
+    """What to run, and where."""
+
+    checks: tuple[str, ...]
+    pythons: tuple[str, ...]
+    releases: tuple[str, ...]
+    extra: tuple[str, ...]
+
+
+def _run(root: Path, path: Path, found: Found, place: str, asked: _Asked) -> None:
+    # Imported here: it needs all that measures.
+    from ivhl.bench.unguarded import (  # noqa: PLC0415
+        Attempt,
+        checks_of,
+        conclusion,
+        run_unguarded,
+    )
+
+    if not path.is_dir():
+        raise SpecError(f"{path}: --run needs the folder of a project", hint="name that folder")
+    guards = at((*found.guards, *found.others), place)
+    if len(guards) != 1:
+        known = {guard.place for guard in found.guards}
+        raise UnknownNameError("guard", place, known)
+    (guard,) = guards
+    matrix = load_matrix(root / MATRIX)
+    cells = [
+        cell
+        for cell in matrix.cells(asked.pythons, asked.releases)
+        if guard.excludes.holds(cell.python, cell.torch) is not False
+    ]
+    if not cells:
+        raise SpecError(
+            f"{guard.place}: excludes no cell of {MATRIX}",
+            hint="name others with --python and --torch",
+        )
+    # A script is run from the folder of the copy: its path must be whole.
+    scripts = [str(Path(one).resolve()) for one in asked.checks if Path(one).is_file()]
+    checks = tuple(scripts) if scripts else asked.checks or checks_of(path, guard)
+    console = Terminal(highlight=False, soft_wrap=True)
+    console.print(Text(printable(f"{guard.place}: {guard.source}"), "bold"))
+    console.print(Text(f"  runs {', '.join(checks)} in {counted(len(cells), 'cell')}"))
+    (root / ".asv").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="guards-", dir=root / ".asv") as here:
+        attempt = Attempt(
+            root=root, folder=path, guard=guard, checks=checks, extra=asked.extra, here=Path(here)
+        )
+        results = run_unguarded(attempt, cells, console)
+    for one in results:
+        console.print(Text(f"  {one.cell.id}: {one.verdict} without it", _RUN_STYLES[one.verdict]))
+        if one.guarded is not None:
+            console.print(Text(f"    with it: {_told(one.guarded)}", "bright_black"))
+        for again in one.runs:
+            console.print(Text(f"    without: {_told(again)}", "bright_black"))
+        if one.reason:
+            console.print(Text(f"    {printable(one.reason)}", "bright_black"))
+    for line in conclusion(results):
+        console.print(Text(line, "bold"))
+
+
+def _told(one: CheckRun) -> str:
+    return f"{one.passed} passed, {one.failed} failed, {one.skipped} skipped"
+
+
+def _print(console: Terminal, guard: Guard, judgement: GuardJudgement) -> None:
+    console.print(Text(printable(f"{guard.place}  {guard.kind}  {guard.name}"), "bold"))
+    console.print(Text(f"  {printable(guard.source)}", "bright_black"))
+    if guard.reason:
+        console.print(Text(f"  says: {printable(guard.reason)}", "bright_black"))
+    console.print(Text(f"  excludes {printable(str(guard.excludes))}"))
+    for text in judgement.text:
+        console.print(Text(f"  {text}", _STYLES.get(judgement.standing, "")))
+
+
+def _as_dict(guard: Guard, judgement: GuardJudgement) -> dict[str, object]:
+    return {
+        "file": guard.path,
+        "line": guard.line,
+        "kind": guard.kind,
+        "name": guard.name,
+        "source": guard.source,
+        "reason": guard.reason,
+        "excludes": str(guard.excludes),
+        "standing": judgement.standing,
+        "contradicted": {
+            python: {"works": list(works), "since": since}
+            for python, (works, since) in judgement.contradicted.items()
+        },
+        "evidence": list(judgement.text),
+    }
