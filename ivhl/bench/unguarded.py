@@ -31,6 +31,7 @@ UnguardedVerdict = Literal["passes", "fails", "flaky", "undecided"]
 # for what it brings.
 _FROM_THE_CELL = "torch\ntriton\n"
 _LONGEST_REASON = 300
+_RAISED = re.compile(r"[A-Za-z_][\w.]*: |AssertionError$")
 _COPIES = ("on", "off")  # with the guard, and without it
 
 
@@ -228,7 +229,9 @@ def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
         return _read(report)
     lines = (done.stdout + done.stderr).strip().splitlines()
     failed = int(done.returncode != 0)
-    reason = " ".join(lines[-1:])[:_LONGEST_REASON] if failed else ""
+    # Dynamo's advice comes after the exception, and is the same for all.
+    raised = [line for line in lines if _RAISED.match(line)] or lines
+    reason = " ".join(raised[-1:])[:_LONGEST_REASON] if failed else ""
     return CheckRun(1 - failed, failed, 0, reason)
 
 
