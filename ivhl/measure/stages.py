@@ -185,7 +185,7 @@ def set_up(trial: StageTrial) -> None:
         holder: Any = reduce(getattr, path, import_module(trial.module))
         before = getattr(holder, name)
     except (ImportError, AttributeError) as error:
-        raise NotHereError(f"{trial.module}.{trial.field}") from error
+        raise NotHereError(f"this release has no {trial.module}.{trial.field}") from error
     if before == trial.value:
         raise NotHereError(f"{trial.module}.{trial.field} is {trial.value!r} already")
     setattr(holder, name, trial.value)
@@ -255,7 +255,7 @@ class Staged(Measurement):
         try:
             module = import_module("torch._inductor.compiler_bisector")
         except ImportError as error:
-            raise NotHereError("torch._inductor.compiler_bisector") from error
+            raise NotHereError("this release has no compiler_bisector") from error
 
         def is_good() -> bool:
             try:

@@ -82,7 +82,7 @@ def tried_of(
     outcome: TrialOutcome = "works"
     text = "works"
     if found.get("not_here"):
-        outcome, text = "not here", f"this release has no {found['not_here']}"
+        outcome, text = "not here", str(found["not_here"])
     elif not found.get("done"):
         how = "met its deadline" if status is None else f"ended with status {status}"
         outcome, text = ("shows" if symptom == "crash" and status else "other"), how
