@@ -1,0 +1,333 @@
+"""Linear layers in FP8: e4m3, one scale for each tensor, from the amax of steps before.
+
+Where the device multiplies FP8 (NVIDIA, from compute capability 8.9), the layer calls
+``transformer_engine`` if it is installed, else ``torch._scaled_mm``. Elsewhere the same rounded
+numbers are multiplied in float32: results agree up to rounding, and times say nothing of FP8. The
+``kernel`` of a layer says which one it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+import torch
+from torch import nn
+
+from ivhl.device import compute_capability
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Fp8Kernel = Literal["transformer_engine", "scaled_mm", "emulated"]
+AmaxChoice = Literal["max", "most-recent"]
+
+E4M3: Final = torch.float8_e4m3fn
+E4M3_MAX: Final = 448.0
+FP8_CAPABILITY: Final = (8, 9)  # first with FP8 tensor cores: Ada, Hopper
+MULTIPLE: Final = 16  # of both sizes of a weight, and of the tokens, for torch._scaled_mm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRecipe:
+    """How the scale of a tensor is chosen.
+
+    Attributes:
+        history: Steps whose largest absolute value (amax) is remembered; 0: the scale of each call
+            comes from the tensor itself (current scaling).
+        amax: ``max`` of the history, or the ``most-recent``.
+        margin: The scale is divided by ``2 ** margin``, which leaves room for larger numbers.
+
+    Raises:
+        ValueError: If a value is not one of those named, or a number is negative.
+    """
+
+    history: int = 16
+    amax: AmaxChoice = "max"
+    margin: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("history", "margin"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ValueError(f"{name} must be an integer of at least 0, got {value!r}")
+        if self.amax not in get_args(AmaxChoice):
+            known = ", ".join(get_args(AmaxChoice))
+            raise ValueError(f"amax must be one of {known}, got {self.amax!r}")
+
+
+def fp8_kernel(device: torch.device | str) -> Fp8Kernel:
+    """Return what multiplies FP8 on a device."""
+    capability = compute_capability(torch.device(device))
+    if capability is None or capability < FP8_CAPABILITY:
+        return "emulated"
+    return "scaled_mm" if find_spec("transformer_engine") is None else "transformer_engine"
+
+
+def quantise(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Return ``x * scale`` rounded to e4m3; what is larger than 448 becomes 448."""
+    return (x.float() * scale).clamp(-E4M3_MAX, E4M3_MAX).to(E4M3)
+
+
+def multiply_emulated(
+    x: torch.Tensor, weight: torch.Tensor, inverse: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """Return ``x @ weight.T * inverse`` of e4m3 tensors, multiplied in float32.
+
+    Products of two e4m3 numbers are exact in float32; only the order of the sums differs.
+
+    Args:
+        x: ``[n_tokens, n_in]``, e4m3.
+        weight: ``[n_out, n_in]``, e4m3.
+        inverse: One over the product of both scales.
+        dtype: Dtype of the result.
+    """
+    return (x.float() @ weight.float().t() * inverse).to(dtype)
+
+
+def multiply_scaled(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scales: tuple[torch.Tensor, torch.Tensor],
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """Return the same by ``torch._scaled_mm``: the left operand by rows, the right one by columns.
+
+    Args:
+        x: ``[n_tokens, n_in]``, e4m3, contiguous.
+        weight: ``[n_out, n_in]``, e4m3, contiguous: its transpose lies by columns.
+        scales: Of ``x`` and of ``weight``, by which they were multiplied.
+        dtype: Dtype of the result.
+    """
+    inverse_x, inverse_weight = (scale.reciprocal() for scale in scales)
+    product: torch.Tensor = torch._scaled_mm(  # noqa: SLF001  (no public name before 2.10)
+        x, weight.t(), scale_a=inverse_x, scale_b=inverse_weight, out_dtype=dtype
+    )
+    return product
+
+
+class TensorScale(nn.Module):
+    """The scale of one tensor, and the history that it comes from.
+
+    Attributes:
+        scale: What the tensor is multiplied by, float32; 1 before any step.
+        history: Amax of past steps, the latest first; 0 where there was none.
+        seen: Largest absolute value of the step that is under way.
+    """
+
+    scale: torch.Tensor
+    history: torch.Tensor
+    seen: torch.Tensor
+
+    def __init__(self, recipe: ScalingRecipe) -> None:
+        super().__init__()
+        self.recipe = recipe
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("history", torch.zeros(max(recipe.history, 1)))
+        self.register_buffer("seen", torch.zeros(()))
+
+    def _apply(self, function: Any, recurse: bool = True) -> Any:  # noqa: ANN401, FBT001, FBT002
+        """Move to a device, and keep float32 when the model is cast: see ``torch.nn.Module``."""
+        before = {name: buffer.clone() for name, buffer in self.named_buffers()}
+        super()._apply(function, recurse)
+        for name, buffer in before.items():
+            setattr(self, name, buffer.to(getattr(self, name).device))
+        return self
+
+    @torch.no_grad()
+    def of(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the scale for a tensor, and remember its amax.
+
+        The first step has no history: it takes the scale of the tensor itself.
+        """
+        amax = x.detach().abs().amax().float()
+        self.seen.copy_(torch.maximum(self.seen, amax))
+        first = torch.tensor(self.recipe.history == 0, device=amax.device)
+        first = first | (self.history[0] == 0.0)
+        return torch.where(first, self._scale_of(amax), self.scale)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """End a step: take its amax into the history, and choose the scale of the next one.
+
+        A step without a number, or one with an infinity or NaN, changes nothing.
+        """
+        sound = torch.isfinite(self.seen) & (self.seen > 0.0)
+        moved = torch.cat((self.seen[None], self.history[:-1]))
+        history = torch.where(sound, moved, self.history)
+        amax = history[0] if self.recipe.amax == "most-recent" else history.amax()
+        self.scale.copy_(torch.where(sound, self._scale_of(amax), self.scale))
+        self.history.copy_(history)
+        self.seen.zero_()
+
+    def _scale_of(self, amax: torch.Tensor) -> torch.Tensor:
+        usable = torch.isfinite(amax) & (amax > 0.0)
+        # Of the smallest numbers, 448 / amax is an infinity.
+        scale = (E4M3_MAX / amax / 2.0**self.recipe.margin).clamp(
+            max=torch.finfo(torch.float32).max
+        )
+        return torch.where(usable, scale, torch.ones_like(amax))
+
+
+class _Fp8Multiply(torch.autograd.Function):
+    """The product in FP8; its backward pass multiplies in the precision of what it is given."""
+
+    @staticmethod
+    def forward(
+        context: Any,  # noqa: ANN401  (autograd's)
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        scales: tuple[torch.Tensor, torch.Tensor],
+        kernel: Fp8Kernel,
+    ) -> torch.Tensor:
+        """Return ``x @ weight.T`` of the rounded tensors."""
+        context.save_for_backward(x, weight)
+        left, right = quantise(x, scales[0]), quantise(weight, scales[1])
+        if kernel == "scaled_mm":
+            return multiply_scaled(left, right, scales, x.dtype)
+        return multiply_emulated(left, right, (scales[0] * scales[1]).reciprocal(), x.dtype)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:  # noqa: ANN401
+        """Return the gradients as if nothing had been rounded."""
+        x, weight = context.saved_tensors
+        by_x = gradient @ weight.to(gradient.dtype)
+        by_weight = (gradient.t() @ x.to(gradient.dtype)).to(weight.dtype)
+        return by_x, by_weight, None, None
+
+
+class Fp8Linear(nn.Module):
+    """A linear layer without bias that multiplies in e4m3; weights stay in their own precision.
+
+    Scales hold during a step and are updated after it: run each step in ``fp8_step``. The layer
+    stays eager in compiled code.
+
+    Args:
+        n_in: Width of the input, a multiple of 16.
+        n_out: Width of the output, a multiple of 16.
+        recipe: How scales are chosen.
+        kernel: What multiplies; by default ``fp8_kernel`` of the device of the input.
+
+    Raises:
+        ValueError: If a width is not a multiple of 16, or the kernel is unknown.
+    """
+
+    def __init__(
+        self,
+        n_in: int,
+        n_out: int,
+        *,
+        recipe: ScalingRecipe | None = None,
+        kernel: Fp8Kernel | None = None,
+    ) -> None:
+        super().__init__()
+        if n_in < 1 or n_out < 1 or n_in % MULTIPLE or n_out % MULTIPLE:
+            raise ValueError(
+                f"FP8 layers need widths that are multiples of {MULTIPLE}, got {n_in} to {n_out}"
+            )
+        if kernel is not None and kernel not in get_args(Fp8Kernel):
+            known = ", ".join(get_args(Fp8Kernel))
+            raise ValueError(f"the kernel must be one of {known}, got {kernel!r}")
+        self.recipe = recipe or ScalingRecipe()
+        self.kernel = kernel
+        self.weight = nn.Parameter(torch.randn(n_out, n_in) / math.sqrt(n_in))
+        self.input_scale = TensorScale(self.recipe)
+        self.weight_scale = TensorScale(self.recipe)
+
+    @torch.compiler.disable
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return ``x @ weight.T``, in the dtype of ``x``.
+
+        Raises:
+            ValueError: If the kernel that was chosen cannot run there.
+        """
+        kernel = self.kernel or fp8_kernel(x.device)
+        _check_kernel(kernel, x.device)
+        if kernel == "transformer_engine":
+            return self._by_transformer_engine(x)
+        flat = x.flatten(0, -2).contiguous()
+        scales = (self.input_scale.of(flat), self.weight_scale.of(self.weight))
+        product = _Fp8Multiply.apply(flat, self.weight, scales, kernel)
+        return product.unflatten(0, x.shape[:-1])
+
+    def extra_repr(self) -> str:
+        """Return widths and kernel, for printing."""
+        n_out, n_in = self.weight.shape
+        return f"{n_in}, {n_out}, kernel={self.kernel or fp8_kernel(self.weight.device)}"
+
+    def _by_transformer_engine(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the product by ``transformer_engine``, which keeps scales of its own."""
+        if "_engine" not in self.__dict__:
+            engine: Any = importlib.import_module("transformer_engine.pytorch")
+            n_out, n_in = self.weight.shape
+            made = engine.Linear(n_in, n_out, bias=False, params_dtype=self.weight.dtype)
+            made.weight = self.weight
+            self.__dict__["_engine"] = made  # no module of this one: it has the same weight
+        return self.__dict__["_engine"](x)
+
+
+def _check_kernel(kernel: Fp8Kernel, device: torch.device) -> None:
+    """Check that a kernel runs on a device.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    if kernel == "emulated":
+        return
+    capability = compute_capability(device)
+    if capability is None or capability < FP8_CAPABILITY:
+        has = f"{device.type} is none" if capability is None else f"this one has {capability}"
+        raise ValueError(
+            f"FP8 by {kernel} needs an NVIDIA GPU of compute capability "
+            f"{'.'.join(map(str, FP8_CAPABILITY))} or more, and {has}; kernel='emulated' rounds the "
+            "same numbers and multiplies them in float32: its results are those of FP8, its times "
+            "are not"
+        )
+    if kernel == "transformer_engine" and find_spec("transformer_engine") is None:
+        raise ValueError(
+            "transformer_engine is not installed; kernel='scaled_mm' needs PyTorch only"
+        )
+
+
+@contextmanager
+def fp8_step(model: nn.Module) -> Iterator[None]:
+    """Hold all scales of a model's FP8 layers during a step, and update each once at its end.
+
+    A layer that is called several times in a step takes the largest amax of the calls. The original
+    runs 62 forward passes in one such block, in which no scale is ever updated. A step that raises
+    updates nothing.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, Fp8Linear)]
+    scales = [scale for layer in layers for scale in (layer.input_scale, layer.weight_scale)]
+    for scale in scales:
+        scale.seen.zero_()  # what was called outside of a step
+    with _engine_step(layers):
+        yield
+    for scale in scales:
+        scale.update()
+
+
+@contextmanager
+def _engine_step(layers: list[Fp8Linear]) -> Iterator[None]:
+    """Enter the FP8 block of ``transformer_engine`` where a layer runs by it."""
+    if not any(
+        (layer.kernel or fp8_kernel(layer.weight.device)) == "transformer_engine"
+        for layer in layers
+    ):
+        yield
+        return
+    engine: Any = importlib.import_module("transformer_engine.pytorch")
+    recipes: Any = importlib.import_module("transformer_engine.common.recipe")
+    ours = layers[0].recipe
+    recipe = recipes.DelayedScaling(
+        fp8_format=recipes.Format.E4M3,
+        amax_history_len=max(ours.history, 1),
+        amax_compute_algo=ours.amax.replace("-", "_"),
+        margin=ours.margin,
+    )
+    with engine.fp8_autocast(enabled=True, fp8_recipe=recipe):
+        yield

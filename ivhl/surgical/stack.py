@@ -1,0 +1,244 @@
+"""The stack of layers, over weights that are inputs, and as a module with weights of its own."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+from torch import nn
+from torch.nn.functional import linear, mse_loss
+
+from ivhl.surgical.fp8 import Fp8Linear, ScalingRecipe, fp8_step
+from ivhl.surgical.operations import make_angles
+from ivhl.surgical.plan import PLANS, Plan, choose_operations, compile_static
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ivhl.surgical.configuration import StackConfiguration
+    from ivhl.surgical.plan import ChosenOperations, Compiler
+
+    Angles = tuple[torch.Tensor, torch.Tensor]
+    Linear = Callable[[str, torch.Tensor], torch.Tensor]
+
+LinearKind = Literal["linear", "fp8"]
+TOKEN_AXES = 3  # sequences, tokens, width
+
+
+def make_weights(
+    configuration: StackConfiguration, generator: torch.Generator
+) -> dict[str, torch.Tensor]:
+    """Draw random weights of a stack.
+
+    Returns:
+        Float64 tensors by name. Linear layers are ``[n_out, n_in]`` with variance ``1 / n_in``;
+        gains are 1 and shifts 0, both with noise of 0.1.
+    """
+    drawn = {}
+    for name, shape in configuration.shapes.items():
+        values = torch.randn(shape, dtype=torch.float64, generator=generator)
+        if len(shape) > 1:
+            drawn[name] = values / math.sqrt(shape[-1])
+        else:
+            drawn[name] = 0.1 * values + (1.0 if name.endswith(".gain") else 0.0)
+    return drawn
+
+
+def apply_stack(
+    configuration: StackConfiguration,
+    operations: ChosenOperations,
+    weights: Mapping[str, torch.Tensor],
+    x: torch.Tensor,
+    angles: Angles,
+    *,
+    apply_linear: Linear | None = None,
+) -> torch.Tensor:
+    """Return the tokens after all layers; checks nothing.
+
+    Args:
+        configuration: The architecture.
+        operations: From ``choose_operations``.
+        weights: From ``make_weights``; of linear layers only if ``apply_linear`` is not given.
+        x: Tokens ``[n_batch, n_tokens, n_hidden]``.
+        angles: From ``make_angles``.
+        apply_linear: ``(name, x)`` to what the linear layer of that name makes of it.
+    """
+    run = apply_linear or (lambda name, h: linear(h, weights[name]))
+
+    def norm_of(layer: int, name: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return weights[f"{layer}.{name}.gain"], weights.get(f"{layer}.{name}.shift")
+
+    h = operations.norm(x, *norm_of(0, "first"))
+    for layer in range(configuration.n_layers):
+        heads = operations.attend(run(f"{layer}.qkv", h), *angles)
+        branch = run(f"{layer}.out", heads)
+        x, h = operations.residual_norm(x, branch, *norm_of(layer, "second"))
+        branch = run(f"{layer}.down", operations.activation(run(f"{layer}.up", h)))
+        if layer + 1 == configuration.n_layers:
+            return operations.residual(x, branch)
+        x, h = operations.residual_norm(x, branch, *norm_of(layer + 1, "first"))
+    raise AssertionError("a stack has a layer")  # pragma: no cover
+
+
+class TransformerStack(nn.Module):
+    """A stack with weights of its own, run as a plan says.
+
+    Args:
+        configuration: The architecture.
+        plan: A plan, or the name of one of ``PLANS``.
+        linear: Kind of the linear layers: ``linear``, PyTorch's; ``fp8``, ``Fp8Linear``.
+        recipe: Of ``fp8``: how scales are chosen.
+        n_positions: Longest sequence.
+        compiler: Compiles one function; by default ``ivhl.compile.get_compiled``, with static
+            shapes.
+
+    Raises:
+        ValueError: If a name is unknown, or the FP8 layers cannot be made.
+    """
+
+    def __init__(
+        self,
+        configuration: StackConfiguration,
+        plan: Plan | str = "sdpa",
+        *,
+        linear: LinearKind = "linear",
+        recipe: ScalingRecipe | None = None,
+        n_positions: int = 2048,
+        compiler: Compiler = compile_static,
+    ) -> None:
+        super().__init__()
+        if isinstance(plan, str) and plan not in PLANS:
+            raise ValueError(f"the plan must be one of {', '.join(PLANS)}, got {plan!r}")
+        if linear not in get_args(LinearKind):
+            known = ", ".join(get_args(LinearKind))
+            raise ValueError(f"linear must be one of {known}, got {linear!r}")
+        if recipe is not None and linear != "fp8":
+            raise ValueError(f"a recipe belongs to FP8 layers, got linear={linear!r}")
+        self.configuration = configuration
+        self.plan = PLANS[plan] if isinstance(plan, str) else plan
+        if self.plan.whole and linear == "fp8":
+            raise ValueError(
+                "a stack with FP8 layers cannot be one graph: FP8 layers stay eager; "
+                "take the plan sdpa"
+            )
+        self._names = {name: name.replace(".", "_") for name in configuration.shapes}
+        for name, shape in configuration.shapes.items():
+            if name.rpartition(".")[2] in configuration.linears:
+                self.add_module(self._names[name], _make_linear(shape, linear, recipe))
+            else:
+                start = torch.ones if name.endswith(".gain") else torch.zeros
+                self.register_parameter(self._names[name], nn.Parameter(start(shape)))
+        self.n_positions = n_positions
+        # No buffers: ``.to(torch.bfloat16)`` would round them, too.
+        self._angles: dict[tuple[torch.device, torch.dtype], Angles] = {}
+        self._operations = choose_operations(configuration, self.plan, compiler)
+        self._run = compiler(self._apply_layers) if self.plan.whole else self._apply_layers
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Copy weights of ``make_weights`` into the parameters.
+
+        Raises:
+            ValueError: If one is missing, unknown or of another shape.
+        """
+        shapes = {name: tuple(values.shape) for name, values in weights.items()}
+        if shapes != self.configuration.shapes:
+            wrong = sorted(
+                name
+                for name in {*shapes, *self.configuration.shapes}
+                if shapes.get(name) != self.configuration.shapes.get(name)
+            )
+            raise ValueError(
+                f"weights must be those of {self.configuration}: missing, unknown or of another "
+                f"shape: {', '.join(wrong)}"
+            )
+        with torch.no_grad():
+            for name, values in weights.items():
+                self._weight(name).copy_(values)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the tokens after all layers.
+
+        Args:
+            x: ``[n_batch, n_tokens, n_hidden]``, at most ``n_positions`` tokens, in the dtype of the
+                weights.
+
+        Raises:
+            ValueError: If the shape does not fit.
+        """
+        wanted = self.configuration.n_hidden
+        if x.ndim != TOKEN_AXES or x.shape[-1] != wanted or 0 in x.shape:
+            raise ValueError(
+                f"x must have shape [n_batch, n_tokens, {wanted}], none of it 0, "
+                f"got {list(x.shape)}"
+            )
+        if x.shape[1] > self.n_positions:
+            raise ValueError(
+                f"x must have at most n_positions tokens, {self.n_positions}, got {x.shape[1]}"
+            )
+        return self._run(x, self.angles_for(x))
+
+    def angles_for(self, x: torch.Tensor) -> Angles:
+        """Return the tables of RoPE on the device of some tokens: float64 for such, else float32."""
+        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+        if (x.device, dtype) not in self._angles:
+            self._angles[x.device, dtype] = make_angles(
+                *(self.n_positions, self.configuration.n_head),
+                base=self.configuration.base, dtype=dtype, device=x.device,
+            )  # fmt: skip
+        return self._angles[x.device, dtype]
+
+    def _apply_linear(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        return self.get_submodule(self._names[name])(x)
+
+    def _weight(self, name: str) -> torch.Tensor:
+        named: Any = getattr(self, self._names[name])
+        return named.weight if isinstance(named, nn.Module) else named
+
+    def _apply_layers(self, x: torch.Tensor, angles: Angles) -> torch.Tensor:
+        gains = {
+            name: getattr(self, attribute)
+            for name, attribute in self._names.items()
+            if name.endswith((".gain", ".shift"))
+        }
+        return apply_stack(
+            self.configuration, self._operations, gains, x, angles, apply_linear=self._apply_linear
+        )
+
+
+def _make_linear(
+    shape: tuple[int, ...], kind: LinearKind, recipe: ScalingRecipe | None
+) -> nn.Module:
+    n_out, n_in = shape
+    if kind == "fp8":
+        return Fp8Linear(n_in, n_out, recipe=recipe)
+    return nn.Linear(n_in, n_out, bias=False)
+
+
+def train_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    x: torch.Tensor,
+    target: torch.Tensor,
+) -> float:
+    """Take one step of an optimizer down the mean squared error, and return the error before.
+
+    Scales of FP8 layers are updated once, after the step.
+
+    Raises:
+        ValueError: If a parameter is in a 16-bit precision: an update of less than a 256th of a
+            weight leaves a weight in bfloat16 where it is, at every step.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.dtype in (torch.bfloat16, torch.float16):
+            raise ValueError(
+                f"parameter {name} must be float32 or float64 to be trained, got "
+                f"{parameter.dtype}: small updates would be lost; run the model under "
+                "torch.autocast instead"
+            )
+    optimizer.zero_grad(set_to_none=True)
+    with fp8_step(model):
+        loss = mse_loss(model(x), target)
+        loss.backward()
+        optimizer.step()
+    return float(loss.detach())
