@@ -118,6 +118,10 @@ COMMANDS = {
         "image",
         "Build Docker images of cells, measure in them and compare them. Needs a Docker engine.",
     ),
+    "surgical": (
+        "surgical",
+        "Say which parts of a model are worth compiling, by measuring them.",
+    ),
     "doctor": (
         "doctor",
         "Check whether this machine can measure reliably. Read-only.",

@@ -58,7 +58,7 @@ def try_command(
     root, matrix = load()
     check_device(device)
     cases = _cases(root, workload or (), size, variant, device)
-    cell = _cell(root, matrix, python, torch)
+    cell = newest_cell(root, matrix, python, torch)
     console = Terminal(highlight=False, soft_wrap=True)
     changed = changed_files(root)
     tree = f"commit {find_commit(root, 'HEAD')[:8]}" + (
@@ -97,7 +97,7 @@ def _cases(
     return tuple(c for c in cases if (c.workload.name, c.variant.name) in core) or cases
 
 
-def _cell(root: Path, matrix: Matrix, python: str | None, torch: str | None) -> CellSpec:
+def newest_cell(root: Path, matrix: Matrix, python: str | None, torch: str | None) -> CellSpec:
     """Return the cell that is named, or the newest one that can be made.
 
     Raises:

@@ -64,7 +64,7 @@ def stack_of(
     return stack
 
 
-class Layer(nn.Module):
+class Layer(nn.Module):  # type: ignore[misc]
     """A layer out of PyTorch's modules, with complex numbers for RoPE: another way to the same."""
 
     def __init__(self, configuration: StackConfiguration, weights: dict[str, Any]) -> None:

@@ -223,7 +223,7 @@ def test_an_fp8_stack_trains_in_float32_and_updates_its_scales_each_step() -> No
     assert all(int((layer.weight_scale.history > 0.0).sum()) == 5 for layer in layers)
 
 
-class Between(nn.Module):
+class Between(nn.Module):  # type: ignore[misc]
     """An FP8 layer between two activations."""
 
     def __init__(self) -> None:

@@ -100,16 +100,28 @@ def planned(compiler: Callable[..., Any], plan: str) -> Stack:
 
 def make_whole(compiler: Callable[..., Any]) -> Stack:
     """Return ``stack`` as one graph with fused attention: the best that one compiles by hand."""
+    kept: dict[tuple[int, ...], Stack] = {}
 
     def run(
         weights: Weights, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor
     ) -> torch.Tensor:
-        configuration = configuration_of(weights, x, cosines)
-        operations = choose_operations(configuration, PLANS["whole"])
+        shape = (len(weights), x.shape[-1], cosines.shape[-1])
+        if shape not in kept:
+            kept[shape] = compiler(_one_graph(configuration_of(weights, x, cosines)))
+        return kept[shape](weights, x, cosines, sines)
+
+    return run
+
+
+def _one_graph(configuration: StackConfiguration) -> Stack:
+    operations = choose_operations(configuration, PLANS["whole"])
+
+    def whole(
+        weights: Weights, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor
+    ) -> torch.Tensor:
         return apply_stack(configuration, operations, weights, x, (cosines, sines))
 
-    compiled: Stack = compiler(run)
-    return compiled
+    return whole
 
 
 def configuration_of(

@@ -1,0 +1,65 @@
+"""``ivhl surgical``: which parts of a model of the project are worth compiling."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from ivhl.bench.advising import advise_in_cell
+from ivhl.bench.checks import check_device
+from ivhl.cli import app
+from ivhl.cli.tryout import newest_cell
+from ivhl.errors import SpecError
+from ivhl.matrix.project import load
+from ivhl.tracker.terminal import Terminal
+
+surgical_app = typer.Typer(
+    name="surgical",
+    help="Say which parts of a model are worth compiling, by measuring them.",
+    no_args_is_help=True,
+)
+app.add_typer(surgical_app)
+
+
+@surgical_app.command("advise")
+def advise_parts_command(
+    module: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE",
+            help="package.module:function; it returns the model and a tuple of its inputs.",
+        ),
+    ],
+    python: Annotated[
+        str | None, typer.Option(help="Python of the cell (default: the newest of the matrix).")
+    ] = None,
+    torch: Annotated[
+        str | None, typer.Option(help="PyTorch release (default: the newest of the default tier).")
+    ] = None,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Time each part of a model alone, compiled against eager, and the best ones together.
+
+    Runs the working tree in one cell. A part is all modules of one class.
+    """
+    root, matrix = load()
+    check_device(device)
+    if ":" not in module:
+        raise SpecError(
+            f"{module!r} is not of the form 'package.module:function'",
+            hint="the function returns the model and a tuple of its inputs; docs/surgical.md",
+        )
+    code = advise_in_cell(
+        root,
+        newest_cell(root, matrix, python, torch),
+        [module, *(["--json"] if as_json else [])],
+        device=device,
+        threads=threads,
+        console=Terminal(highlight=False, soft_wrap=True, stderr=True),
+    )
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,136 @@
+"""``python -m ivhl.surgical advise``: which parts of a model are worth compiling, by measuring."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils._pytree import tree_map
+
+from ivhl.compile import choose_cache_folder
+from ivhl.errors import SpecError, explained
+from ivhl.measure.__main__ import positive
+from ivhl.measure.job import choose_clock
+from ivhl.surgical.advice import HINT, advise_parts, load_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.records.record import Interval
+    from ivhl.surgical.advice import Advice
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; print an error as a message."""
+    arguments = parser().parse_args(argv)
+    try:
+        run(arguments)
+    except Exception as raised:
+        if os.environ.get("IVHL_TRACEBACK") == "1":
+            raise
+        error = explained(raised)
+        print(f"error: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"next: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the argument parser."""
+    p = argparse.ArgumentParser(prog="python -m ivhl.surgical", description=__doc__)
+    commands = p.add_subparsers(required=True, metavar="COMMAND")
+    advising = commands.add_parser("advise", help="say which parts of a model to compile")
+    advising.add_argument("module", metavar="MODULE", help=HINT)
+    advising.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    advising.add_argument("--threads", type=positive(int), default=1)
+    advising.add_argument("--json", action="store_true", help="print JSON, for programs")
+    return p
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure and print.
+
+    Raises:
+        SpecError: If the model cannot be made or does not run, or there is no such device.
+    """
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        raise SpecError("this PyTorch sees no GPU", hint="leave out --device cuda")
+    sys.path.insert(0, str(Path.cwd()))
+    torch.set_num_threads(arguments.threads)
+    choose_cache_folder()
+    model, inputs = load_model(arguments.module)
+    inputs = tree_map(
+        lambda leaf: leaf.to(arguments.device) if isinstance(leaf, torch.Tensor) else leaf, inputs
+    )
+    found = advise_parts(
+        model.to(arguments.device),
+        inputs,
+        clock=choose_clock(arguments.device, arguments.threads),
+        say=lambda text: print(f"measuring {text} ...", file=sys.stderr, flush=True),
+    )
+    if arguments.json:
+        print(json.dumps(asdict(found), indent=1))
+        return
+    device = f"{arguments.device}, {counted(arguments.threads, 'thread')}"
+    print("\n".join(lines_of(found, f"PyTorch {torch.__version__.partition('+')[0]}, {device}")))
+
+
+def lines_of(found: Advice, where: str) -> list[str]:
+    """Return what was measured as lines: a table of parts, the model, and what to do."""
+    lines = [
+        f"{found.model} on {where}",
+        f"a call takes {1e3 * found.eager_s:.3g} ms, eager; over itself {interval(found.again)}",
+        "",
+        f"{'part':<28}{'modules':>8}{'of a call':>11}   compiled alone",
+    ]
+    for part in found.parts:
+        told = interval(part.speedup) if part.speedup else part.failure
+        mark = "  <- compile" if part.chosen else ""
+        lines.append(f"{part.name:<28}{part.n_modules:>8}{part.share:>11.0%}   {told}{mark}")
+    lines.append("")
+    if found.chosen:
+        lines.append(f"these compiled together, the model:  {interval(found.chosen)}")
+    if found.whole:
+        lines.append(f"the model compiled whole:            {interval(found.whole)}")
+    if found.chosen_over_whole:
+        lines.append(f"these parts over the whole:          {interval(found.chosen_over_whole)}")
+    return [*lines, *found.failures, "", conclusion(found)]
+
+
+def conclusion(found: Advice) -> str:
+    """Return what to do, as a sentence."""
+    parts = " and ".join(part.name for part in found.parts if part.chosen)
+    chosen_helps = found.chosen is not None and found.chosen.low > 1.0
+    whole_helps = found.whole is not None and found.whole.low > 1.0
+    over = found.chosen_over_whole
+    if whole_helps and (not chosen_helps or over is None or over.high < 1.0):
+        return "Compile the model whole: model.compile()"
+    if chosen_helps and (not whole_helps or over is None or over.low > 1.0):
+        return f"Compile the modules of {parts}: module.compile() of each"
+    if chosen_helps:
+        return (
+            f"Compile the model whole, or the modules of {parts}: no difference was shown between "
+            "the two"
+        )
+    return "Compile nothing: neither any part nor the whole model is surely faster"
+
+
+def interval(found: Interval) -> str:
+    """Return a ratio with its interval."""
+    return f"{found.value:.2f}x [{found.low:.2f}, {found.high:.2f}]"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

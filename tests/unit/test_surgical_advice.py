@@ -1,0 +1,268 @@
+"""Which parts of a model are worth compiling: what is measured, chosen, printed and refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is only in the cells")
+import torch
+from torch import nn
+
+from ivhl.measure.timing import Schedule
+from ivhl.records.record import Interval
+from ivhl.surgical import advice
+from ivhl.surgical.__main__ import conclusion, lines_of, main
+from ivhl.surgical.advice import Advice, PartAdvice, _call, _calls_of, _choose, advise_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning")
+
+SHORT = Schedule(block_s=0.001, total_s=0.02, min_rounds=4, max_rounds=4)
+
+
+class Ladder(nn.Module):  # type: ignore[misc]
+    """Many pointwise operations: worth compiling."""
+
+    def forward(self, x: torch.Tensor, *, times: int = 1) -> torch.Tensor:
+        """Return the numbers, changed step by step."""
+        for _ in range(12 * times):
+            x = torch.sin(x) + 0.1 * x
+        return x
+
+
+class Pair(nn.Module):  # type: ignore[misc]
+    """A part with parts inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.ladder = nn.Linear(16, 16), Ladder()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what both parts make of the numbers."""
+        return self.ladder(self.linear(x), times=1)
+
+
+class Model(nn.Module):  # type: ignore[misc]
+    """Two pairs, and an activation that writes into its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs = nn.Sequential(Pair(), Pair())
+        self.last = nn.ReLU(inplace=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what all parts make of the numbers."""
+        return self.last(self.pairs(x))
+
+
+def ratio(low: float, high: float) -> Interval:
+    return Interval(value=(low + high) / 2, low=low, high=high, confidence=0.95, n=9)
+
+
+def part(name: str, eager_s: float, low: float, high: float, **options: Any) -> PartAdvice:  # noqa: ANN401
+    return PartAdvice(name=name, n_modules=1, eager_s=eager_s, speedup=ratio(low, high), **options)
+
+
+def test_each_module_that_is_called_is_a_call_of_its_class_with_what_it_was_given() -> None:
+    x = torch.randn(4, 16)
+    calls = _calls_of(Model(), (x,))
+    assert {name: len(found) for name, found in calls.items()} == {
+        "Sequential": 1, "Pair": 2, "Linear": 2, "Ladder": 2, "ReLU": 1
+    }  # fmt: skip
+    assert torch.equal(calls["Pair"][0].arguments[0], x)
+    assert calls["Ladder"][0].named == {"times": 1}
+    # What a module overwrites afterwards is kept as it was.
+    assert bool((calls["ReLU"][0].arguments[0] < 0.0).any())
+
+
+def test_two_classes_of_one_name_are_two_parts() -> None:
+    other = type("Linear", (nn.Identity,), {"__module__": "elsewhere"})
+    calls = _calls_of(nn.Sequential(nn.Linear(4, 4), other()), (torch.randn(2, 4),))
+    assert sorted(calls) == ["elsewhere.Linear", "torch.nn.modules.linear.Linear"]
+
+
+def test_the_parts_that_save_most_are_chosen_and_none_inside_another() -> None:
+    calls = _calls_of(Model(), (torch.randn(4, 16),))
+
+    def chosen(*parts: PartAdvice) -> list[str]:
+        return _choose(parts, calls)
+
+    ladder = part("Ladder", 2.0, 1.9, 2.1)
+    assert chosen(part("Linear", 1.0, 1.01, 1.1), ladder) == ["Ladder", "Linear"]
+    # A pair has a ladder in it: the one that saves more is taken.
+    assert chosen(part("Pair", 3.0, 1.9, 2.1), ladder) == ["Pair"]
+    assert chosen(part("Pair", 3.0, 1.05, 1.15), ladder) == ["Ladder"]
+    # What other runs may find slower is not taken, nor what could not be compiled.
+    assert chosen(part("Linear", 9.0, 0.99, 1.5)) == []
+    assert chosen(PartAdvice(name="ReLU", n_modules=1, eager_s=1.0, failure="wrong")) == []
+
+
+def test_a_model_is_measured_part_by_part_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile by a backend that saves the ladder's time, without the seconds of Inductor."""
+    tried: list[int] = []
+
+    def shorter(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:  # noqa: ANN401
+        tried.append(len(graph.graph.nodes))
+        return graph.forward  # type: ignore[no-any-return]
+
+    usual = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **_: usual(f, backend=shorter))
+    torch.manual_seed(0)
+    model, x = Model().eval(), torch.randn(64, 16)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    said: list[str] = []
+    found = advise_parts(model, (x,), schedule=SHORT, say=said.append)
+    assert said[-1].startswith("the model, with ")
+    assert {one.name for one in found.parts} == {"Sequential", "Pair", "Linear", "Ladder", "ReLU"}
+    assert tried
+    assert found.whole is not None
+    assert found.failures == ()
+    assert found.again.low <= found.again.value <= found.again.high
+    ladder = next(one for one in found.parts if one.name == "Ladder")
+    assert ladder.n_modules == 2
+    assert 0.0 < ladder.share < 1.5
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not any(
+        hasattr(one, "_compiled_call_impl") and one._compiled_call_impl for one in model.modules()
+    )
+
+
+def test_a_part_that_compiles_to_something_wrong_or_not_at_all_is_no_candidate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timing = advice._Timing("cpu", SHORT)
+    calls = _calls_of(Model(), (torch.randn(64, 16),))["Ladder"]
+    monkeypatch.setattr(torch, "compile", lambda _: lambda *given: 1.001 * _call(*given))
+    found = advice._measure_part("Ladder", calls, timing, 1e-9)
+    assert found.failure.startswith("wrong: RMSE ")
+    assert found.speedup is None
+
+    def refuse(*_: Any) -> Any:  # noqa: ANN401
+        raise RuntimeError("no compiler here\nand more")
+
+    monkeypatch.setattr(torch, "compile", lambda _: refuse)
+    found = advice._measure_part("Ladder", calls, timing, 1e-9)
+    assert found.failure == "RuntimeError: no compiler here"
+    found = advice._measure_part("Ladder", calls, timing, 1e9)
+    assert found.failure == "takes less than 1%: not tried"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "whole", "over", "says"),
+    [
+        ((1.2, 1.3), (1.5, 1.6), (0.8, 0.9), "Compile the model whole: model.compile()"),
+        ((1.5, 1.6), (1.2, 1.3), (1.2, 1.3), "Compile the modules of Ladder: module.compile()"),
+        ((1.2, 1.3), (1.2, 1.3), (0.9, 1.1), "no difference was shown between the two"),
+        ((1.2, 1.3), None, None, "Compile the modules of Ladder: module.compile()"),
+        (None, (1.2, 1.3), None, "Compile the model whole: model.compile()"),
+        ((0.9, 1.3), (0.8, 0.9), (1.0, 1.3), "Compile nothing: neither any part nor the whole"),
+        (None, (0.9, 1.1), None, "Compile nothing: neither any part nor the whole"),
+    ],
+)
+def test_the_conclusion_follows_from_the_intervals(
+    chosen: tuple[float, float] | None,
+    whole: tuple[float, float] | None,
+    over: tuple[float, float] | None,
+    says: str,
+) -> None:
+    found = Advice(
+        model="Model",
+        eager_s=0.002,
+        parts=(part("Ladder", 0.001, 1.9, 2.1, chosen=chosen is not None),),
+        again=ratio(0.99, 1.01),
+        chosen=chosen and ratio(*chosen),
+        whole=whole and ratio(*whole),
+        chosen_over_whole=over and ratio(*over),
+        failures=(),
+    )
+    assert says in conclusion(found)
+    text = "\n".join(lines_of(replace(found, failures=("whole: broke",)), "somewhere"))
+    assert "Model on somewhere" in text
+    assert "2.00x [1.90, 2.10]" in text
+    assert "whole: broke" in text
+
+
+SOURCE = """
+import torch
+from torch import nn
+def model(): return nn.Linear(4, 4), (torch.ones(2, 4),)
+def broken(): raise KeyError("weights")
+def one(): return nn.Linear(4, 4)
+def listed(): return nn.Linear(4, 4), [torch.ones(2, 4)]
+def misfit(): return nn.Linear(4, 4), (torch.ones(2, 5),)
+number = 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("my_models", "'my_models' is not of the form 'package.module:function'"),
+        ("no_such:model", "'no_such' does not import: ModuleNotFoundError"),
+        ("my_exit:model", "'my_exit' does not import"),
+        ("my_models:nothing", "module 'my_models' has no 'nothing'"),
+        ("my_models:number", "module 'my_models' has no function 'number'"),
+        ("my_models:broken", "my_models:broken raised KeyError: 'weights'"),
+        ("my_models:one", "must return a torch.nn.Module and a tuple of its inputs, got Linear"),
+        ("my_models:listed", "must return the inputs as a tuple, got list"),
+        ("my_models:misfit", "Linear raised RuntimeError on its inputs: "),
+    ],
+)
+def test_what_is_no_model_is_refused_in_a_sentence_with_a_next_step(
+    given: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "my_models.py").write_text(SOURCE)
+    (tmp_path / "my_exit.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "my_models", raising=False)
+    n_threads = torch.get_num_threads()
+    try:
+        assert main(["advise", given]) == 2
+    finally:
+        torch.set_num_threads(n_threads)
+    told = capsys.readouterr().err
+    assert says in told.splitlines()[0]
+    assert told.splitlines()[1].startswith("next: ")
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_model_that_is_named_is_measured_and_printed(
+    as_json: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "my_models.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "my_models", raising=False)
+    monkeypatch.setattr("ivhl.surgical.__main__.choose_cache_folder", lambda: None)
+    n_threads = torch.get_num_threads()
+    usual = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **_: usual(f, backend="eager"))
+    try:
+        assert main(["advise", "my_models:model", *(["--json"] if as_json else [])]) == 0
+    finally:
+        torch.set_num_threads(n_threads)
+    told = capsys.readouterr().out
+    if as_json:
+        found = json.loads(told)
+        assert found["model"] == "Linear"
+        assert found["parts"] == []
+    else:
+        assert told.startswith("Linear on PyTorch ")
+        assert "Compile " in told.splitlines()[-1]
