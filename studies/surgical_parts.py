@@ -208,8 +208,10 @@ def run_layers(
         name: w.bfloat16().to(dtype) for name, w in make_weights(DIFFERENCE, generator).items()
     }
     x = torch.randn(1, N_TOKENS, DIFFERENCE.n_hidden, generator=generator).bfloat16().to(dtype)
-    split = parts.get("split", partial(split_heads, n_heads=DIFFERENCE.n_heads))
-    combine = parts.get("combine", combine_heads)
+    split: Callable[..., Any] = parts.get(
+        "split", partial(split_heads, n_heads=DIFFERENCE.n_heads)
+    )
+    combine: Callable[..., Any] = parts.get("combine", combine_heads)
 
     def attend(qkv: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         q, k, v = split(qkv)

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from ivhl.surgical.configuration import SIZES, StackConfiguration
     from ivhl.surgical.fp8 import Fp8Linear, ScalingRecipe, fp8_kernel, fp8_step
     from ivhl.surgical.operations import make_angles, rotate
-    from ivhl.surgical.plan import PLANS, Plan, choose_operations
+    from ivhl.surgical.plan import PLANS, CompilePlan, choose_operations
     from ivhl.surgical.stack import TransformerStack, train_step
 
 __all__ = [
     "PLANS",
     "SIZES",
+    "CompilePlan",
     "Fp8Linear",
-    "Plan",
     "ScalingRecipe",
     "StackConfiguration",
     "TransformerStack",
@@ -35,7 +35,7 @@ _MODULES = {
     "PLANS": "plan",
     "SIZES": "configuration",
     "Fp8Linear": "fp8",
-    "Plan": "plan",
+    "CompilePlan": "plan",
     "ScalingRecipe": "fp8",
     "StackConfiguration": "configuration",
     "TransformerStack": "stack",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.records.record import Interval
-    from ivhl.surgical.advice import Advice
+    from ivhl.surgical.advice import ModelAdvice
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> None:
     print("\n".join(lines_of(found, f"PyTorch {torch.__version__.partition('+')[0]}, {device}")))
 
 
-def lines_of(found: Advice, where: str) -> list[str]:
+def lines_of(found: ModelAdvice, where: str) -> list[str]:
     """Return what was measured as lines: a table of parts, the model, and what to do."""
     lines = [
         f"{found.model} on {where}",
@@ -104,7 +104,7 @@ def lines_of(found: Advice, where: str) -> list[str]:
     return [*lines, *found.failures, "", conclusion(found)]
 
 
-def conclusion(found: Advice) -> str:
+def conclusion(found: ModelAdvice) -> str:
     """Return what to do, as a sentence."""
     parts = " and ".join(part.name for part in found.parts if part.chosen)
     chosen_helps = found.chosen is not None and found.chosen.low > 1.0

@@ -75,7 +75,7 @@ class PartAdvice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class ModelAdvice:
     """What was measured of a model.
 
     Attributes:
@@ -163,7 +163,7 @@ def advise_parts(
     clock: Clock = "cpu",
     schedule: Schedule = QUICK,
     say: Callable[[str], None] = lambda _: None,
-) -> Advice:
+) -> ModelAdvice:
     """Measure which parts of a model are worth compiling, without gradients.
 
     The model is copied where it is compiled, and run as it is: in training mode its own state, such
@@ -338,7 +338,7 @@ def _measure_model(
     *,
     kinds: tuple[type, ...],
     timing: _Timing,
-) -> Advice:
+) -> ModelAdvice:
     """Time the model eager, with the chosen parts compiled, and compiled whole, in turns."""
     plain: Callable[[], Any] = partial(model, *inputs)
     arms = {"eager": plain, "again": plain}
@@ -363,7 +363,7 @@ def _measure_model(
         found = samples.get(one), samples.get(other)
         return None if None in found else paired_ratio(samples[one], samples[other])
 
-    return Advice(
+    return ModelAdvice(
         model=type(model).__name__,
         eager_s=median(samples["eager"]),
         parts=parts,

@@ -34,7 +34,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = get_args(Operation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CompilePlan:
     """How a stack is run.
 
     Attributes:
@@ -74,12 +74,12 @@ _SURGICAL: Final[frozenset[Operation]] = frozenset({"split", "rope", "combine"})
 _POINTWISE: Final[frozenset[Operation]] = _SURGICAL | {"norm", "activation", "residual"}
 
 # The variants of the original, and what they lead to.
-PLANS: Final[dict[str, Plan]] = {
-    "eager": Plan(),
-    "surgical": Plan(compiled=_SURGICAL),
-    "pointwise": Plan(compiled=_POINTWISE),
-    "sdpa": Plan(compiled=_POINTWISE | {"attention"}, attention="sdpa", fused=True),
-    "whole": Plan(attention="sdpa", whole=True),
+PLANS: Final[dict[str, CompilePlan]] = {
+    "eager": CompilePlan(),
+    "surgical": CompilePlan(compiled=_SURGICAL),
+    "pointwise": CompilePlan(compiled=_POINTWISE),
+    "sdpa": CompilePlan(compiled=_POINTWISE | {"attention"}, attention="sdpa", fused=True),
+    "whole": CompilePlan(attention="sdpa", whole=True),
 }
 
 
@@ -108,7 +108,7 @@ def compile_static(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def choose_operations(
-    configuration: StackConfiguration, plan: Plan, compiler: Compiler = compile_static
+    configuration: StackConfiguration, plan: CompilePlan, compiler: Compiler = compile_static
 ) -> ChosenOperations:
     """Return the operations of a configuration, compiled as a plan says.
 
@@ -175,7 +175,7 @@ def choose_operations(
 
 
 def _make_attend(
-    steps: dict[Operation, Callable[..., Any]], plan: Plan, compiler: Compiler
+    steps: dict[Operation, Callable[..., Any]], plan: CompilePlan, compiler: Compiler
 ) -> Callable[..., torch.Tensor]:
     """Return split, RoPE, attention and combine in a row, neighbours grouped as the plan says."""
     groups: list[list[Operation]] = []

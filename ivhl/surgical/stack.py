@@ -11,7 +11,7 @@ from torch.nn.functional import linear, mse_loss
 
 from ivhl.surgical.fp8 import Fp8Linear, ScalingRecipe, fp8_step
 from ivhl.surgical.operations import make_angles
-from ivhl.surgical.plan import PLANS, Plan, choose_operations, compile_static
+from ivhl.surgical.plan import PLANS, CompilePlan, choose_operations, compile_static
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -100,7 +100,7 @@ class TransformerStack(nn.Module):
     def __init__(
         self,
         configuration: StackConfiguration,
-        plan: Plan | str = "sdpa",
+        plan: CompilePlan | str = "sdpa",
         *,
         linear: LinearKind = "linear",
         recipe: ScalingRecipe | None = None,

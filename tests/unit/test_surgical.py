@@ -18,7 +18,7 @@ from ivhl import surgical
 from ivhl.surgical import (
     PLANS,
     SIZES,
-    Plan,
+    CompilePlan,
     StackConfiguration,
     TransformerStack,
     choose_operations,
@@ -56,7 +56,7 @@ def tokens(*shape: int, seed: int = 3, dtype: torch.dtype = torch.float64) -> to
 
 def stack_of(
     configuration: StackConfiguration,
-    plan: Plan | str = "eager",
+    plan: CompilePlan | str = "eager",
     **options: Any,  # noqa: ANN401
 ) -> TransformerStack:
     stack = TransformerStack(configuration, plan, n_positions=64, **options)
@@ -292,11 +292,11 @@ def test_compiled_data_movement_is_bitwise_equal() -> None:
 
 def test_a_plan_with_an_unknown_operation_and_a_whole_one_with_parts_are_refused() -> None:
     with pytest.raises(ValueError, match=r"must name operations of norm, split.*got 'softmax'"):
-        Plan(compiled=frozenset({"softmax"}))  # type: ignore[arg-type]
+        CompilePlan(compiled=frozenset({"softmax"}))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the whole stack or operations of it"):
-        Plan(compiled=frozenset({"rope"}), whole=True)
+        CompilePlan(compiled=frozenset({"rope"}), whole=True)
     with pytest.raises(ValueError, match="attention must be one of softmax, sdpa, got 'flash'"):
-        Plan(attention="flash")  # type: ignore[arg-type]
+        CompilePlan(attention="flash")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"the plan must be one of eager, surgical.*got 'fast'"):
         TransformerStack(SMALL, "fast")
 

@@ -17,7 +17,7 @@ from ivhl.measure.timing import Schedule
 from ivhl.records.record import Interval
 from ivhl.surgical import advice
 from ivhl.surgical.__main__ import conclusion, lines_of, main
-from ivhl.surgical.advice import Advice, PartAdvice, _call, _calls_of, _choose, advise_parts
+from ivhl.surgical.advice import ModelAdvice, PartAdvice, _call, _calls_of, _choose, advise_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,7 +173,7 @@ def test_the_conclusion_follows_from_the_intervals(
     over: tuple[float, float] | None,
     says: str,
 ) -> None:
-    found = Advice(
+    found = ModelAdvice(
         model="Model",
         eager_s=0.002,
         parts=(part("Ladder", 0.001, 1.9, 2.1, chosen=chosen is not None),),

@@ -12,19 +12,19 @@ from benchmarks.surgical.stack.reference import EPS, NAMES, normal
 Weights = dict[str, torch.Tensor]
 
 
-class Norm(NamedTuple):
+class NormTrace(NamedTuple):
     """What the backward pass of a norm needs: the normalised tokens and one over the deviation."""
 
     unit: torch.Tensor
     scale: torch.Tensor
 
 
-class Layer(NamedTuple):
+class LayerTrace(NamedTuple):
     """What the backward pass of a layer needs of its forward pass."""
 
     weights: Weights
-    first: Norm
-    second: Norm
+    first: NormTrace
+    second: NormTrace
     queries: torch.Tensor
     keys: torch.Tensor
     values: torch.Tensor
@@ -41,7 +41,7 @@ def reference(
 ) -> tuple[torch.Tensor, ...]:
     """Return the gradients by tokens, and by ``qkv``, first gain and ``down`` of the first layer."""
     turn = torch.complex(cosines.double(), sines.double())
-    layers: list[Layer] = []
+    layers: list[LayerTrace] = []
     x = x.double()
     while f"{len(layers)}.qkv" in weights:
         w = {name: weights[f"{len(layers)}.{name}"].double() for name in NAMES}
@@ -54,7 +54,7 @@ def reference(
     return by_x, by_weights["qkv"], by_weights["gain"], by_weights["down"]
 
 
-def _forward(w: Weights, x: torch.Tensor, turn: torch.Tensor) -> tuple[torch.Tensor, Layer]:
+def _forward(w: Weights, x: torch.Tensor, turn: torch.Tensor) -> tuple[torch.Tensor, LayerTrace]:
     first = _norm(x)
     h = first.unit * w["first.gain"] + w["first.shift"]
     n_pairs = turn.shape[-1]
@@ -68,12 +68,12 @@ def _forward(w: Weights, x: torch.Tensor, turn: torch.Tensor) -> tuple[torch.Ten
     x = x + heads @ w["out"].T
     second = _norm(x)
     inner = (second.unit * w["second.gain"] + w["second.shift"]) @ w["up"].T
-    kept = Layer(w, first, second, queries, keys, values, shares, inner)
+    kept = LayerTrace(w, first, second, queries, keys, values, shares, inner)
     return x + (inner * normal(inner)) @ w["down"].T, kept
 
 
 def _backward(
-    layer: Layer, by_x: torch.Tensor, turn: torch.Tensor
+    layer: LayerTrace, by_x: torch.Tensor, turn: torch.Tensor
 ) -> tuple[torch.Tensor, Weights]:
     w = layer.weights
     # Feed-forward: d(x Phi(x)) = Phi(x) + x phi(x).
@@ -103,13 +103,13 @@ def _backward(
     return by_x + _norm_backward(layer.first, by_h * w["first.gain"]), by_weights
 
 
-def _norm(x: torch.Tensor) -> Norm:
+def _norm(x: torch.Tensor) -> NormTrace:
     mean = x.mean(-1, keepdim=True)
     scale = 1.0 / torch.sqrt((x**2).mean(-1, keepdim=True) - mean**2 + EPS)
-    return Norm((x - mean) * scale, scale)
+    return NormTrace((x - mean) * scale, scale)
 
 
-def _norm_backward(norm: Norm, by_unit: torch.Tensor) -> torch.Tensor:
+def _norm_backward(norm: NormTrace, by_unit: torch.Tensor) -> torch.Tensor:
     """Return the gradient by the tokens: what moves their mean or deviation is taken out."""
     mean = by_unit.mean(-1, keepdim=True)
     along = (by_unit * norm.unit).mean(-1, keepdim=True)
