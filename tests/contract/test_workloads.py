@@ -69,6 +69,8 @@ LONG = frozenset(
         ("rollout.group", "naive-compiled"),
         ("rollout.group", "mixed-compiled"),
         ("rollout.group", "joined-compiled"),
+        ("surgical.stack", "naive-compiled"),
+        ("surgical.stack_gradient", "naive-compiled"),
     }
 )
 # With one thread, these releases lose additions of index_add (docs/findings.md).
