@@ -109,6 +109,43 @@ def rollout_parts(root: Path) -> list[str]:
     return markdown(head, rows)
 
 
+def surgical_times(root: Path) -> list[str]:
+    """Return how plans compare with eager code and with ``torch.compile`` by hand, by release."""
+    exports = [_load(root, f"exports/surgical-{release}.json") for release in RELEASES[1:]]
+    what = {"rope": "RoPE", "medium": "layers, medium", "large": "layers, large"}
+    what["gradient"] = "gradient, medium"
+    rows = [
+        [
+            f"{name}, {row['form']}",
+            *(
+                "{:.2f}x [{:.2f}, {:.2f}]".format(*one[part][n][over])
+                for one in exports
+                for over in ("speedup", "over_hand")
+            ),
+        ]
+        for part, name in what.items()
+        for n, row in enumerate(exports[0][part])
+    ]
+    head = [
+        "",
+        *(f"{one['torch']}, {w}" for one in exports for w in ("over eager", "over by hand")),
+    ]
+    loads = [load for one in exports for load in one["load"]]
+    conditions = f"CPU, one thread, load average {min(loads):.1f} to {max(loads):.1f}."
+    return [*markdown(head, rows), "", conditions]
+
+
+def surgical_difference(root: Path) -> list[str]:
+    """Return what eager and compiled layers differ by, and both from float64."""
+    export = _load(root, f"exports/surgical-{RELEASES[1]}.json")
+    keys = ("largest", "rms", "eager_rms", "compiled_rms")
+    rows = [[row["what"], *(f"{row[key]:.1e}" for key in keys)] for row in export["difference"]]
+    return markdown(
+        ["eager beside compiled", "largest", "RMS", "eager from float64", "compiled from float64"],
+        rows,
+    )
+
+
 def _throughput_cell(row: dict[str, Any]) -> str:
     cell = f"{1e6 * row['seconds']:.0f}"
     if row["way"] != "one by one":
@@ -231,4 +268,6 @@ FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "planted": planted,
     "confirmation": confirmation,
     "rollout-parts": rollout_parts,
+    "surgical-difference": surgical_difference,
+    "surgical-times": surgical_times,
 }
