@@ -439,7 +439,7 @@ def _cross_mistakes(raw: dict[str, Any]) -> Iterator[str]:
 def _prerelease(release: str) -> bool:
     try:
         return Version(release).is_prerelease
-    except InvalidVersion:
+    except ValueError:  # no version, or one with thousands of digits
         return False
 
 
