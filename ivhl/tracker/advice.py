@@ -89,7 +89,12 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
     python = free[-1] if free else max(cells, key=lambda name: (_passed(cells[name]), name))
     others = [other for other in cells if other != python]
     newest = release_key(torch)
-    earlier = [row for row in run if row.python == python and release_key(row.torch) < newest]
+    earlier = [
+        row
+        for row in run
+        # What could not be installed was not mended by a release that can.
+        if row.python == python and release_key(row.torch) < newest and row.status != "unavailable"
+    ]
     return Advice(
         python=python,
         torch=torch,

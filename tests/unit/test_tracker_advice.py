@@ -65,6 +65,13 @@ def test_the_newest_release_with_a_result_is_taken_with_what_it_changed() -> Non
     assert found.changed.startswith("Since PyTorch 2.6.0: 4 cases slower")
 
 
+def test_a_release_that_could_not_be_installed_was_not_the_one_before() -> None:
+    absent = make_failure("unavailable", "no wheels", python="3.14", torch="2.6.0")
+    found = advice_of(*(replace(absent, workload=case) for case in CASES), *on("3.14"))
+    assert found is not None
+    assert found.changed == ""
+
+
 def test_a_nightly_is_not_taken_where_a_release_works() -> None:
     nightly = "2.16.0.dev20261120"
     found = advice_of(*on("3.13"), *on("3.13", nightly))

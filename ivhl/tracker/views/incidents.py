@@ -197,7 +197,7 @@ def _expected(source: Source, incident: Incident) -> str:
         return ""
     found = [source.expected(change) for change in incident.changes]
     reasons = dict.fromkeys(entry.why for entry in found if entry is not None)
-    return f"expected: {'; '.join(reasons)}" if all(found) else ""
+    return "; ".join(reasons) if all(found) else ""
 
 
 def _upstream(incident: Incident) -> str:
