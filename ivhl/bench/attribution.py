@@ -8,7 +8,6 @@ from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Final
 
 from ivhl.bench import bench
-from ivhl.bench.confirm import student
 from ivhl.bench.rounds import DRIFT, PROCESSES_PER_ROUND, SESSION, noise_of
 from ivhl.bench.selection import Selection
 from ivhl.errors import ResultsError
@@ -19,7 +18,7 @@ from ivhl.matrix.spec import CellSpec
 from ivhl.records.store import case_name
 from ivhl.tracker.attribution import attribute_rounds
 from ivhl.tracker.index import open_index
-from ivhl.tracker.metrics import within
+from ivhl.tracker.metrics import student, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -18,7 +18,7 @@ from ivhl.bench.selection import Selection
 from ivhl.records.store import case_name
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.index import open_index
-from ivhl.tracker.metrics import RELEVANT, differences_in_turns
+from ivhl.tracker.metrics import RELEVANT, differences_in_turns, student
 from ivhl.tracker.wording import counted, short_message
 
 if TYPE_CHECKING:
@@ -252,12 +252,6 @@ def mean_of_pairs(moves: Sequence[float]) -> tuple[float, float, int]:
     squares = n * pvariance(drawn_in) * (n / len(kept)) ** 2 + PRIOR_PAIRS * PAIR**2
     freedom = PRIOR_PAIRS + len(kept) - 1
     return fmean(kept), squares / (PRIOR_PAIRS + n - 1) / n, freedom
-
-
-def student(z: float, freedom: int) -> float:
-    """Return the t with the tail probability of a normal deviate, by Wallace's approximation."""
-    scaled = z * (8 * freedom + 3) / (8 * freedom + 1)
-    return math.sqrt(freedom * math.expm1(scaled * scaled / freedom))
 
 
 def _of_failures(

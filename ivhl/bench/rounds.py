@@ -10,8 +10,8 @@ import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from ivhl.bench.confirm import ROUND, Evidence, mean_of_pairs, student
-from ivhl.tracker.metrics import differences_in_turns, measured, within
+from ivhl.bench.confirm import ROUND, Evidence, mean_of_pairs
+from ivhl.tracker.metrics import differences_in_turns, measured, student, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,18 +1,19 @@
-"""``ivhl advise``: which Python and PyTorch release to take."""
+"""``ivhl advise``: which Python and PyTorch release to take, for the suite or for a code base."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from ivhl.cli import app
+from ivhl.cli.codebase import advise_code_base
 from ivhl.cli.declared import results_folder
-from ivhl.errors import ResultsError, UnknownNameError
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.project import find_root
 from ivhl.tracker.advice import advise
 from ivhl.tracker.project import load_state
@@ -20,9 +21,19 @@ from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.views.front import supported
 from ivhl.tracker.views.source import Source
 
+if TYPE_CHECKING:
+    from ivhl.tracker.project import State
+
 
 @app.command("advise")
 def advise_command(
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            help="A code base: a folder, a file, or the name of an installed distribution "
+            "(default: the suite of this project).",
+        ),
+    ] = None,
     machine: Annotated[
         str | None, typer.Option(help="Machine (default: the one with most cases).")
     ] = None,
@@ -30,15 +41,33 @@ def advise_command(
     results: Annotated[
         Path | None, typer.Option(help="Folder of the results (default: results).")
     ] = None,
+    own: Annotated[
+        Path | None,
+        typer.Option(
+            help="With PATH: the ivhl project that has the code base's own records (default: PATH)."
+        ),
+    ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Say which Python and PyTorch release to take, and what the records have against others.
 
-    Only what was run counts: a Python that was not is not recommended.
+    Only what was run counts: a Python that was not is not recommended. For a code base, what its own
+    records show is kept apart from what only other code shows. Nothing of it is run.
     """
+    if path is not None:
+        advise_code_base(path, own, results, machine, device, as_json=as_json)
+        return
+    if own is not None:
+        raise SpecError(
+            "--own: needs the PATH of a code base", hint="ivhl advise PATH --own FOLDER"
+        )
     root = find_root()
     state = load_state(root, results_folder(results, root), history=False)
+    _print(state, machine, device, as_json=as_json)
+
+
+def _print(state: State, machine: str | None, device: str | None, *, as_json: bool) -> None:
     source = Source(state)
     places = list(source.by_place)
     for kind, wanted, known in (

@@ -224,7 +224,7 @@ def _built_metadata(root: Path) -> tuple[str, list[str], str]:
         if done.returncode or not wheels:
             printed = done.stdout + done.stderr
             needs_torch = _NO_TORCH.search(printed) is not None
-            if needs_torch and (found := _literals_of_setup(root / "setup.py")):
+            if needs_torch and (found := literals_of_setup(root / "setup.py")):
                 return found
             hint = "build it yourself to see more: uv build --wheel"
             if needs_torch:
@@ -243,7 +243,7 @@ def _built_metadata(root: Path) -> tuple[str, list[str], str]:
     return about["Name"], about.get_all("Requires-Dist") or [], about["Requires-Python"] or ""
 
 
-def _literals_of_setup(path: Path) -> tuple[str, list[str], str] | None:
+def literals_of_setup(path: Path) -> tuple[str, list[str], str] | None:
     """Return what ``setup(...)`` says in literals; ``None`` if the name or a list is computed."""
     try:
         tree = ast.parse(path.read_bytes())

@@ -367,7 +367,7 @@ def _asked(matrix: Matrix, cell: CellSpec) -> list[Requirement]:
         Requirement(f"torch=={cell.torch}"),
         *map(Requirement, (*matrix.also, *matrix.requires)),
     ]
-    environment = _marker_environment(matrix, cell)
+    environment = marker_environment(cell.python, matrix.platform)
     there = [one for one in asked if one.marker is None or one.marker.evaluate(environment)]
     for one in there:
         one.name = canonicalize_name(one.name)
@@ -375,9 +375,15 @@ def _asked(matrix: Matrix, cell: CellSpec) -> list[Requirement]:
     return there
 
 
-def _marker_environment(matrix: Matrix, cell: CellSpec) -> dict[str, str]:
-    version = cell.python.removesuffix("t")
-    machine = matrix.platform.partition("-")[0]
+def marker_environment(python: str, platform: str) -> dict[str, str]:
+    """Return what markers of requirements see in a cell.
+
+    Args:
+        python: As in the matrix, e.g. ``3.14t``.
+        platform: That of the matrix.
+    """
+    version = python.removesuffix("t")
+    machine = platform.partition("-")[0]
     there = {key: str(value) for key, value in default_environment().items()}
     return there | {
         "extra": "",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.spans import spans, spans_sentence
+from ivhl.tracker.trees import read_trees
 from ivhl.tracker.version_tests import (
     Always,
     Condition,
@@ -32,16 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ivhl.tracker.compat import Row
+    from ivhl.tracker.trees import Trees
 
 GuardKind = Literal["skip", "xfail", "branch", "disable"]
 CellState = Literal["works", "refused", "unavailable"]
 GuardStanding = Literal["contradicted", "agrees", "excludes nothing", "always", "cannot tell"]
 
-# Folders that hold the code of others, or none.
-_FOREIGN: Final = frozenset(
-    {".git", ".hg", ".nox", ".tox", ".venv", "venv", "site-packages", "node_modules", "build",
-     "dist", "__pycache__", ".asv", ".eggs"}
-)  # fmt: skip
 _COMPILING: Final = re.compile(
     r"(?<!re\.)\b(?:torch\.compile|torch\.compiler|_dynamo|dynamo|_inductor|inductor|aot_\w+|aoti\w*"
     r"|torch\.export|torch\._export|fullgraph|compile|compiled|compiler|compiling)\b",
@@ -142,38 +138,21 @@ class CellEvidence(NamedTuple):
 
 def find_guards(folder: Path) -> Found:
     """Return the guards in the Python files of a folder, or in one file."""
-    paths = [folder] if folder.is_file() else sorted(_files(folder))
-    base = folder.parent if folder.is_file() else folder
-    trees: dict[Path, tuple[ast.Module, str]] = {}
-    problems = []
-    for path in paths:
-        name = path.relative_to(base)
-        try:
-            text = path.read_bytes().decode("utf-8")
-            with warnings.catch_warnings(action="ignore"):  # about the code of others
-                trees[path] = (ast.parse(text), text)
-        except SyntaxError as error:
-            problems.append(f"{name}:{error.lineno}: does not parse: {error.msg}")
-        except UnicodeDecodeError as error:
-            problems.append(f"{name}: is not UTF-8: {error}")
-        except (OSError, ValueError, RecursionError, MemoryError) as error:
-            problems.append(f"{name}: cannot be read: {error}")
-    bound = {path: dict(_bindings(tree)) for path, (tree, _) in trees.items()}
+    return guards_in(read_trees(folder))
+
+
+def guards_in(code: Trees) -> Found:
+    """Return the guards in files that were read."""
+    bound = {file.name: dict(_bindings(file.tree)) for file in code.files}
     shared = _shared(bound.values())
     guards: list[Guard] = []
     others: list[Guard] = []
-    for path, (tree, text) in trees.items():
-        finder = _Finder(str(path.relative_to(base)), text, Names(bound[path], shared))
-        finder.visit(tree)
+    for file in code.files:
+        finder = _Finder(file.name, file.text, Names(bound[file.name], shared))
+        finder.visit(file.tree)
         guards += finder.guards
         others += finder.others
-    return Found(tuple(guards), tuple(others), tuple(problems), len(trees))
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for path in folder.rglob("*.py"):
-        if not _FOREIGN.intersection(path.relative_to(folder).parts[:-1]) and path.is_file():
-            yield path
+    return Found(tuple(guards), tuple(others), code.problems, len(code.files))
 
 
 def _bindings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:

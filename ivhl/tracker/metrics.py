@@ -156,6 +156,12 @@ def within(record: Run, metric: Metric = "speedup") -> float:
     return 0.0 if found is None else found.error
 
 
+def student(z: float, freedom: int) -> float:
+    """Return the t with the tail probability of a normal deviate, by Wallace's approximation."""
+    scaled = z * (8 * freedom + 3) / (8 * freedom + 1)
+    return math.sqrt(freedom * math.expm1(scaled * scaled / freedom))
+
+
 def _positive(value: float, error: float) -> Measured | None:
     return Measured(value, error) if 0 < value < math.inf else None
 

@@ -59,7 +59,7 @@ def spans(words: Mapping[str, str], known: Iterable[str] = ()) -> tuple[Span, ..
 
 def spans_of(rows: Iterable[Row], known: Iterable[str] = ()) -> tuple[Span, ...]:
     """Return the intervals of one case on one Python; its status, or the class of its failure."""
-    words = {row.torch: _word(row) for row in rows if row.status != "not_run"}
+    words = {row.torch: word_of(row) for row in rows if row.status != "not_run"}
     return spans(words, known)
 
 
@@ -68,7 +68,8 @@ def spans_sentence(found: Sequence[Span]) -> str:
     return ", ".join(map(str, found)) or "not run"
 
 
-def _word(row: Row) -> str:
+def word_of(row: Row) -> str:
+    """Return the status of a case in words; of a failure, its class."""
     word = STATUS_WORDS[row.status]
     if row.status == "failed" and row.failure_class:
         return f"fails ({row.failure_class.replace('_', ' ')})"

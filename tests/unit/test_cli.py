@@ -58,7 +58,7 @@ def test_an_unknown_command_is_refused_and_the_nearest_is_named() -> None:
 
 def test_every_module_of_commands_is_in_the_list() -> None:
     folder = Path(ivhl.cli.__file__).parent
-    parts = {"__init__", "declared", "markdown", "sides"}
+    parts = {"__init__", "codebase", "declared", "markdown", "sides"}
     packages = {path.parent.name for path in folder.glob("*/__init__.py")}
     modules = packages | {path.stem for path in folder.glob("*.py")} - parts
     assert modules == {module for module, _ in COMMANDS.values()}

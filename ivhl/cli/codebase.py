@@ -1,0 +1,474 @@
+"""``ivhl advise PATH``: what the records say about a code base."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ivhl.cli.declared import results_folder, warn
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
+from ivhl.fleet.sources import printable
+from ivhl.init.allowed import read_allowed
+from ivhl.matrix.locks import unavailable_path
+from ivhl.matrix.project import MATRIX, find_root, load_project
+from ivhl.matrix.spec import CellSpec, load_matrix
+from ivhl.tracker.codebase import (
+    CodeEvidence,
+    recommendation,
+    recommended,
+    shared_operations,
+    support_lines,
+    worth_lines,
+)
+from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.compiling import compile_sites, operations_in
+from ivhl.tracker.guards import guards_in
+from ivhl.tracker.project import load_state
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.trees import read_trees
+from ivhl.tracker.views.source import Source
+from ivhl.tracker.wording import counted
+from ivhl.tracker.workload_operations import Reached
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ivhl.init.allowed import Allowed
+    from ivhl.matrix.spec import Matrix
+    from ivhl.tracker.codebase import OperationEvidence, SupportLine, WorthLine
+    from ivhl.tracker.compiling import CompileSite
+    from ivhl.tracker.guards import Found, Guard
+    from ivhl.tracker.project import State
+    from ivhl.tracker.trees import Trees
+
+_SITES = 3
+_OPERATIONS = 6
+
+
+class _Answer(NamedTuple):
+    """What is printed of one kind of evidence."""
+
+    evidence: CodeEvidence
+    support: tuple[SupportLine, ...]
+    cell: tuple[str, str] | None
+    worth: tuple[WorthLine, ...]
+
+
+class _Code(NamedTuple):
+    """What the syntax trees tell."""
+
+    trees: Trees
+    sites: tuple[CompileSite, ...]
+    operations: Mapping[str, int]
+    guards: Found
+
+
+class _Told(NamedTuple):
+    """All that is printed.
+
+    Attributes:
+        cells: Those that the code base allows.
+        own: By its own records.
+        suite: By the records of other code.
+        operations: Those that it shares with cases of that other code.
+    """
+
+    allowed: Allowed
+    code: _Code
+    cells: tuple[tuple[str, str], ...]
+    own: _Answer | None
+    suite: _Answer | None
+    operations: tuple[OperationEvidence, ...]
+
+    @property
+    def name(self) -> str:
+        """Name and version."""
+        return f"{self.allowed.name} {self.allowed.version}".strip()
+
+    @property
+    def best(self) -> tuple[str, str] | None:
+        """The cell that is recommended: by its own records, if it has any."""
+        answer = self.own or self.suite
+        return None if answer is None else answer.cell
+
+    @property
+    def excluding(self) -> tuple[Guard, ...]:
+        """Its guards that keep code from being compiled in that cell."""
+        found = self.code.guards.guards
+        return tuple(g for g in found if self.best and g.excludes.holds(*self.best))
+
+    @property
+    def paragraph(self) -> str:
+        """The recommendation."""
+        own, suite = (answer and answer.evidence for answer in (self.own, self.suite))
+        return recommendation(self.name, own, suite)
+
+
+def advise_code_base(
+    text: str,
+    own: Path | None,
+    results: Path | None,
+    machine: str | None,
+    device: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print what the records say about a code base.
+
+    Raises:
+        SpecError: If there is no such code, it has no Python that parses, its requirements do not
+            parse, or they exclude every cell.
+        ResultsError: If there is no record to speak of.
+    """
+    path = _code_at(text)
+    code = _read(path)
+    allowed = read_allowed(path)
+    roots = _roots(allowed, own)
+    matrices = [load_matrix(root / MATRIX) for root, _ in roots]
+    cells = _allowed_cells(allowed, matrices)
+    warn(printable(problem) for problem in code.trees.problems)
+    unavailable = frozenset(
+        cell
+        for cell in cells
+        if any(unavailable_path(root, CellSpec(*cell)).is_file() for root, _ in roots)
+    )
+    chosen: list[CodeEvidence] = []
+    states: list[State] = []
+    for root, is_own in roots:
+        folder = results_folder(results if not is_own or len(roots) == 1 else None, root)
+        states.append(load_state(root, folder, history=False))
+        chosen += _evidence(states[-1], cells, unavailable, own=is_own)
+    _must_know(chosen, machine, device)
+    wanted = [
+        one
+        for one in chosen
+        if one.machine == (machine or one.machine) and one.device == (device or one.device)
+    ]
+    own_answer, suite = (
+        _answer([one for one in wanted if one.own is own]) for own in (True, False)
+    )
+    if own_answer is None and suite is None:
+        raise ResultsError(
+            f"no record speaks of a cell that {allowed.name} allows",
+            hint="run this in an ivhl project with results, or name one with --own",
+        )
+    operations = _operations(code, roots[-1][0], states[-1], suite)
+    told = _Told(allowed, code, cells, own_answer, suite, operations)
+    if as_json:
+        typer.echo(json.dumps(_as_dict(told), indent=1))
+    else:
+        _print(told, {release for matrix in matrices for release in matrix.every_release})
+
+
+def _read(path: Path) -> _Code:
+    trees = read_trees(path)
+    if not trees.files:
+        hint = "name the folder of a Python project"
+        if trees.problems:
+            raise SpecError(f"{path}: no file of it parses: {trees.problems[0]}", hint=hint)
+        raise SpecError(f"{path}: has no Python files", hint=hint)
+    return _Code(trees, compile_sites(trees), operations_in(trees), guards_in(trees))
+
+
+def _code_at(text: str) -> Path:
+    """Return the folder or file that a text names, or the package of an installed distribution."""
+    path = Path(text)
+    if path.exists():
+        return path
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*", text):
+        try:
+            found = distribution(text)
+        except PackageNotFoundError:
+            pass
+        else:
+            inside = {Path(file).parts[0] for file in found.files or () if file.suffix == ".py"}
+            wanted = canonicalize_name(text)
+            packages = [found.locate_file(name) for name in sorted(inside)]
+            named = [p for p in packages if canonicalize_name(Path(str(p)).stem) == wanted]
+            if chosen := (named or packages)[:1]:
+                return Path(str(chosen[0]))
+    raise SpecError(
+        f"{text}: there is no such file or folder, and no such distribution is installed here",
+        hint="name a folder, e.g. that of an unpacked source distribution",
+    )
+
+
+def _roots(allowed: Allowed, own: Path | None) -> list[tuple[Path, bool]]:
+    """Return the ivhl projects whose records count, and whether they are those of the code base."""
+    mine = own
+    if own is not None:
+        if not (own / MATRIX).is_file():
+            raise SpecError(
+                f"--own: {own} has no {MATRIX.as_posix()}",
+                hint="name the folder of an ivhl project",
+            )
+        _must_measure(own, allowed)
+    elif (allowed.base / MATRIX).is_file():
+        mine = allowed.base
+    found = [] if mine is None else [(mine.resolve(), True)]
+    try:
+        here = find_root()
+    except SpecError:
+        if not found:
+            raise
+    else:
+        if not found or here.resolve() != found[0][0]:
+            found.append((here, False))
+    return found
+
+
+def _must_measure(own: Path, allowed: Allowed) -> None:
+    """Raise if a project neither is a code base nor requires it."""
+    matrix, name = load_matrix(own / MATRIX), canonicalize_name(allowed.name)
+    if canonicalize_name(load_project(own.resolve()).name) == name:
+        return
+    required = [
+        one for one in map(Requirement, matrix.requires) if canonicalize_name(one.name) == name
+    ]
+    if not required:
+        raise SpecError(
+            f"--own: {own} neither is {allowed.name} nor requires it in {MATRIX.as_posix()}",
+            hint="its records would be of other code; name the project that measures it",
+        )
+    if allowed.version and not required[0].specifier.contains(allowed.version, prereleases=True):
+        raise SpecError(
+            f"--own: {own} measures {required[0]}, and this code is {allowed.version}",
+            hint="its records would be of another version",
+        )
+
+
+def _allowed_cells(allowed: Allowed, matrices: Sequence[Matrix]) -> tuple[tuple[str, str], ...]:
+    every = {
+        (cell.python, cell.torch): matrix.platform
+        for matrix in matrices
+        for cell in matrix.cells(matrix.pythons, matrix.every_release)
+    }
+    found = [cell for cell, platform in every.items() if allowed.holds(*cell, platform)]
+    if not found:
+        pythons, releases = _ends(every, 0), _ends(every, 1)
+        raise SpecError(
+            f"{allowed.name} requires {allowed.text}, which excludes every cell of "
+            f"{MATRIX.as_posix()}: Python {pythons}, PyTorch {releases}",
+            hint="add a Python or a release that it allows: docs/matrix.md",
+        )
+    return tuple(sorted(found, key=lambda cell: (python_key(cell[0]), release_key(cell[1]))))
+
+
+def _ends(cells: Mapping[tuple[str, str], str] | Sequence[tuple[str, str]], at: int) -> str:
+    key = release_key if at else python_key
+    names = sorted({cell[at] for cell in cells}, key=key)
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def _evidence(
+    state: State,
+    cells: tuple[tuple[str, str], ...],
+    unavailable: frozenset[tuple[str, str]],
+    *,
+    own: bool,
+) -> list[CodeEvidence]:
+    """Return the records of each machine."""
+    return [
+        CodeEvidence(
+            own=own,
+            project=state.name,
+            machine=place.machine,
+            device=place.device,
+            rows=tuple(r for r in rows if (r.python, r.torch) in cells and not r.existing),
+            allowed=cells,
+            unavailable=unavailable,
+            spreads=state.spreads,
+        )
+        for place, rows in Source(state).by_place.items()
+    ]
+
+
+def _must_know(found: Sequence[CodeEvidence], machine: str | None, device: str | None) -> None:
+    for kind, wanted, known in (
+        ("machine", machine, {one.machine for one in found}),
+        ("device", device, {one.device for one in found}),
+    ):
+        if wanted is not None and wanted not in known:
+            raise UnknownNameError(kind, wanted, known)
+
+
+def _answer(found: Sequence[CodeEvidence]) -> _Answer | None:
+    """Return what the machine with most cells shows; ``None`` if none has a record in one."""
+
+    def rank(evidence: CodeEvidence) -> tuple[int, int]:
+        measured = evidence.measured
+        return len({(row.python, row.torch) for row in measured}), len(measured)
+
+    evidence = max(found, key=rank, default=None)
+    if evidence is None or not evidence.measured:
+        return None
+    advice = recommended(evidence)
+    cell = None if advice is None else (advice.python, advice.torch)
+    worth = () if cell is None else worth_lines(evidence, cell)
+    return _Answer(evidence, support_lines(evidence), cell, worth)
+
+
+def _operations(
+    code: _Code, root: Path, state: State, suite: _Answer | None
+) -> tuple[OperationEvidence, ...]:
+    if suite is None or suite.cell is None:
+        return ()
+    reached = Reached(root)
+    by_workload = {one.name: reached.operations(one) for one in state.workloads}
+    return shared_operations(code.operations, by_workload, suite.evidence, suite.cell)
+
+
+def _print(told: _Told, releases: set[str]) -> None:
+    console = Terminal(highlight=False)
+    _print_code(console, told, releases)
+    if told.suite is not None:
+        _print_operations(console, told.code.operations, told.operations, told.suite)
+    for answer in (told.own, told.suite):
+        if answer is not None:
+            _print_answer(console, answer, told.name)
+    console.print(Text("\nRecommendation", "bold"))
+    console.print(printable(told.paragraph))
+
+
+def _print_code(console: Terminal, told: _Told, releases: set[str]) -> None:
+    code, cells = told.code, told.cells
+    left_out = len(releases - {torch for _, torch in cells})
+    lost = f" ({counted(left_out, 'release')} excluded)" if left_out else ""
+    places: dict[tuple[str, ...], list[CompileSite]] = {}
+    for site in code.sites:
+        if not site.aside:
+            places.setdefault((site.path, site.how, site.name), []).append(site)
+    where = [
+        f"{first}{f' ({1 + len(again)} times)' if again else ''}"
+        for first, *again in [*places.values()][:_SITES]
+    ]
+    if len(places) > _SITES:
+        where.append(f"and in {counted(len(places) - _SITES, 'more function')}")
+    if aside := sum(site.aside for site in code.sites):
+        where.append(f"{aside} in its tests, examples or docs")
+    around = f"{counted(len(code.guards.guards), 'guard')} around compiled code"
+    if told.best and told.excluding:
+        first, *others = told.excluding
+        python, torch = told.best
+        around += (
+            f"; on Python {python} with PyTorch {torch} {first.place} "
+            f"{f'and {len(others)} more keep' if others else 'keeps'} code from being compiled"
+        )
+    title = f"{told.name}: {counted(len(code.trees.files), 'Python file')}"
+    console.print(Text(printable(title), "bold"))
+    table = Table.grid(padding=(0, 2), pad_edge=False)
+    for name, lines in (
+        ("requires", [told.allowed.text, *told.allowed.notes]),
+        ("allows", [f"Python {_ends(cells, 0)}, PyTorch {_ends(cells, 1)}{lost}"]),
+        ("compiles", where or ["nowhere by torch.compile, that its syntax trees show"]),
+        ("guards", [f"{around} (ivhl guards)"]),
+    ):
+        table.add_row(Text(name), Text("\n".join(map(printable, lines))))
+    console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _print_operations(
+    console: Terminal,
+    calls: Mapping[str, int],
+    shared: Sequence[OperationEvidence],
+    suite: _Answer,
+) -> None:
+    names = {one.name for one in shared}
+    others = [name for name in sorted(calls, key=lambda n: (-calls[n], n)) if name not in names]
+    cell = f"Python {suite.cell[0]} with PyTorch {suite.cell[1]}" if suite.cell else ""
+    console.print(
+        Text(
+            f"\nOperations: it calls {len(calls)} by a name of torch, {len(shared)} of which "
+            f"measured cases of {suite.evidence.project} call, too",
+            "bold",
+        )
+    )
+    shown = [str(one) for one in shared[:_OPERATIONS]]
+    if shown:
+        console.print(Padding(Text(f"on {cell}: {'; '.join(shown)}"), (0, 0, 0, 2)))
+    if others:
+        more = f" and {len(others) - _OPERATIONS} more" if len(others) > _OPERATIONS else ""
+        text = f"in no measured case: {', '.join(others[:_OPERATIONS])}{more}"
+        console.print(Padding(Text(printable(text)), (0, 0, 0, 2)))
+
+
+def _print_answer(console: Terminal, answer: _Answer, name: str) -> None:
+    evidence = answer.evidence
+    title = (
+        f"Its own records: {evidence}"
+        if evidence.own
+        else f"Not its own: {evidence}. They show what torch.compile does with other code, and "
+        f"nothing of {name}."
+    )
+    console.print(Text(f"\n{printable(title)}", "bold"))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("case" if evidence.own else "", overflow="fold")
+    table.add_column("Python")
+    table.add_column("PyTorch", overflow="fold")
+    last = ""
+    for line in answer.support:
+        table.add_row(*map(Text, ("" if line.what == last else line.what, line.python, line.text)))
+        last = line.what
+    console.print(Padding(table, (0, 0, 0, 2)))
+    if answer.cell is None or not answer.worth:
+        return
+    python, torch = answer.cell
+    console.print(
+        Text(
+            f"\nWhat Python {python} with PyTorch {torch} is worth there, in place of another "
+            "(ratios; fewer seconds are faster)",
+            "bold",
+        )
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("another")
+    table.add_column("case", overflow="fold")
+    table.add_column("speedup", min_width=18)
+    table.add_column("compiled seconds", min_width=18)
+    last = ""
+    for one in answer.worth:
+        first = "" if one.other == last else one.other
+        what = f"{one.what}; {one.note}" if one.what and one.note else one.what or one.note
+        ratios = ("" if ratio is None else str(ratio) for ratio in (one.speedup, one.compiled))
+        table.add_row(*map(Text, (first, what, *ratios)))
+        last = one.other
+    console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _as_dict(told: _Told) -> dict[str, Any]:
+    allowed, code = told.allowed, told.code
+    return {
+        "name": allowed.name,
+        "version": allowed.version,
+        "requires": {"python": str(allowed.python), "torch": [str(one) for one in allowed.torch]},
+        "files": len(code.trees.files),
+        "problems": list(code.trees.problems),
+        "compiles": [site._asdict() for site in code.sites],
+        "guards_that_exclude_it": [guard.place for guard in told.excluding],
+        "operations": dict(code.operations),
+        "shared_operations": [one._asdict() for one in told.operations],
+        "evidence": [
+            {
+                "own": answer.evidence.own,
+                "text": str(answer.evidence),
+                "machine": answer.evidence.machine,
+                "device": answer.evidence.device,
+                "support": [line._asdict() for line in answer.support],
+                "cell": answer.cell,
+                "worth": [line._asdict() for line in answer.worth],
+            }
+            for answer in (told.own, told.suite)
+            if answer is not None
+        ],
+        "recommendation": told.paragraph,
+    }

@@ -1,0 +1,365 @@
+"""What the records say about a code base: its own ones, and those of a suite that has other code.
+
+A record of other code shows what `torch.compile` does in a cell, never what it does to this code. So
+the two kinds of evidence are kept apart, and each sentence says which one it rests on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, stdev
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ivhl.tracker.advice import advise
+from ivhl.tracker.compare import compare
+from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.metrics import student
+from ivhl.tracker.spans import spans, spans_sentence, word_of
+from ivhl.tracker.wording import STATUS_WORDS, counted, times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.advice import Advice
+    from ivhl.tracker.comparable import Axis
+    from ivhl.tracker.compare import Comparison, PairKind
+    from ivhl.tracker.compat import Row
+    from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.spread import Spreads
+
+# Of so few cases each is shown: their mean would hardly have an interval.
+_EACH: Final = 3
+_NAMED: Final = 3
+_NORMAL_95: Final = NormalDist().inv_cdf(0.975)
+CellName = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeEvidence:
+    """The records of one project on one machine, in the cells that a code base allows.
+
+    Attributes:
+        own: Whether they are records of this code base; else of other code.
+        project: Name of the project that has them.
+        rows: Its cases in these cells, measured or not, without existing environments.
+        allowed: All cells that the code base allows, measured or not.
+        unavailable: Those of them for which nothing can be installed.
+    """
+
+    own: bool
+    project: str
+    machine: str
+    device: str
+    rows: tuple[Row, ...]
+    allowed: tuple[CellName, ...]
+    unavailable: frozenset[CellName] = frozenset()
+    spreads: Spreads
+
+    @property
+    def measured(self) -> tuple[Row, ...]:
+        """The rows that have a record."""
+        return tuple(row for row in self.rows if row.record is not None)
+
+    def __str__(self) -> str:
+        """Return how many records of what, where, and at which commits."""
+        newest = sorted(self.measured, key=lambda row: row.recorded_at or "", reverse=True)
+        commits = list(dict.fromkeys((row.commit or "")[:8] for row in newest))
+        more = f" and {len(commits) - _NAMED} more" if len(commits) > _NAMED else ""
+        at = f"{'commit' if len(commits) == 1 else 'commits'} {', '.join(commits[:_NAMED])}{more}"
+        what = counted(len(newest), "record")
+        return f"{what} of {self.project}, {self.machine}, {self.device}, {at}"
+
+
+class SupportLine(NamedTuple):
+    """Where a case works on one Python, in intervals of releases."""
+
+    what: str
+    python: str
+    text: str
+
+
+class Ratio(NamedTuple):
+    """A ratio with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Return e.g. ``1.02x [0.99, 1.05]``."""
+        return f"{times(self.value)} [{self.low:.2f}, {self.high:.2f}]"
+
+
+class WorthLine(NamedTuple):
+    """What the recommended cell is worth in place of another one.
+
+    Attributes:
+        other: The axis and the other cell's value on it, e.g. ``Python 3.12``.
+        what: The case, or how many of them; empty if nothing can be compared.
+        speedup: By how much the speedup is larger there.
+        compiled: The same of the seconds of compiled code: below 1 is faster.
+        note: What is not in the ratios.
+    """
+
+    other: str
+    what: str
+    speedup: Ratio | None
+    compiled: Ratio | None
+    note: str
+
+
+def support_lines(evidence: CodeEvidence) -> tuple[SupportLine, ...]:
+    """Return where each case of the code base works; of other code, where compiled cases do."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    names = _names(evidence)
+    for row in evidence.rows:
+        if row.record is None or row.record.engine == "compile":
+            groups[names[_case(row)] if evidence.own else "torch.compile"].append(row)
+    found = []
+    for what, group in groups.items():
+        for python in _pythons(evidence.allowed):
+            words = {
+                torch: "unavailable" if (p, torch) in evidence.unavailable else "not measured"
+                for p, torch in evidence.allowed
+                if p == python
+            }
+            by: dict[str, list[Row]] = defaultdict(list)
+            for row in group:
+                if row.python == python and row.status != "not_run":
+                    by[row.torch].append(row)
+            words |= {torch: _joint(some) for torch, some in by.items()}
+            found.append(SupportLine(what, python, spans_sentence(spans(words))))
+    return tuple(found)
+
+
+def _case(row: Row) -> str:
+    return f"{row.workload}/{row.size}/{row.variant}"
+
+
+def _names(evidence: CodeEvidence) -> dict[str, str]:
+    """Return the name of each case: that of its workload, if it is the only case of it."""
+    cases = {_case(row): row.workload for row in evidence.rows}
+    counts = Counter(cases.values())
+    return {case: name if counts[name] == 1 else case for case, name in cases.items()}
+
+
+def _joint(rows: Sequence[Row]) -> str:
+    """Return what cases of a cell are; if any works, with the worst that others are."""
+    words = Counter(map(word_of, rows))
+    if len(words) == 1:
+        return next(iter(words))
+    if all(row.speedup is None for row in rows):
+        return words.most_common(1)[0][0]
+    wrong = sum(row.status == "wrong" for row in rows)
+    fails = sum(row.speedup is None for row in rows) - wrong
+    slow = sum(row.status == "slow" for row in rows)
+    worse = [(wrong, "wrong"), (fails, "fail"), (slow, "slow")]
+    shown = next((f" ({n} of {len(rows)} {word})" for n, word in worse if n), "")
+    return f"works{shown}"
+
+
+def _pythons(cells: Iterable[CellName]) -> list[str]:
+    return sorted({python for python, _ in cells}, key=python_key)
+
+
+def worth_lines(evidence: CodeEvidence, chosen: CellName) -> tuple[WorthLine, ...]:
+    """Return what a cell is worth in place of each that differs in Python, or in the release.
+
+    Args:
+        evidence: Has the records.
+        chosen: Python and release.
+    """
+    by: dict[CellName, list[Row]] = defaultdict(list)
+    for row in evidence.measured:
+        if row.status != "unavailable":
+            by[row.python, row.torch].append(row)
+    found: list[WorthLine] = []
+    names = _names(evidence)
+    axes: tuple[tuple[Axis, int], ...] = (("python", 0), ("torch", 1))
+    for axis, at in axes:
+        others = [cell for cell in by if cell != chosen and cell[1 - at] == chosen[1 - at]]
+        others.sort(key=lambda cell: (python_key(cell[0]), release_key(cell[1])))
+        for cell in others:
+            name = f"{('Python', 'PyTorch')[at]} {cell[at]}"
+            compared = compare(_records(by[cell]), _records(by[chosen]), axis, evidence.spreads)
+            found += _worth(name, compared, names)
+    return tuple(found)
+
+
+def _records(rows: Iterable[Row]) -> list[RunRecord]:
+    return [row.record for row in rows if row.record is not None]
+
+
+def _worth(
+    other: str, found: Sequence[Comparison], names: Mapping[str, str]
+) -> Iterator[WorthLine]:
+    pairs = [one for one in found if one.change is not None]
+    kinds = Counter(one.kind for one in found)
+    words: tuple[tuple[PairKind, str], ...] = (
+        ("mended", "failed there"),
+        ("broke", "passed there only"),
+        ("incomparable", "measured in another way there"),
+    )
+    note = ", ".join(f"{kinds[kind]} {word}" for kind, word in words if kinds[kind])
+    if len(pairs) > _EACH:
+        speedup, compiled = (_of_mean(pairs, metric) for metric in ("speedup", "compiled"))
+        yield WorthLine(other, f"mean of {len(pairs)} cases", speedup, compiled, note)
+        return
+    for one in sorted(pairs, key=lambda one: one.case):
+        changes = one.change.changes if one.change else {}
+        speedup, compiled = (
+            Ratio(known.ratio, known.low, known.high) if known else None
+            for known in (changes.get("speedup"), changes.get("compiled"))
+        )
+        yield WorthLine(other, names.get(one.case.name, one.case.name), speedup, compiled, "")
+    if note or not pairs:
+        yield WorthLine(other, "", None, None, note or "no case ran in both")
+
+
+def _of_mean(pairs: Iterable[Comparison], metric: Metric) -> Ratio | None:
+    """Return the geometric mean of a ratio over cases, with the interval that they show."""
+    logs = [
+        math.log(one.change.changes[metric].ratio)
+        for one in pairs
+        if one.change is not None and metric in one.change.changes
+    ]
+    if len(logs) <= 1:
+        return None
+    middle = fmean(logs)
+    reach = student(_NORMAL_95, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    return Ratio(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach))
+
+
+def recommended(evidence: CodeEvidence) -> Advice | None:
+    """Return the cell to take by this evidence; ``None`` if no case has a right result."""
+    return advise(evidence.measured, evidence.spreads)
+
+
+def recommendation(name: str, own: CodeEvidence | None, suite: CodeEvidence | None) -> str:
+    """Return one paragraph: the cell to take, with what it rests on and what it does not show.
+
+    Args:
+        name: The code base.
+        own: Records of it.
+        suite: Records of other code.
+    """
+    texts = []
+    if own is not None and own.measured:
+        texts.append(_by_own(name, own))
+        if suite is not None:
+            texts += _beyond(own, suite)
+        return " ".join(texts)
+    texts.append(
+        f"No record is of {name}: nothing here shows that it compiles, is right compiled, or gets "
+        "faster."
+    )
+    found = None if suite is None else recommended(suite)
+    if suite is None or found is None:
+        texts.append("No other record here has a right result in a cell that it allows.")
+    else:
+        texts.append(
+            f"What is known is about torch.compile itself, in the cells that {name} allows, by the "
+            f"cases of {suite.project}: try Python {found.python} with PyTorch {found.torch} first, "
+            f"where {_passing(suite, (found.python, found.torch))}."
+        )
+        texts += [
+            f"Against Python {python} these cases show: {why}."
+            for python, why in found.against.items()
+        ]
+        texts.append(f"Evidence: {suite}.")
+    texts.append(
+        f"Whether {name} can be installed there was not tried; `ivhl init` in its repository, then "
+        "`ivhl bench`, would measure it."
+    )
+    return " ".join(texts)
+
+
+def _by_own(name: str, own: CodeEvidence) -> str:
+    found = recommended(own)
+    if found is None:
+        classes = Counter(word_of(row) for row in own.measured)
+        why = ", ".join(f"{word}: {n}" for word, n in classes.most_common())
+        return (
+            f"No cell can be recommended for {name}: none of its own cases has a right result "
+            f"compiled ({why}). Evidence: {own}."
+        )
+    texts = [f"By its own records take Python {found.python} with PyTorch {found.torch}:"]
+    texts.append(f"{found.worth}.")
+    texts += [f"It costs something, too: {found.cost}."] if found.cost else []
+    texts += [f"Not Python {python}: {why}." for python, why in found.against.items()]
+    texts += [found.changed] if found.changed else []
+    return " ".join([*texts, f"Evidence: {own}."])
+
+
+def _beyond(own: CodeEvidence, suite: CodeEvidence) -> list[str]:
+    """Return what other code shows of newer Pythons that the code base was not measured on."""
+    tried = max(python_key(row.python) for row in own.measured)
+    newer = [python for python in _pythons(own.allowed) if python_key(python) > tried]
+    works = {
+        python: max((r.torch for r in suite.measured if _right(r, python)), key=release_key)
+        for python in newer
+        if any(_right(row, python) for row in suite.measured)
+    }
+    texts = [
+        f"Python {python} is not in its own records; torch.compile works there with PyTorch {torch} "
+        f"in cases of {suite.project}, which says nothing of this code."
+        for python, torch in works.items()
+    ]
+    return [*texts, f"Evidence of that: {suite}."] if texts else []
+
+
+def _right(row: Row, python: str) -> bool:
+    return row.python == python and row.speedup is not None
+
+
+def _passing(evidence: CodeEvidence, cell: CellName) -> str:
+    here = [row for row in evidence.measured if (row.python, row.torch) == cell]
+    right = [row for row in here if row.speedup is not None]
+    slow = sum(row.status == "slow" for row in right)
+    text = (
+        f"{len(right)} of {counted(len(here), 'case')} {'is' if len(right) == 1 else 'are'} right"
+    )
+    return text + (f", {slow} of them slower than eager" if slow else "")
+
+
+class OperationEvidence(NamedTuple):
+    """An operation that a code base and a measured case of other code share.
+
+    Attributes:
+        calls: How often the code base calls it.
+        workloads: The workloads that do, and were measured in an allowed cell.
+        states: Status to how many of their cases have it in the cell that is recommended.
+    """
+
+    name: str
+    calls: int
+    workloads: tuple[str, ...]
+    states: Mapping[str, int]
+
+    def __str__(self) -> str:
+        """Return e.g. ``einsum (6 workloads: 9 works, 1 slow)``."""
+        states = ", ".join(f"{n} {word}" for word, n in self.states.items())
+        return f"{self.name} ({counted(len(self.workloads), 'workload')}{states and ': '}{states})"
+
+
+def shared_operations(
+    calls: Mapping[str, int],
+    by_workload: Mapping[str, Iterable[str]],
+    suite: CodeEvidence,
+    cell: CellName,
+) -> tuple[OperationEvidence, ...]:
+    """Return the operations that measured cases of other code have, too, most called first."""
+    there: dict[str, list[Row]] = defaultdict(list)
+    for row in suite.measured:
+        there[row.workload].append(row)
+    found = []
+    for name, count in sorted(calls.items(), key=lambda item: (-item[1], item[0])):
+        workloads = tuple(w for w, has in by_workload.items() if name in has and w in there)
+        if workloads:
+            rows = [r for w in workloads for r in there[w] if (r.python, r.torch) == cell]
+            states = Counter(STATUS_WORDS[row.status] for row in rows)
+            found.append(OperationEvidence(name, count, workloads, dict(states.most_common())))
+    return tuple(found)
