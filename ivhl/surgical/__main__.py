@@ -84,16 +84,17 @@ def run(arguments: argparse.Namespace) -> None:
 
 def lines_of(found: ModelAdvice, where: str) -> list[str]:
     """Return what was measured as lines: a table of parts, the model, and what to do."""
+    width = max([28, *(2 + len(part.name) for part in found.parts)])
     lines = [
         f"{found.model} on {where}",
         f"a call takes {1e3 * found.eager_s:.3g} ms, eager; over itself {interval(found.again)}",
         "",
-        f"{'part':<28}{'modules':>8}{'of a call':>11}   compiled alone",
+        f"{'part':<{width}}{'modules':>8}{'of a call':>11}   compiled alone",
     ]
     for part in found.parts:
         told = interval(part.speedup) if part.speedup else part.failure
         mark = "  <- compile" if part.chosen else ""
-        lines.append(f"{part.name:<28}{part.n_modules:>8}{part.share:>11.0%}   {told}{mark}")
+        lines.append(f"{part.name:<{width}}{part.n_modules:>8}{part.share:>11.0%}   {told}{mark}")
     lines.append("")
     if found.chosen:
         lines.append(f"these compiled together, the model:  {interval(found.chosen)}")

@@ -12,6 +12,7 @@ import importlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import starmap
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
@@ -293,20 +294,43 @@ def _in_float64(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, 
 
 def _mistake(eager: Any, compiled: Any, exact: Any) -> str:  # noqa: ANN401
     """Return why compiled outputs are wrong, by the rule of workloads; empty if they are not."""
-    outputs, references = flatten(eager), flatten(exact)
-    names = [str(number) for number in range(len(outputs))]
+    outputs, tried, references = flatten(eager), flatten(compiled), flatten(exact)
     dtypes = [DTYPES[one.dtype] for one in outputs if one.dtype in DTYPES]
+    if len(outputs) == len(tried) == len(references):
+        each = starmap(_without_masks, zip(outputs, tried, references, strict=True))
+        outputs, tried, references = map(list, zip(*each, strict=True))
+    names = [str(number) for number in range(len(outputs))]
     judged = judge_compiled(
         judge_eager(names, outputs, references),
-        flatten(compiled),
+        tried,
         references,
         dtype=dtypes[0] if dtypes else "float32",
         tolerance=TOLERANCE,
     )
     for error in judged:
         if not error.passed:
-            return f"wrong: RMSE {error.compiled_rmse}, allowed {error.limit_rmse:.1e}"
+            rmse = error.compiled_rmse
+            found = "not finite" if rmse is None else f"RMSE {rmse:.1e}"
+            return f"wrong: {found}, allowed {error.limit_rmse:.1e}"
     return ""
+
+
+def _without_masks(
+    eager: torch.Tensor, compiled: torch.Tensor, exact: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return an output with zeros where its dtype cannot hold the exact number, and both agree.
+
+    Attention masks with the smallest number of its dtype, which is another one in float64.
+    """
+    if eager.dtype not in DTYPES or not eager.shape == compiled.shape == exact.shape:
+        return eager, compiled, exact
+    masked = (exact.abs() > torch.finfo(eager.dtype).max).to(eager.device) & (eager == compiled)
+    there = masked.to(exact.device)
+    return (
+        eager.masked_fill(masked, 0),
+        compiled.masked_fill(masked, 0),
+        exact.masked_fill(there, 0),
+    )
 
 
 def _choose(parts: Sequence[PartAdvice], calls: dict[str, list[_Call]]) -> list[str]:

@@ -105,6 +105,19 @@ def test_the_parts_that_save_most_are_chosen_and_none_inside_another() -> None:
     assert chosen(PartAdvice(name="ReLU", n_modules=1, eager_s=1.0, failure="wrong")) == []
 
 
+def test_masks_with_the_smallest_number_of_a_dtype_are_not_wrong() -> None:
+    masked = torch.arange(8.0) > 4.0
+    scores = torch.randn(8)
+    eager = scores.masked_fill(masked, torch.finfo(torch.float32).min)
+    exact = scores.double().masked_fill(masked, torch.finfo(torch.float64).min)
+    assert advice._mistake(eager, eager.clone(), exact) == ""
+    # What another number has there, or a wrong score beside a mask, is.
+    unmasked = torch.where(torch.arange(8) == 7, 0.0, eager)
+    assert "wrong: not finite" in advice._mistake(eager, unmasked, exact)
+    off = torch.where(masked, eager, eager + 0.1)
+    assert advice._mistake(eager, off, exact).startswith("wrong: RMSE 7.9e-02, allowed ")
+
+
 def test_a_model_is_measured_part_by_part_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile by a backend that saves the ladder's time, without the seconds of Inductor."""
     tried: list[int] = []
