@@ -91,6 +91,7 @@ ONLY_IN_FULL = (
     "examples",
     "causes",
     *(f"cheats(torch={release!r})" for release in RELEASES),
+    *(f"hotpath(torch={release!r})" for release in RELEASES),
     "fuzz",
 )
 
@@ -195,6 +196,14 @@ def cheats(session: nox.Session, torch: str) -> None:
     """Run every workload that cheats, the honest ones for comparison, and all with a model."""
     install_cell(session, torch)
     run_tests(session, "tests/e2e/test_cheats.py", "tests/e2e/test_models.py")
+
+
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=FULL)
+@nox.parametrize("torch", RELEASES)
+def hotpath(session: nox.Session, torch: str) -> None:
+    """Run the tests of hot paths, and 150 random programs compiled by Inductor."""
+    install_cell(session, torch)
+    run_tests(session, "tests/unit/test_hotpath.py", "tests/e2e/test_hotpath.py")
 
 
 @nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=FULL, allow_parallel=True)

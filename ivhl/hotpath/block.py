@@ -1,0 +1,412 @@
+"""The block in which hot paths are found and compiled, and boundaries inside of it."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import threading
+import time
+import types
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import torch
+import torch._functorch.config
+import torch._inductor.config
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from ivhl.errors import SpecError
+from ivhl.hotpath.log import Log
+from ivhl.hotpath.pending import add_settler, remove_settler
+from ivhl.hotpath.recorder import Recorder
+from ivhl.hotpath.regions import OptimizerSteps, Region, key_of_arguments
+from ivhl.hotpath.report import HotpathReport
+from ivhl.hotpath.settings import AUTO, BoundaryRule, read_settings
+from ivhl.hotpath.timeline import Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ivhl.hotpath.calls import Call
+    from ivhl.hotpath.sequence import HotSequence
+    from ivhl.hotpath.surroundings import Surroundings
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+THRESHOLD: Final = 10
+MIN_CALLS: Final = 2
+# Without CUDA graphs, which would overwrite results of the run before.
+HOTPATH_MODES: Final = ("default", "max-autotune-no-cudagraphs")
+
+
+class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
+    """Find sequences of operations that repeat, compile them, and run the compiled graphs instead.
+
+    Holds in this thread, until the end of the block. Entered again, the same object goes on with
+    what it has counted and compiled; another one begins anew.
+
+    Args:
+        threshold: Repetitions after which a sequence is compiled: after call N, so call N + 1 is the
+            first that runs compiled. ``IVHL_HOTPATH_THRESHOLD`` replaces the default, 10.
+        min_calls: Operations of the shortest sequence. ``IVHL_HOTPATH_MIN_CALLS`` replaces the
+            default, 2.
+        mode: Of ``torch.compile``.
+        boundaries: Names of boundaries to compile without waiting (``True``), or never (``False``);
+            beside those of the file that ``IVHL_HOTPATH_BOUNDARIES`` names.
+
+    Raises:
+        SpecError: If an argument or a variable of the environment is invalid, or a block is open.
+    """
+
+    def __init__(
+        self,
+        threshold: int | None = None,
+        *,
+        min_calls: int | None = None,
+        mode: str = "default",
+        boundaries: Mapping[str, bool] | None = None,
+    ) -> None:
+        settings = read_settings(os.environ)
+        for name, value in (("threshold", threshold), ("min_calls", min_calls)):
+            if value is not None and (type(value) is not int or value < 1):
+                raise SpecError(f"hotpath.auto: {name} must be an integer from 1 (got {value!r})")
+        if mode not in HOTPATH_MODES:
+            raise SpecError(
+                f"hotpath.auto: mode must be one of {', '.join(HOTPATH_MODES)} (got {mode!r})"
+            )
+        for name, rule in (boundaries or {}).items():
+            if type(rule) is not bool:
+                raise SpecError(
+                    f"hotpath.auto: boundaries[{name!r}] must be True or False (got {rule!r:.60})"
+                )
+        self.is_on = settings.auto is not False
+        self.threshold = threshold or settings.threshold or THRESHOLD
+        if settings.everything:
+            self.threshold = 1
+        self.min_calls = min_calls or settings.min_calls or MIN_CALLS
+        self.mode = mode
+        named = {name: BoundaryRule(value) for name, value in (boundaries or {}).items()}
+        self.rules = {**settings.boundaries, **named}
+        self.debug = settings.debug
+        self.entered: set[str] = set()
+        self.roots: dict[tuple[str, Surroundings | None], Call] = {}
+        self.sequences: list[HotSequence] = []
+        self.regions: list[Region] = []
+        self.is_of_process = False
+
+    def __enter__(self) -> HotpathReport:
+        outer = _active.block
+        if outer is not None and outer.is_of_process:
+            outer.__exit__()
+        elif outer is not None:
+            raise SpecError(
+                "hotpath.auto: a block is open in this thread", hint="use one block around both"
+            )
+        log = Log(debug=self.debug)
+        timeline = Timeline(time.perf_counter())
+        for sequence in self.sequences:
+            sequence.log = log
+        for region in self.regions:
+            region.log = log
+        self.recorder = Recorder(
+            threshold=self.threshold,
+            min_calls=self.min_calls,
+            mode=cast("Any", self.mode),
+            roots=self.roots,
+            sequences=self.sequences,
+            log=log,
+            timeline=timeline,
+        )
+        self.report = HotpathReport(
+            self.sequences, self.regions, self.recorder.reasons, log, timeline
+        )
+        if not self.is_on:
+            log.add("OFF", f"{AUTO} switches it off")
+            return self.report
+        self.optimizers = OptimizerSteps(self.recorder, self.regions, cast("Any", self.mode))
+        self._hooks = (
+            register_optimizer_step_pre_hook(self.optimizers.see),
+            register_optimizer_step_post_hook(self.optimizers.forget_first),
+        )
+        self._settings = _Configuration()
+        add_settler(self._settle)
+        _active.block = self
+        _patch()
+        self.recorder.__enter__()
+        return self.report
+
+    def __exit__(self, *_: object) -> None:
+        if not self.is_on:
+            return
+        try:
+            self.recorder.end_segment()
+        finally:
+            self.recorder.close()
+            _unpatch()
+            _active.block = None
+            remove_settler(self._settle)
+            self._settings.restore()
+            for hook in self._hooks:
+                hook.remove()
+            self.optimizers.give_back()
+            unused = sorted(set(self.rules) - self.entered)
+            self.report.unused = tuple(unused)
+            for name in unused:
+                self.recorder.log.add(
+                    "UNUSED", f"no boundary {name!r} was entered; entered: {sorted(self.entered)}"
+                )
+
+    def _settle(self) -> None:
+        if self.recorder.is_here():
+            self.recorder.settle(is_watching=True)
+
+
+class _Active(threading.local):
+    block: auto | None = None
+
+
+_active: Final = _Active()
+
+
+def start_for_process() -> None:
+    """Open a block until the end of the process, if the environment asks for it.
+
+    A variable with nonsense does not stop a program at this import; ``auto`` refuses it.
+    """
+    try:
+        is_wanted = read_settings(os.environ).auto
+    except SpecError as error:
+        warnings.warn(f"no block is opened: {error} ({error.hint})", RuntimeWarning, stacklevel=2)
+        return
+    if not is_wanted or _active.block is not None:
+        return
+    block = auto()
+    block.is_of_process = True
+    block.__enter__()
+
+    def stop() -> None:
+        if _active.block is block:
+            block.__exit__()
+        if block.debug:
+            sys.stderr.write(f"{block.report}\n")
+
+    atexit.register(stop)
+
+
+class _Configuration:
+    """Settings of the compiler while a block is open."""
+
+    def __init__(self) -> None:
+        wanted = [
+            # Draw random numbers as eager code does.
+            (torch._inductor.config, "fallback_random", True),  # noqa: SLF001
+            # A program may run backward twice with retain_graph; eagerly that works.
+            (torch._functorch.config, "donated_buffer", False),  # noqa: SLF001
+        ]
+        self.before = []
+        for module, name, value in wanted:
+            if hasattr(module, name):
+                self.before.append((module, name, getattr(module, name)))
+                setattr(module, name, value)
+
+    def restore(self) -> None:
+        """Restore them."""
+        for module, name, value in self.before:
+            setattr(module, name, value)
+
+
+# --- what enters autograd without a call that modes see ------------------------------------------
+
+_backward: Final = torch.autograd.backward
+_tensor_backward: Final = torch.Tensor.backward
+_apply: Final = torch.autograd.Function.__dict__["apply"]
+_patched = 0
+
+
+@functools.wraps(_backward)
+def _settled_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    return _differentiate(_backward, tensors, args, kwargs)
+
+
+@functools.wraps(_tensor_backward)
+def _settled_tensor_backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    # Through the mode, it would cost a tenth of a small backward pass.
+    return _differentiate(_tensor_backward, self, args, kwargs)
+
+
+def _differentiate(
+    backward: Callable[..., Any], losses: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Run a backward pass after what is pending; ``args`` are those behind the losses."""
+    block = _active.block
+    if block is None or block.recorder.paused:
+        return backward(losses, *args, **kwargs)
+    recorder = block.recorder
+    # The graph is freed, and nothing can change a tensor before it is used.
+    is_last = not (args[1:] or kwargs.get("retain_graph") or kwargs.get("create_graph"))
+    is_last = is_last and kwargs.get("inputs") is None
+    if kwargs.get("create_graph") or any(args[2:3]):
+        recorder.is_differentiating_twice = True
+    several = (losses,) if isinstance(losses, torch.Tensor) else losses
+    recorder.end_segment(several[0] if is_last and len(several) == 1 else None)
+    recorder.turns.differentiate(losses)
+    with recorder.aside():
+        return backward(losses, *args, **kwargs)
+
+
+def _settled_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    block = _active.block
+    if block is None or block.recorder.paused:
+        return _apply.__get__(None, cls)(*args, **kwargs)
+    block.recorder.end_segment()
+    with block.recorder.aside():
+        return _apply.__get__(None, cls)(*args, **kwargs)
+
+
+def _patch() -> None:
+    global _patched  # noqa: PLW0603  (of the process, as what it counts)
+    with _lock:
+        if not _patched:
+            torch.autograd.backward = _settled_backward
+            torch.Tensor.backward = _settled_tensor_backward
+            torch.autograd.Function.apply = classmethod(_settled_apply)
+        _patched += 1
+
+
+def _unpatch() -> None:
+    global _patched  # noqa: PLW0603
+    with _lock:
+        _patched -= 1
+        if not _patched:
+            torch.autograd.backward = _backward
+            torch.Tensor.backward = _tensor_backward
+            torch.autograd.Function.apply = _apply
+
+
+_lock: Final = threading.Lock()
+
+
+# --- boundaries ----------------------------------------------------------------------------------
+
+
+class boundary:  # noqa: N801  (as auto)
+    """Name a part of a program: a block of it, a function or a module.
+
+    In a block, sequences begin and end at its edges and are counted by themselves. A function or
+    module is compiled as a whole, with its Python, after N calls with arguments of the same facts.
+
+    Args:
+        name: For the report, and for rules in YAML.
+        compile: ``True`` compiles without waiting: what is seen for the second time. ``False`` never
+            compiles it. A rule in YAML overrides it.
+
+    Raises:
+        SpecError: If the name is empty.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        compile: bool | None = None,  # noqa: A002  (as in YAML)
+    ) -> None:
+        if not name or not isinstance(name, str):
+            raise SpecError(f"hotpath.boundary: a name must be a text (got {name!r:.60})")
+        self.name = name
+        self.compile = compile
+        self._outer: list[tuple[auto, str, int | None, bool]] = []
+
+    def __enter__(self) -> None:
+        block = _active.block
+        if block is None:
+            return
+        recorder = block.recorder
+        recorder.end_segment()
+        rule = self._rule(block)
+        self._outer.append((block, recorder.boundary, recorder.boundary_threshold, rule is False))
+        recorder.paused += rule is False
+        recorder.enter(self.name, 1 if rule else None)
+
+    def __exit__(self, *_: object) -> None:
+        if not self._outer:
+            return
+        block, name, threshold, was_paused = self._outer.pop()
+        block.recorder.end_segment()
+        block.recorder.paused -= was_paused
+        block.recorder.enter(name, threshold)
+
+    def __call__(self, function: T) -> T:
+        """Return the function or module, to be compiled as a whole once it is hot."""
+        if isinstance(function, torch.nn.Module):
+            module: torch.nn.Module = function
+            module.__dict__["_hotpath_boundary"] = self
+            # A bound method, so that a copy of the module has one of its own.
+            module.__dict__["forward"] = types.MethodType(_forward, module)
+            return function
+        regions: _Regions = _Regions()
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._call(function, regions, args, kwargs)
+
+        return cast("T", call)
+
+    def __deepcopy__(self, _memo: Any) -> boundary:
+        return self
+
+    def _rule(self, block: auto) -> bool | None:
+        block.entered.add(self.name)
+        rule = block.rules.get(self.name)
+        return self.compile if rule is None else rule.compile
+
+    def _call(
+        self,
+        function: Callable[..., Any],
+        regions: _Regions,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        block = _active.block
+        if block is None or block.recorder.paused or torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        recorder = block.recorder
+        recorder.end_segment()
+        rule = self._rule(block)
+        region = regions.get(block)
+        if region is None:
+            region = Region(self.name, function, cast("Any", block.mode), recorder.log)
+            regions[block] = region
+            block.regions.append(region)
+            if rule is False:
+                region.refuse("compile: false")
+        with recorder.aside():
+            outer, recorder.boundary_threshold = recorder.boundary_threshold, 1 if rule else None
+            try:
+                return region.call(recorder, key_of_arguments(args, kwargs), args, kwargs)
+            finally:
+                recorder.boundary_threshold = outer
+
+
+def _forward(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Run a module that is a boundary; an attribute of the module itself."""
+    mark: boundary = self.__dict__["_hotpath_boundary"]
+    regions = self.__dict__.setdefault("_hotpath_regions", _Regions())
+    forward = types.MethodType(type(self).forward, self)
+    return mark._call(forward, regions, args, kwargs)  # noqa: SLF001
+
+
+class _Regions(weakref.WeakKeyDictionary[auto, Region]):
+    """The regions of a function or module, by block; a copy of the module begins without."""
+
+    def __deepcopy__(self, _memo: Any) -> _Regions:
+        return _Regions()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Regions, ()

@@ -1,0 +1,421 @@
+"""What a call of PyTorch is: its operation, its wiring, and the facts of what it reads.
+
+Two calls have the same key when they do the same to tensors of the same facts that come from the
+same places. Keys form a tree (``Call``): a path from its root is a sequence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+
+from ivhl.hotpath.pending import Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ivhl.hotpath.sequence import HotSequence
+
+_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, Pending})
+_CONSTANTS: Final = frozenset(
+    {
+        *(bool, int, str, type(None), type(...)),
+        *(torch.dtype, torch.device, torch.memory_format, torch.layout),
+    }
+)
+
+
+class UndescribableError(Exception):
+    """An argument that no key can hold; the call runs by itself."""
+
+
+class Facts(NamedTuple):
+    """What is known of a result before its value."""
+
+    dtype: torch.dtype
+    shape: torch.Size
+    stride: tuple[int, ...]
+    device: torch.device
+    requires_grad: bool
+
+
+def facts_of(tensor: torch.Tensor) -> Facts:
+    """Return the facts of a tensor."""
+    return Facts(tensor.dtype, tensor.shape, tensor.stride(), tensor.device, tensor.requires_grad)
+
+
+@dataclass(frozen=True, slots=True)
+class Intermediate:
+    """A tensor that an earlier call of the sequence made."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A tensor from outside of the sequence, numbered by its first use."""
+
+    index: int
+
+
+Role = Intermediate | Given
+
+
+class Wiring:
+    """Which tensors of a sequence are known so far, and as what.
+
+    It holds no tensor: memory is free when it would be without us. A number of Python (``id``) may
+    come back after its tensor has died, so each entry is checked with a weak reference.
+    """
+
+    __slots__ = ("given", "made", "references", "roles", "tensors")
+
+    def __init__(self) -> None:
+        self.references: dict[int, weakref.ref[torch.Tensor]] = {}
+        # In keys a role is a number, which costs less than an object: made 0, 1, ...; given -1, -2.
+        self.roles: dict[int, int] = {}
+        self.given: list[weakref.ref[torch.Tensor]] = []
+        self.made = 0
+        self.tensors = 0  # in the call that was described last
+
+    def role_of(self, tensor: torch.Tensor) -> Role | None:
+        """Return what a tensor is in this sequence, or ``None``."""
+        reference = self.references.get(id(tensor))
+        if reference is None or reference() is not tensor:
+            return None
+        number = self.roles[id(tensor)]
+        return Intermediate(number) if number >= 0 else Given(-1 - number)
+
+    def add_made(self, tensor: torch.Tensor) -> None:
+        """Number the next result."""
+        number = id(tensor)
+        self.references[number] = weakref.ref(tensor)
+        self.roles[number] = self.made
+        self.made += 1
+
+    def _add_given(self, tensor: torch.Tensor) -> None:
+        number = id(tensor)
+        reference = self.references[number] = weakref.ref(tensor)
+        self.given.append(reference)
+        self.roles[number] = -len(self.given)
+
+    def fits(  # noqa: C901, PLR0911  (one loop, at each call)
+        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        """Return whether ``describe`` would return the key of ``call``; number what is new if so.
+
+        It makes no key, which costs less; ``False`` if this way cannot tell.
+        """
+        plan = call.plan
+        if plan is None or len(plan) != len(args) + len(kwargs):
+            return False
+        values: Any = args
+        if kwargs:
+            if tuple(kwargs) != call.names:
+                return False
+            values = (*args, *kwargs.values())
+        references, roles = self.references, self.roles
+        new: list[torch.Tensor] = []
+        for (kind, part), value in zip(plan, values, strict=True):
+            if kind is int:
+                number = id(value)
+                reference = references.get(number)
+                if reference is None or reference() is not value or roles[number] != part:
+                    return False
+            elif kind is None:
+                reference = references.get(id(value))
+                if reference is not None and reference() is value:
+                    return False
+                new.append(value)
+            elif type(value) is not kind or value != part:
+                return False
+        if new:
+            # In C++: class, dispatch keys, dtype, device, shape, strides, requires_grad; no doubles.
+            if not call.guard.check(*new):
+                return False
+            for value in new:
+                self._add_given(value)
+        return True
+
+    def describe(self, func: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, ...]:
+        """Return the key of a call; number the tensors that it brings from outside.
+
+        Raises:
+            UndescribableError: If an argument is neither a tensor nor a constant.
+        """
+        self.tensors = 0
+        leaf = self._leaf
+        if kwargs:
+            named = tuple([(name, leaf(value)) for name, value in kwargs.items()])
+            return (func, *[leaf(one) for one in args], named)
+        return (func, *[leaf(one) for one in args])
+
+    def _leaf(self, value: Any) -> Any:  # noqa: PLR0911  (one for each type)  # noqa: ANN401
+        kind = type(value)
+        if kind in _TENSORS:
+            self.tensors += 1
+            number = id(value)
+            reference = self.references.get(number)
+            if reference is not None and reference() is value:
+                return self.roles[number]
+            return self._facts_of_given(value)
+        if kind in _CONSTANTS:
+            return (kind, value)
+        if kind is float:  # 0.0 == -0.0, and nan is not even itself
+            is_plain = value < 0.0 or value > 0.0
+            return (kind, value if is_plain else repr(value))
+        if kind is tuple or kind is torch.Size:
+            return (tuple, *[self._leaf(one) for one in value])
+        if kind is list:
+            return (list, *[self._leaf(one) for one in value])
+        if kind is slice:
+            return (slice, *[self._leaf(one) for one in (value.start, value.stop, value.step)])
+        raise UndescribableError(f"an argument of type {kind.__name__}")
+
+    def _facts_of_given(self, value: torch.Tensor) -> tuple[Any, ...]:
+        """Return the part of a key for a tensor from outside, and number it."""
+        dtype, kind = value.dtype, type(value)
+        if dtype.is_complex or value.is_neg():
+            raise UndescribableError("complex numbers are not compiled")
+        if value.is_inference():
+            raise UndescribableError("a tensor of inference mode is not compiled")
+        if kind is Pending:
+            raise UndescribableError("a tensor of another thread is not compiled")
+        try:
+            stride = value.stride()
+        except RuntimeError as error:  # sparse and other layouts have none
+            raise UndescribableError(str(error)) from None
+        self._add_given(value)
+        return (dtype, value.shape, stride, value.device, value.requires_grad, kind)
+
+    def template(self, value: Any) -> Any:
+        """Return arguments with roles in the place of tensors; call ``describe`` before."""
+        if isinstance(value, torch.Tensor):
+            return self.role_of(value)
+        if isinstance(value, tuple):
+            return tuple([self.template(one) for one in value])
+        if isinstance(value, list):
+            return [self.template(one) for one in value]
+        if isinstance(value, dict):
+            return {name: self.template(one) for name, one in value.items()}
+        if isinstance(value, slice):
+            return slice(*[self.template(one) for one in (value.start, value.stop, value.step)])
+        return value
+
+
+def fill(template: Any, of_role: Callable[[Role], Any]) -> Any:
+    """Return arguments with a value in the place of each role."""
+    if isinstance(template, Intermediate | Given):
+        return of_role(template)
+    if isinstance(template, tuple):
+        return tuple([fill(one, of_role) for one in template])
+    if isinstance(template, list):
+        return [fill(one, of_role) for one in template]
+    if isinstance(template, dict):
+        return {name: fill(one, of_role) for name, one in template.items()}
+    if isinstance(template, slice):
+        return slice(
+            *[fill(one, of_role) for one in (template.start, template.stop, template.step)]
+        )
+    return template
+
+
+def roles_in(template: Any) -> list[Role]:
+    """Return the roles in arguments, in their order."""
+    found: list[Role] = []
+
+    def note(role: Role) -> Role:
+        found.append(role)
+        return role
+
+    fill(template, note)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A tensor that a call returns.
+
+    Attributes:
+        role: What it is in the sequence from now on.
+        is_new: Whether the call makes it; else it is one of its arguments.
+        facts: Its facts.
+        memory: The tensor with whose memory it is made: its own role, or that of the tensor of which
+            it is a view.
+        reaches: Arguments of the call to which its gradient flows.
+        saves: Tensors, by whose memory they have, that eager autograd keeps for that.
+    """
+
+    role: Role
+    is_new: bool
+    facts: Facts
+    memory: Role
+    reaches: frozenset[Role] = field(default=frozenset(), repr=False)
+    saves: frozenset[Role] = field(default=frozenset(), repr=False)
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A call at its place in the tree of sequences.
+
+    Attributes:
+        results: The tensors that it returns.
+        form: ``None`` for nothing, ``torch.Tensor`` for one tensor, else the type of the container.
+        alone: Why the call is in no sequence; empty if it can be.
+        changes: Whether it changes memory of a tensor from outside or made before.
+        changed: Tensors of which autograd notices the change, by whose memory they have.
+        brings: Facts and class of each tensor that it is the first to bring from outside.
+        likeness: What it does (``turn_of``), but for the calls that made its arguments.
+        is_cut: Whether a segment ends here, since a loop began further up.
+        count: How often a sequence ended here.
+        sequence: The sequence that ends here, once it is hot.
+        hot: Whether a hot sequence ends here or further on.
+        spare: A pending tensor for each result, between two uses.
+        likely: The way that was taken last from here.
+        plan: What ``Wiring.fits`` compares arguments with; ``None`` if some are nested.
+        names: Of keyword arguments.
+        guard: Compares the tensors that the call brings from outside with those of the first time.
+        eager_s: Seconds of sequences that ended here, until one is hot.
+    """
+
+    func: Callable[..., Any]
+    key: tuple[Any, ...]
+    above: Call | None
+    grad: bool
+    args: Any = ()
+    kwargs: Any = field(default_factory=dict)
+    results: tuple[Result, ...] = ()
+    form: type | None = None
+    alone: str = ""
+    changes: bool = False
+    changed: tuple[Role, ...] = ()
+    brings: tuple[Any, ...] = ()
+    likeness: str = ""
+    is_cut: bool = False
+    then: dict[tuple[Any, ...], Call] = field(default_factory=dict)
+    count: int = 0
+    sequence: HotSequence | None = None
+    hot: bool = False
+    spare: list[Pending | None] = field(default_factory=list)
+    likely: Call | None = None
+    plan: tuple[tuple[type | None, Any], ...] | None = None
+    guard: Any = None
+    names: tuple[str, ...] = ()
+    eager_s: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        parts = list(self.key[1:])
+        if (
+            parts
+            and isinstance(parts[-1], tuple)
+            and parts[-1][:1]
+            and isinstance(parts[-1][0], tuple)
+        ):
+            named = parts.pop()
+            self.names = tuple(name for name, _ in named)
+            parts += [part for _, part in named]
+        plan: list[tuple[type | None, Any]] = []
+        for part in parts:
+            if isinstance(part, int):
+                plan.append((int, part))
+            elif isinstance(part[0], torch.dtype):
+                plan.append((None, None))
+            elif part[0] in _CONSTANTS:
+                plan.append(part)
+            else:
+                return
+        self.plan = tuple(plan)
+
+    def path(self) -> list[Call]:
+        """Return the calls from the first one to this one."""
+        calls: list[Call] = []
+        call: Call | None = self
+        while call is not None and call.above is not None:
+            calls.append(call)
+            call = call.above
+        return calls[::-1]
+
+    def heat(self) -> None:
+        """Compute ``hot`` again, here and above."""
+        call: Call | None = self
+        while call is not None:
+            call.hot = (call.sequence is not None and not call.sequence.refused) or any(
+                one.hot for one in call.then.values()
+            )
+            call = call.above
+
+
+def turn_of(path: list[Call], begin: int, end: int, *, in_segment: bool) -> str:
+    """Return what the calls ``begin:end`` of a path do, in terms of themselves alone.
+
+    Two turns of a loop return the same. Tensors from outside are numbered by their first use, as in
+    a sequence of its own.
+
+    Args:
+        path: Calls from the first one on.
+        begin: Of the turn.
+        end: Of the turn.
+        in_segment: Whether both turns are in this path: then parameters must be the same objects,
+            which tells turns of a loop from equal layers of a model.
+    """
+    brought = [facts for call in path[:end] for facts in call.brings]
+    made = [one.facts for call in path[:end] for one in call.results if one.is_new]
+    n_before = sum(one.is_new for call in path[:begin] for one in call.results)
+    outside: dict[Role, int] = {}
+
+    def of_role(role: Role) -> Any:
+        if isinstance(role, Given):
+            facts = brought[role.index]
+            if in_segment and facts[-1] is torch.nn.Parameter:
+                return role
+        elif role.index < n_before:
+            facts = (*made[role.index], torch.Tensor)
+        else:
+            return role.index - n_before, Intermediate
+        return outside.setdefault(role, len(outside)), *facts
+
+    # As a text, in which 1 is neither True nor 1.0, and nan is itself.
+    return repr(
+        [
+            (call.func, call.grad, fill(call.args, of_role), fill(call.kwargs, of_role))
+            for call in path[begin:end]
+        ]
+    )
+
+
+def name_of(func: Callable[..., Any]) -> str:
+    """Return the name of an operation, ``relu``."""
+    name: str = getattr(func, "__name__", type(func).__name__)
+    if name == "__get__":
+        name = func.__self__.__name__  # type: ignore[attr-defined]
+    return name.strip("_") if name.startswith("__") else name
+
+
+def digest_of(calls: list[Call]) -> str:
+    """Return a number of a sequence that is the same in every process."""
+    lines = []
+    for call in calls:
+        func = call.func
+        lines.append(f"{getattr(func, '__module__', None)} {name_of(func)}")
+        lines.append(repr([_stable(one) for one in call.key[1:]]))
+        lines.append(f"{call.grad} {call.results} {call.form}")
+    return hashlib.sha1("\n".join(lines).encode(), usedforsecurity=False).hexdigest()[:12]
+
+
+def _stable(one: Any) -> Any:
+    return [_stable(part) for part in one] if isinstance(one, tuple) else repr(one)
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors of arguments or results."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from tensors_in(one)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))

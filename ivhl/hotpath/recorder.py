@@ -1,0 +1,769 @@
+"""Records calls of PyTorch as they run; replaces those of a hot sequence by a compiled graph.
+
+A hot sequence is not looked for again: the calls of the program are compared with it one by one, and
+each gets a pending result (``pending.py``). After the last one, at the next call of anything else,
+the compiled graph runs once and the pending tensors turn into its results. If the program goes
+another way, or reads a value before, the calls so far run as they would have. docs/adr/0031 has why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch._C._dynamo.guards import TensorGuards
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ivhl.hotpath.backward import history_of, storage_of
+from ivhl.hotpath.calls import (
+    Call,
+    Given,
+    Intermediate,
+    Result,
+    Role,
+    UndescribableError,
+    Wiring,
+    facts_of,
+    fill,
+    name_of,
+    tensors_in,
+    turn_of,
+)
+from ivhl.hotpath.pending import Pending, become, make_pending
+from ivhl.hotpath.rules import FACTS, PROPERTIES, Look, alone_by_deed, alone_by_name, form_of
+from ivhl.hotpath.sequence import HotSequence, SequenceRun
+from ivhl.hotpath.surroundings import (
+    Surroundings,
+    is_top,
+    pop_mode,
+    push_mode,
+    restored,
+    surroundings_now,
+)
+from ivhl.hotpath.turns import TrainingTurns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ivhl.compile import Mode
+    from ivhl.hotpath.calls import Facts
+    from ivhl.hotpath.log import Log
+    from ivhl.hotpath.timeline import Timeline
+
+# More ways to go on after a call than this: arguments that change at each step.
+MOST_WAYS: Final = 64
+# Compiled sequences of the same operations, which differ in shapes or parameters.
+MOST_SHAPES: Final = 8
+# Calls of a sequence; a longer one is cut.
+MOST_CALLS: Final = 2000
+# Segments in whose ends the first turn of a loop is looked for.
+_LATELY: Final = 16
+
+_probe: Final = [object()]
+_OURS: Final = getrefcount(_probe[0])  # references to an element of a list that nobody else has
+
+_NOTHING: Final = contextlib.nullcontext()
+
+
+class _Watch(TorchDispatchMode):
+    """Settles before anything runs past the recorder, while a change of a tensor is pending."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: Any = None,
+    ) -> Any:
+        if self.recorder.is_deferring and not self.recorder.is_passing:
+            self.recorder.settle(is_watching=True)
+        return func(*args, **(kwargs or {}))
+
+
+class Recorder(TorchFunctionMode):
+    """The mode of one thread, from the beginning to the end of a block.
+
+    Attributes:
+        threshold: Repetitions after which a sequence is hot.
+        min_calls: Calls of the shortest sequence.
+        roots: The trees of sequences, by boundary and surroundings; they outlive the block.
+        boundary: The name of the innermost boundary, or empty.
+        paused: Number of reasons not to record now.
+        timeline: Begin, end (``time.perf_counter``), kind and name of what ran last.
+    """
+
+    def __init__(
+        self,
+        *,
+        threshold: int,
+        min_calls: int,
+        mode: Mode,
+        roots: dict[tuple[str, Surroundings | None], Call],
+        sequences: list[HotSequence],
+        log: Log,
+        timeline: Timeline,
+    ) -> None:
+        super().__init__()
+        self.threshold = threshold
+        self.min_calls = min_calls
+        self.compile_mode = mode
+        self.roots = roots
+        self.sequences = sequences
+        self.log = log
+        self.timeline = timeline
+        self.boundary = ""
+        self.boundary_threshold: int | None = None
+        self.paused = 0
+        self.is_deferring = False
+        self.is_passing = False
+        self.is_differentiating_twice = False  # whether a gradient of a gradient was asked for
+        self.reasons: dict[str, int] = {}  # why calls ran by themselves
+        self.turns = TrainingTurns(self._count, self.limit)
+        self.is_resting = False  # whether the mode is not active, since turns are not looked at
+        self._watch: _Watch | None = None
+        self._surroundings: Surroundings | None = None
+        self._lately: deque[Call] = deque(maxlen=_LATELY)  # where segments ended
+        self._dispatch_keys = (
+            torch._C._dispatch_tls_local_include_set(),  # noqa: SLF001
+            torch._C._dispatch_tls_local_exclude_set(),  # noqa: SLF001
+        )
+        self._thread = threading.get_ident()
+        self._node: Call
+        self._wiring: Wiring
+        self._depth: int
+        self._begun: float
+        self._first: tuple[Any, Any]
+        self._has_copies: bool
+        self._begin()
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def __torch_function__(  # noqa: C901, PLR0911  (one way through it, at each call)
+        self,
+        func: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: Any = None,
+    ) -> Any:
+        """Record, defer or run a call."""
+        if kwargs is None:
+            kwargs = {}
+        call = self._node.likely
+        if call is None or call.func is not func:
+            call = None
+            if func in FACTS or (func in PROPERTIES and type(args[0]) is not Pending):
+                return func(*args, **kwargs)
+        if self.paused:
+            return func(*args, **kwargs)
+        surroundings = self._now()
+        if surroundings != self._surroundings:
+            self.end_segment()
+            self._surroundings = surroundings
+            self._begin()
+            call = None
+        if surroundings is None:
+            return func(*args, **kwargs)
+        key = None
+        n_given = len(self._wiring.given)
+        if call is None or not self._wiring.fits(call, args, kwargs):
+            try:
+                key = self._wiring.describe(func, args, kwargs)
+            except UndescribableError as error:
+                self._note_alone(func, str(error))
+                return self._alone(func, args, kwargs)
+            if not self._wiring.tensors:
+                return self._pass(func, args, kwargs)
+            call = self._node.then.get(key)
+        elif self.is_deferring and call.hot and self._bind(call):
+            return self._defer(call)  # the shortest way, which all but the first hot calls take
+        try:
+            return self._see(call, key, func, args, kwargs, n_given)
+        except BaseException:
+            self._forget_segment()
+            raise
+
+    def _see(  # noqa: PLR0917
+        self,
+        call: Call | None,
+        key: Any,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        n_given: int,
+    ) -> Any:
+        if self.is_deferring:
+            if call is not None and call.hot and self._bind(call):
+                return self._defer(call)
+            has_ended = self.settle()
+        else:
+            has_ended = call is None and self._is_first_again(func, args, kwargs, n_given)
+            if has_ended:
+                self.end_segment()
+        if has_ended:
+            n_given = 0
+            key = self._wiring.describe(func, args, kwargs)
+            call = self._node.then.get(key)
+        if self._depth == 0:
+            self._begun = time.perf_counter()
+            self._first = func, key if call is None else call.key
+        if call is None:
+            return self._meet(key, func, args, kwargs, n_given)
+        if call.alone:
+            return self._alone(func, args, kwargs)
+        if call.hot and self._depth == 0 and self._bind(call):
+            self.is_deferring = True
+            return self._defer(call)
+        result = func(*args, **kwargs)
+        self._went(call, result)
+        return result
+
+    def _is_first_again(self, func: Any, args: Any, kwargs: Any, n_given: int) -> bool:
+        """Return whether the segment begins anew, as in a loop in which nothing else ends it.
+
+        Args:
+            func: Of the call.
+            args: Of the call.
+            kwargs: Of the call.
+            n_given: Number of tensors that came from outside before this call.
+        """
+        if self._depth < self.min_calls or func is not self._first[0]:
+            return False
+        # Another layer of the same sizes has other parameters, another turn of a loop the same.
+        parameters = [one for one in tensors_in((args, kwargs)) if type(one) is torch.nn.Parameter]
+        known = {Given(n) for n in range(n_given)}
+        return bool(Wiring().describe(func, args, kwargs) == self._first[1]) and all(
+            self._wiring.role_of(one) in known for one in parameters
+        )
+
+    def _is_second_turn(self) -> bool:
+        """Return whether the last calls are two equal turns of a loop that began further up."""
+        path = self._node.path()
+        n = len(path)
+        alike = [call.likeness for call in path]
+        return any(
+            alike[n - length - 1] == alike[-1]
+            and alike[n - 2 * length : n - length] == alike[n - length :]
+            and turn_of(path, n - 2 * length, n - length, in_segment=True)
+            == turn_of(path, n - length, n, in_segment=True)
+            for length in range(self.min_calls, n // 2 + 1)
+        )
+
+    def _meet(self, key: Any, func: Any, args: Any, kwargs: Any, n_given: int) -> Any:
+        """Run a call for the first time at this place, and look at what it is."""
+        above = self._node
+        if len(above.then) >= MOST_WAYS:
+            self._note_alone(func, "its arguments change at each step")
+            return self._alone(func, args, kwargs)
+        grad = torch.is_grad_enabled()
+        call = Call(func, key, above, grad)
+        call.alone = alone_by_name(func, kwargs)
+        if call.alone:
+            above.then[key] = call
+            self._note_alone(func, call.alone)
+            return self._alone(func, args, kwargs)
+        call.args = self._wiring.template(tuple(args))
+        call.kwargs = self._wiring.template(kwargs)
+        given: dict[Role, torch.Tensor] = {}
+        for one in tensors_in((args, kwargs)):
+            role = self._wiring.role_of(one)
+            assert role is not None  # noqa: S101  (they have been described)
+            given[role] = one
+        before = [(one._version, facts_of(one)) for one in given.values()]  # noqa: SLF001
+        look = Look()
+        new = [reference() for reference in self._wiring.given[n_given:]]
+        call.guard = _guard_of(new) if new else None
+        call.brings = tuple([(*facts_of(one), type(one)) for one in new if one is not None])
+        state = torch.get_rng_state()
+        with look:
+            result = func(*args, **kwargs)
+        call.form = form_of(result)
+        is_random = not torch.equal(state, torch.get_rng_state())
+        call.alone = alone_by_deed(func, look.ran, result, [*given.values()], is_random=is_random)
+        if not call.alone:
+            call.alone = self._look_at(call, result, given, before)
+        above.then[key] = call
+        if call.alone:
+            self._note_alone(func, call.alone)
+            self.end_segment()
+            return result
+        self._went(call, result)
+        call.likeness = turn_of(call.path(), self._depth - 1, self._depth, in_segment=True)
+        if self._depth >= MOST_CALLS or self._is_second_turn():
+            # The loop goes on in a segment of its own, whose end finds these turns (_turns_before).
+            call.is_cut = True
+            self.end_segment()
+        return result
+
+    def _look_at(
+        self,
+        call: Call,
+        result: Any,
+        given: dict[Role, torch.Tensor],
+        before: list[tuple[int, Facts]],
+    ) -> str:
+        """Note what a call has changed and made; return why it is in no sequence, or nothing.
+
+        Args:
+            call: That has run.
+            result: What it returned.
+            given: Its tensors.
+            before: Version and facts of each of them, before.
+        """
+        path = self._node.path()
+        made = [one for other in path for one in other.results if one.is_new]
+        brought = [facts for other in (*path, call) for facts in other.brings]
+        owners: dict[int, Role] = {}
+        changed = []
+        for (role, one), (version, facts) in zip(given.items(), before, strict=True):
+            root = made[role.index].memory if isinstance(role, Intermediate) else role
+            owners.setdefault(storage_of(one), root)
+            if facts_of(one) != facts:
+                return "it changes the shape of a tensor, or whether it requires a gradient"
+            if one._version != version:  # noqa: SLF001
+                changed.append(root)
+                is_tracked = one.requires_grad or (
+                    made[root.index].facts.requires_grad
+                    if isinstance(root, Intermediate)
+                    else brought[root.index][4]
+                )
+                if call.grad and is_tracked:
+                    return "it changes a tensor of autograd's graph in place"
+        # Of "_norm", PyTorch marks neither schema nor version.
+        call.changes = bool(changed) or "_norm" in name_of(call.func)
+        call.changed = tuple(changed)
+        try:
+            call.results = self._results(result, given, owners)
+        except RuntimeError as error:  # one of several views of a tensor that changed
+            return f"autograd does not say how it is differentiated, {error}"
+        call.spare = [None] * len(call.results)
+        return ""
+
+    def _results(
+        self, result: Any, given: dict[Role, torch.Tensor], owners: dict[int, Role]
+    ) -> tuple[Result, ...]:
+        """Return what a call returns, before its results are numbered."""
+        found = []
+        n_made = self._wiring.made
+        for one in tensors_in(result):
+            role = self._wiring.role_of(one)
+            is_new = role is None
+            if role is None:
+                role = Intermediate(n_made)
+                n_made += 1
+            memory = owners.setdefault(storage_of(one), role)
+            reaches, saves = (
+                history_of(one, given, owners)
+                if is_new and one.requires_grad
+                else (frozenset(), frozenset())
+            )
+            found.append(Result(role, is_new, facts_of(one), memory, reaches, saves))
+        return tuple(found)
+
+    def _went(self, call: Call, result: Any) -> None:
+        """Go on to the next place of the tree, after a call has run."""
+        results = (result,) if call.form is torch.Tensor else result
+        for one, tensor in zip(call.results, results or (), strict=True):
+            if one.is_new:
+                self._wiring.add_made(tensor)
+        self._node.likely = call
+        self._node = call
+        self._depth += 1
+        if self.log.debug:
+            self.log.add("CALL", name_of(call.func))
+        if call.is_cut:
+            self.end_segment()
+
+    def _alone(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a call that no sequence holds; it ends one."""
+        if func is torch.autograd.grad and (kwargs.get("create_graph") or any(args[4:5])):
+            self.is_differentiating_twice = True
+        self.end_segment()
+        return func(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        """Return a context for what reads no tensor that waits."""
+        self.is_passing = True
+        try:
+            yield
+        finally:
+            self.is_passing = False
+
+    def _pass(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a call that reads no tensor, such as ``torch.zeros``; it ends nothing."""
+        with self.passing():
+            return func(*args, **kwargs)
+
+    def _note_alone(self, func: Any, reason: str) -> None:
+        text = f"{name_of(func)}: {reason}"
+        if text not in self.reasons:
+            self.log.add("CUT", f"{text}, so it runs by itself")
+        self.reasons[text] = self.reasons.get(text, 0) + 1
+
+    # --- pending calls ---------------------------------------------------------------------------
+
+    def _bind(self, call: Call) -> bool:
+        """Keep the inputs of a call; return whether it may wait."""
+        if len(self._inputs) == len(self._wiring.given) and not self._has_copies:
+            return True
+        inputs: list[Any] = [reference() for reference in self._wiring.given[len(self._inputs) :]]
+        # NumPy, DLPack or another process may write into these before we read them.
+        shared = [one for one in inputs if not one.untyped_storage().resizable()]
+        if any(one.requires_grad for one in shared):
+            return self._may_not_wait("its memory is shared and it requires a gradient")
+        if (shared or self._has_copies) and not self._may_copy(call):
+            return self._may_not_wait("the memory of an input is shared with NumPy or others")
+        self._originals += inputs
+        if shared:
+            self._has_copies = True
+            inputs = [
+                one.clone() if any(one is other for other in shared) else one for one in inputs
+            ]
+        self._inputs += inputs
+        return True
+
+    def _may_not_wait(self, reason: str) -> bool:
+        text = f"inputs: {reason}"
+        if text not in self.reasons:
+            self.log.add("FALLBACK", f"runs eagerly: {reason}")
+        self.reasons[text] = self.reasons.get(text, 0) + 1
+        return False
+
+    @staticmethod
+    def _may_copy(call: Call) -> bool:
+        return not call.changes and not any(isinstance(one.memory, Given) for one in call.results)
+
+    def _defer(self, call: Call) -> Any:
+        """Return pending results of a call."""
+        results: list[torch.Tensor] = []
+        for place, one in enumerate(call.results):
+            if one.is_new:
+                pending = call.spare[place]
+                call.spare[place] = None
+                if pending is None:
+                    # It runs operations, which must not compute what waits.
+                    pending = self._pass(make_pending, (one.facts,), {})
+                else:
+                    pending.__dict__.clear()  # of what it became the last time
+                self._pendings.append(pending)
+                self._wiring.add_made(pending)
+                results.append(pending)
+            else:
+                results.append(self._object(one.role))
+        self._node.likely = call
+        self._node = call
+        self._depth += 1
+        if call.changes and self._watch is None:
+            self._watch = _Watch(self)
+            self._watch.__enter__()
+        if call.form is None:
+            return None
+        return results[0] if call.form is torch.Tensor else call.form(results)
+
+    def _object(self, role: Role) -> torch.Tensor:
+        return (
+            self._pendings[role.index]
+            if isinstance(role, Intermediate)
+            else self._originals[role.index]
+        )
+
+    def settle(self, loss: Any = None, *, is_watching: bool = False) -> bool:
+        """Compute what is pending; return whether that ended the segment.
+
+        Args:
+            loss: What is differentiated at once, by a backward pass that frees its graph.
+            is_watching: Whether something reads past the recorder.
+        """
+        if not self.is_deferring:
+            return False
+        self.is_deferring = False
+        if not is_watching:
+            self._stop_watching()
+        surroundings = self._surroundings
+        assert surroundings is not None  # noqa: S101  (of calls that were recorded)
+        with self.aside(), self._above_autograd() if is_watching else _NOTHING:
+            if surroundings_now(0) == surroundings:
+                return self._run(loss, may_compile=True)
+            with restored(surroundings):
+                return self._run(loss, may_compile=surroundings_now(0) == surroundings)
+
+    def _above_autograd(self) -> Any:
+        """Return a context in which operations meet autograd; a dispatch mode runs below it."""
+        return torch._C._ForceDispatchKeyGuard(*self._dispatch_keys)  # noqa: SLF001
+
+    def _run(self, loss: Any, *, may_compile: bool) -> bool:
+        """Run what is pending, compiled or eagerly; return whether that ended the segment."""
+        sequence = self._node.sequence
+        reason = "the program went another way"
+        if sequence is not None and not sequence.refused and may_compile:
+            given = self._inputs
+            # Nobody else has a pending tensor that is dead: neither a name nor the stack.
+            pendings = self._pendings
+            live = tuple([n for n in range(len(pendings)) if getrefcount(pendings[n]) > _OURS])
+            reason = sequence.may_run(live, given, is_twice=self.is_differentiating_twice)
+            if not reason:
+                at = next((n for n in live if pendings[n] is loss), None)
+                ran = sequence.run(live, given, self.threshold, loss=at)
+                if isinstance(ran, SequenceRun):
+                    self._become(sequence, ran, live)
+                    self._ran(sequence, is_first=ran.is_first)
+                    return True
+                reason = ran
+        self._run_eagerly(self._node.path())
+        self._missed(sequence, reason)
+        return False
+
+    def _become(self, sequence: HotSequence, ran: SequenceRun, live: tuple[int, ...]) -> None:
+        """Turn the live pending tensors into results; keep the others for the next time."""
+        for index, (call, place) in enumerate(sequence.makes):
+            spare: Any = self._pendings[index]
+            if index in live:
+                real = ran.results[index]
+                become(spare, real)
+                # Code in C++ may still hold it, such as a batch of vmap.
+                spare = real if real._use_count() <= 1 else None  # noqa: SLF001
+            call.spare[place] = spare
+
+    def _run_eagerly(self, calls: list[Call]) -> None:
+        """Run the pending calls as they would have run."""
+        pendings, inputs = self._pendings, self._inputs
+
+        def of_role(role: Role) -> torch.Tensor:
+            return pendings[role.index] if isinstance(role, Intermediate) else inputs[role.index]
+
+        index = 0
+        for call in calls:
+            result = call.func(*fill(call.args, of_role), **fill(call.kwargs, of_role))
+            results = (result,) if call.form is torch.Tensor else result
+            for one, tensor in zip(call.results, results or (), strict=True):
+                if one.is_new:
+                    become(pendings[index], tensor)
+                    index += 1
+        self._drop_pending()
+        self._begun = 0.0  # no sample of eager seconds
+
+    def _ran(self, sequence: HotSequence, *, is_first: bool) -> None:
+        sequence.hits += 1
+        end = time.perf_counter()
+        if not is_first:
+            sequence.compiled_s.append(end - self._begun)
+            if len(sequence.compiled_s) == self.threshold and sequence.speedup is not None:
+                self.log.add(
+                    "SPEEDUP",
+                    f"{sequence.number}: {sequence.speedup:.2f}x, medians of "
+                    f"{len(sequence.eager_s)} eager and {self.threshold} compiled runs",
+                    sequence.number,
+                )
+        if self.log.debug:
+            self.log.add("HIT", f"{sequence.number}: {sequence.name} (COMPILED)", sequence.number)
+        self.timeline.add(self._begun, end, "compile" if is_first else "compiled", sequence.number)
+        self._begin()
+
+    def _missed(self, sequence: HotSequence | None, reason: str) -> None:
+        node = self._node
+        while sequence is None:
+            node = next(one for one in node.then.values() if one.hot)
+            sequence = node.sequence
+        sequence.misses += 1
+        if sequence.misses == 1:
+            self.log.add("FALLBACK", f"{sequence.number} ran eagerly: {reason}", sequence.number)
+        if (
+            not sequence.refused
+            and sequence.misses >= self.threshold
+            and sequence.misses > sequence.hits
+        ):
+            sequence.refuse(f"it ran eagerly {sequence.misses} times: {reason}")
+
+    # --- segments --------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        place = self.boundary, self._surroundings
+        root = self.roots.get(place)
+        if root is None:
+            root = self.roots[place] = Call(torch.Tensor, (), None, grad=False)
+        self._node = root
+        self._wiring = Wiring()
+        self._depth = 0
+        self._begun = 0.0
+        self._first = None, None
+        self._drop_pending()
+
+    def _drop_pending(self) -> None:
+        self._pendings: list[Pending] = []
+        self._inputs: list[torch.Tensor] = []
+        self._originals: list[torch.Tensor] = []
+        self._has_copies = False
+
+    def end_segment(self, loss: Any = None) -> None:
+        """Compute what is pending, count the calls since the last end, and begin anew."""
+        if self.settle(loss):
+            return
+        node = self._node
+        if self._depth >= self.min_calls:
+            node.count += 1
+            end = time.perf_counter()
+            if self._begun:
+                samples = node.eager_s if node.sequence is None else node.sequence.eager_s
+                samples.append(end - self._begun)
+                self.timeline.add(self._begun, end, "eager", self.boundary)
+            if node.count == 1:
+                node.count += self._turns_before(node)
+                self._lately.append(node)
+            self.turns.add(node)
+            self._detect_if_hot(node)
+        if self._depth or self._wiring.roles:
+            self._begin()
+
+    def _turns_before(self, node: Call) -> int:
+        """Return how often a new sequence ran before, at the ends of segments that began earlier.
+
+        What precedes a loop is in one segment with its first turn.
+        """
+        path = node.path()
+        length = len(path)
+        turn = ""
+        found = 0
+        for other in self._lately:
+            if other.func is not node.func:
+                continue
+            calls = other.path()
+            turn = turn or turn_of(path, 0, length, in_segment=False)
+            end = len(calls)
+            while (
+                end >= length
+                and len(calls) > length
+                and turn_of(calls, end - length, end, in_segment=False) == turn
+            ):
+                found += 1
+                end -= length
+        return found
+
+    def _forget_segment(self) -> None:
+        """Begin anew after an exception, without counting."""
+        self.is_deferring = False
+        self._stop_watching()
+        self._begin()
+
+    def _count(self, node: Call) -> None:
+        node.count += 1
+        self._detect_if_hot(node)
+
+    def _detect_if_hot(self, node: Call) -> None:
+        if node.sequence is None and node.count >= self.limit():
+            self._detect(node)
+
+    def _detect(self, node: Call) -> None:
+        sequence = HotSequence(node.path(), self.boundary, self.compile_mode, self.log)
+        sequence.eager_s.extend(node.eager_s)
+        node.eager_s.clear()
+        alike = [
+            one
+            for one in self.sequences
+            if one.name == sequence.name and one.boundary == sequence.boundary
+        ]
+        self.sequences.append(sequence)
+        node.sequence = sequence
+        times = f"{node.count} times" if node.count > 1 else "once"
+        self.log.add(
+            "DETECTED",
+            f"{sequence.number}: {sequence.name} ({len(sequence.calls)} operations, ran {times})",
+            sequence.number,
+        )
+        if alike:
+            self.log.add(
+                "RECOMPILE",
+                f"{sequence.number}: the operations of {alike[0].number} with other shapes, "
+                "wiring or parameters",
+                sequence.number,
+            )
+        if sequence.objection:
+            sequence.refuse(sequence.objection)
+        if len(alike) >= MOST_SHAPES:
+            sequence.refuse(f"these operations are compiled for {MOST_SHAPES} shapes already")
+        node.heat()
+
+    def enter(self, boundary: str, threshold: int | None) -> None:
+        """Begin in another boundary; the segment before has ended."""
+        self.turns.forget()
+        if self.is_resting:
+            self.is_resting = False
+            push_mode(self)
+        self.boundary = boundary
+        self.boundary_threshold = threshold
+        self._begin()
+
+    def close(self) -> None:
+        """Leave no mode behind; the block ends."""
+        self._stop_watching()
+        if is_top(self):
+            pop_mode()
+
+    def forget_turn(self) -> None:
+        """End the segment without counting it, nor what else ended in this turn."""
+        self.settle()
+        self._begin()
+        self.turns.forget()
+
+    def limit(self) -> int:
+        """Return after how many repetitions something is hot here."""
+        return self.boundary_threshold or self.threshold
+
+    def is_here(self) -> bool:
+        """Return whether this is the thread of the recorder."""
+        return threading.get_ident() == self._thread
+
+    # --- modes -----------------------------------------------------------------------------------
+
+    def _now(self) -> Surroundings | None:
+        if self._watch is not None and not self.is_deferring:
+            self._stop_watching()
+        return surroundings_now(self._watch is not None)
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.__exit__(None, None, None)
+            self._watch = None
+
+    def aside(self) -> _Aside:
+        """Return a context in which the mode is not active."""
+        return _Aside(self)
+
+
+class _Aside:
+    """Takes the recorder off the stack of modes, if it is on top, and puts it back."""
+
+    __slots__ = ("has_popped", "recorder")
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.has_popped = False
+
+    def __enter__(self) -> None:
+        self.recorder.paused += 1
+        if is_top(self.recorder):
+            pop_mode()
+            self.has_popped = True
+
+    def __exit__(self, *_: object) -> None:
+        recorder = self.recorder
+        recorder.paused -= 1
+        if recorder.turns.rests:
+            recorder.is_resting = recorder.is_resting or self.has_popped
+        elif self.has_popped or recorder.is_resting:
+            recorder.is_resting = False
+            push_mode(recorder)
+
+
+def _guard_of(tensors: list[Any]) -> Any:
+    """Return what compares tensors with these, without a compilation: Dynamo's own, in C++."""
+    return TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)

@@ -1,0 +1,295 @@
+"""Functions, modules and optimizer steps that are compiled as a whole once they are hot."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+import types
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ivhl.compile import compile_report, get_compiled
+from ivhl.hotpath.calls import UndescribableError, Wiring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ivhl.compile import Mode
+    from ivhl.hotpath.log import Log
+    from ivhl.hotpath.recorder import Recorder
+
+_SAMPLES: Final = 200
+_MOST_KEYS: Final = 256
+
+
+@dataclass(eq=False)
+class Region:
+    """A callable that is counted, and compiled with ``torch.compile`` once it is hot.
+
+    Dynamo guards what it reads; the key only decides when it is worth compiling.
+
+    Attributes:
+        name: Of the boundary, or of the optimizer's step.
+        plain: The callable.
+        hits: Calls that ran compiled.
+        misses: Calls with another key than a hot one, after one was hot.
+        refused: Why it is not compiled any more; empty if it is.
+        subject: The optimizer whose step it is, or ``None``.
+    """
+
+    name: str
+    plain: Callable[..., Any]
+    mode: Mode
+    log: Log
+    subject: torch.optim.Optimizer | None = None
+    hits: int = 0
+    misses: int = 0
+    refused: str = ""
+    counts: dict[Any, int] = field(default_factory=dict)
+    compile_s: list[float] = field(default_factory=list)
+    eager_s: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+    compiled_s: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+    _compiled: Callable[..., Any] | None = None
+    _ready: set[Any] = field(default_factory=set)
+
+    @property
+    def speedup(self) -> float | None:
+        """Median eager seconds over median compiled ones."""
+        if not self.eager_s or not self.compiled_s:
+            return None
+        return median(self.eager_s) / median(self.compiled_s)
+
+    def call(
+        self,
+        recorder: Recorder,
+        key: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Run eagerly and count, or compiled."""
+        if self.is_hot(key, recorder.limit()):
+            return self.run_compiled(recorder, key, args, kwargs)
+        return self.run_eagerly(recorder, key, functools.partial(self.plain, *args, **kwargs))
+
+    def is_hot(self, key: Any, threshold: int) -> bool:
+        """Return whether a call with this key runs compiled."""
+        return not self.refused and self.counts.get(key, 0) >= threshold
+
+    def run_eagerly(self, recorder: Recorder, key: Any, run: Callable[[], Any]) -> Any:
+        """Run, and count unless it is refused."""
+        if self.refused:
+            return run()
+        begun = time.perf_counter()
+        result = run()
+        end = time.perf_counter()
+        self.eager_s.append(end - begun)
+        recorder.timeline.add(begun, end, "eager", self.name)
+        self.count(key, recorder.limit())
+        return result
+
+    def run_compiled(
+        self,
+        recorder: Recorder,
+        key: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Run the compiled callable; the first time with a key compiles it."""
+        begun = time.perf_counter()
+        is_first = key not in self._ready
+        if self._compiled is None:
+            self._compiled = get_compiled(self.plain, mode=self.mode, dynamic=False)
+        if is_first:
+            kind = "RECOMPILE" if self._ready else "COMPILE"
+            self.log.add(kind, f"starting {self.name}", self.name)
+        result = self._compiled(*args, **kwargs)
+        end = time.perf_counter()
+        recorder.timeline.add(begun, end, "compile" if is_first else "compiled", self.name)
+        if not is_first:
+            self.hits += 1
+            self.compiled_s.append(end - begun)
+            if len(self.compiled_s) == recorder.threshold and self.speedup is not None:
+                self.log.add("SPEEDUP", f"{self.name}: {self.speedup:.2f}x", self.name)
+            return result
+        self._ready.add(key)
+        if cause := self._cause():
+            self.refuse(cause)
+            return result
+        self.hits += 1
+        seconds = end - begun
+        self.compile_s.append(seconds)
+        self.log.add("COMPILE", f"complete {self.name} in {seconds:.2f} s", self.name, seconds)
+        return result
+
+    def _cause(self) -> str:
+        """Return why ``ivhl.compile`` fell back to eager; empty if it did not."""
+        name = f"{self.plain.__module__}.{self.plain.__qualname__}"
+        return next(
+            (
+                one.cause
+                for one in compile_report().functions
+                if one.name == name and one.fell_back
+            ),
+            "",
+        )
+
+    def refuse(self, reason: str) -> None:
+        """Run eagerly from now on."""
+        self.refused = reason
+        self.log.add("REFUSED", f"{self.name}: {reason}", self.name)
+
+    def count(self, key: Any, threshold: int) -> None:
+        """Count an eager run."""
+        if key not in self.counts and len(self.counts) >= _MOST_KEYS:
+            self.refuse(f"its arguments changed more than {_MOST_KEYS} times")
+            return
+        count = self.counts[key] = self.counts.get(key, 0) + 1
+        if self._ready:
+            self.misses += 1
+        if count == threshold:
+            times = f"{count} times" if count > 1 else "once"
+            self.log.add("DETECTED", f"{self.name} (ran {times})", self.name)
+
+
+def key_of_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the facts of tensors among arguments, and other arguments by value or type."""
+    try:
+        return Wiring().describe(len, args, kwargs), torch.is_grad_enabled()
+    except UndescribableError:
+        return tuple(type(one).__name__ for one in (*args, *kwargs.values()))
+
+
+# --- optimizers ----------------------------------------------------------------------------------
+
+
+def hyperparameters(optimizer: torch.optim.Optimizer) -> Any:
+    """Return what a compiled step has as constants.
+
+    A schedule that changes one of them at each step would compile at each step.
+    """
+    key: list[Any] = []
+    for group in optimizer.param_groups:
+        for name, value in group.items():
+            if name == "params":
+                key.append(len(value))
+            elif isinstance(value, torch.Tensor):
+                key.append(name)
+            else:
+                key.append(value if value.__hash__ is not None else repr(value))
+    return tuple(key)
+
+
+class OptimizerSteps:
+    """Takes the place of the steps of optimizers while a block is active."""
+
+    def __init__(self, recorder: Recorder, regions: list[Region], mode: Mode) -> None:
+        self.recorder = recorder
+        self.regions = regions
+        self.mode = mode
+        self.taken: list[tuple[torch.optim.Optimizer, str, Any]] = []
+        self.seen: set[int] = set()  # their numbers (id); "taken" keeps them alive
+        self.first: tuple[Region, Any] | None = None  # in its first step now
+
+    def see(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        """Notice an optimizer at its first step; a hook of ``torch.optim``."""
+        if any(one is optimizer for one, _, _ in self.taken) or not self.recorder.is_here():
+            return
+        region = next((one for one in self.regions if one.subject is optimizer), None)
+        if region is None:
+            region = self._region_of(optimizer)
+            self.regions.append(region)
+        self.seen.add(id(optimizer))
+        ours = {"step": self._step(optimizer, region), "zero_grad": self._zero_grad(optimizer)}
+        for name, function in ours.items():
+            self.taken.append((optimizer, name, optimizer.__dict__.get(name)))
+            optimizer.__dict__[name] = types.MethodType(function, optimizer)
+        self.recorder.end_segment()
+        self.recorder.turns.end()
+        self.first = region, hyperparameters(optimizer)
+
+    def forget_first(self, *_: Any) -> None:
+        """Leave out what the first step of an optimizer ran; a hook of ``torch.optim``."""
+        if self.first is not None and self.recorder.is_here():
+            region, key = self.first
+            self.first = None
+            self.recorder.forget_turn()
+            region.count(key, self.recorder.limit())
+
+    def give_back(self) -> None:
+        """Restore the optimizers' own methods."""
+        for optimizer, name, before in reversed(self.taken):
+            if before is None:
+                optimizer.__dict__.pop(name, None)
+            else:
+                optimizer.__dict__[name] = before
+        self.taken.clear()
+        self.seen.clear()
+
+    def _region_of(self, optimizer: torch.optim.Optimizer) -> Region:
+        # The function without the wrapper of profiling and hooks, which breaks graphs.
+        bare = inspect.unwrap(type(optimizer).step)
+
+        def step() -> None:
+            bare(optimizer)
+
+        name = f"{type(optimizer).__name__}.step"
+        region = Region(name, step, self.mode, self.recorder.log, subject=optimizer)
+        if reason := _refusal_of(optimizer):
+            region.refuse(reason)
+        return region
+
+    def _step(self, optimizer: torch.optim.Optimizer, region: Region) -> Callable[..., Any]:
+        recorder = self.recorder
+        plain = optimizer.step
+
+        @functools.wraps(plain)
+        def ours(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+            if recorder.paused or not recorder.is_here():
+                return plain(*args, **kwargs)
+            recorder.end_segment()
+            with recorder.aside():
+                recorder.turns.end()
+                if args or kwargs or _has_hooks(self):
+                    return plain(*args, **kwargs)
+                key = hyperparameters(self)
+                if not region.is_hot(key, recorder.limit()):
+                    return region.run_eagerly(recorder, key, plain)
+                self._opt_called = True  # what schedulers look at
+                with torch.no_grad():
+                    region.run_compiled(recorder, key, (), {})
+                return None
+
+        return ours
+
+    def _zero_grad(self, optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
+        recorder = self.recorder
+        plain = optimizer.zero_grad
+
+        @functools.wraps(plain)
+        def ours(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+            if recorder.paused or not recorder.is_here():
+                return plain(*args, **kwargs)
+            # Gradients that become None are no tensors that anything waiting reads.
+            if args or kwargs or type(self).zero_grad is not torch.optim.Optimizer.zero_grad:
+                recorder.end_segment()
+            with recorder.aside(), recorder.passing():
+                return plain(*args, **kwargs)
+
+        return ours
+
+
+def _refusal_of(optimizer: torch.optim.Optimizer) -> str:
+    if isinstance(optimizer, torch.optim.LBFGS | torch.optim.SparseAdam):
+        return "Dynamo does not compile this optimizer"
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        return "its steps are differentiable"
+    return ""
+
+
+def _has_hooks(optimizer: torch.optim.Optimizer) -> bool:
+    return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)  # noqa: SLF001

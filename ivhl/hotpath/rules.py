@@ -1,0 +1,124 @@
+"""Which calls are in no sequence: by what they are, and by what they did."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ivhl.hotpath.calls import name_of, tensors_in
+
+_T: Final = torch.Tensor
+# Answered by what is known of a pending tensor.
+FACTS: Final = frozenset(
+    {
+        *(getattr(_T, name).__get__ for name in (
+            "shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_cpu",
+            "is_sparse", "is_quantized", "is_meta", "is_mkldnn", "is_nested",
+        )),
+        *(_T.size, _T.dim, _T.ndimension, _T.numel, _T.nelement, _T.stride, _T.element_size),
+        *(_T.is_floating_point, _T.is_complex, _T.is_signed, _T.is_contiguous, _T.__len__),
+        *(torch.is_floating_point, torch.is_complex, torch.numel, torch.is_signed),
+        *(_T.__hash__,),
+    }
+)  # fmt: skip
+# Of a tensor that is not pending, these read no memory either.
+PROPERTIES: Final = frozenset(
+    getattr(_T, name).__get__
+    for name in ("grad", "is_leaf", "grad_fn", "_base", "output_nr", "retains_grad")
+)
+# Return their argument when there is nothing to do, and then run no operation.
+_MAY_DO_NOTHING: Final = frozenset(
+    {
+        *("to", "contiguous", "type", "cpu", "cuda", "resolve_conj", "resolve_neg"),
+        *("float", "double", "half", "bfloat16", "int", "long", "bool"),
+    }
+)
+# Never part of a sequence, whatever they run.
+_ALONE: Final = frozenset(
+    {
+        *("backward", "grad", "data", "requires_grad_", "detach_", "register_hook", "retain_grad"),
+        *("set_", "resize_", "resize_as_", "share_memory_", "swap_tensors", "pin_memory"),
+        *("deepcopy", "reduce_ex", "setstate", "record_stream", "as_subclass"),
+        *("numpy", "array", "dlpack", "storage", "untyped_storage", "data_ptr", "tolist", "item"),
+        *("apply_", "map_", "map2_"),
+        *("rename_", "rename", "refine_names", "align_to", "unflatten_names"),
+    }
+)
+_MODULES: Final = ("torch.", "torch", "_operator")
+
+
+class Look(TorchDispatchMode):
+    """Lists the operations that a call runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: list[torch._ops.OpOverload] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: Any = None,
+    ) -> Any:
+        self.ran.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def alone_by_name(func: Any, kwargs: dict[str, Any]) -> str:
+    """Return why a call is in no sequence, whatever it does; empty if it may be in one."""
+    if name_of(func) in _ALONE or getattr(func, "__name__", "") in {"__set__", "__delete__"}:
+        return "it reads, or changes more than values"
+    if kwargs.get("out") is not None:
+        return "it writes into an argument"
+    module = getattr(func, "__module__", None)
+    if module is not None and not module.startswith(_MODULES):
+        return "it is not an operation of PyTorch"
+    return ""
+
+
+def alone_by_deed(  # noqa: C901, PLR0911  (one for each rule)
+    func: Any,
+    ran: list[Any],
+    result: Any,
+    given: list[torch.Tensor],
+    *,
+    is_random: bool,
+) -> str:
+    """Return why a call is in no sequence, from what it did; empty if it can be in one."""
+    on_cpu = all(one.device.type == "cpu" for one in given)
+    for op in ran:
+        if op.namespace not in {"aten", "prims", "prim"}:
+            return f"{op.namespace}::{op.__name__} is not an operation of PyTorch"
+        if torch.Tag.nondeterministic_seeded in op.tags and not on_cpu:
+            return "it draws random numbers"
+        if torch.Tag.data_dependent_output in op.tags:
+            return "it reads values"
+        if torch.Tag.dynamic_output_shape in op.tags:
+            return "the shape of its result depends on values"
+    if is_random:
+        return "it draws random numbers"
+    if any(one.dtype.is_complex for one in tensors_in(result)):
+        return "complex numbers are not compiled"
+    name = name_of(func)
+    if form_of(result) is None and name != "setitem":
+        return "it returns something other than tensors"
+    is_new = [one for one in tensors_in(result) if not any(one is arg for arg in given)]
+    if any(type(one) is not torch.Tensor for one in is_new):
+        return "it returns a tensor of another class"
+    if not ran and (is_new or name not in _MAY_DO_NOTHING):
+        return "it runs no operation"
+    return ""
+
+
+def form_of(result: Any) -> type | None:
+    """Return the type of what holds the results, or ``None`` if it holds no tensors only."""
+    if isinstance(result, torch.Tensor):
+        plain: type = torch.Tensor
+        return plain
+    if isinstance(result, tuple | list) and result:
+        kind: type = type(result)
+        return kind if all(isinstance(one, torch.Tensor) for one in result) else None
+    return None

@@ -1,0 +1,195 @@
+"""Compare hot paths with hand-written ``torch.compile`` and with eager code, on a training loop.
+
+``python -m studies.hotpath`` prints, for the MLP 784-256-10 with SGD: the CPU seconds of a step, and
+the ratios of hand-written compilation to hot paths (goal: 0.9) and of eager code to the same while
+recording (goal: 0.97), for ever and in the nine steps before call N. Arms take turns in blocks; a
+ratio is taken within each round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from ivhl import hotpath
+from ivhl.compile import choose_cache_folder
+from ivhl.measure.intervals import paired_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Step = Callable[[], torch.Tensor]
+
+WIDTHS: Final = (784, 256, 10)
+THRESHOLD: Final = 10
+ARMS: Final = ("eager", "whole", "parts", "hot", "record", "first")
+
+
+class Trainer:
+    """A model with its optimizer and a batch; each arm has one of its own.
+
+    Args:
+        batch: Number of samples.
+    """
+
+    def __init__(self, batch: int) -> None:
+        torch.manual_seed(0)
+        wide, hidden, out = WIDTHS
+        self.model = torch.nn.Sequential(
+            torch.nn.Linear(wide, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, out)
+        )
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        generator = torch.Generator().manual_seed(1)
+        self.x = torch.randn(batch, wide, generator=generator)
+        self.y = torch.randn(batch, out, generator=generator)
+
+    def step(self) -> torch.Tensor:
+        """Return the loss of a step, as one would first write it."""
+        predicted = self.model(self.x)
+        loss = ((predicted - self.y) ** 2).mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
+
+
+def by_hand(trainer: Trainer, way: str) -> Step:
+    """Return the step, compiled by hand in one of the ways that PyTorch's tutorials have.
+
+    Args:
+        trainer: Whose step.
+        way: ``whole``: the step as it is, in which Dynamo breaks the graph at the backward pass;
+            ``parts``: the loss and the optimizer's step, each compiled.
+    """
+    if way == "whole":
+        compiled: Step = torch.compile(trainer.step, dynamic=False)
+        return compiled
+
+    def loss_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return ((trainer.model(x) - y) ** 2).mean()
+
+    loss_compiled: Any = torch.compile(loss_of, fullgraph=True, dynamic=False)
+    update: Any = torch.compile(trainer.optimizer.step, dynamic=False)
+
+    def step() -> torch.Tensor:
+        loss: torch.Tensor = loss_compiled(trainer.x, trainer.y)
+        loss.backward()
+        update()
+        trainer.optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def time_rounds(
+    arms: dict[str, Callable[[int], float]], *, rounds: int, steps: int
+) -> dict[str, list[float]]:
+    """Return the CPU seconds per step of each arm in each round, in random order."""
+    samples: dict[str, list[float]] = {name: [] for name in arms}
+    order = random.Random(0)  # noqa: S311  (an order, not a secret)
+    for _ in range(rounds):
+        for name in order.sample(list(arms), len(arms)):
+            samples[name].append(arms[name](steps))
+    return samples
+
+
+def timed(step: Step) -> Callable[[int], float]:
+    """Return a function that runs a step so often and returns CPU seconds per step."""
+
+    def run(steps: int) -> float:
+        start = time.process_time()
+        for _ in range(steps):
+            step()
+        return (time.process_time() - start) / steps
+
+    return run
+
+
+def timed_in(block: hotpath.auto, step: Step, *, warm: int) -> Callable[[int], float]:
+    """Return the same in a block; entering and leaving it is not timed, nor are ``warm`` steps."""
+
+    def run(steps: int) -> float:
+        with block:
+            for _ in range(warm):
+                step()
+            start = time.process_time()
+            for _ in range(steps):
+                step()
+            return (time.process_time() - start) / steps
+
+    return run
+
+
+def timed_before_hot(step: Step) -> Callable[[int], float]:
+    """Return a function that times the steps 1 to 9 of a block of its own, again and again."""
+
+    def run(steps: int) -> float:
+        seconds = []
+        for _ in range(max(1, steps // (THRESHOLD - 1))):
+            block = hotpath.auto(threshold=THRESHOLD)
+            with block:
+                start = time.process_time()
+                for _ in range(THRESHOLD - 1):
+                    step()
+                seconds.append(time.process_time() - start)
+        return sum(seconds) / len(seconds) / (THRESHOLD - 1)
+
+    return run
+
+
+def show(name: str, over: list[float], under: list[float], goal: float) -> None:
+    """Print a ratio with its interval within this run."""
+    ratio = paired_ratio(over, under)
+    print(
+        f"{name}: {ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}], goal {goal}: "
+        f"{'reached' if ratio.value >= goal else 'missed'}"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m studies.hotpath", description=__doc__)
+    parser.add_argument("--batch", type=int, nargs="+", default=[64, 128])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--steps", type=int, default=40, help="of a block")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    choose_cache_folder()
+    load = os.getloadavg()[0]
+    print(f"torch {torch.__version__}, CPU, {options.threads} thread(s), load {load:.1f}")
+    for batch in options.batch:
+        trainers = {name: Trainer(batch) for name in ARMS}
+        hot = hotpath.auto(threshold=THRESHOLD)
+        # So many repetitions never come: this block records for ever.
+        record = hotpath.auto(threshold=1_000_000_000)
+        arms = {
+            "eager": timed(trainers["eager"].step),
+            "whole": timed(by_hand(trainers["whole"], "whole")),
+            "parts": timed(by_hand(trainers["parts"], "parts")),
+            "hot": timed_in(hot, trainers["hot"].step, warm=1),
+            "record": timed_in(record, trainers["record"].step, warm=1),
+            "first": timed_before_hot(trainers["first"].step),
+        }
+        for arm in arms.values():
+            arm(20)
+        samples = time_rounds(arms, rounds=options.rounds, steps=options.steps)
+        for name, seconds in samples.items():
+            print(
+                f"batch {batch:>4}  {name:<7}{1e6 * sorted(seconds)[len(seconds) // 2]:>9.0f} us"
+            )
+        best = min(("whole", "parts"), key=lambda name: sorted(samples[name])[options.rounds // 2])
+        show(f"batch {batch}: by hand ({best}) over hot paths", samples[best], samples["hot"], 0.9)
+        show(f"batch {batch}: eager over recording", samples["eager"], samples["record"], 0.97)
+        show(f"batch {batch}: eager over calls 1 to 9", samples["eager"], samples["first"], 0.97)
+        show(f"batch {batch}: eager over hot paths", samples["eager"], samples["hot"], 1.0)
+        print(hot.report)
+
+
+if __name__ == "__main__":
+    main()

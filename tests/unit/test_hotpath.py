@@ -1,0 +1,1312 @@
+"""Hot paths: found at call N, replaced by one graph, equal to eager, or refused with a reason."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import struct
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is only in the cells")
+import torch
+import torch._dynamo
+import torch._inductor
+from hypothesis import HealthCheck, given, settings
+from torch.nn import functional as F  # noqa: N812  (as everywhere)
+
+from ivhl import hotpath
+from ivhl.errors import SpecError
+from ivhl.hotpath.settings import read_settings
+from tests.builders.programs import (
+    Program,
+    check_program,
+    compile_with_eager_kernels,
+    programs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
+    # Dynamo looks at the gradient of an argument that is no leaf.
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+]
+
+ROOT = Path(__file__).parents[2]
+PLAIN_COMPILE = torch.compile
+PLAIN_COMPILE_GRAPH = torch._inductor.compile
+APPLY = torch.autograd.Function.__dict__["apply"]
+BACKWARD = torch.autograd.backward
+TENSOR_BACKWARD = torch.Tensor.backward
+
+
+class Compilations:
+    """Replaces Inductor, which takes seconds; counts graphs and runs.
+
+    Attributes:
+        traces: Whether AOTAutograd makes the graphs, with eager kernels; else the calls of the graph
+            are made one by one.
+        fails: Whether each compilation fails.
+    """
+
+    def __init__(self) -> None:
+        self.traces = False
+        self.graphs = 0
+        self.runs = 0
+        self.outputs: list[int] = []
+        self.fails = False
+
+    def compile_graph(
+        self, module: torch.fx.GraphModule, inputs: list[torch.Tensor], **_options: Any
+    ) -> Callable[..., Any]:
+        """Replace ``torch._inductor.compile``."""
+        if self.fails:
+            raise torch._dynamo.exc.Unsupported("no such compiler")
+        self.graphs += 1
+        self.outputs.append(len(next(iter(module.graph.find_nodes(op="output"))).args[0]))
+        compiled = compile_with_eager_kernels(module, inputs) if self.traces else module
+
+        def run(*args: Any) -> Any:
+            self.runs += 1
+            return compiled(*args)
+
+        return run
+
+    def compile_function(self, function: Callable[..., Any], **options: Any) -> Any:
+        """Replace ``torch.compile``, which compiles functions, modules and optimizer steps."""
+        options.pop("mode", None)
+        if self.traces:
+            return PLAIN_COMPILE(function, backend="aot_eager", **options)
+        return function
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing() -> Iterator[None]:
+    yield
+    assert torch.autograd.Function.__dict__["apply"] is APPLY
+    assert torch.autograd.backward is BACKWARD
+    assert torch.Tensor.backward is TENSOR_BACKWARD
+    assert torch._C._len_torch_function_stack() == 0
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+@pytest.fixture(autouse=True)
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Compilations:
+    compiler = Compilations()
+    monkeypatch.setattr(torch._inductor, "compile", compiler.compile_graph)
+    monkeypatch.setattr(torch, "compile", compiler.compile_function)
+    return compiler
+
+
+@pytest.fixture
+def inductor(monkeypatch: pytest.MonkeyPatch, compiler: Compilations) -> None:
+    del compiler  # replaced before, so that this comes after
+    monkeypatch.setattr(torch, "compile", PLAIN_COMPILE)
+    monkeypatch.setattr(torch._inductor, "compile", PLAIN_COMPILE_GRAPH)
+
+
+@pytest.fixture
+def traced(compiler: Compilations) -> Compilations:
+    if sys.version_info >= (3, 13) and torch.__version__ < "2.6":
+        pytest.skip("torch.compile of PyTorch 2.5 refuses this Python")
+    torch._dynamo.reset()
+    compiler.traces = True
+    return compiler
+
+
+def example(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x @ w).sum()
+
+
+X = torch.linspace(-1, 1, 30).reshape(3, 10)
+W = torch.linspace(-2, 1, 40).reshape(10, 4)
+
+
+# --- when ----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_compiled_before_call_n(compiler: Compilations) -> None:
+    with hotpath.auto(threshold=10) as report:
+        for _ in range(9):
+            example(X, W).item()
+    assert report.paths == ()
+    assert (report.hits, compiler.graphs) == (0, 0)
+
+
+@pytest.mark.parametrize("n", [9, 10, 11, 13])
+def test_call_n_detects_and_the_next_one_is_the_first_compiled(
+    compiler: Compilations, n: int
+) -> None:
+    with hotpath.auto(threshold=10) as report:
+        values = [example(X, W).item() for _ in range(n)]
+    assert len(report.paths) == (n >= 10)
+    assert (report.hits, compiler.runs) == (max(0, n - 10), max(0, n - 10))
+    assert values == [example(X, W).item()] * n
+    detected = [one for one in report.events if one.kind == "DETECTED"]
+    assert len(detected) == (n >= 10)
+    if detected:
+        assert "matmul -> relu -> sum (3 operations, ran 10 times)" in detected[0].text
+
+
+def test_a_loop_that_nothing_interrupts_is_cut_where_it_begins_again() -> None:
+    z = X
+    with hotpath.auto(threshold=10) as report:
+        for _ in range(20):
+            z = example(X, W)
+    assert report.hits == 10
+    assert report.paths[0].calls == 3
+    assert type(z) is torch.Tensor
+    assert torch.equal(z, example(X, W))
+
+
+def test_what_precedes_a_loop_does_not_delay_it() -> None:
+    with hotpath.auto(threshold=5) as report:
+        w = (W * 0.5).neg()
+        values = []
+        for n in range(9):
+            values.append(example(X, w).item())
+            assert (report.hits, len(report.paths)) == (max(0, n - 4), n >= 4)
+    assert values == [example(X, w).item()] * 9
+    # Neither item nor anything else ends a turn of this one.
+    with hotpath.auto(threshold=5) as report:
+        w = z = W * 0.5
+        for _ in range(9):
+            z = example(X, w)
+    assert report.hits == 4
+    assert torch.equal(z, example(X, w))
+
+
+def test_equal_layers_of_a_model_are_no_loop() -> None:
+    layers = [torch.nn.Linear(10, 10) for _ in range(4)]
+    with torch.no_grad(), hotpath.auto(threshold=3) as report:
+        for _ in range(6):
+            y = X
+            for layer in layers:
+                y = torch.relu(layer(y))
+            y.sum().item()
+    assert [(one.calls, one.hits) for one in report.paths] == [(9, 3)]
+
+
+def test_turns_that_are_not_looked_at_count_by_what_they_differentiate() -> None:
+    w = W.clone().requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.01)
+
+    def turn(activation: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        activation(X @ w).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with hotpath.auto(threshold=10) as report:
+        for _ in range(4):
+            turn(torch.relu)
+        for _ in range(5):
+            turn(torch.tanh)
+        for _ in range(
+            6
+        ):  # of these, the first one ends what was not looked at, and does not count
+            turn(torch.relu)
+            assert not [one for one in report.paths if "relu" in one.name]
+        turn(torch.relu)
+    (path,) = [one for one in report.paths if "relu" in one.name]
+    assert path.hits == 0
+
+
+def test_what_is_hot_runs_compiled_only(compiler: Compilations) -> None:
+    ran = []
+    with hotpath.auto(threshold=3) as report:
+        for _ in range(6):
+            runs = compiler.runs
+            with torch.autograd.profiler.profile() as profile:
+                example(X, W).item()
+            n_products = sum(one.name == "aten::mm" for one in profile.function_events)
+            ran.append((n_products, compiler.runs - runs))
+    # Each product once: eagerly before, by the graph from call N + 1. (The first call runs in a
+    # mode, and so is in the profile twice.)
+    assert ran[1:] == [(1, 0), (1, 0), (1, 1), (1, 1), (1, 1)]
+    assert report.hits == 3
+
+
+def test_dead_intermediates_are_not_returned(compiler: Compilations) -> None:
+    with hotpath.auto(threshold=2):
+        for _ in range(4):
+            example(X, W).item()
+    assert compiler.outputs == [1]
+
+
+def test_an_intermediate_that_is_kept_later_has_its_value(compiler: Compilations) -> None:
+    kept = []
+    with hotpath.auto(threshold=2) as report:
+        for n in range(12):
+            y = X @ W
+            z = torch.relu(y)
+            if n in {5, 9, 10, 11}:
+                kept.append(y)
+            del y
+            z.sum().item()
+    assert all(torch.equal(one, X @ W) for one in kept)
+    assert report.misses >= 1
+    assert sorted(compiler.outputs) == [2, 3]
+
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+def wiring_one(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    y = a @ b
+    return torch.relu(y) + y * 2.0
+
+
+def wiring_two(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    y = a @ b
+    z = torch.relu(y)
+    return z + z * 2.0
+
+
+def test_other_wiring_is_another_graph() -> None:
+    with hotpath.auto(threshold=3) as report:
+        for _ in range(8):
+            for function in (wiring_one, wiring_two):
+                assert torch.equal(function(X, W).clone(), function(X, W).clone())
+        got = [f(X, W).tolist() for f in (wiring_one, wiring_two)]
+    assert got == [f(X, W).tolist() for f in (wiring_one, wiring_two)]
+    assert got[0] != got[1]
+    assert len({one.number for one in report.paths}) == len(report.paths)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (lambda x: torch.relu(x).sum(dim=0), lambda x: torch.relu(x).sum(dim=1)),
+        (lambda x: torch.relu(x) * 1, lambda x: torch.relu(x) * 1.0),
+        (lambda x: torch.relu(x) * 0.0, lambda x: torch.relu(x) * -0.0),
+        (lambda x: torch.relu(x) * True, lambda x: torch.relu(x) * 1),
+        (lambda x: torch.relu(x)[0:2], lambda x: torch.relu(x)[0:3]),
+        (lambda x: (x - x.t()).abs(), lambda x: (x.t() - x).neg()),
+        (lambda x: torch.relu(x) - torch.tanh(x), lambda x: torch.tanh(x) - torch.relu(x)),
+    ],
+)
+def test_collisions_give_two_graphs(
+    compiler: Compilations,
+    one: Callable[[torch.Tensor], torch.Tensor],
+    two: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    x = torch.linspace(-3, 3, 16).reshape(4, 4)
+    expected = [str(f(x).tolist()) for f in (one, two)]
+    with hotpath.auto(threshold=2, min_calls=1) as report:
+        for _ in range(5):
+            assert [str(f(x).tolist()) for f in (one, two)] == expected
+    assert len(report.paths) == 2
+    assert report.paths[0].number != report.paths[1].number
+    assert compiler.graphs == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x[:2],
+        lambda x: x.double(),
+        lambda x: x.t().contiguous().t(),
+        lambda x: x.clone().requires_grad_(),
+    ],
+)
+def test_other_facts_of_an_input_are_another_graph(
+    change: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    other = change(X)
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(5):
+            for x in (X, other):
+                assert torch.relu(x * 2.0).sum().item() == (x * 2.0).clamp(min=0).sum().item()
+    assert len([one for one in report.paths if one.name.startswith("mul -> relu")]) == 2
+    assert any(one.kind == "RECOMPILE" for one in report.events)
+
+
+def test_numbers_of_sequences_are_the_same_in_every_process() -> None:
+    code = (
+        "import torch; from ivhl import hotpath; x = torch.ones(3, 4)\n"
+        "with hotpath.auto(2) as report:\n"
+        "    for _ in range(2): torch.relu(x * 2.0).sum().item()\n"
+        "print(report.paths[0].number)"
+    )
+    other = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)},
+    ).stdout.strip()
+    x = torch.ones(3, 4)
+    with hotpath.auto(2) as report:
+        for _ in range(2):
+            torch.relu(x * 2.0).sum().item()
+    assert report.paths[0].number == other
+    assert len(other) == 12
+
+
+@pytest.mark.usefixtures("traced")
+def test_gradient_mode_is_part_of_the_key() -> None:
+    w = W.clone().requires_grad_()
+    with hotpath.auto(threshold=3) as report:
+        for _ in range(7):
+            y = torch.relu(X @ w)
+            assert y.requires_grad
+            y.sum().item()
+            with torch.no_grad():
+                z = torch.relu(X @ w)
+                assert not z.requires_grad
+                assert torch.equal(y, z)
+    assert [(one.name, one.hits) for one in report.paths] == [
+        ("matmul -> relu -> sum", 4), ("matmul -> relu", 4)
+    ]  # fmt: skip
+
+
+def test_a_global_setting_that_changes_is_another_graph(compiler: Compilations) -> None:
+    with hotpath.auto(threshold=2) as report:
+        for n in range(8):
+            torch.use_deterministic_algorithms(n >= 5)
+            example(X, W).item()
+        torch.use_deterministic_algorithms(mode=False)
+    assert (report.hits, compiler.graphs) == (6, 2)
+    assert any(one.kind == "RECOMPILE" for one in report.events)
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+BATCH = torch.linspace(-1, 1, 24).reshape(4, 6), torch.ones(4, 2)
+
+
+def make_model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2))
+
+
+def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
+    x, y = BATCH  # made before the block: its operations would belong to the first sequence
+    losses = []
+    for _ in range(steps):
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        lambda p: torch.optim.Adam(p, lr=0.01),
+    ],
+)
+@pytest.mark.usefixtures("traced")
+def test_a_training_loop_is_compiled_with_backward_pass_and_optimizer(
+    make: Callable[[Any], torch.optim.Optimizer],
+) -> None:
+    one, two = make_model(), make_model()
+    expected = train(one, make(one.parameters()), 9)
+    with hotpath.auto(threshold=4) as report:
+        got = train(two, make(two.parameters()), 9)
+    assert got == pytest.approx(expected, rel=1e-4)
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    forward = next(one for one in report.paths if "linear" in one.name)
+    step = next(one for one in report.paths if one.name.endswith(".step"))
+    assert forward.hits == 5
+    assert step.hits == 5
+
+
+def test_the_optimizer_has_its_own_methods_again_after_the_block() -> None:
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with hotpath.auto(threshold=2):
+        train(model, optimizer, 4)
+        assert "step" in optimizer.__dict__
+    assert "step" not in optimizer.__dict__
+    assert "zero_grad" not in optimizer.__dict__
+
+
+def test_a_schedule_that_changes_the_rate_at_each_step_compiles_no_step() -> None:
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    other = make_model()
+    plain = torch.optim.SGD(other.parameters(), lr=0.1)
+    plain_scheduler = torch.optim.lr_scheduler.ExponentialLR(plain, 0.9)
+    with hotpath.auto(threshold=3) as report:
+        for _ in range(8):
+            train(model, optimizer, 1)
+            scheduler.step()
+    for _ in range(8):
+        train(other, plain, 1)
+        plain_scheduler.step()
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    assert next(one for one in report.paths if one.name == "SGD.step").hits == 0
+
+
+@pytest.mark.usefixtures("traced")
+def test_buffers_that_change_have_the_values_of_eager_code() -> None:
+    batches = [X * (n + 1.0) for n in range(8)]
+
+    def run() -> list[list[float]]:
+        model = torch.nn.Sequential(torch.nn.Linear(10, 4), torch.nn.BatchNorm1d(4))
+        with torch.no_grad():
+            model[0].weight.copy_(W.t())
+            model[0].bias.zero_()
+        seen = []
+        for n, x in enumerate(batches):
+            model.train(n != 5)
+            model(x).sum().backward()
+            seen.append([float(one) for b in model.buffers() for one in b.flatten().tolist()])
+        seen.append(model[0].weight.grad.flatten().tolist())
+        return seen
+
+    expected = run()
+    with hotpath.auto(threshold=2) as report:
+        got = run()
+    for a, b in zip(got, expected, strict=True):
+        assert a == pytest.approx(b, rel=1e-4, abs=1e-5)
+    assert report.hits
+
+
+@pytest.mark.usefixtures("traced")
+def test_gradients_reach_leaves_through_every_entry_of_autograd() -> None:
+    w = torch.linspace(-1, 1, 6).requires_grad_()
+    expected = torch.autograd.grad((w * 2.0).tanh().sum(), w)[0]
+    with hotpath.auto(threshold=2):
+        for n in range(12):
+            loss = (w * 2.0).tanh().sum()
+            if n % 3 == 0:
+                torch.autograd.backward(loss)
+                got, w.grad = w.grad, None
+            elif n % 3 == 1:
+                (got,) = torch.autograd.grad(loss, w)
+            else:
+                torch.autograd.backward([loss], [torch.ones(())])
+                got, w.grad = w.grad, None
+            torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_function_of_the_user_gets_its_gradient() -> None:
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+            return x * 2.0 + 0.0
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+            return gradient * 2.0 + 0.0
+
+    w = torch.linspace(-1, 1, 6).requires_grad_()
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(6):
+            y = Twice.apply((w * 3.0).neg())
+            (got,) = torch.autograd.grad((y * 1.0).abs().sum(), w)
+            torch.testing.assert_close(got, 6.0 * w.detach().sign())
+    assert report.hits
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_gradient_of_a_gradient_stays_eager() -> None:
+    w = torch.linspace(0.1, 1, 6).requires_grad_()
+    with hotpath.auto(threshold=2):
+        for _ in range(6):
+            y = (w * w * w).sum()
+            (first,) = torch.autograd.grad(y, w, create_graph=True)
+            (second,) = torch.autograd.grad(first.sum(), w)
+            torch.testing.assert_close(second, 6.0 * w.detach())
+
+
+@pytest.mark.usefixtures("traced")
+def test_backward_may_run_twice() -> None:
+    w = torch.linspace(0.1, 1, 6).requires_grad_()
+    with hotpath.auto(threshold=2):
+        for _ in range(6):
+            y = (w * w).tanh().sum()
+            y.backward(retain_graph=True)
+            y.backward()
+            once = torch.autograd.grad((w * w).tanh().sum(), w)[0]
+            torch.testing.assert_close(w.grad, 2.0 * once)
+            w.grad = None
+
+
+@pytest.mark.usefixtures("traced")
+def test_losses_that_have_nothing_in_common_are_differentiated_one_by_one() -> None:
+    v, w = (torch.linspace(0.1, n, 6).requires_grad_() for n in (1, 2))
+    with hotpath.auto(threshold=2) as report:
+        for n in range(8):
+            one, two = (v * 2.0).exp().sum(), (w * w).exp().sum()
+            if n % 2:
+                one.backward()
+                two.backward()
+                got = v.grad, w.grad
+                v.grad = w.grad = None
+            else:
+                got = (*torch.autograd.grad(one, v), *torch.autograd.grad(two, w))
+            torch.testing.assert_close(got[0], 2.0 * (2.0 * v.detach()).exp())
+            torch.testing.assert_close(got[1], 2.0 * w.detach() * (w.detach() ** 2).exp())
+    assert report.hits
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("way", ["grad", "inputs", "retain_grad", "hook"])
+def test_a_gradient_by_an_intermediate_result_is_that_of_eager_code(way: str) -> None:
+    w = torch.linspace(0.1, 1, 6).requires_grad_()
+    with hotpath.auto(threshold=2):
+        for _ in range(6):
+            y = (w * 2.0).exp()
+            z = (y * y).sum()
+            z.item()
+            seen: list[torch.Tensor] = []
+            if way == "grad":
+                seen += torch.autograd.grad(z, y)
+            elif way == "inputs":
+                z.backward(inputs=[y])
+                seen.append(y.grad)
+            elif way == "retain_grad":
+                y.retain_grad()
+                z.backward()
+                seen.append(y.grad)
+            else:
+                y.register_hook(seen.append)
+                z.backward()
+            torch.testing.assert_close(seen[0], 2.0 * y.detach())
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_gradient_by_a_result_may_be_asked_for_after_it_was_compiled() -> None:
+    w = torch.linspace(0.1, 1, 6).requires_grad_()
+    with hotpath.auto(threshold=2) as report:
+        for n in range(6):
+            y = (w * 2.0).exp()
+            z = (y * y).sum()
+            z.item()
+            if n == 5:
+                y.retain_grad()
+            z.backward()
+            if n == 5:
+                torch.testing.assert_close(y.grad, 2.0 * y.detach())
+        assert report.hits == 4
+
+
+Turn = Callable[[], list[torch.Tensor | None]]
+
+
+def turn_with_a_change_of_a_saved_result() -> list[torch.Tensor | None]:
+    x = X.clone().requires_grad_()
+    y = -x
+    product = x * y  # keeps y for a gradient that nobody asks for
+    y.add_(x)
+    y.sum().backward()
+    return [x.grad, product.detach()]
+
+
+def turn_with_one_of_two_losses() -> list[torch.Tensor | None]:
+    v, w = (one.clone().requires_grad_() for one in (X, W))
+    one, other = (v * v).sum(), (w * w).sum()
+    one.backward()
+    return [v.grad, w.grad, other.detach()]
+
+
+def turn_with_an_infinity_that_nobody_differentiates() -> list[torch.Tensor | None]:
+    x = torch.zeros(3, requires_grad=True)
+    infinite, finite = x.log(), (x + 1.0).square().sum()
+    finite.backward()
+    return [x.grad, infinite.detach()]
+
+
+def turn_with_an_inner_result() -> list[torch.Tensor | None]:
+    x = torch.zeros(3, requires_grad=True)
+    inner = x + 0.0
+    outer = inner.log().sum()
+    inner.sum().backward()
+    return [x.grad, outer.detach()]
+
+
+def turn_with_a_buffer_that_changes_before_the_backward_pass() -> list[torch.Tensor | None]:
+    w, buffer = W.clone().requires_grad_(), torch.ones(4)
+    loss = (w + buffer).exp().sum()  # keeps neither
+    loss.item()
+    buffer.add_(1.0).neg_()
+    loss.backward()
+    return [w.grad]
+
+
+def turn_with_a_view_that_is_changed() -> list[torch.Tensor | None]:
+    x = X.clone().requires_grad_()
+    row = (x.detach() * 2.0).reshape(-1)[:10]
+    (x * 2.0).sum().item()
+    row.add_(x[0])
+    row.sum().backward()
+    return [x.grad]
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize(
+    "turn",
+    [
+        turn_with_a_change_of_a_saved_result,
+        turn_with_one_of_two_losses,
+        turn_with_an_infinity_that_nobody_differentiates,
+        turn_with_an_inner_result,
+        turn_with_a_buffer_that_changes_before_the_backward_pass,
+        turn_with_a_view_that_is_changed,
+    ],
+)
+def test_a_gradient_is_that_of_eager_code_whatever_is_differentiated_or_changed(
+    turn: Turn,
+) -> None:
+    expected = turn()
+    with hotpath.auto(threshold=2, min_calls=1) as report:
+        got = [turn() for _ in range(4)]
+    assert report.hits
+    for found in got:
+        for one, other in zip(found, expected, strict=True):
+            assert (one is None) == (other is None)
+            if one is not None:
+                torch.testing.assert_close(one, other)
+
+
+@pytest.mark.usefixtures("inductor")
+def test_a_parameter_that_changes_before_the_backward_pass_gives_no_wrong_gradient() -> None:
+    """Of plain ``torch.compile`` it does: it keeps another view, with a version of its own."""
+    if sys.version_info >= (3, 13) and torch.__version__ < "2.6":
+        pytest.skip("torch.compile of PyTorch 2.5 refuses this Python")
+    w, v = (
+        torch.linspace(-1, 1, 40).reshape(shape).requires_grad_() for shape in ((10, 4), (4, 10))
+    )
+    with hotpath.auto(threshold=2) as report:
+        for n in range(5):
+            loss = (torch.relu(X @ w) @ v).exp().sum()
+            loss.item()
+            if n == 4:
+                with torch.no_grad():
+                    v.mul_(2.0)
+                with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                    loss.backward()
+            else:
+                loss.backward()
+    assert report.hits
+
+
+class Ordinary:
+    """A model with its data, trained in one of the ways in which people write it."""
+
+    def __init__(self, name: str) -> None:
+        torch.manual_seed(0)
+        nn = torch.nn
+        self.x, self.y = torch.randn(4, 6), torch.randn(4, 2)
+        self.model: torch.nn.Module
+        if name == "convolution":
+            self.x = torch.randn(4, 2, 5, 5)
+            self.model = nn.Sequential(
+                nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True), nn.Flatten(),
+                nn.Linear(27, 2),
+            )  # fmt: skip
+        elif name == "attention":
+            self.x, self.y = torch.randn(2, 4, 8), torch.randn(2, 4, 8)
+            self.model = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        else:
+            self.model = nn.Sequential(
+                nn.Linear(6, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 2)
+            )
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        self.way = name
+
+    def train(self, steps: int) -> list[float]:
+        """Return the losses, and sums over the state of the model."""
+        losses = []
+        for _ in range(steps):
+            out = self.model(self.x)
+            loss = F.mse_loss(out, self.y)
+            if self.way == "two losses":
+                penalty = (out * out).mean()
+                loss = loss + 0.1 * penalty
+            if self.way == "logged before":
+                losses.append(loss.item())
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            if self.way != "logged before":
+                losses.append(loss.item())
+        return [*losses, *[float(one.double().sum()) for one in self.model.state_dict().values()]]
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("way", ["convolution", "attention", "two losses", "logged before"])
+def test_ordinary_training_is_compiled_and_nothing_of_it_refused(way: str) -> None:
+    expected = Ordinary(way).train(8)
+    with hotpath.auto(threshold=3) as report:
+        got = Ordinary(way).train(8)
+    assert got == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert [one.refused for one in report.paths if one.refused] == []
+    forward, step = max(report.paths, key=lambda one: one.calls), report.paths[-1]
+    assert (forward.hits, step.hits) == (5, 5)
+
+
+@pytest.mark.usefixtures("traced")
+def test_each_result_with_a_gradient_is_differentiated_by_itself(
+    traced: Compilations,
+) -> None:
+    v, w = (torch.linspace(0.1, n, 6).requires_grad_() for n in (1, 2))
+
+    def run() -> list[torch.Tensor]:
+        gradients = []
+        for n in range(8):
+            inner = (w * v).exp() * 2.0
+            outer = (inner * inner).tanh().sum() + v.exp().sum()
+            outer.item()
+            gradients += torch.autograd.grad(inner.sum() if n % 2 else outer, (v, w))
+        return gradients
+
+    expected = run()
+    with hotpath.auto(threshold=2) as report:
+        got = run()
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    assert max(one.hits for one in report.paths) == 6
+    assert traced.outputs[:2] == [1, 1]
+
+
+@pytest.mark.usefixtures("traced")
+def test_what_eager_code_differentiates_twice_is_differentiated_twice() -> None:
+    w = torch.ones(3, requires_grad=True)
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(5):
+            loss = (w + 1.0).neg().sum()  # keeps nothing, so nothing is freed
+            loss.backward()
+            loss.backward()
+            assert w.grad.tolist() == [-2.0] * 3
+            w.grad = None
+    assert any("sums and views" in reason for reason in report.reasons)
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_sequence_that_changes_what_its_backward_pass_needs_is_refused() -> None:
+    w, buffer = W.clone().requires_grad_(), torch.ones(4)
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(5):
+            loss = (w * buffer).sum()
+            buffer.add_(1.0)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                loss.backward()
+    assert any("changes a tensor that its backward pass needs" in one for one in report.reasons)
+
+
+@pytest.mark.usefixtures("traced")
+def test_more_results_with_gradients_than_pieces_run_eagerly() -> None:
+    w = torch.linspace(0.1, 1, 6).requires_grad_()
+    got = w
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(4):
+            one = w.tan()
+            two = one.sin() * one
+            three = two.cos() * one
+            four = three.tanh() * two
+            five = four.exp() * three
+            five.sum().item()
+            (got,) = torch.autograd.grad(two.sum(), w)
+            assert four.requires_grad
+    x = w.detach().tan()
+    torch.testing.assert_close(got, (x.sin() + x * x.cos()) * (1.0 + x * x))
+    assert any("results with gradients are in use" in one for one in report.reasons)
+
+
+@pytest.mark.usefixtures("traced")
+def test_views_that_are_in_use_are_those_of_eager_code() -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(5):
+            y = x * 2.0 + 1.0
+            row, halves, other = y[1], y.chunk(2, dim=1), x.t()
+            z = row.sum() + halves[0].sum()
+            z.item()
+            assert row._base is y
+            assert halves[1]._base is y
+            assert other._base is x._base or other._base is x
+            before = y._version
+            row.zero_()
+            assert y._version > before
+            assert y[1].tolist() == [0.0] * 4
+    assert report.hits == 3
+
+
+def test_a_change_of_a_shape_in_place_runs_by_itself() -> None:
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(5):
+            y = torch.relu(X * 2.0)
+            y.t_()
+            assert y.shape == (10, 3)
+            assert torch.equal(y, torch.relu(X * 2.0).t())
+    assert any("shape" in one for one in report.reasons)
+
+
+# --- mutation and aliasing -----------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("traced")
+def test_an_input_that_is_changed_in_place_is_changed() -> None:
+    state, first, other = torch.zeros(4), 0.0, 0.0
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(8):
+            state.mul_(0.5).add_(1.0)
+            view = state[1:]
+            view.sub_(0.25)
+            first, other = first * 0.5 + 1.0, other * 0.5 + 0.75
+            assert state.tolist() == [first, other, other, other]
+    assert report.hits == 6
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_tensor_that_shares_memory_with_a_changed_one_is_read_after_the_change() -> None:
+    base = torch.zeros(6)
+    apart = (torch.zeros(6), torch.zeros(6))
+    with hotpath.auto(threshold=2):
+        for n in range(12):
+            # From the seventh time on, both are one memory.
+            a, b = apart if n < 6 else (base[:6], base.view(6))
+            a.add_(1.0)
+            c = b + a
+            a.mul_(2.0)
+            got = (c.tolist(), b.tolist())
+            if n >= 6:
+                assert got[0] == [2 * (one / 2) for one in got[1]]
+
+
+def test_numpy_may_write_into_an_input_while_it_waits() -> None:
+    memory = bytearray(16)
+    x = torch.frombuffer(memory, dtype=torch.float32)
+    with hotpath.auto(threshold=2) as report:
+        for n in range(8):
+            struct.pack_into("4f", memory, 0, *[float(n)] * 4)
+            y = torch.relu(x + 1.0)
+            struct.pack_into("4f", memory, 0, *[-100.0] * 4)
+            z = y * 2.0
+            assert z.tolist() == [2.0 * (n + 1)] * 4
+    assert report.hits
+
+
+@pytest.mark.usefixtures("traced")
+def test_equal_results_do_not_share_memory() -> None:
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(6):
+            a = torch.relu(X)
+            b = torch.relu(X)
+            c = X + 0
+            a.add_(1.0).tolist()
+            c.sub_(7.0).tolist()
+            assert torch.equal(b, X.clamp(min=0))
+            assert torch.equal(a, X.clamp(min=0) + 1)
+    assert report.hits
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_view_of_an_input_is_one_wherever_the_input_lies() -> None:
+    big = torch.arange(64.0).reshape(8, 8)
+    with hotpath.auto(threshold=2) as report:
+        for n in range(8):
+            x = big[n]
+            view = x[1:3]
+            z = view * 2.0
+            assert z.tolist() == [2.0 * one for one in view.tolist()] == (2.0 * x)[1:3].tolist()
+            view.fill_(-1.0)
+            assert big[n, 1:3].tolist() == [-1.0, -1.0]
+            strided = (x + 0.0).as_strided((2,), (3,)) + x.as_strided((2,), (3,))
+            assert strided.tolist() == [2.0 * big[n, 0].item(), 2.0 * big[n, 3].item()]
+    assert report.hits
+
+
+@pytest.mark.usefixtures("traced")
+def test_results_that_share_memory_share_it_when_compiled() -> None:
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(15):
+            y = torch.relu(X * 2.0)
+            v = y[0]
+            v.add_(1.0).tolist()
+            y.mul_(3.0)
+            assert torch.equal(y[0], v)
+    assert report.hits
+
+
+# --- ends and readers ----------------------------------------------------------------------------
+
+
+def test_whatever_reads_a_pending_tensor_gets_its_value() -> None:
+    expected = torch.relu(X * 2.0)
+    readers: list[Callable[[torch.Tensor], Any]] = [
+        lambda y: y.tolist(),
+        lambda y: [one.item() for one in y.flatten()],
+        repr,
+        lambda y: float(y.sum()),
+        lambda y: copy.deepcopy(y).tolist(),
+        lambda y: torch.equal(y, expected),
+        lambda y: [row.tolist() for row in y],
+        lambda y: y.data_ptr() > 0,
+        lambda y: (y > 0).any().item(),
+        lambda y: torch.vmap(lambda r: r * 2)(y).tolist(),
+        lambda y: torch.save(y, "/dev/null"),
+        lambda y: (y.shape, y.dtype, y.stride(), len(y), y.requires_grad, y.is_leaf, y.grad_fn),
+        lambda y: y.untyped_storage().nbytes(),
+    ]
+    for read in readers:
+        with hotpath.auto(threshold=2) as report:
+            for _ in range(4):
+                y = torch.relu(X * 2.0)
+                assert str(read(y)) == str(read(expected))
+                assert torch.equal(y, expected)
+        assert report.hits or report.misses == 2  # under vmap nothing is compiled
+
+
+@pytest.mark.usefixtures("traced")
+def test_what_reads_below_autograd_leaves_the_graph_whole() -> None:
+    w = torch.linspace(0.5, 1, 6).requires_grad_()
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(6):
+            y = (w * 2.0).exp()
+            with torch._C.DisableTorchFunction():  # as an extension in C++, past the recorder
+                peek = y.detach().tolist()
+            assert peek == (w.detach() * 2.0).exp().tolist()
+            assert y.grad_fn is not None
+            (got,) = torch.autograd.grad(y.sum(), w)
+            torch.testing.assert_close(got, 2.0 * (2.0 * w.detach()).exp())
+    assert report.hits
+
+
+def test_nan_and_infinity_are_values() -> None:
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 1.0])
+    expected = str((torch.relu(x) * float("nan")).tolist()), str((x / 0.0).tolist())
+    with hotpath.auto(threshold=2, min_calls=1) as report:
+        for _ in range(6):
+            got = str((torch.relu(x) * float("nan")).tolist()), str((x / 0.0).tolist())
+            assert got == expected
+    assert report.hits == 8
+    assert len(report.paths) == 2
+
+
+def test_a_branch_on_a_value_takes_the_right_way() -> None:
+    with hotpath.auto(threshold=2):
+        for n in range(12):
+            x = X if n % 3 else -X
+            y = torch.relu(x * 2.0).sum()
+            z = y + 1.0 if x[0, 0] > 0 else y - 1.0
+            value = 2.0 * sum(max(0.0, one) for one in x.flatten().tolist())
+            assert z.item() == pytest.approx(value + (1.0 if n % 3 == 0 else -1.0))
+
+
+def test_a_program_that_goes_another_way_runs_eagerly() -> None:
+    y = torch.relu(X * 2.0)
+    ways = [(y + 1.0).sum().item(), y.tanh().sum().item()]
+    with hotpath.auto(threshold=3) as report:
+        for n in range(30):
+            y = torch.relu(X * 2.0)
+            z = y.tanh() if n % 7 == 6 else y + 1.0
+            assert z.sum().item() == pytest.approx(ways[n % 7 == 6])
+    # The other way is hot after three times, too.
+    assert report.misses == 3
+    assert report.hits == 30 - 3 - 3
+    assert [one.kind for one in report.events].count("FALLBACK") == 1
+
+
+def test_random_numbers_are_those_of_eager_code() -> None:
+    def run() -> list[list[float]]:
+        torch.manual_seed(3)
+        return [
+            F.dropout(torch.relu(X * 2.0) + torch.rand(3, 10), 0.5)
+            .mul(2.0)
+            .neg()
+            .flatten()
+            .tolist()
+            for _ in range(6)
+        ]
+
+    expected = run()
+    with hotpath.auto(threshold=2) as report:
+        assert run() == expected
+    assert report.hits
+    assert any("dropout" in one for one in report.reasons)
+
+
+def test_a_failure_of_the_compiler_is_logged_and_values_are_right(
+    compiler: Compilations,
+) -> None:
+    compiler.fails = True
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(5):
+            assert example(X, W).item() == torch.relu(X @ W).sum().item()
+    assert "no such compiler" in report.paths[0].refused
+    assert any(one.kind == "REFUSED" for one in report.events)
+    assert report.hits == 0
+
+
+def test_shapes_that_change_at_each_step_are_not_compiled_for_ever(compiler: Compilations) -> None:
+    with hotpath.auto(threshold=2) as report:
+        for n in range(60):
+            x = torch.ones(n % 12 + 1)
+            assert torch.relu(x * 2.0).sum().item() == 2.0 * (n % 12 + 1)
+    refused = [one for one in report.paths if one.refused]
+    assert compiler.graphs == 8
+    assert refused
+    assert "8 shapes" in refused[0].refused
+
+
+def test_an_exception_leaves_nothing_pending() -> None:
+    with hotpath.auto(threshold=2) as report:
+        for n in range(8):
+            y = torch.relu(X * 2.0)
+            if n >= 4:
+                with pytest.raises(RuntimeError, match="mat1 and mat2"):
+                    _ = y @ y
+            assert torch.equal(y, (X * 2.0).clamp(min=0))
+    assert report.hits
+
+
+def test_autocast_and_inference_mode_run_eagerly_and_right() -> None:
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(4):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                assert (X @ W).relu().dtype is torch.bfloat16
+            with torch.inference_mode():
+                assert example(X, W).is_inference()
+            with torch.no_grad():
+                assert not example(X, W.requires_grad_()).requires_grad
+            W.requires_grad_(False)  # noqa: FBT003
+    assert report.misses == 0
+
+
+@pytest.mark.usefixtures("traced")
+def test_what_waits_is_computed_as_where_it_was_called() -> None:
+    exact = torch.relu(X @ W)
+    with hotpath.auto(threshold=2) as report:
+        for n in range(8):
+            y = torch.relu(X @ W)
+            if n % 4 == 0:
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    z = y @ W.t()
+                assert z.dtype is torch.bfloat16
+            elif n % 4 == 1:
+                with torch.inference_mode():
+                    assert (y + 1.0).is_inference()
+                assert not y.is_inference()
+            elif n % 4 == 2:
+                w = W.clone().requires_grad_()
+                y = torch.relu(X @ w)
+                with torch.no_grad():
+                    y.sum().item()
+                assert y.grad_fn is not None
+            assert y.dtype is torch.float32
+            assert torch.equal(y, exact)
+    assert report.hits
+
+
+def test_pending_results_hold_no_memory_after_the_block() -> None:
+    x = torch.ones(3, 4)
+    seen = weakref.ref(x)
+    with hotpath.auto(threshold=2):
+        for _ in range(5):
+            y = torch.relu(x * 2.0)
+            y.sum().item()
+    del x
+    gc.collect()
+    assert seen() is None
+
+
+def test_other_threads_are_left_alone() -> None:
+    values: list[float] = []
+
+    def work() -> None:
+        values.extend(example(X, W).item() for _ in range(5))
+
+    with hotpath.auto(threshold=2) as report:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert values == [example(X, W).item()] * 5
+    assert report.paths == ()
+
+
+# --- boundaries and settings ---------------------------------------------------------------------
+
+
+def test_a_boundary_compiles_without_waiting_or_never(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("yaml", reason="the extra `hotpath`")
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("hot: {compile: true}\ncold: {compile: false}\nnone: {compile: true}\n")
+    monkeypatch.setenv("IVHL_HOTPATH_BOUNDARIES", str(rules))
+    with hotpath.auto(threshold=10) as report:
+        for _ in range(4):
+            with hotpath.boundary("hot"):
+                a = torch.relu(X * 2.0)
+            with hotpath.boundary("cold"):
+                b = torch.relu(X * 2.0)
+            assert torch.equal(a, b)
+    assert [(one.boundary, one.hits) for one in report.paths] == [("hot", 3)]
+    assert report.unused == ("none",)
+    assert "none" in str(report)
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_function_and_a_module_are_compiled_as_a_whole() -> None:
+    @hotpath.boundary("loss")
+    def loss(y: torch.Tensor) -> torch.Tensor:
+        return (y * y).mean()
+
+    model = make_model()
+    model[0] = hotpath.boundary("first")(model[0])
+    x = torch.ones(4, 6)
+    expected = loss(model(x)).item()
+    with hotpath.auto(threshold=3) as report:
+        for _ in range(6):
+            assert loss(model(x)).item() == pytest.approx(expected)
+    hits = {one.name: one.hits for one in report.paths}
+    assert hits["loss"] == hits["first"] == 3
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin[0].weight.zero_()
+        twin[0].bias.zero_()
+    assert twin[0](x).abs().sum() == 0.0
+    assert model[0](x).abs().sum() > 0.0
+    assert list(model.state_dict()) == list(make_model().state_dict())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("0", False), ("1", True), ("off", False), ("", None)]
+)
+def test_switches_are_switches(text: str, value: bool | None) -> None:  # noqa: FBT001
+    assert read_settings({"IVHL_AUTO_COMPILE": text}).auto is value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("IVHL_COMPILE", "perhaps"),
+        ("IVHL_DEBUG_COMPILE", "2"),
+        ("IVHL_HOTPATH_THRESHOLD", "0"),
+        ("IVHL_HOTPATH_THRESHOLD", "ten"),
+        ("IVHL_HOTPATH_MIN_CALLS", "-1"),
+        ("IVHL_HOTPATH_BOUNDARIES", "/nowhere/rules.yaml"),
+    ],
+)
+def test_nonsense_in_a_variable_is_named(name: str, text: str) -> None:
+    if name.endswith("BOUNDARIES"):
+        pytest.importorskip("yaml", reason="the extra `hotpath`")
+    with pytest.raises(SpecError, match=r"perhaps|'2'|'0'|ten|-1|nowhere"):
+        read_settings({name: text})
+
+
+@pytest.mark.parametrize(
+    "text", ["[1, 2]", "a: 1", "a: {compile: 1}", "a: {shard: 2}", "1: {compile: true}", "a: {"]
+)
+def test_a_file_of_boundaries_that_says_something_else_is_refused(
+    tmp_path: Path, text: str
+) -> None:
+    pytest.importorskip("yaml", reason="the extra `hotpath`")
+    path = tmp_path / "rules.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=r"rules\.yaml"):
+        hotpath.load_boundaries(path)
+
+
+def test_the_environment_switches_off_and_compiles_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("IVHL_AUTO_COMPILE", "0")
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(4):
+            example(X, W).item()
+    assert report.paths == ()
+    monkeypatch.setenv("IVHL_AUTO_COMPILE", "1")
+    monkeypatch.setenv("IVHL_COMPILE", "1")
+    with hotpath.auto(threshold=10) as report:
+        for _ in range(4):
+            example(X, W).item()
+    assert report.hits == 3
+
+
+def test_a_program_that_begins_with_nonsense_in_a_variable_gets_a_sentence(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "ivhl.hotpath", str(script)],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"IVHL_AUTO_COMPILE": "perhaps", "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == SpecError.exit_code
+    assert "IVHL_AUTO_COMPILE: expected a switch (got 'perhaps')" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "ran" not in done.stdout
+
+
+def test_arguments_are_checked() -> None:
+    wrong: tuple[dict[str, Any], ...] = (
+        {"threshold": 0},
+        {"min_calls": True},
+        {"mode": "reduce-overhead"},
+        {"boundaries": {"loss": 1}},
+    )
+    for arguments in wrong:
+        with pytest.raises(SpecError):
+            hotpath.auto(**arguments)
+    with hotpath.auto(), pytest.raises(SpecError, match="a block is open"), hotpath.auto():
+        pass
+    for name in ("", None, 3):
+        with pytest.raises(SpecError, match=r"hotpath\.boundary"):
+            hotpath.boundary(name)  # type: ignore[arg-type]
+
+
+def test_the_report_has_a_line_and_a_picture(tmp_path: Path) -> None:
+    with hotpath.auto(threshold=3) as report:
+        for _ in range(12):
+            example(X, W).item()
+    text = str(report)
+    assert "matmul -> relu -> sum" in text
+    assert report.paths[0].number in text
+    (path,) = report.paths
+    assert path.eager_s is not None
+    assert path.compiled_s is not None
+    assert path.speedup == pytest.approx(path.eager_s / path.compiled_s)
+    assert [one.kind for one in report.events] == [
+        "CUT", "DETECTED", "COMPILE", "COMPILE", "SPEEDUP"
+    ]  # fmt: skip
+    picture = tmp_path / "timeline.svg"
+    report.write_timeline(picture)
+    drawn = picture.read_text()
+    assert "before: 3 runs" in drawn
+    assert "after: 8 runs" in drawn
+
+
+# --- random programs -----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("traced")
+@settings(
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(program=programs())
+def test_random_programs_give_what_eager_code_gives(program: Program) -> None:
+    check_program(program)
+
+
+@pytest.mark.usefixtures("inductor")
+@settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(program=programs())
+def test_random_programs_compiled_by_inductor_give_what_eager_code_gives(
+    program: Program,
+) -> None:
+    check_program(program)
