@@ -88,6 +88,9 @@ class _Writer:
         # None is a value in a constant; everywhere else it means an empty field.
         if value == [] or (value is None and not isinstance(node, ast.Constant)):
             return
+        # Imports have this field from Python 3.15 on, with 0 where older Pythons have none.
+        if name == "is_lazy" and not value:
+            return
         yield name + "="
         yield from self.write(value, in_class=isinstance(node, ast.ClassDef))
         yield ","

@@ -257,6 +257,17 @@ def test_the_digest_changes_only_with_the_meaning(one: str, other: str, same: bo
     assert (digest(one) == digest(other)) == same
 
 
+def test_imports_of_python_3_15_have_the_digest_of_older_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = {digest("import a")}
+    monkeypatch.setattr(ast.Import, "_fields", ("names", "is_lazy"))
+    for lazy in (0, 1):
+        monkeypatch.setattr(ast.Import, "is_lazy", lazy, raising=False)
+        found.add(digest("import a"))
+        assert len(found) == 1 + lazy
+
+
 def test_names_can_be_left_out() -> None:
     source = "A = 1\nB: int = 2\ndef f(): return A\nclass C:\n  f = 1\n"
     full = {syntax_digest(source, annotations=True, without=names) for names in ((), ("zzz",))}
