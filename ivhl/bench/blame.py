@@ -2,15 +2,18 @@
 
 Everything runs in cells that are made from their locks, without records: what is asked here is
 which part of PyTorch makes the symptom, and the answer is a report with a script that shows it.
+What a trial wrote is kept as soon as it has ended: a command that was killed goes on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +23,9 @@ from ivhl.asv.environment import copy_instrument
 from ivhl.bench.trial import install_tree
 from ivhl.errors import IvhlError, SpecError
 from ivhl.git import clone_at
+from ivhl.instrument import INSTRUMENT
 from ivhl.machine.identity import this_machine
+from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load_project
 from ivhl.measure.alone import only_run_here, only_user_of_gpu
 from ivhl.measure.job import Job
@@ -37,7 +42,7 @@ from ivhl.tracker.blame import (
 from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console
 
@@ -90,6 +95,12 @@ _FURTHER_ON_GPU: Final = (
 )
 # Trials of one case: what importing and the first compile take is paid once.
 _START_S: Final = 300.0
+# Each trial that has ended, written by ``ivhl.measure.stages``.
+_ENDED: Final = "ended.jsonl"
+# Runs, each in a process of its own, that tell a flaky case from a steady one; and how many are
+# tried before it is said that a case does not show the symptom.
+RUNS: Final = 3
+MOST_RUNS: Final = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +115,7 @@ class Suspicion:
         commit: Full hash of the project's commit.
         effort: How to run the case.
         folder: Where report and script go.
+        force: Whether to forget what earlier trials showed.
     """
 
     case: Case
@@ -113,6 +125,7 @@ class Suspicion:
     commit: str
     effort: Effort
     folder: Path
+    force: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +134,7 @@ class Blamed:
 
     Attributes:
         stage: First stage that shows the symptom; ``None`` if that cannot be said.
+        rate: In how many runs the case showed it, and how many there were.
         stages: What each stage showed in the bad cell.
         good: Likewise in the good one: all stages of a slowdown, else the last.
         factors: Of a slowdown, by how much each stage became slower.
@@ -129,9 +143,11 @@ class Blamed:
         differences: How the code of both cells differs.
         script: What is known of the script.
         shown: By cell, what the script printed there, and whether it showed the symptom.
+        undecided: What did not end, a sentence each.
     """
 
     stage: Stage | None
+    rate: tuple[int, int]
     stages: dict[str, Tried]
     good: dict[str, Tried]
     factors: dict[Stage, float]
@@ -140,6 +156,12 @@ class Blamed:
     differences: list[str]
     script: dict[str, Any]
     shown: dict[str, tuple[bool, str]]
+    undecided: list[str]
+
+    @property
+    def flaky(self) -> bool:
+        """Whether some runs of the same code show the symptom and others do not."""
+        return 0 < self.rate[0] < self.rate[1]
 
     @property
     def cures(self) -> list[str]:
@@ -178,18 +200,23 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
             above = last.breaks or 0
     bad = runner.run(asked.bad, stages, above=above)
     factors: dict[Stage, float] = {}
+    rate = (1, 1)
     if slow:
         stage, factors = slower_stage(good, bad)
         one, other = (side["inductor"].compiled_s or 0.0 for side in (good, bad))
         above = (one * other) ** 0.5
     else:
         stage = first_stage(bad)
-        if bad["inductor"].outcome != "shows":
+        rate = _rate(asked, runner, bad["inductor"], above)
+        if not rate[0]:
             raise SpecError(
-                f"{asked.case.name} does not show {asked.symptom} in {asked.bad.id}: "
-                f"{bad['inductor'].text}",
+                f"{asked.case.name} does not show {asked.symptom} in {asked.bad.id} in {rate[1]} "
+                f"runs: {bad['inductor'].text}",
                 hint="ivhl repeat measures the record again; --torch names another release",
             )
+        if rate[0] < rate[1]:
+            console.print(f"flaky: {asked.symptom} in {rate[0]} of {rate[1]} runs")
+            return _flaky(rate, bad, good)
     last_word = STAGES[stage] if stage else "cannot be said: an earlier stage fails in another way"
     console.print(f"stage: {stage or 'unknown'} ({last_word})")
     more = [*_settings(asked, stage)]
@@ -203,6 +230,11 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
     found = runner.run(asked.bad, more, above=above)
     bisected = found.pop("bisect", None)
     reduced = found.pop("reduce", None)
+    undecided = [
+        f"{what}: {one.text}"
+        for what, one in (("PyTorch's bisector", bisected), ("its minifier", reduced))
+        if one is not None and one.outcome in ("other", "not here")
+    ]
     script = dict(reduced.script) if reduced else {}
     shown = {}
     if script.get("script"):
@@ -216,6 +248,7 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
         }
     return Blamed(
         stage=stage,
+        rate=rate,
         stages=bad,
         good=good,
         factors=factors,
@@ -226,6 +259,41 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
         else [],
         script=script,
         shown=shown,
+        undecided=undecided,
+    )
+
+
+def _rate(asked: Suspicion, runner: _Runner, first: Tried, above: float) -> tuple[int, int]:
+    """Return in how many runs the case shows the symptom, and of how many.
+
+    Each further run is in a process of its own, since what one process drew, its forks have.
+    """
+    shows = [first.outcome == "shows"]
+    while len(shows) < (RUNS if any(shows) else MOST_RUNS):
+        name = f"inductor, run {len(shows) + 1}"
+        trial = {"name": name, "backend": "inductor"}
+        shows.append(runner.run(asked.bad, [trial], above=above)[name].outcome == "shows")
+    return sum(shows), len(shows)
+
+
+def _flaky(rate: tuple[int, int], bad: dict[str, Tried], good: dict[str, Tried]) -> Blamed:
+    """Return what is known of a case that shows the symptom in some runs only.
+
+    One run without it clears neither an earlier stage nor a setting, so none is tried.
+    """
+    shows = next((stage for stage in STAGES if bad[stage].outcome == "shows"), None)
+    return Blamed(
+        stage=shows,
+        rate=rate,
+        stages=bad,
+        good=good,
+        factors={},
+        settings={},
+        bisected={},
+        differences=[],
+        script={"why": "a flaky symptom cannot be reduced by single runs"},
+        shown={},
+        undecided=[],
     )
 
 
@@ -269,19 +337,41 @@ class _Runner:
             effort=asked.effort,
         )
         self._made: dict[str, tuple[Path, Path]] = {}
-        self._runs = 0
+        self._forgotten: set[Path] = set()
 
     def run(
         self, cell: CellSpec, trials: Sequence[dict[str, Any]], *, above: float = 0.0
     ) -> dict[str, Tried]:
-        """Return what each trial showed, in their order."""
+        """Return what each trial showed, in their order; run those that no earlier command ran."""
+        kept = self._kept(cell)
+        ended = _ended(kept / _ENDED, self._asked.effort.deadline_s)
+        keys = {_digest(one): one for one in trials}
+        left = {key: one for key, one in keys.items() if key not in ended}
+        if len(left) < len(keys):
+            gone_on = counted(len(keys) - len(left), "trial")
+            self._console.print(f"  {cell.id}: goes on after {gone_on}")
+        if left:
+            _clear(kept, left)
+            self._run(cell, left, kept)
+            ended = _ended(kept / _ENDED, self._asked.effort.deadline_s)
+        found = {}
+        for key, one in keys.items():
+            _, findings = read_journal(kept / f"{key}.jsonl") if key in ended else ("", {})
+            status = ended.get(key, (1, 0.0))
+            name = str(one["name"])
+            tried = tried_of(name, findings, status[0], self._asked.symptom, above=above)
+            found[name] = tried
+            ended_how = f"{tried.outcome}; {tried.text[:160]}"
+            if one.get("task") is not None and tried.outcome in ("works", "shows"):
+                ended_how = "done"
+            self._console.print(f"  {cell.id}, {name}: {ended_how}  ({seconds(status[1])})")
+        return found
+
+    def _run(self, cell: CellSpec, trials: Mapping[str, dict[str, Any]], kept: Path) -> None:
+        """Run trials by their keys; each leaves its journal, and a line in the list of the ended."""
         folder, environment = self._ready(cell)
-        self._runs += 1
-        here = self._here / f"run-{self._runs}"
-        here.mkdir()
-        listed = here / "trials.json"
-        named = {f"trial-{number}": one for number, one in enumerate(trials)}
-        listed.write_text(json.dumps([one | {"name": key} for key, one in named.items()]))
+        listed = self._here / "trials.json"
+        listed.write_text(json.dumps([one | {"name": key} for key, one in trials.items()]))
         asked = self._asked
         job = Job(
             project=self._project.name,
@@ -291,18 +381,19 @@ class _Runner:
             variant=asked.case.variant.name,
             mode=asked.case.mode,
             effort=asked.effort,
-            stage="time" if asked.symptom == "slow" else "compile",
+            stage=self._job_stage,
             process=1,
-            journal=str(here),
-            references=str(here / "references.pt"),
+            journal=str(kept),
+            references=str(self._here / f"references-{cell.id}.pt"),
             parent=os.getpid(),
             skip_isa_check=False,
         )
+        before = _ended(kept / _ENDED, asked.effort.deadline_s)
         command = [str(folder / "bin" / "python"), "-m", "ivhl.measure.stages"]
         with self._console.status(f"{cell.id}: {counted(len(trials), 'trial')}"):
             done = subprocess.run(
                 [*command, json.dumps(asdict(job)), str(listed)],
-                cwd=here,
+                cwd=self._here,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -311,25 +402,36 @@ class _Runner:
                 check=False,
                 timeout=_START_S + asked.effort.deadline_s * len(trials),
             )
-        ended = _ended(here / "ended.jsonl")
-        if not ended:
+        if _ended(kept / _ENDED, asked.effort.deadline_s) == before:
             raise IvhlError(
                 f"{cell.id}: no trial was run: {done.stderr.strip()[-600:]}",
                 hint="ivhl try shows more of a case in a cell",
             )
-        found = {}
-        for key, one in named.items():
-            _, findings = read_journal(here / f"{key}.jsonl") if key in ended else ("", {})
-            status = ended.get(key, (1, 0.0))
-            name = str(one["name"])
-            tried = tried_of(name, findings, status[0], asked.symptom, above=above)
-            found[name] = tried
-            if one.get("task") is None:
-                self._console.print(
-                    f"  {cell.id}, {name}: {tried.outcome}; {tried.text[:160]}  "
-                    f"({seconds(status[1])})"
-                )
-        return found
+
+    @property
+    def _job_stage(self) -> str:
+        return "time" if self._asked.symptom == "slow" else "compile"
+
+    def _kept(self, cell: CellSpec) -> Path:
+        """Return the folder in which the journals of this case in a cell are kept."""
+        asked = self._asked
+        about = {
+            "case": asked.case.name,
+            "benchmarks": _content(self._root / self._project.workloads),
+            "commit": asked.commit,
+            "cell": cell.id,
+            "lock": lock_state(self._root, cell).sha256,
+            "device": asked.effort.device,
+            "threads": asked.effort.threads,
+            "stage": self._job_stage,
+            "instrument": INSTRUMENT,
+        }
+        folder = self._root / ".asv" / "blame" / "trials" / _digest(about)
+        if asked.force and folder not in self._forgotten:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._forgotten.add(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def show(self, cell: CellSpec, script: Path) -> tuple[bool, str]:
         """Run a script in a cell; return whether it shows the symptom, and what it printed."""
@@ -374,9 +476,40 @@ class _Runner:
         }
 
 
-def _ended(path: Path) -> dict[str, tuple[int | None, float]]:
-    """Return the exit status and the seconds of each trial that was run."""
-    if not path.is_file():
-        return {}
-    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return {one["name"]: (one["status"], one["seconds"]) for one in lines}
+def _digest(about: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _clear(kept: Path, left: Iterable[str]) -> None:
+    """Remove what trials that were killed have left: all files here are appended to."""
+    for key in left:
+        (kept / f"{key}.jsonl").unlink(missing_ok=True)
+    if (ended := kept / _ENDED).is_file():
+        whole = ended.read_bytes()
+        ended.write_bytes(whole[: whole.rfind(b"\n") + 1])
+
+
+def _content(folder: Path) -> str:
+    """Return a digest of the Python files of a folder, which may differ from the commit's."""
+    whole = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        whole.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return whole.hexdigest()
+
+
+def _ended(path: Path, deadline_s: float) -> dict[str, tuple[int | None, float]]:
+    """Return the exit status and the seconds of each trial that was run.
+
+    Not of one that met a shorter deadline than today's, and not of a line that a kill cut off.
+    """
+    found: dict[str, tuple[int | None, float]] = {}
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    for line in lines:
+        with suppress(ValueError):
+            one = json.loads(line)
+            found[one["name"]] = (one["status"], one["seconds"])
+    return {
+        name: (status, took)
+        for name, (status, took) in found.items()
+        if status is not None or took >= deadline_s
+    }

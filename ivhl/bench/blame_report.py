@@ -42,6 +42,10 @@ def write_report(
 
 def culprit_of(found: Blamed) -> str:
     """Return the stage, and the pass or lowering in it, as a sentence without its full stop."""
+    if found.flaky:
+        of = f"{found.rate[0]} of {found.rate[1]} runs"
+        first = f"; {found.stage} is the first stage that showed it" if found.stage else ""
+        return f"flaky: {of} show it{first}; one before it may have been spared by chance"
     if found.stage is None:
         return "the stage cannot be told: none shows it, or an earlier one fails in another way"
     words = SLOW_STAGES if found.factors else STAGES
@@ -79,9 +83,13 @@ def _lines(
     yield from _table(asked, found)
     cures = [f"- `{name}`: {found.settings[name].text}" for name in found.cures]
     tried = sum(one.outcome != "not here" for one in found.settings.values())
-    yield "\n## Settings\n"
-    yield f"Of {tried} that were tried, {len(cures)} cure it{':' if cures else '.'}\n"
-    yield from cures
+    if tried:
+        yield "\n## Settings\n"
+        yield f"Of {tried} that were tried, {len(cures)} cure it{':' if cures else '.'}\n"
+        yield from cures
+    if found.undecided:
+        yield "\n## Not decided\n"
+        yield from (f"- {text}" for text in found.undecided)
     if found.differences and good is not None:
         yield f"\n## Difference between {good.torch} and {bad.torch}\n"
         yield from (one if one.startswith("```") else f"- {one}" for one in found.differences)

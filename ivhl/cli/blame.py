@@ -79,6 +79,9 @@ def blame_command(
         Path | None, typer.Option(help="Folder of the results (default: results).")
     ] = None,
     *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Run trials again that an earlier command ran.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Find the stage of the compiler and the setting behind a failure, graph breaks or slowness.
@@ -119,6 +122,7 @@ def blame_command(
         folder=(
             output or root / ".asv" / "blame" / f"{one.name.replace('/', '-')}-{bad_release}"
         ).resolve(),
+        force=force,
     )
     beside = f"beside {good_release}" if good_release else "no release is known to work"
     console.print(
@@ -252,7 +256,8 @@ def _print(console: Terminal, found: Blamed, report: Path) -> None:
         console.print(f"  {parts}")
     cures = found.cures
     tried = counted(len(found.settings), "setting")
-    console.print(f"  cured by {', '.join(cures) if cures else 'none'} of {tried}")
+    if found.settings:
+        console.print(f"  cured by {', '.join(cures) if cures else 'none'} of {tried}")
     for line in found.differences:
         console.print(f"  {line}" if not line.startswith("```") else line)
     for cell, (shows, printed) in found.shown.items():
@@ -269,6 +274,7 @@ def _as_dict(asked: Suspicion, found: Blamed, report: Path) -> dict[str, object]
         "good": asked.good.id if asked.good else None,
         "symptom": asked.symptom,
         "stage": found.stage,
+        "rate": list(found.rate),
         "culprit": culprit_of(found),
         "bisected": found.bisected,
         "cures": found.cures,

@@ -280,6 +280,8 @@ class Staged(Measurement):
         """Keep the graphs that Dynamo makes, and write the smallest script that shows it."""
         from ivhl.measure.reduction import write_script  # noqa: PLC0415  (imports torch)
 
+        folder = Path(self.job.journal).with_suffix("")
+        folder.mkdir(exist_ok=True)
         with suppress(Exception):  # what breaks later has left its graphs
             self.torch._dynamo.reset()  # noqa: SLF001
             self.use_draw(0)
@@ -288,7 +290,7 @@ class Staged(Measurement):
         self.journal.note(
             **write_script(
                 self.graphs,
-                Path(self.job.journal).with_name("repro.py"),
+                folder / "repro.py",
                 backend=self._trial.backend,
                 dynamic=self._dynamic,
                 symptom=self._trial.symptom,

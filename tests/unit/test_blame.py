@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
-from ivhl.bench.blame import Blamed, Suspicion
+from ivhl.bench.blame import Blamed, Suspicion, _content, _flaky, _rate, _Runner
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.cli.blame import _releases, _symptom
 from ivhl.errors import SpecError
@@ -29,6 +32,7 @@ from tests.builders.fleet import make_fleet_project
 from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ivhl.tracker.blame import Tried
@@ -150,6 +154,123 @@ def test_the_largest_step_between_releases_is_the_slowdown() -> None:
         _releases({"2.5.1": record(1e-3), "2.6.0": record(1e-3)}, None, None, "slowdown", "c")
 
 
+def suspicion(folder: Path, **changed: Any) -> Suspicion:  # noqa: ANN401
+    variant = Variant(name="a", call="m:f")
+    asked = Suspicion(
+        case=Case(workload=EMPTY_WORKLOAD, size="small", variant=variant),
+        bad=CellSpec("3.12", "2.5.1"), good=None, symptom="wrong", commit="ab" * 20,
+        effort=Effort(deadline_s=600.0), folder=folder,
+    )  # fmt: skip
+    return replace(asked, **changed)
+
+
+class KilledError(Exception):
+    """The command was killed."""
+
+
+def make_runner(
+    root: Path, here: Path, asked: Suspicion, ran: list[str], *, until: int
+) -> _Runner:
+    """Return a runner whose cell is left out: trials leave what those of a cell leave."""
+    here.mkdir(parents=True)
+    runner = _Runner(root, asked, here, root, Console(quiet=True))
+
+    def run(cell: CellSpec, trials: Mapping[str, dict[str, Any]], kept: Path) -> None:
+        del cell
+        for key, one in trials.items():
+            journal = kept / f"{key}.jsonl"
+            assert not journal.exists()
+            if len(ran) == until:
+                journal.write_text('{"phase": "compile"}\n{"findings": {"fail')
+                with (kept / "ended.jsonl").open("a") as file:
+                    file.write('{"name": "' + key)
+                raise KilledError
+            ran.append(one["name"])
+            failure = WRONG if one["backend"] == "inductor" else None
+            journal.write_text(json.dumps({"findings": {"done": True, "failure": failure}}) + "\n")
+            status = None if one["name"] == "slow" else 0
+            line = {"name": key, "status": status, "seconds": asked.effort.deadline_s}
+            with (kept / "ended.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+    runner._run = run  # type: ignore[method-assign]
+    return runner
+
+
+def test_a_command_that_was_killed_goes_on_after_the_trials_that_ended(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    make_fleet_project(root)
+    asked, ran = suspicion(tmp_path), list[str]()
+    trials: list[dict[str, Any]] = [{"name": stage, "backend": stage} for stage in STAGES]
+    with pytest.raises(KilledError):
+        make_runner(root, tmp_path / "1", asked, ran, until=2).run(asked.bad, trials)
+    assert ran == list(STAGES)[:2]
+    found = make_runner(root, tmp_path / "2", asked, ran, until=99).run(asked.bad, trials)
+    assert ran == list(STAGES)
+    assert [one.outcome for one in found.values()] == ["works", "works", "works", "shows"]
+    more = [*trials, {"name": "more", "backend": "inductor"}]
+    make_runner(root, tmp_path / "3", asked, ran, until=99).run(asked.bad, more)
+    assert ran == [*STAGES, "more"]
+    other = replace(asked, commit="cd" * 20)
+    make_runner(root, tmp_path / "4", other, ran, until=99).run(asked.bad, trials[:1])
+    anew = replace(asked, force=True)
+    make_runner(root, tmp_path / "6", anew, ran, until=99).run(asked.bad, trials[:1])
+    assert ran == [*STAGES, "more", "eager", "eager"]
+    (root / "a.py").write_text("X = 1\n")
+    before = _content(root)
+    (root / "a.py").write_text("X = 2\n")
+    assert _content(root) != before
+
+
+def test_a_trial_that_met_a_shorter_deadline_is_run_again(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    make_fleet_project(root)
+    asked, ran = suspicion(tmp_path), list[str]()
+    trials = [{"name": "slow", "backend": "eager"}]
+    for number, deadline_s in enumerate((600.0, 600.0, 900.0)):
+        again = replace(asked, effort=replace(asked.effort, deadline_s=deadline_s))
+        make_runner(root, tmp_path / str(number), again, ran, until=99).run(asked.bad, trials)
+    assert ran == ["slow", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("shows", "rate"),
+    [
+        ([True, True, True], (3, 3)),
+        ([False, True, False], (1, 3)),
+        ([True, False, False], (1, 3)),
+        ([False, False, False, True], (1, 4)),
+        ([False] * 6, (0, 6)),
+    ],
+)
+def test_a_flaky_case_is_said_with_its_rate(
+    tmp_path: Path, shows: list[bool], rate: tuple[int, int]
+) -> None:
+    left = iter(shows)
+
+    def run_one(_: CellSpec, trials: list[dict[str, str]], **__: float) -> dict[str, Tried]:
+        (trial,) = trials
+        failure = WRONG if next(left) else None
+        return {trial["name"]: tried(trial["name"], failure=failure)}
+
+    first = run_one(CellSpec("3.12", "2.5.1"), [{"name": "inductor"}])["inductor"]
+    runner = SimpleNamespace(run=run_one)
+    found = _rate(suspicion(tmp_path), runner, first, 0.0)  # type: ignore[arg-type]
+    assert found == rate
+    assert next(left, None) is None
+    if 0 < rate[0] < rate[1]:
+        root = tmp_path / "project"
+        root.mkdir()
+        make_fleet_project(root)
+        flaky = _flaky(rate, shown("inductor"), {})
+        text = write_report(root, suspicion(tmp_path), flaky, {}, "ivhl blame c").read_text()
+        assert f"Flaky: {rate[0]} of {rate[1]} runs show it" in text
+        assert "inductor is the first stage that showed it" in text
+        assert "Settings" not in text
+
+
 def test_a_report_has_script_stages_cures_versions_and_both_locks(tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()
@@ -179,6 +300,8 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(tmp_path: Path
         differences=["generated kernels: 1 and 1, 0 of them identical"],
         script={"script": "repro.py", "operations": 1, "of": 30, "inputs": "drawn"},
         shown={bad.id: (True, "2.5.1 off by 3"), good.id: (False, "2.6.0 right")},
+        rate=(3, 3),
+        undecided=[],
     )
     assert found.cures == ["threads=2"]
     assert "it begins with lowerings number 3 (index_add)" in culprit_of(found)
