@@ -16,6 +16,7 @@ from ivhl.errors import IvhlError, LockError, SpecError
 from ivhl.matrix.uv import cause_of, run_uv
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.guards import switched_off
+from ivhl.tracker.trees import decoded
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ UnguardedVerdict = Literal["passes", "fails", "flaky", "undecided"]
 # for what it brings.
 _FROM_THE_CELL = "torch\ntriton\n"
 _LONGEST_REASON = 300
+# Addresses differ between two runs that fail alike.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _RAISED = re.compile(r"[A-Za-z_][\w.]*: |AssertionError$")
 _COPIES = ("on", "off")  # with the guard, and without it
 
@@ -136,7 +139,8 @@ def run_unguarded(
         left_out = shutil.ignore_patterns(".git", ".asv", ".nox", "__pycache__")
         shutil.copytree(attempt.folder, here / name, ignore=left_out)
     path = here / "off" / guard.path
-    path.write_text(switched_off(path.read_text(encoding="utf-8"), guard.edits), encoding="utf-8")
+    text, encoding = decoded(path)
+    path.write_bytes(switched_off(text, guard.edits).encode(encoding))
     found = []
     for cell in sorted(cells, key=lambda one: (python_key(one.python), release_key(one.torch))):
         try:
@@ -231,7 +235,7 @@ def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
     failed = int(done.returncode != 0)
     # Dynamo's advice comes after the exception, and is the same for all.
     raised = [line for line in lines if _RAISED.match(line)] or lines
-    reason = " ".join(raised[-1:])[:_LONGEST_REASON] if failed else ""
+    reason = _ADDRESS.sub("", " ".join(raised[-1:]))[:_LONGEST_REASON] if failed else ""
     return CheckRun(1 - failed, failed, 0, reason)
 
 
@@ -240,7 +244,7 @@ def _read(report: Path) -> CheckRun:
     bad = [one for case in cases for one in case if one.tag in ("failure", "error")]
     skipped = [one for case in cases for one in case if one.tag == "skipped"]
     messages = (one.get("message") or "" for one in (*bad, *skipped))
-    reason = " ".join(next(messages, "").split())[:_LONGEST_REASON]
+    reason = _ADDRESS.sub("", " ".join(next(messages, "").split()))[:_LONGEST_REASON]
     return CheckRun(len(cases) - len(bad) - len(skipped), len(bad), len(skipped), reason)
 
 

@@ -7,52 +7,44 @@ releases later nobody looks. Found by the syntax tree, without running or import
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.compiled_code import COMPILING, compiles, is_disable, off_switch, turned_off
+from ivhl.tracker.foreign_names import bindings, shared, whole_names
 from ivhl.tracker.spans import spans, spans_sentence
-from ivhl.tracker.trees import read_trees
+from ivhl.tracker.trees import parsed, read_trees
 from ivhl.tracker.version_tests import (
     Always,
     Condition,
-    Joined,
     Names,
     Unknown,
     VersionTest,
     condition_of,
+    joined,
     last_name,
     speaks_of_versions,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.tracker.compat import Row
-    from ivhl.tracker.trees import Trees
+    from ivhl.tracker.trees import SourceFile, Trees
 
 GuardKind = Literal["skip", "xfail", "branch", "disable"]
 CellState = Literal["works", "refused", "unavailable"]
 GuardStanding = Literal["contradicted", "agrees", "excludes nothing", "always", "cannot tell"]
 
-_COMPILING: Final = re.compile(
-    r"(?<!re\.)\b(?:torch\.compile|torch\.compiler|_dynamo|dynamo|_inductor|inductor|aot_\w+|aoti\w*"
-    r"|torch\.export|torch\._export|fullgraph|compile|compiled|compiler|compiling)\b",
-    re.IGNORECASE,
-)
-_DISABLE: Final = re.compile(r"(?:torch\.)?(?:compiler|_dynamo|dynamo)\.disable")
 _SKIPS: Final = frozenset({"skipif", "skipIf", "skipUnless", "xfail", "RunIf", "withPackage"})
-# What code that compiles says, not what asks whether something is compiled.
-_CODE: Final = re.compile(
-    r"torch\.compile\b|torch\._dynamo|torch\._inductor|torch\.export\b|torch\._export"
-    r"|torch\.compiler\.|^dynamo\.|\._dynamo\b"
-)
-_CALLED: Final = re.compile(r"compile|\w+_compiled?|compiled?_\w+")
-_ABOUT: Final = frozenset({"OptimizedModule"})
+_CONDITIONAL: Final = frozenset({"skipif", "skipIf", "skipUnless", "xfail"})
+# What a mark becomes that is switched off: a decorator, one of a list, the only one.
 _IDENTITY: Final = "(lambda function: function)"
+_NONE_OF_A_LIST: Final = "*()"
+_EMPTY: Final = "[]"
 
 
 class Edit(NamedTuple):
@@ -137,40 +129,38 @@ class CellEvidence(NamedTuple):
 
 
 def find_guards(folder: Path) -> Found:
-    """Return the guards in the Python files of a folder, or in one file."""
-    return guards_in(read_trees(folder))
+    """Return the guards in the Python files, stubs and notebooks of a folder, or in one file."""
+    return guards_in(read_trees(folder, beside=True))
 
 
 def guards_in(code: Trees) -> Found:
     """Return the guards in files that were read."""
-    bound = {file.name: dict(_bindings(file.tree)) for file in code.files}
-    shared = _shared(bound.values())
+    problems = list(code.problems)
+    sources: list[SourceFile] = []
+    for source in code.files:
+        try:  # of a tree of its own, since it is changed
+            sources.append(source._replace(tree=whole_names(parsed(source.text))))
+        except RecursionError:
+            problems.append(f"{source.name}: is nested too deeply to be read whole")
+    bound = [bindings(source.tree) for source in sources]
+    known = shared(bound)
     guards: list[Guard] = []
     others: list[Guard] = []
-    for file in code.files:
-        finder = _Finder(file.name, file.text, Names(bound[file.name], shared))
-        finder.visit(file.tree)
+    for source, own in zip(sources, bound, strict=True):
+        finder = _Finder(source, own, known)
+        try:
+            finder.visit(source.tree)
+        except RecursionError:
+            problems.append(f"{source.name}: is nested too deeply to be read whole")
         guards += finder.guards
         others += finder.others
-    return Found(tuple(guards), tuple(others), code.problems, len(code.files))
-
-
-def _bindings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    """Yield names that a module binds, also those in its ``if`` and ``try``, with what they mean."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            if isinstance(node.targets[0], ast.Name):
-                yield node.targets[0].id, node.value
-        elif isinstance(node, ast.AnnAssign) and node.value and isinstance(node.target, ast.Name):
-            yield node.target.id, node.value
-        elif isinstance(node, ast.FunctionDef):
-            # A decorator of the project: one that returns what skips.
-            returned = [n.value for n in ast.walk(node) if isinstance(n, ast.Return)]
-            if len(returned) == 1 and (call := _skip_in(returned[0])) is not None:
-                yield node.name, call
+    files = len({source.name.partition("#")[0] for source in sources})
+    return Found(tuple(guards), tuple(others), tuple(problems), files)
 
 
 def _skip_in(node: ast.expr | None) -> ast.Call | None:
+    if isinstance(node, ast.Lambda):  # a decorator of the project that returns what skips
+        node = node.body
     while isinstance(node, ast.Call):
         if last_name(node.func) in _SKIPS:
             return node
@@ -178,63 +168,140 @@ def _skip_in(node: ast.expr | None) -> ast.Call | None:
     return None
 
 
-def _shared(bound: Iterable[Mapping[str, ast.expr]]) -> dict[str, ast.expr]:
-    """Return names that mean the same wherever they are bound: others are ambiguous."""
-    meanings: dict[str, dict[str, ast.expr]] = defaultdict(dict)
-    for names in bound:
-        for name, value in names.items():
-            meanings[name][ast.dump(value)] = value
-    return {n: next(iter(found.values())) for n, found in meanings.items() if len(found) == 1}
+def _following(tree: ast.AST) -> dict[int, list[ast.stmt]]:
+    """Return what runs after each statement if it does not leave, to the end of its function."""
+    found: dict[int, list[ast.stmt]] = {}
+
+    def walk(node: ast.AST, after: list[ast.stmt]) -> None:
+        scope = isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
+        )
+        for _, field in ast.iter_fields(node):
+            block = field if isinstance(field, list) else [field]
+            for number, child in enumerate(block):
+                if isinstance(child, ast.stmt):
+                    rest = [one for one in block[number + 1 :] if isinstance(one, ast.stmt)]
+                    found[id(child)] = [*rest, *([] if scope else after)]
+                    walk(child, found[id(child)])
+                elif isinstance(child, ast.AST) and not isinstance(child, ast.expr):
+                    walk(child, [] if scope else after)
+
+    walk(tree, [])
+    return found
 
 
 class _Finder(ast.NodeVisitor):
     """Collects the guards of a file."""
 
-    def __init__(self, path: str, text: str, names: Names) -> None:
+    def __init__(
+        self,
+        source: SourceFile,
+        own: Mapping[str, ast.expr],
+        known: Mapping[str, ast.expr],
+    ) -> None:
         self.guards: list[Guard] = []
         self.others: list[Guard] = []
-        self._path = path
-        self._text = text
-        self._lines = text.splitlines()
-        self._names = names
+        self._source = source
+        self._lines = source.lines
+        self._own = [dict(own)]
+        self._known = known
+        self._following = _following(source.tree)
         self._inside: list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef] = []
         self._seen: set[int] = set()
+
+    @property
+    def _names(self) -> Names:
+        return Names(self._own[-1], self._known)
 
     def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
         self._inside.append(node)
         for decorator in node.decorator_list:
             self._seen.add(id(decorator))
-            if _DISABLE.fullmatch(ast.unparse(getattr(decorator, "func", decorator))):
+            if self._is_disable(decorator):
                 edit = _edit(decorator, _IDENTITY)
                 self._add(decorator, "disable", Always(), "", (edit,), about=True)
                 continue
-            self._skip(decorator, self._segment(node))
+            self._skip(decorator, self._segment(node), _IDENTITY)
+        function = not isinstance(node, ast.ClassDef)
+        self._own.append(self._own[-1] | bindings(node) if function else self._own[-1])
         self.generic_visit(node)
+        self._own.pop()
         self._inside.pop()
 
     visit_FunctionDef = _definition  # noqa: N815  (ast's name)
     visit_AsyncFunctionDef = _definition  # noqa: N815
     visit_ClassDef = _definition  # noqa: N815
 
+    def _is_disable(self, node: ast.expr) -> bool:
+        """Return whether a decorator is ``torch.compiler.disable``, also by a name for it."""
+        if is_disable(node):
+            return True
+        named = self._names.find(last_name(getattr(node, "func", node)))
+        return named is not None and is_disable(named)
+
     def visit_Assign(self, node: ast.Assign) -> None:
         """Look at ``pytestmark = pytest.mark.skipif(...)``, which guards the whole file."""
         if any(isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets):
-            marks = node.value.elts if isinstance(node.value, ast.List) else [node.value]
-            for mark in marks:
-                self._skip(mark, self._text)
+            self._marks(node.value, self._source.text)
+        elif (value := off_switch(node)) is not None and id(node) not in self._seen:
+            off = "False" if value.value is True else '"0"'
+            self._add(node, "disable", Always(), "", (_edit(value, off),), about=True)
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Look at ``torch.compiler.disable(f)`` that is no decorator."""
-        if _DISABLE.fullmatch(ast.unparse(node.func)) and id(node) not in self._seen:
+        """Look at ``torch.compiler.disable(f)`` that is no decorator, and at marks of parameters."""
+        name = last_name(node.func)
+        if is_disable(node) and id(node) not in self._seen:
             given = self._segment(node.args[0]) if node.args else ""
             text = f"({given})" if given else _IDENTITY
             self._add(node, "disable", Always(), "", (_edit(node, text),), about=True)
+        elif name == "param":
+            around = self._segment(self._inside[-1]) if self._inside else self._source.text
+            for word in node.keywords:
+                if word.arg == "marks":
+                    self._marks(word.value, around)
+        elif name == "importorskip":
+            self._importorskip(node)
+        elif name == "compile":
+            for word in node.keywords:
+                if word.arg == "disable":
+                    self._disabled(word.value)
         self.generic_visit(node)
+
+    def _marks(self, value: ast.expr, guarded: str) -> None:
+        listed = isinstance(value, ast.List | ast.Tuple)
+        for mark in value.elts if isinstance(value, ast.List | ast.Tuple) else [value]:
+            self._skip(mark, guarded, _NONE_OF_A_LIST if listed else _EMPTY)
+
+    def _importorskip(self, node: ast.Call) -> None:
+        """Look at ``pytest.importorskip("torch", minversion="2.6")``."""
+        first = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
+        for least in (word.value for word in node.keywords if word.arg == "minversion"):
+            if (
+                first == "torch"
+                and isinstance(least, ast.Constant)
+                and isinstance(least.value, str)
+            ):
+                excluded = VersionTest("torch", "<", least.value)
+                reason = _text_of(ast.Call(node.func, [], node.keywords))
+                guarded = self._segment(self._inside[-1]) if self._inside else self._source.text
+                about = COMPILING.search(f"{guarded} {reason}") is not None
+                edit = _edit(least, "None")
+                self._add(node, "skip", excluded, reason, (edit,), about=about)
+
+    def _disabled(self, value: ast.expr) -> None:
+        """Look at ``torch.compile(f, disable=...)``."""
+        condition = condition_of(value, self._names)
+        if isinstance(value, ast.Constant) and value.value is True:
+            self._add(value, "disable", Always(), "", (_edit(value, "False"),), about=True)
+        elif speaks_of_versions(condition):
+            edits = _switched(value, self._names, to=False)
+            self._add(value, "branch", condition, "", edits, about=True)
 
     def visit_If(self, node: ast.If) -> None:
         """Look at a condition of which one side compiles, or which leaves a function that does."""
-        self._branch(node, node.body, node.orelse)
+        after = [] if node.orelse or not _leaves(node.body[-1]) else self._following[id(node)]
+        self._branch(node, node.body, node.orelse or after)
         self.generic_visit(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
@@ -242,61 +309,81 @@ class _Finder(ast.NodeVisitor):
         self._branch(node, [node.body], [node.orelse])
         self.generic_visit(node)
 
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        """Look at ``... and torch.compile(f)``."""
+        for number, value in enumerate(node.values):
+            called = isinstance(value, ast.Call) and compiles(value)
+            if number and called and isinstance(node.op, ast.And):
+                before = node.values[:number]
+                condition = joined("and", *(condition_of(one, self._names) for one in before))
+                if speaks_of_versions(condition):
+                    edits = tuple(e for b in before for e in _switched(b, self._names, to=True))
+                    self._add(node, "branch", ~condition, "", edits, about=True)
+                break
+        self.generic_visit(node)
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """Look at ``assert torch.__version__ >= "2.6"`` before what compiles."""
+        condition = condition_of(node.test, self._names)
+        if speaks_of_versions(condition):
+            reason = _message([node.msg] if node.msg else [])
+            after = self._following[id(node)]
+            about = any(map(compiles, after)) or COMPILING.search(reason) is not None
+            edits = _switched(node.test, self._names, to=True)
+            self._add(node, "branch", ~condition, reason, edits, about=about)
+        self.generic_visit(node)
+
     def _branch(
         self, node: ast.If | ast.IfExp, body: Sequence[ast.AST], orelse: Sequence[ast.AST]
     ) -> None:
         condition = condition_of(node.test, self._names)
+        if isinstance(condition, Always):  # what is never run turns nothing off
+            _side(orelse if condition.value else body, self._seen)
         if not speaks_of_versions(condition):
             return
-        compiles, other = (any(map(_compiles, side)) for side in (body, orelse))
-        leaves = bool(body) and _leaves(body[-1])
-        around = self._inside[-1] if self._inside else None
-        # What returns says nothing by its words; what raises or skips does.
-        told = not isinstance(body[-1], ast.Return) and any(
-            _COMPILING.search(ast.unparse(one)) for one in body
-        )
-        if compiles and not leaves and not other:
-            self._add(node, "branch", ~condition, "", _switched(node.test, self._names, to=True),
-                      about=True)  # fmt: skip
-        elif (other and not compiles) or (
-            leaves and (told or (around is not None and _compiles(around)))
-        ):
-            reason = _message(body)
+        yes, no = (_side(side, self._seen) for side in (body, orelse))
+        if yes == no and isinstance(body[-1], ast.Raise | ast.Expr) and _leaves(body[-1]):
+            around = self._inside[-1] if self._inside else None
+            told = any(COMPILING.search(ast.unparse(one)) for one in body)
+            yes = "off" if told or (around is not None and compiles(around)) else yes
+        if yes == no:
+            self._add(node, "branch", condition, "", (), about=False)
+        elif yes == "off" or no == "compiles":
             edits = _switched(node.test, self._names, to=False)
+            reason = _message(body) if isinstance(node, ast.If) else ""
             self._add(node, "branch", condition, reason, edits, about=True)
         else:
-            self._add(node, "branch", condition, "", (), about=False)
+            edits = _switched(node.test, self._names, to=True)
+            self._add(node, "branch", ~condition, "", edits, about=True)
 
-    def _skip(self, mark: ast.expr, guarded: str) -> None:
-        call, shared = (mark, False) if isinstance(mark, ast.Call) else (None, True)
+    def _skip(self, mark: ast.expr, guarded: str, gone: str) -> None:
+        call, direct = (mark, True) if isinstance(mark, ast.Call) else (None, False)
         if call is None or last_name(call.func) not in _SKIPS:
             found = self._names.find(last_name(getattr(mark, "func", mark)))
-            call, shared = _skip_in(found), True
+            call, direct = _skip_in(found), False
         if call is None:
             return
         excluded, kind = self._excluded(call)
         if not speaks_of_versions(excluded):
             return
         reason = _text_of(call)
-        edits: tuple[Edit, ...] = ()
-        if shared:  # the mark itself goes, other uses of it stay
-            edits = (_edit(mark, _IDENTITY),) if self._inside else ()
-        elif call.args and last_name(call.func) in ("skipif", "skipIf", "skipUnless"):
+        given = _condition_in(call)
+        if direct and given is not None and last_name(call.func) in _CONDITIONAL:
             stays = last_name(call.func) == "skipUnless"
-            if not isinstance(call.args[0], ast.Constant):
-                edits = _switched(call.args[0], self._names, to=stays)
+            if isinstance(given, ast.Constant):
+                edits: tuple[Edit, ...] = (_edit(given, str(stays)),)
             else:
-                edits = (_edit(call.args[0], str(stays)),)
-        elif self._inside:
-            edits = (_edit(mark, _IDENTITY),)
-        about = _COMPILING.search(f"{guarded} {reason}") is not None
+                edits = _switched(given, self._names, to=stays)
+        else:  # the mark itself goes, other uses of it stay
+            edits = (_edit(mark, gone),)
+        about = COMPILING.search(f"{guarded} {reason}") is not None
         self._add(mark, kind, excluded, reason, edits, about=about)
 
     def _excluded(self, call: ast.Call) -> tuple[Condition, GuardKind]:
         """Return where a mark skips."""
         name = last_name(call.func)
-        asked = {word.arg: word.value for word in call.keywords}
         if name == "RunIf":
+            asked = {word.arg: word.value for word in call.keywords}
             signs = {"min_torch": "<", "max_torch": ">=", "min_python": "<"}
             parts = tuple(
                 VersionTest("python" if "python" in key else "torch", sign, value.value)
@@ -304,11 +391,11 @@ class _Finder(ast.NodeVisitor):
                 if isinstance(value := asked.get(key), ast.Constant)
                 and isinstance(value.value, str)
             )
-            return (Joined("or", parts) if parts else Always(value=False)), "skip"
+            return joined("or", *parts), "skip"
         if name == "withPackage":
             each = (ast.Call(call.func, [one], []) for one in call.args)
-            return ~Joined("and", tuple(condition_of(one, self._names) for one in each)), "skip"
-        given = call.args[0] if call.args else asked.get("condition")
+            return ~joined("and", *(condition_of(one, self._names) for one in each)), "skip"
+        given = _condition_in(call)
         if given is None:
             return Always(), "xfail" if name == "xfail" else "skip"
         condition = _read_condition(given, self._names)
@@ -327,19 +414,34 @@ class _Finder(ast.NodeVisitor):
         about: bool,
     ) -> None:
         guard = Guard(
-            path=self._path,
+            path=self._source.name,
             line=node.lineno,
             kind=kind,
             name=".".join(one.name for one in self._inside) or "(module)",
             excludes=excludes,
             reason=reason,
             source=self._lines[node.lineno - 1].strip()[:120],
-            edits=edits,
+            edits=edits if self._source.editable else (),
         )
         (self.guards if about else self.others).append(guard)
 
     def _segment(self, node: ast.AST) -> str:
-        return ast.get_source_segment(self._text, node) or ""
+        return ast.get_source_segment(self._source.text, node) or ""
+
+
+def _condition_in(call: ast.Call) -> ast.expr | None:
+    """Return the condition of a mark."""
+    named = (word.value for word in call.keywords if word.arg == "condition")
+    return call.args[0] if call.args else next(named, None)
+
+
+def _side(side: Sequence[ast.AST], seen: set[int]) -> Literal["compiles", "off", "neither"]:
+    """Return what one side of a condition does with compiling; note what it turns off as seen."""
+    off = [one for node in side for one in turned_off(node)]
+    if any(map(compiles, side)):
+        return "compiles"
+    seen.update(map(id, off))
+    return "off" if off else "neither"
 
 
 def _read_condition(given: ast.expr, names: Names) -> Condition:
@@ -371,34 +473,6 @@ def _switched(test: ast.expr, names: Names, *, to: bool) -> tuple[Edit, ...]:
     return ()
 
 
-def _compiles(node: ast.AST) -> bool:
-    """Return whether code compiles, not whether its texts speak of it, or it asks about it."""
-    asked: set[int] = set()
-    for one in ast.walk(node):  # from the outside in
-        text = ""
-        if isinstance(one, ast.Attribute):
-            if id(one) in asked or one.attr.startswith("is_") or one.attr in _ABOUT:
-                asked.add(id(one.value))
-                continue
-            text = ast.unparse(one)
-        elif isinstance(one, ast.Call):
-            text = (
-                ""
-                if ast.unparse(one.func) in ("re.compile", "regex.compile")
-                else last_name(one.func)
-            )
-            if any(word.arg == "fullgraph" for word in one.keywords):
-                return True
-            if text in ("hasattr", "isinstance") or text.startswith("is_"):
-                asked.update(map(id, ast.walk(one)))
-                continue
-        elif isinstance(one, ast.Import | ast.ImportFrom):
-            text = ast.unparse(one)
-        if id(one) not in asked and (_CODE.search(text) or _CALLED.fullmatch(text)):
-            return True
-    return False
-
-
 def _leaves(node: ast.AST) -> bool:
     """Return whether what comes after a statement is not run."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -407,9 +481,11 @@ def _leaves(node: ast.AST) -> bool:
 
 
 def _message(body: Sequence[ast.AST]) -> str:
+    """Return the first text that code raises with, skips with or prints."""
     texts = (
         one.value
         for node in body
+        if not isinstance(node, ast.stmt) or isinstance(node, ast.Raise | ast.Expr)
         for one in ast.walk(node)
         if isinstance(one, ast.Constant) and isinstance(one.value, str)
     )

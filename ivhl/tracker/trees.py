@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
+import json
+import re
+import tokenize
 import warnings
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,20 +17,34 @@ if TYPE_CHECKING:
 # Folders that hold the code of others, or none.
 _FOREIGN: Final = frozenset(
     {".git", ".hg", ".nox", ".tox", ".venv", "venv", "site-packages", "node_modules", "build",
-     "dist", "__pycache__", ".asv", ".eggs"}
+     "dist", "__pycache__", ".asv", ".eggs", ".ipynb_checkpoints"}
 )  # fmt: skip
+_BESIDE: Final = ("*.pyi", "*.ipynb")
+# In a cell of a notebook: commands of IPython, and magics that run the rest of the cell.
+_COMMAND: Final = re.compile(r"\s*(?:[%!?]|\w+\s*=\s*[%!])|.*\?\s*$")
+_RUNS_PYTHON: Final = re.compile(r"%%(?:time|timeit|capture|prun)\b")
+# As Python counts lines: ``str.splitlines`` also splits at a form feed.
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
 class SourceFile(NamedTuple):
-    """A file that parses.
+    """A file that parses, or a cell of a notebook.
 
     Attributes:
-        name: Its path, from the folder that was read.
+        name: Its path, from the folder that was read; of a notebook with ``#`` and the number of
+            the cell.
+        editable: Whether a change of its text changes what runs: not a stub, and not a cell.
     """
 
     name: str
     tree: ast.Module
     text: str
+    editable: bool = True
+
+    @property
+    def lines(self) -> list[str]:
+        """Its lines, as Python counts them."""
+        return _LINE_END.split(self.text)
 
 
 class Trees(NamedTuple):
@@ -41,27 +59,82 @@ class Trees(NamedTuple):
     problems: tuple[str, ...]
 
 
-def read_trees(folder: Path) -> Trees:
-    """Return the Python files of a folder, or one file."""
-    paths = [folder] if folder.is_file() else sorted(_files(folder))
+def read_trees(folder: Path, *, beside: bool = False) -> Trees:
+    """Return the Python files of a folder, or one file; with ``beside`` stubs and notebooks, too."""
+    paths = [folder] if folder.is_file() else sorted(_files(folder, beside=beside))
     base = folder.parent if folder.is_file() else folder
-    files, problems = [], []
+    files: list[SourceFile] = []
+    problems = []
     for path in paths:
         name = str(path.relative_to(base))
         try:
-            text = path.read_bytes().decode("utf-8")
-            with warnings.catch_warnings(action="ignore"):  # about the code of others
-                files.append(SourceFile(name, ast.parse(text), text))
-        except SyntaxError as error:
-            problems.append(f"{name}:{error.lineno}: does not parse: {error.msg}")
+            pieces = _pieces(path, name)
         except UnicodeDecodeError as error:
-            problems.append(f"{name}: is not UTF-8: {error}")
-        except (OSError, ValueError, RecursionError, MemoryError) as error:
+            problems.append(f"{name}: is not {error.encoding.upper()}: {error}")
+            continue
+        except (OSError, ValueError, SyntaxError, RecursionError) as error:
             problems.append(f"{name}: cannot be read: {error}")
+            continue
+        for piece, text in pieces:
+            try:
+                files.append(SourceFile(piece, parsed(text), text, path.suffix == ".py"))
+            except SyntaxError as error:
+                line = f":{error.lineno}" if error.lineno else ""
+                problems.append(f"{piece}{line}: does not parse: {error.msg}")
+            except (ValueError, RecursionError, MemoryError) as error:
+                problems.append(f"{piece}: cannot be read: {error}")
     return Trees(tuple(files), tuple(problems))
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for path in folder.rglob("*.py"):
-        if not _FOREIGN.intersection(path.relative_to(folder).parts[:-1]) and path.is_file():
-            yield path
+def parsed(text: str) -> ast.Module:
+    """Return the syntax tree of a text, without warnings about the code of others."""
+    with warnings.catch_warnings(action="ignore"):
+        return ast.parse(text)
+
+
+def decoded(path: Path) -> tuple[str, str]:
+    """Return the text of a Python file as Python reads it, and its encoding.
+
+    Raises:
+        SyntaxError: If it names an encoding that does not exist.
+        UnicodeDecodeError: If it is not in its encoding.
+    """
+    data = path.read_bytes()
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    return data.decode(encoding), encoding
+
+
+def _files(folder: Path, *, beside: bool) -> Iterator[Path]:
+    for ending in ("*.py", *(_BESIDE if beside else ())):
+        for path in folder.rglob(ending):
+            if not _FOREIGN.intersection(path.relative_to(folder).parts[:-1]) and path.is_file():
+                yield path
+
+
+def _pieces(path: Path, name: str) -> list[tuple[str, str]]:
+    """Return the names and texts of a file, or of the cells of a notebook."""
+    if path.suffix != ".ipynb":
+        return [(name, decoded(path)[0])]
+    notebook = json.loads(path.read_bytes())
+    cells = notebook.get("cells") if isinstance(notebook, dict) else None
+    found = []
+    for number, cell in enumerate(cells if isinstance(cells, list) else [], 1):
+        if isinstance(cell, dict) and cell.get("cell_type") == "code":
+            source = cell.get("source", "")
+            text = "".join(map(str, source)) if isinstance(source, list) else str(source)
+            if (python := _python_of(text)) is not None:
+                found.append((f"{name}#{number}", python))
+    return found
+
+
+def _python_of(cell: str) -> str | None:
+    """Return a cell with what only IPython understands replaced; ``None`` if it is no Python."""
+    lines = _LINE_END.split(cell)
+    if lines[0].startswith("%%"):
+        if not _RUNS_PYTHON.match(lines[0]):
+            return None
+        lines[0] = "pass"
+    return "\n".join(
+        f"{line[: len(line) - len(line.lstrip())]}pass" if _COMMAND.match(line) else line
+        for line in lines
+    )

@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
+
+from ivhl.tracker.foreign_names import with_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,22 +26,42 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt,
     "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
-_NEGATED: Final = {">=": "<", "<": ">=", "<=": ">", ">": "<=", "==": "!=", "!=": "=="}
+_STARTS: Final = ("starts with", "does not start with")
+_NEGATED: Final = {
+    ">=": "<", "<": ">=", "<=": ">", ">": "<=", "==": "!=", "!=": "==",
+    _STARTS[0]: _STARTS[1], _STARTS[1]: _STARTS[0],
+}  # fmt: skip
 _SWAPPED: Final = {">=": "<=", "<=": ">=", ">": "<", "<": ">", "==": "==", "!=": "!="}
 _SIGNS: Final[dict[type[ast.cmpop], str]] = {
     ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
 _WORDS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "eq": "==", "ne": "!="}
 _NAMES: Final[dict[VersionAxis, str]] = {"python": "Python", "torch": "PyTorch"}
-# Calls that only bring a version into another form.
-_FORMS: Final = frozenset(
-    {
-        "Version", "parse", "LooseVersion", "StrictVersion", "TorchVersion", "parse_version",
-        "tuple", "list", "str", "int", "map",
-    }
-)  # fmt: skip
+# Calls that only bring a version into another form: one that compares as versions do, numbers.
+_VERSIONS: Final = frozenset(
+    {"Version", "parse", "LooseVersion", "StrictVersion", "TorchVersion", "parse_version"}
+)
+_NUMBERS: Final = frozenset({"tuple", "list", "int", "float", "map"})
+_FORMS: Final = _VERSIONS | _NUMBERS | {"str"}
+_ALL: Final = 99
+# Expressions that are a version, and whether they are plain texts.
+_SUBJECTS: Final[tuple[tuple[str, VersionAxis, bool], ...]] = (
+    (r"(sys\.)?version_info", "python", False),
+    (r"platform\.python_version(_tuple)?\(\)|sys\.version", "python", True),
+    (r"torch(\.torch_version)?\.__version__|torch_version\.__version__", "torch", False),
+    (r"torch\.version\.__version__", "torch", True),
+    (r"(importlib\.|importlib_)?(metadata\.)?version\(['\"]torch['\"]\)", "torch", True),
+    (r"(pkg_resources\.)?get_distribution\(['\"]torch['\"]\)\.version", "torch", True),
+)
 # The newest patch of a Python: cells name its series only.
 _NEWEST_PATCH: Final = 99
+# Names of constants that other packages define: TORCH_GE_2_6, IS_PYTHON_LT_3_13.
+_NAMED: Final = re.compile(
+    r".*(?P<axis>torch|python|_py|^py)(?:_?version)?_?(?:(?P<ge>greater_(?:or_)?equal(?:_than)?|ge|gte"
+    r"|at_least|since)|(?P<lt>less_than|less|below|lt|before)|(?P<gt>greater(?:_than)?|gt|after)"
+    r"|(?P<le>less_(?:or_)?equal|le|lte))_?(?P<value>\d+(?:_\d+)*)(?:_or_\w+)?",
+    re.IGNORECASE,
+)
 # What `import torch` has had since which release, if somebody asks with hasattr.
 _SINCE: Final = {"torch.compile": "2.0.0", "torch._dynamo": "2.0.0", "torch.compiler": "2.1.0"}
 
@@ -49,49 +71,76 @@ class VersionTest:
     """A comparison of one version with a constant.
 
     Attributes:
-        numbers: How many numbers of the version are compared; 0 for all.
+        numbers: How many numbers of the version are compared, as a tuple; 0 for the version.
         number: The only one that is compared, from 0; ``None`` for all.
+        letters: How many letters of its text are compared; 0 for all.
+        textual: Whether two texts are compared, letter by letter: ``"2.15" < "2.6"``.
     """
 
     axis: VersionAxis
     sign: str
-    value: tuple[int, ...] | str
+    value: tuple[int, ...] | str | float
     numbers: int = 0
     number: int | None = None
+    letters: int = 0
+    textual: bool = False
 
     def holds(self, python: str, torch: str) -> bool | None:
         """Return whether it holds in a cell; ``None`` if its version is no version."""
-        text = python.removesuffix("t") if self.axis == "python" else torch
         try:
-            version = _version(text)
-            mine = version.release
-            if self.axis == "python" and len(mine) < 3:  # noqa: PLR2004  (major, minor, patch)
-                mine = (*mine, _NEWEST_PATCH)
-            compare: Callable[[Any, Any], bool] = _OPERATORS[self.sign]
-            if self.number is not None and not isinstance(self.value, str):
-                return compare(mine[self.number], self.value[0])
-            if isinstance(self.value, str):
-                if self.numbers:
-                    cut = _version(self.value).release[: self.numbers]
-                    return compare(mine[: self.numbers], cut)
-                here = Version(".".join(map(str, mine))) if self.axis == "python" else version
-                return compare(here, _version(self.value))
-            if self.axis == "torch" and not self.numbers:  # TorchVersion compares as versions do
-                return compare(version, _version(".".join(map(str, self.value))))
-            return compare(mine[: self.numbers] if self.numbers else mine, self.value)
-        except (InvalidVersion, IndexError):
+            return self._holds(python.removesuffix("t") if self.axis == "python" else torch)
+        except (ValueError, IndexError):
             return None
+
+    def _holds(self, given: str) -> bool:
+        given, release = self._compared(given)
+        value = self.value
+        if self.sign in _STARTS:
+            return given.startswith(str(value)) == (self.sign == _STARTS[0])
+        mine: Any = release
+        wanted: Any = value
+        if isinstance(value, float):
+            mine = float(given)
+        elif isinstance(value, str):
+            mine, wanted = (given, value) if self.textual else (_version(given), _version(value))
+        elif self.letters or self.number is not None:
+            mine, wanted = int(given), value[0]
+        elif self.axis == "torch" and not self.numbers:  # TorchVersion compares as versions do
+            mine, wanted = _version(given), _version(".".join(map(str, value)))
+        return bool(_OPERATORS[self.sign](mine, wanted))
+
+    def _compared(self, given: str) -> tuple[str, tuple[int, ...]]:
+        """Return the part of a version that is compared, as text and as numbers."""
+        release = _version(given).release
+        if self.axis == "python" and len(release) < 3:  # noqa: PLR2004  (major, minor, patch)
+            release = (*release, _NEWEST_PATCH)
+            given = ".".join(map(str, release))
+        if self.letters:
+            return given[: self.letters], release
+        if self.number is not None:
+            return str(release[self.number]), release
+        if self.numbers:
+            release = release[: self.numbers]
+            given = ".".join(map(str, release))
+        return given, release
 
     def __invert__(self) -> VersionTest:
         """Return its opposite."""
-        sign = _NEGATED[self.sign]
-        return VersionTest(self.axis, sign, self.value, self.numbers, self.number)
+        return replace(self, sign=_NEGATED[self.sign])
 
     def __str__(self) -> str:
         """Return e.g. ``Python >=3.13``."""
-        text = self.value if isinstance(self.value, str) else ".".join(map(str, self.value))
+        value = self.value
+        text = ".".join(map(str, value)) if isinstance(value, tuple) else str(value)
         which = ("major", "minor", "patch")[self.number] if self.number is not None else ""
-        return f"{_NAMES[self.axis]} {which + ' ' if which else ''}{self.sign}{text}"
+        if self.letters:
+            which = (
+                f"(its first {self.letters} letters)" if self.letters > 1 else "(its first letter)"
+            )
+        elif self.textual and self.sign not in _STARTS:
+            which = f"{which} (as text)".strip()
+        space = " " if self.sign in _STARTS else ""
+        return f"{_NAMES[self.axis]} {which + ' ' if which else ''}{self.sign}{space}{text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +229,14 @@ class _Subject:
     axis: VersionAxis
     numbers: int = 0
     number: int | None = None
+    letters: int = 0
+    textual: bool = False
+
+    def compared(self, sign: str, value: tuple[int, ...] | str | float) -> VersionTest:
+        """Return its comparison with a constant."""
+        return VersionTest(
+            self.axis, sign, value, self.numbers, self.number, self.letters, self.textual
+        )
 
 
 class Names:
@@ -212,9 +269,14 @@ def condition_of(node: ast.expr, names: Names, depth: int = 0) -> Condition:  # 
     unknown = Unknown(ast.unparse(node)[:80])
     if isinstance(node, ast.BoolOp):
         parts = tuple(condition_of(value, names, depth) for value in node.values)
-        return Joined("and" if isinstance(node.op, ast.And) else "or", parts)
+        return joined("and" if isinstance(node.op, ast.And) else "or", *parts)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return ~condition_of(node.operand, names, depth)
+    if isinstance(node, ast.IfExp):
+        test, then, other = (
+            condition_of(one, names, depth) for one in (node.test, node.body, node.orelse)
+        )
+        return joined("or", joined("and", test, then), joined("and", ~test, other))
     if isinstance(node, ast.Constant):
         return Always(bool(node.value))
     if isinstance(node, ast.Compare):
@@ -226,9 +288,32 @@ def condition_of(node: ast.expr, names: Names, depth: int = 0) -> Condition:  # 
         if (found := names.find(name)) is not None:
             meant = condition_of(found, names, depth + 1)
             return meant if speaks_of_versions(meant) else unknown
-        if named := re.fullmatch(r".*torch.*(?:greater_or_equal|ge)\w*?_(\d+)_(\d+)", name):
-            return VersionTest("torch", ">=", f"{named[1]}.{named[2]}")
+        return _by_name(name) or unknown
     return unknown
+
+
+def joined(word: Literal["and", "or"], *parts: Condition) -> Condition:
+    """Return conditions joined by a word, without those that decide nothing."""
+    decisive = Always(word == "or")
+    if decisive in parts:
+        return decisive
+    left = tuple(part for part in parts if not isinstance(part, Always))
+    if not left:
+        return ~decisive
+    return left[0] if len(left) == 1 else Joined(word, left)
+
+
+def _by_name(name: str) -> VersionTest | None:
+    """Return what a constant of another package says by its name."""
+    found = _NAMED.fullmatch(name)
+    if found is None:
+        return None
+    word = next(word for word in ("ge", "lt", "gt", "le") if found[word])
+    axis: VersionAxis = "torch" if found["axis"].lower() == "torch" else "python"
+    numbers = tuple(map(int, found["value"].split("_")))
+    if axis == "python":
+        return VersionTest(axis, _WORDS[word], numbers)
+    return VersionTest(axis, _WORDS[word], ".".join(map(str, numbers)))
 
 
 _DEEPEST: Final = 8
@@ -239,26 +324,68 @@ def _comparisons(node: ast.Compare, names: Names, depth: int) -> Condition | Non
     sides = [node.left, *node.comparators]
     parts: list[Condition] = []
     for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
-        sign = _SIGNS.get(type(op))
-        if sign is None:
+        if isinstance(op, ast.In | ast.NotIn):
+            part = _one_of(left, right, names, depth)
+            part = ~part if part is not None and isinstance(op, ast.NotIn) else part
+        elif (sign := _SIGNS.get(type(op))) is not None:
+            part = _comparison(left, sign, right, names, depth)
+        else:
+            part = None
+        if part is None:
             return None
-        subject, value = _subject(left, names, depth), _value(right)
-        if subject is None or value is None:
-            subject, value, sign = _subject(right, names, depth), _value(left), _SWAPPED[sign]
-        if subject is None or value is None:
-            return None
-        parts.append(VersionTest(subject.axis, sign, value, subject.numbers, subject.number))
-    return parts[0] if len(parts) == 1 else Joined("and", tuple(parts))
+        parts.append(part)
+    return joined("and", *parts)
 
 
-def _call(node: ast.Call, names: Names, depth: int) -> Condition | None:  # noqa: PLR0911
-    """Return what well-known helpers ask, e.g. ``is_torch_version(">=", "2.1")``."""
+def _comparison(
+    left: ast.expr, sign: str, right: ast.expr, names: Names, depth: int
+) -> Condition | None:
+    for one, other, mine in ((left, right, sign), (right, left, _SWAPPED[sign])):
+        subject, value = _subject(one, names, depth), _value(other, names)
+        if subject is not None and value is not None:
+            return subject.compared(mine, value)
+        if ast.unparse(one) == "sys.hexversion" and isinstance(other, ast.Constant):
+            number = other.value
+            if isinstance(number, int):  # 0x030D00F0 is 3.13.0, final
+                return VersionTest("python", mine, tuple(number >> n & 255 for n in (24, 16, 8)))
+    return None
+
+
+def _one_of(left: ast.expr, right: ast.expr, names: Names, depth: int) -> Condition | None:
+    """Return ``sys.version_info[:2] in [(3, 12), (3, 13)]``."""
+    subject = _subject(left, names, depth)
+    if subject is None or not isinstance(right, ast.Tuple | ast.List | ast.Set):
+        return None
+    values = [_value(one, names) for one in right.elts]
+    tests = tuple(subject.compared("==", value) for value in values if value is not None)
+    return joined("or", *tests) if tests and len(tests) == len(values) else None
+
+
+def _call(node: ast.Call, names: Names, depth: int) -> Condition | None:
+    """Return what a call asks: a function of the project or of Python, or a well-known helper."""
     name = last_name(node.func)
-    texts = [_value(argument) for argument in node.args]
+    if name == "startswith" and isinstance(node.func, ast.Attribute) and node.args:
+        return _start(node.func.value, node.args[0], names, depth)
+    if name in _WORDS and len(node.args) == 2:  # noqa: PLR2004  (operator.ge)
+        return _comparison(node.args[0], _WORDS[name], node.args[1], names, depth)
+    if depth < _DEEPEST and isinstance(found := names.find(name), ast.Lambda):
+        body = _applied(found, node)
+        meant = None if body is None else condition_of(body, names, depth + 1)
+        if meant is not None and speaks_of_versions(meant):
+            return meant
     if name == "bool" and len(node.args) == 1:
         return condition_of(node.args[0], names, depth)
+    return _helper(node, names)
+
+
+def _helper(node: ast.Call, names: Names) -> Condition | None:  # noqa: PLR0911
+    """Return what well-known helpers ask, e.g. ``is_torch_version(">=", "2.1")``."""
+    name = last_name(node.func)
+    texts = [_value(argument, names) for argument in node.args]
     if name == "hasattr" and len(node.args) == 2:  # noqa: PLR2004
         feature = f"{ast.unparse(node.args[0])}.{texts[1]}"
+        if feature == "torch.__version__":
+            return Always()
         return VersionTest("torch", ">=", _SINCE[feature]) if feature in _SINCE else None
     if name == "is_torch_version" and len(texts) == 2 and texts[0] in _OPERATORS:  # noqa: PLR2004
         return VersionTest("torch", str(texts[0]), texts[1]) if texts[1] else None
@@ -275,6 +402,31 @@ def _call(node: ast.Call, names: Names, depth: int) -> Condition | None:  # noqa
     if name in ("RequirementCache", "withPackage", "package_available") and texts:
         return _required(texts[0])
     return None
+
+
+def _start(of: ast.expr, given: ast.expr, names: Names, depth: int) -> Condition | None:
+    """Return ``torch.__version__.startswith("2.5")``."""
+    subject = _subject(of, names, depth)
+    each = given.elts if isinstance(given, ast.Tuple) else [given]
+    texts = [one.value for one in each if isinstance(one, ast.Constant)]
+    if subject is None or not texts or not all(isinstance(text, str) for text in texts):
+        return None
+    whole = replace(subject, textual=True)
+    return joined("or", *(whole.compared(_STARTS[0], str(text)) for text in texts))
+
+
+def _applied(function: ast.Lambda, call: ast.Call) -> ast.expr | None:
+    """Return what a function of the project returns for constants, or without arguments."""
+    if not all(isinstance(one, ast.Constant | ast.Tuple) for one in call.args):
+        return None  # it asks about something else, such as a module
+    parameters = [one.arg for one in function.args.args]
+    given = dict(zip(parameters, call.args, strict=False))
+    given |= {word.arg: word.value for word in call.keywords if word.arg}
+    defaults = function.args.defaults
+    given = dict(zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True)) | given
+    if set(given) != set(parameters) or len(call.args) > len(parameters):
+        return None
+    return with_names(function.body, given)
 
 
 def _required(text: object) -> Condition | None:
@@ -299,29 +451,32 @@ def last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _subject(node: ast.expr, names: Names, depth: int) -> _Subject | None:  # noqa: PLR0911, C901
+_PARTS: Final[dict[str, Callable[[_Subject], _Subject]]] = {
+    "release": lambda of: replace(of, numbers=of.numbers or _ALL),
+    "base_version": lambda of: replace(of, textual=True),
+    "public": lambda of: replace(of, textual=True),
+    "major": lambda of: _Subject(of.axis, number=0),
+    "minor": lambda of: _Subject(of.axis, number=1),
+    "micro": lambda of: _Subject(of.axis, number=2),
+}
+
+
+def _subject(node: ast.expr, names: Names, depth: int) -> _Subject | None:  # noqa: PLR0911
     """Return which version an expression is; ``None`` if it is none."""
     text = ast.unparse(node)
-    if text in ("sys.version_info", "version_info", "platform.python_version()"):
-        return _Subject("python")
-    if re.fullmatch(r"torch(\.(torch_)?version)?\.__version__|torch_version\.__version__", text):
-        return _Subject("torch")
-    if re.fullmatch(r"(importlib\.|importlib_)?(metadata\.)?version\(['\"]torch['\"]\)", text):
-        return _Subject("torch")
+    for pattern, axis, textual in _SUBJECTS:
+        if re.fullmatch(pattern, text):
+            return _Subject(axis, textual=textual)
     if isinstance(node, ast.Call):
-        if last_name(node.func) in ("split", "replace") and isinstance(node.func, ast.Attribute):
-            return _subject(node.func.value, names, depth)
-        if last_name(node.func) in _FORMS and node.args:
-            argument = node.args[-1]  # map(int, ...) too
-            if isinstance(argument, ast.GeneratorExp | ast.ListComp):
-                argument = argument.generators[0].iter
-            return _subject(argument, names, depth)
-    if isinstance(node, ast.Attribute):
-        if node.attr in ("release", "base_version", "public"):
-            return _subject(node.value, names, depth)
-        if node.attr in ("major", "minor", "micro"):
-            of = _subject(node.value, names, depth)
-            return of and _Subject(of.axis, 0, ("major", "minor", "micro").index(node.attr))
+        return _formed(node, names, depth)
+    if isinstance(node, ast.GeneratorExp | ast.ListComp):
+        of = _subject(node.generators[0].iter, names, depth)
+        return of and replace(of, textual=False, numbers=of.numbers or _ALL)
+    if isinstance(node, ast.Tuple):
+        return _together([_subject(one, names, depth) for one in node.elts])
+    if isinstance(node, ast.Attribute) and node.attr in _PARTS:
+        of = _subject(node.value, names, depth)
+        return of and _PARTS[node.attr](of)
     if isinstance(node, ast.Subscript):
         return _part(node, names, depth)
     if isinstance(node, ast.Name | ast.Attribute) and depth < _DEEPEST:
@@ -330,39 +485,72 @@ def _subject(node: ast.expr, names: Names, depth: int) -> _Subject | None:  # no
     return None
 
 
+def _formed(node: ast.Call, names: Names, depth: int) -> _Subject | None:
+    """Return the version that a call brings into another form."""
+    name = last_name(node.func)
+    if name in ("split", "replace", "join") and isinstance(node.func, ast.Attribute):
+        given = node.args[0] if name == "join" and node.args else node.func.value
+        of = _subject(given, names, depth)
+        return of and replace(of, textual=True)
+    if name not in _FORMS or not node.args:
+        return None
+    of = _subject(node.args[-1], names, depth)  # of map(int, ...) too
+    if of is None:
+        return None
+    if name in ("tuple", "list", "map"):
+        texts = name != "map" and of.textual
+        return replace(of, textual=texts, numbers=of.numbers or _ALL)
+    return replace(of, textual=name == "str")
+
+
+def _together(parts: list[_Subject | None]) -> _Subject | None:
+    """Return ``(MAJOR, MINOR)`` as the numbers of a version."""
+    axes = {part.axis for part in parts if part is not None}
+    numbers = [part.number for part in parts if part is not None]
+    if len(axes) != 1 or numbers != list(range(len(parts))):
+        return None
+    return _Subject(axes.pop(), len(parts))
+
+
 def _part(node: ast.Subscript, names: Names, depth: int) -> _Subject | None:
     of = _subject(node.value, names, depth)
     if of is None:
         return None
+    # Letters of a text are no numbers of a version.
+    plain = re.search(r"__version__$|version\([^)]*\)$|sys\.version$", ast.unparse(node.value))
     where = node.slice
-    if (
-        isinstance(where, ast.Slice)
-        and where.lower is None
-        and isinstance(where.upper, ast.Constant)
-    ):
+    if isinstance(where, ast.Slice) and isinstance(where.upper, ast.Constant):
+        first = where.lower.value if isinstance(where.lower, ast.Constant) else where.lower
         n = where.upper.value
-        # Letters of a text are no numbers of a version.
-        textual = ast.unparse(node.value).endswith("__version__")
-        return _Subject(of.axis, n) if isinstance(n, int) and not textual else None
-    if isinstance(where, ast.Constant) and isinstance(where.value, int):
-        if re.search(r"split\(['\"](\+|\+cu|a|dev|rc)['\"]\)$", ast.unparse(node.value)):
+        if first in (None, 0) and isinstance(n, int) and n > 0:
+            cut = _Subject(of.axis, n, textual=of.textual)
+            return _Subject(of.axis, letters=n, textual=True) if plain else cut
+    elif isinstance(where, ast.Constant) and isinstance(where.value, int) and where.value >= 0:
+        if re.search(r"split\((['\"](\+|\+cu|a|dev|rc)['\"])?\)$", ast.unparse(node.value)):
             return of  # what is before a local version
-        return _Subject(of.axis, 0, where.value)
+        if not plain:
+            return _Subject(of.axis, 0, where.value, textual=of.textual)
+        return _Subject(of.axis, letters=1, textual=True) if where.value == 0 else None
     return None
 
 
-def _value(node: ast.expr) -> tuple[int, ...] | str | None:
+def _value(node: ast.expr, names: Names, depth: int = 0) -> tuple[int, ...] | str | float | None:
     """Return a constant version."""
     if isinstance(node, ast.Call) and last_name(node.func) in _FORMS and len(node.args) == 1:
-        return _value(node.args[0])
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return (node.value,)
+        return _value(node.args[0], names, depth)
+    if isinstance(node, ast.Constant):
+        value = node.value
+        if isinstance(value, str | float):
+            return value
+        return (value,) if type(value) is int else None
     if isinstance(node, ast.Tuple | ast.List):
         items = [item.value for item in node.elts if isinstance(item, ast.Constant)]
         numbers = tuple(item for item in items if isinstance(item, int))
         return numbers if numbers and len(numbers) == len(node.elts) else None
+    if isinstance(node, ast.Name | ast.Attribute) and depth < _DEEPEST:
+        found = names.find(last_name(node))
+        if isinstance(found, ast.Constant | ast.Tuple | ast.Call):
+            return _value(found, names, depth + 1)
     return None
 
 

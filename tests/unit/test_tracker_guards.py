@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
+import operator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
+from packaging.version import Version
 from typer.testing import CliRunner
 
 from ivhl.cli import app
@@ -20,8 +24,12 @@ from ivhl.tracker.guards import (
     judge_guard,
     switched_off,
 )
+from ivhl.tracker.trees import decoded
 from ivhl.tracker.version_tests import Names, condition_of
 from tests.builders.records import make_failure, make_record
+
+torch_version = pytest.importorskip("torch.torch_version", reason="compares as torch does")
+TorchVersion = torch_version.TorchVersion
 
 ROOT = Path(__file__).parents[2]
 CELLS = [
@@ -47,13 +55,37 @@ IMPORTS = "import sys, pytest, torch, unittest\nfrom packaging.version import Ve
         ("Version(torch.__version__) >= Version('2.6.0')", "0011011"),
         ("parse(torch.__version__).release < (2, 6)", "1100100"),
         ("parse(torch.__version__.split('+')[0]) > parse('2.10')", "0001001"),
-        ("parse(torch.version.__version__).base_version >= '2.10'", "0001001"),
+        ("parse(torch.version.__version__).base_version >= '2.10'", "1111111"),  # as texts
+        ("parse(torch.version.__version__) >= parse('2.10')", "0001001"),
         ("tuple(map(int, torch.__version__.split('.')[:2])) >= (2, 6)", "0011011"),
         ("tuple(int(x) for x in torch.__version__.split('.')[:2]) < (2, 6)", "1100100"),
         ("int(torch.__version__.split('.')[1]) >= 6", "0011011"),
         ("torch.torch_version.__version__ >= '2.6'", "0011011"),
         ("TorchVersion(torch.__version__) >= '2.6'", "0011011"),
-        ("metadata.version('torch') >= '2.6'", "0011011"),
+        ("metadata.version('torch') >= '2.6'", "0010010"),  # as texts: '2.15.0' < '2.6'
+        ("str(torch.__version__) < '2.6'", "1101101"),
+        ("torch.version.__version__ >= '2.6'", "0010010"),
+        ("torch.__version__[:3] >= '2.6'", "0010010"),
+        ("float(torch.__version__[:3]) >= 2.6", "0010010"),
+        ("torch.__version__[0] < '2'", "0000000"),
+        ("int(torch.__version__[0]) >= 2", "1111111"),
+        ("torch.__version__.startswith('2.5')", "0100100"),
+        ("not torch.__version__.startswith(('2.5.', '2.6.'))", "1001001"),
+        ("sys.version.startswith('3.13')", "0000110"),
+        ("sys.version_info[0:2] >= (3, 13)", "0000111"),
+        ("sys.version_info[:2] in [(3, 12), (3, 13)]", "1111110"),
+        ("sys.version_info[:2] not in ((3, 12), (3, 13))", "0000001"),
+        ("sys.hexversion >= 0x030d0000", "0000111"),
+        ("0x030d0000 <= sys.hexversion", "0000111"),
+        ("Version(platform.python_version()) < Version('3.13')", "1111000"),
+        ("tuple(map(int, platform.python_version_tuple()[:2])) >= (3, 13)", "0000111"),
+        ("operator.ge(sys.version_info, (3, 13))", "0000111"),
+        ("(sys.version_info.major, sys.version_info.minor) >= (3, 13)", "0000111"),
+        ("[int(x) for x in torch.__version__.split('.')[:2]] >= [2, 6]", "0011011"),
+        ("tuple(map(int, torch.__version__.split('.'))) > (2, 5)", "0111111"),
+        ("parse('.'.join(torch.__version__.split('.')[:2])) > parse('2.5')", "0011011"),
+        ("parse(torch.__version__).release[:2] == (2, 5)", "0100100"),
+        ("(False if sys.version_info >= (3, 13) else torch.__version__ >= '2.6')", "0011000"),
         ("not sys.version_info >= (3, 13)", "1111000"),
         ("sys.version_info >= (3, 13) and torch.__version__ < '2.6'", "0000100"),
         ("sys.version_info >= (3, 13) or torch.__version__ < '2.6'", "1100111"),
@@ -70,7 +102,12 @@ IMPORTS = "import sys, pytest, torch, unittest\nfrom packaging.version import Ve
         ("OURS", "0011011"),
         ("numpy.__version__ >= '2'", "???????"),
         ("torch.__version__ >= UNKNOWN", "???????"),
-        ("torch.__version__[:3] >= '2.6'", "???????"),
+        ("TORCH_GE_2_6", "0011011"),
+        ("IS_PYTHON_GE_3_13", "0000111"),
+        ("TORCH_VERSION_AT_LEAST_2_6", "0011011"),
+        ("_TORCH_GREATER_EQUAL_2_6_0", "0011011"),
+        ("not IS_TORCH_LT_2_6", "0011011"),
+        ("PY313", "???????"),
     ],
 )
 def test_a_condition_holds_where_python_says_so(text: str, holds: str) -> None:
@@ -81,6 +118,79 @@ def test_a_condition_holds_where_python_says_so(text: str, holds: str) -> None:
     assert found == holds
     opposite = "".join(marks[(~condition).holds(*cell)] for cell in CELLS)
     assert opposite == holds.translate(str.maketrans("01", "10"))
+
+
+class Numbers(NamedTuple):
+    """As ``sys.version_info``, of which a slice is a tuple."""
+
+    major: int
+    minor: int
+    micro: int
+
+
+def decided_by_python(text: str, python: str, torch: str) -> bool:
+    """Return what a condition is where modules say that they have these versions."""
+    numbers = (*map(int, python.removesuffix("t").split(".")), 99)
+    info = Numbers(*numbers)
+    plain = ".".join(map(str, numbers))
+    names = {
+        "sys": SimpleNamespace(
+            version_info=info,
+            version=f"{plain} (main)",
+            hexversion=sum(n << shift for n, shift in zip(numbers, (24, 16, 8), strict=True)),
+        ),
+        "torch": SimpleNamespace(
+            __version__=TorchVersion(torch),
+            version=SimpleNamespace(__version__=torch),
+            compile=print,
+        ),
+        "platform": SimpleNamespace(
+            python_version=lambda: plain, python_version_tuple=lambda: tuple(plain.split("."))
+        ),
+        "metadata": SimpleNamespace(version=lambda _: torch),
+        "Version": Version, "parse": Version, "TorchVersion": TorchVersion, "operator": operator,
+    }  # fmt: skip
+    return bool(eval(text, names))  # noqa: S307
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_syntax_tree_decides_as_python_does(cell: tuple[str, str]) -> None:
+    subjects = {
+        "sys.version_info": ["(3, 13)", "(3, 12, 1)", "(3,)"],
+        "sys.version_info[:2]": ["(3, 13)", "(3, 12)"],
+        "sys.version_info.minor": ["13", "12"],
+        "sys.version_info[1]": ["13"],
+        "sys.hexversion": ["0x030d0000"],
+        "Version(platform.python_version())": ["Version('3.13')"],
+        "platform.python_version()": ["'3.13'", "'3.9'"],
+        "tuple(map(int, platform.python_version_tuple()[:2]))": ["(3, 13)"],
+        "torch.__version__": ["'2.6'", "'2.6.0'", "'2.10'"],
+        "Version(torch.__version__)": ["Version('2.6.0')", "Version('2.5.1')"],
+        "str(torch.__version__)": ["'2.6'"],
+        "torch.__version__.split('+')[0]": ["'2.6'", "'2.10'"],
+        "Version(torch.__version__.split('+')[0])": ["Version('2.10')"],
+        "torch.__version__[:3]": ["'2.6'"],
+        "float(torch.__version__[:3])": ["2.6"],
+        "float('.'.join(torch.__version__.split('.')[:2]))": ["2.5"],
+        "torch.__version__.split('.')[1]": ["'6'"],
+        "int(torch.__version__.split('.')[1])": ["6"],
+        "tuple(int(x) for x in torch.__version__.split('.')[:2])": ["(2, 6)", "(2, 5, 1)"],
+        "tuple(map(int, torch.__version__.split('.')))": ["(2, 6)", "(2, 6, 0)"],
+        "[int(x) for x in torch.__version__.split('.')]": ["[2, 6]"],
+        "Version(torch.__version__).release": ["(2, 6)", "(2, 6, 0)"],
+        "Version(torch.__version__).base_version": ["'2.6'"],
+        "Version(torch.__version__).minor": ["6"],
+        "torch.version.__version__": ["'2.6'"],
+        "metadata.version('torch')": ["'2.6'"],
+    }
+    for left, values in subjects.items():
+        for right in values:
+            # torch.__version__ leaves != to str, which calls 2.6.0 another release than 2.6.
+            signs = (">=", ">", "<=", "<", "==", "!="[: 0 if left == "torch.__version__" else 2])
+            for sign in filter(None, signs):
+                for text in (f"{left} {sign} {right}", f"{right} {sign} {left}"):
+                    condition = condition_of(ast.parse(text, mode="eval").body, Names({}))
+                    assert condition.holds(*cell) is decided_by_python(text, *cell), text
 
 
 def search(folder: Path, text: str, name: str = "test_a.py") -> Found:
@@ -151,6 +261,100 @@ def search(folder: Path, text: str, name: str = "test_a.py") -> Found:
         ("class A:\n    @torch.compiler.disable\n    def f(self): ...\n", "disable", "A.f", "every"),
         ("@torch._dynamo.disable(recursive=False)\ndef f(): ...\n", "disable", "f", "every"),
         ("g = torch.compiler.disable(f)\n", "disable", "(module)", "every"),
+        (
+            ("def make(f):\n    if torch.__version__ >= '2.6':\n        return torch.compile(f)\n"
+            "    return f\n"),
+            "branch", "make", "PyTorch <2.6",
+        ),
+        (
+            ("def make(f):\n    if gpu():\n        if sys.version_info >= (3, 13):\n"
+            "            return f\n    return torch.compile(f)\n"),
+            "branch", "make", "Python >=3.13",
+        ),
+        (
+            "if sys.version_info >= (3, 13):\n    g = f\nelse:\n    g = torch.compile(f)\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            "import sys as s, torch as th\nif s.version_info < (3, 12):\n    g = th.compile(f)\n",
+            "branch", "(module)", "Python >=3.12",
+        ),
+        (
+            ("MAJOR, MINOR = map(int, torch.__version__.split('.')[:2])\n"
+            "g = torch.compile(f) if (MAJOR, MINOR) >= (2, 6) else f\n"),
+            "branch", "(module)", "PyTorch <2.6",
+        ),
+        (
+            ("def can_compile():\n    v = sys.version_info\n    if v >= (3, 13):\n"
+            "        return False\n    return hasattr(torch, 'compile')\n"
+            "g = torch.compile(f) if can_compile() else f\n"),
+            "branch", "(module)", "Python >=3.13 or PyTorch <2.0.0",
+        ),
+        (
+            ("def old():\n    v = torch.__version__\n    v = Version(v)\n    v = v.release\n"
+            "    return v < (2, 6)\ng = f if old() else torch.compile(f)\n"),
+            "branch", "(module)", "PyTorch <2.6",
+        ),
+        (
+            ("def at_least(v):\n    return Version(torch.__version__) >= Version(v)\n"
+            "g = torch.compile(f) if at_least('2.6') else f\n"),
+            "branch", "(module)", "PyTorch <2.6",
+        ),
+        (
+            ("@pytest.mark.parametrize('m', [pytest.param(1, marks=pytest.mark.xfail(\n"
+            "    condition=sys.version_info >= (3, 13), reason='torch.compile'))])\n"
+            "def test_it(m): ...\n"),
+            "xfail", "test_it", "Python >=3.13",
+        ),
+        (
+            ("needs = pytest.mark.skipif(torch.__version__ < '2.6', reason='compile')\n"
+            "pytestmark = (needs,)\n"),
+            "skip", "(module)", "PyTorch <2.6",
+        ),
+        (
+            "pytest.importorskip('torch', minversion='2.6')\ndef test_it(): torch.compile(f)\n",
+            "skip", "(module)", "PyTorch <2.6",
+        ),
+        (
+            "g = torch.compile(f, disable=sys.version_info >= (3, 13))\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            "g = sys.version_info < (3, 13) and torch.compile(f) or f\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            "assert torch.__version__ >= '2.6', 'compile'\ng = torch.compile(f)\n",
+            "branch", "(module)", "PyTorch <2.6",
+        ),
+        (
+            "if sys.version_info >= (3, 13):\n    torch._dynamo.config.disable = True\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            "if sys.version_info >= (3, 13):\n    os.environ['TORCHDYNAMO_DISABLE'] = '1'\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            "if sys.version_info >= (3, 13):\n    args.use_compile = False\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            "if sys.version_info >= (3, 13):\n    g = torch.compiler.disable(f)\nelse:\n    g = f\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            ("def torch_version_lt(*numbers):\n    return version() < numbers\n"
+            "g = f if torch_version_lt(2, 6, 0) else torch.compile(f)\n"),
+            "branch", "(module)", "PyTorch <2.6.0",
+        ),
+        ("torch._dynamo.config.disable = True\n", "disable", "(module)", "every"),
+        (
+            "from torch._dynamo import disable as off\n@off(recursive=False)\ndef f(): ...\n",
+            "disable", "f", "every",
+        ),
+        ("off = torch.compiler.disable\n@off\ndef f(): ...\n", "disable", "f", "every"),
+        ("@torch._dynamo.disable\ndef f(): ...\n", "disable", "f", "every"),
     ],
 )  # fmt: skip
 def test_each_kind_of_guard_is_found_with_what_it_excludes(
@@ -182,10 +386,77 @@ def test_what_does_not_compile_is_no_guard(tmp_path: Path) -> None:
         "if sys.version_info >= (3, 11):\n    import tomllib\nelse:\n    import tomli\n"
         "pattern = re.compile('x') if sys.version_info >= (3, 12) else None\n"
         "def is_compiling():\n    if torch.__version__ >= '2.3':\n"
-        "        return torch.compiler.is_compiling()\n    return torch._dynamo.is_compiling()\n",
+        "        return torch.compiler.is_compiling()\n    return torch._dynamo.is_compiling()\n"
+        "def both():\n    if torch.__version__ >= '2.6':\n        return torch.compile(f, mode=3)\n"
+        "    return torch.compile(f)\n"
+        "if torch.__version__ >= '2.6':\n    torch._dynamo.config.cache_size_limit = 64\n"
+        "if hasattr(torch, 'compile'):\n    patch.setattr(torch, 'compile', mocked)\n"
+        "else:\n    torch.compile = mocked\n",
     )
     assert found.guards == ()
-    assert len(found.others) == 3
+    assert len(found.others) == 6
+    asks = (
+        "def is_compiled(module):\n    return hasattr(torch, 'compile') and isinstance(module, C)\n"
+        "if not is_compiled(model):\n    model = torch.compile(model)\n"
+    )
+    assert search(tmp_path, asks).guards == ()
+
+
+def test_a_name_that_is_bound_to_itself_is_followed_no_further(tmp_path: Path) -> None:
+    text = "low = Version(low)\nV = Version(V)\nif V >= low:\n    g = torch.compile(f)\n"
+    again = "def can(x):\n    return can(x)\nif can(V) and sys.version_info > low:\n    f()\n"
+    long = "def long(x):\n" + "    x = x + x + x\n" * 60 + "    return x > sys.version_info\n"
+    found = search(tmp_path, text + again + long)
+    assert (found.guards, found.others, found.problems) == ((), (), ())
+
+
+def test_a_name_with_two_meanings_has_none(tmp_path: Path) -> None:
+    text = "OURS = sys.version_info < (3, 13)\nif cuda():\n    OURS = False\n"
+    assert search(tmp_path, text + "if OURS:\n    g = torch.compile(f)\n").guards == ()
+    local = (
+        "OURS = sys.version_info < (3, 13)\ndef other():\n    OURS = 3\n    return OURS\n"
+        "def make(f):\n    return torch.compile(f) if OURS else f\n"
+    )
+    (guard,) = search(tmp_path, local).guards
+    assert str(guard.excludes) == "Python >=3.13"
+
+
+def test_stubs_and_cells_of_notebooks_are_read_and_cannot_be_switched_off(tmp_path: Path) -> None:
+    guarded = "if sys.version_info < (3, 13):\n    g = torch.compile(f)\n"
+    (tmp_path / "a.pyi").write_text(guarded)
+    code = [
+        "# text, not code",
+        ["%pip install torch\n", "x = !ls\n", "f?\n", *guarded.splitlines(keepends=True)],
+        "%%bash\nif [ -n $x ]; then echo; fi\n",
+        f"%%time\n{guarded}",
+        "if:\n",
+    ]
+    cells = [{"cell_type": "code", "source": source} for source in code]
+    cells[0]["cell_type"] = "markdown"
+    (tmp_path / "b.ipynb").write_text(json.dumps({"cells": cells}))
+    (tmp_path / "c.ipynb").write_text("{")
+    found = find_guards(tmp_path)
+    assert [(g.path, g.line) for g in found.guards] == [
+        ("a.pyi", 1),
+        ("b.ipynb#2", 4),
+        ("b.ipynb#4", 2),
+    ]
+    assert [g.edits for g in found.guards] == [(), (), ()]
+    not_python, no_notebook = found.problems
+    assert not_python.startswith("b.ipynb#5:1: does not parse: ")
+    assert no_notebook.startswith("c.ipynb: cannot be read: ")
+
+
+def test_a_file_is_read_in_the_encoding_that_it_names(tmp_path: Path) -> None:
+    text = (
+        "# coding: latin-1\nimport sys\n"
+        "s = 'é'; g = torch.compile(f) if sys.version_info < (3, 13) else f\n"
+    )
+    (tmp_path / "a.py").write_bytes(text.encode("latin-1"))
+    (tmp_path / "b.py").write_bytes(b"\xef\xbb\xbf@torch.compiler.disable\ndef f(): ...\n")
+    first, second = find_guards(tmp_path).guards
+    assert (str(first.excludes), second.line) == ("Python >=3.13", 1)
+    assert "if True else f" in switched_off(decoded(tmp_path / "a.py")[0], first.edits)
 
 
 def test_a_constant_of_another_file_counts_unless_two_files_mean_different_things(
@@ -204,9 +475,14 @@ def test_a_file_that_does_not_parse_is_named_with_its_line(tmp_path: Path) -> No
     (tmp_path / "bytes.py").write_bytes(b"x = '\xff'\n")
     found = search(tmp_path, "@torch.compiler.disable\ndef f(): ...\n")
     assert len(found.guards) == 1
-    broken, unreadable = sorted(found.problems, reverse=True)
+    (tmp_path / "nul.py").write_bytes(b"x = '\0'\n")
+    deep = "x = " + " + ".join("abc" * 300) + "\n@torch.compiler.disable\ndef f(): ...\n"
+    (tmp_path / "deep.py").write_text(deep)
+    broken, empty, deeper, unreadable = sorted(find_guards(tmp_path).problems, reverse=True)
     assert broken.startswith("old.py:2: does not parse: ")
-    assert unreadable.startswith("bytes.py: is not UTF-8")
+    assert deeper.startswith("deep.py: ")
+    assert empty.startswith("nul.py: does not parse: ")
+    assert unreadable.startswith("bytes.py: cannot be read: ")
 
 
 EVIDENCE = {

@@ -1,0 +1,149 @@
+"""What code does with compiling, by its syntax tree: compiles, asks about it, or turns it off."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Final
+
+from ivhl.tracker.version_tests import last_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Words that speak of compiling, in names and in texts.
+COMPILING: Final = re.compile(
+    r"(?<!re\.)\b(?:torch\.compile|torch\.compiler|_dynamo|dynamo|_inductor|inductor|aot_\w+|aoti\w*"
+    r"|torch\.export|torch\._export|fullgraph|compile|compiled|compiler|compiling)\b",
+    re.IGNORECASE,
+)
+_DISABLE: Final = re.compile(
+    r"(?:torch\.)?(?:compiler|_dynamo|dynamo)\.(?:disable|skip)|torch\._disable_dynamo"
+)
+# What code that compiles says, not what asks whether something is compiled, or sets it up.
+_CODE: Final = re.compile(
+    r"torch\.compile\b|torch\._dynamo|torch\._inductor|torch\.export\b|torch\._export"
+    r"|torch\.compiler\.|^dynamo\.|\._dynamo\b"
+)
+_SET_UP: Final = re.compile(
+    r".*\.(?:_dynamo|_inductor|dynamo|compiler)\.(?:config\b.*|reset|(?:dis)?allow_in_graph"
+    r"|(?:maybe_)?mark_\w+|assume_constant_result)"
+)
+_CALLED: Final = re.compile(r"compile|\w+_compiled?|compiled?_\w+")
+_ABOUT: Final = frozenset({"OptimizedModule"})
+_FLAG: Final = re.compile(r"(?i)(?!.*(?:pre|re)compil).*(?:compil|dynamo|inductor)\w*")
+# Environment variables, and the field of a configuration, that turn compiling off.
+_VARIABLES: Final = frozenset({"TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"})
+_OFF: Final = re.compile(r".*\b_?dynamo\.config\.disable")
+
+
+def is_disable(node: ast.expr) -> bool:
+    """Return whether an expression is ``torch.compiler.disable``, called or not."""
+    return _DISABLE.fullmatch(ast.unparse(getattr(node, "func", node))) is not None
+
+
+def compiles(node: ast.AST) -> bool:
+    """Return whether code compiles, not whether its texts speak of it, or it asks about it."""
+    asked: set[int] = set()
+    for one in ast.walk(node):  # from the outside in
+        text = ""
+        if isinstance(one, ast.Attribute):
+            text = ast.unparse(one)
+            if (
+                id(one) in asked
+                or one.attr.startswith("is_")
+                or one.attr in _ABOUT
+                or not isinstance(one.ctx, ast.Load)
+                or _SET_UP.fullmatch(text)
+                or is_disable(one)
+            ):
+                asked.add(id(one.value))
+                continue
+        elif isinstance(one, ast.Call):
+            text = (
+                ""
+                if ast.unparse(one.func) in ("re.compile", "regex.compile")
+                else last_name(one.func)
+            )
+            if text in ("hasattr", "isinstance", "set_stance", "setattr") or text.startswith(
+                "is_"
+            ):
+                asked.update(map(id, ast.walk(one)))
+                continue
+            if any(word.arg == "fullgraph" for word in one.keywords):
+                return True
+        elif isinstance(one, ast.Import | ast.ImportFrom):
+            text = ast.unparse(one)
+        elif _flag(one) is True:
+            return True
+        if id(one) not in asked and (_CODE.search(text) or _CALLED.fullmatch(text)):
+            return True
+    return False
+
+
+def turned_off(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what in code turns compiling off for what runs after it, or for a function."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Call):
+            given = [a.value for a in one.args if isinstance(a, ast.Constant)]
+            if is_disable(one) or (
+                last_name(one.func) == "set_stance" and "force_eager" in given[:1]
+            ):
+                yield one
+        elif (
+            _flag(one) is False
+            or _replaces(one)
+            or off_switch(one.value if isinstance(one, ast.Expr) else one) is not None
+        ):
+            yield one
+
+
+def off_switch(node: ast.AST) -> ast.Constant | None:
+    """Return the value that turns Dynamo off for the whole process, where code sets it."""
+    if isinstance(node, ast.Call) and last_name(node.func) == "setdefault":
+        if "environ" in ast.unparse(node.func) and len(node.args) > 1:
+            return _given(node.args[0], node.args[1])
+    elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target = node.targets[0]
+        if isinstance(target, ast.Subscript) and "environ" in ast.unparse(target.value):
+            return _given(target.slice, node.value)
+        value = node.value
+        if (
+            _OFF.fullmatch(ast.unparse(target))
+            and isinstance(value, ast.Constant)
+            and value.value is True
+        ):
+            return value
+    return None
+
+
+def _given(key: ast.expr, value: ast.expr) -> ast.Constant | None:
+    if not isinstance(key, ast.Constant) or key.value not in _VARIABLES:
+        return None
+    return value if isinstance(value, ast.Constant) and value.value not in ("0", "") else None
+
+
+def _flag(node: ast.AST) -> bool | None:
+    """Return what code sets ``use_compile`` and the like to; ``None`` if it does not."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(
+        node.value, ast.Constant
+    ):
+        return None
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+        name = str(target.slice.value)
+    else:
+        name = last_name(target)
+    if not _FLAG.fullmatch(name) or _OFF.fullmatch(ast.unparse(target)):
+        return None
+    value = node.value.value
+    return bool(value) if value is None or isinstance(value, bool) else None
+
+
+def _replaces(node: ast.AST) -> bool:
+    """Return whether ``torch.compile`` itself is replaced by a function that does nothing."""
+    return (
+        isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Lambda)
+        and any(ast.unparse(target) == "torch.compile" for target in node.targets)
+    )

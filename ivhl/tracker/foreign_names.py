@@ -1,0 +1,162 @@
+"""What names mean in the source of others, by its syntax trees."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from copy import deepcopy
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+# Modules whose names in a file are replaced by their whole names.
+_MODULES: Final = frozenset({"torch", "sys", "platform", "packaging", "importlib"})
+# Statements of a function that is read as one expression: its local names are put in, each time.
+_LONGEST_TEST: Final = 8
+
+
+class _WholeNames(ast.NodeTransformer):
+    """Replaces what a file calls a module's name by its whole name: ``th.compile``."""
+
+    def __init__(self, meanings: Mapping[str, str]) -> None:
+        self._meanings = meanings
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Return the whole name where a name of a module is read."""
+        meaning = self._meanings.get(node.id)
+        if meaning is None or not isinstance(node.ctx, ast.Load):
+            return node
+        whole = ast.parse(meaning, mode="eval").body
+        for one in ast.walk(whole):
+            ast.copy_location(one, node)
+        return whole
+
+
+def whole_names(tree: ast.Module) -> ast.Module:
+    """Return a tree in which modules have their whole names; it may be the same one, changed."""
+    meanings: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            meanings |= {
+                one.asname: one.name
+                for one in node.names
+                if one.asname and one.name.partition(".")[0] in _MODULES
+            }
+        elif (
+            isinstance(node, ast.ImportFrom)
+            and not node.level
+            and (node.module or "").partition(".")[0] in _MODULES
+        ):
+            meanings |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+    meanings.pop("*", None)
+    found: ast.Module = _WholeNames(meanings).visit(tree) if meanings else tree
+    return found
+
+
+def bindings(scope: ast.AST) -> dict[str, ast.expr]:
+    """Return what names mean that a module or function binds once, also in its ``if`` and ``try``.
+
+    A function of the project is bound as a lambda where its statements can be read as one
+    expression. A name with two meanings has none.
+    """
+    meanings: dict[str, dict[str, ast.expr]] = defaultdict(dict)
+    for name, value in _bound(scope):
+        meanings[name][ast.dump(value)] = value
+    return {n: next(iter(found.values())) for n, found in meanings.items() if len(found) == 1}
+
+
+def shared(modules: Iterable[Mapping[str, ast.expr]]) -> dict[str, ast.expr]:
+    """Return names that mean the same in all modules that bind them."""
+    meanings: dict[str, dict[str, ast.expr]] = defaultdict(dict)
+    for names in modules:
+        for name, value in names.items():
+            meanings[name][ast.dump(value)] = value
+    return {n: next(iter(found.values())) for n, found in meanings.items() if len(found) == 1}
+
+
+def _bound(scope: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    for node in _inside(scope):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            yield from _assigned(node.targets[0], node.value)
+        elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value:
+            yield from _assigned(node.target, node.value)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id, ast.Constant(...)  # another meaning, which nothing tells
+        elif isinstance(node, ast.ImportFrom):
+            for one in node.names:
+                if one.asname and one.asname != one.name:
+                    yield one.asname, ast.Name(one.name, ast.Load())
+        elif isinstance(node, ast.FunctionDef):
+            returned = _returned(node.body)
+            if returned is not None:
+                yield node.name, ast.Lambda(node.args, returned)
+
+
+def _inside(scope: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a scope, without those of the functions in it."""
+    left = list(ast.iter_child_nodes(scope))
+    while left:
+        node = left.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            left += ast.iter_child_nodes(node)
+
+
+def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, ast.Tuple | ast.List):  # MAJOR, MINOR = sys.version_info[:2]
+        for number, one in enumerate(target.elts):
+            if isinstance(one, ast.Starred):
+                break
+            if isinstance(one, ast.Name):
+                part = (
+                    value.elts[number]
+                    if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
+                    else ast.Subscript(value, ast.Constant(number), ast.Load())
+                )
+                yield one.id, part
+
+
+class _GivenNames(ast.NodeTransformer):
+    """Puts expressions in the place of names: arguments of parameters, values of local names."""
+
+    def __init__(self, given: Mapping[str, ast.expr]) -> None:
+        self._given = given
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Return what stands for a name that is read."""
+        return self._given.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
+
+
+def with_names(node: ast.expr, given: Mapping[str, ast.expr]) -> ast.expr:
+    """Return an expression with others in the place of names."""
+    found: ast.expr = _GivenNames(given).visit(deepcopy(node))
+    return found
+
+
+def _returned(
+    body: list[ast.stmt], local: Mapping[str, ast.expr] | None = None
+) -> ast.expr | None:
+    """Return what a function returns as one expression; ``None`` if its statements are others."""
+    local = dict(local or {})
+    if len(body) > _LONGEST_TEST:
+        return None
+    for number, statement in enumerate(body):
+        if isinstance(statement, ast.Return):
+            return statement.value and with_names(statement.value, local)
+        if isinstance(statement, ast.If):
+            then = _returned(statement.body, local)
+            other = _returned(statement.orelse or body[number + 1 :], local)
+            test = with_names(statement.test, local)
+            return ast.IfExp(test, then, other) if then and other else None
+        if isinstance(statement, ast.Assign):
+            local |= dict(_assigned(statement.targets[0], with_names(statement.value, local)))
+            continue
+        plain = isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass) or (
+            isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        )
+        if not plain:
+            return None
+    return None

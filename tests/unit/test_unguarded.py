@@ -1,0 +1,217 @@
+"""A guard that is switched off lets its tests run, and what they show decides whether it may go.
+
+The tests of the planted projects run for real, in the Python of this test: a cell and the
+installation are left out, which ``ivhl guards --run`` shows on public projects (docs/guards.md).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ivhl.bench import unguarded
+from ivhl.bench.unguarded import Attempt, Unguarded, checks_of, conclusion, run_unguarded
+from ivhl.cli import app
+from ivhl.errors import IvhlError, LockError, SpecError
+from ivhl.matrix.spec import CellSpec
+from ivhl.tracker.guards import find_guards
+
+if TYPE_CHECKING:
+    from ivhl.bench.unguarded import UnguardedVerdict
+
+ROOT = Path(__file__).parents[2]
+CELL = CellSpec("3.12", "2.6.0")
+GUARDED = """import sys
+import pytest
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 11), reason="torch.compile is refused")
+def test_compiled():
+    {body}
+"""
+# Fails each second time that it runs without its guard.
+EVERY_SECOND = """from pathlib import Path
+    seen = Path({seen!r})
+    runs = seen.read_text() if seen.exists() else ""
+    seen.write_text(runs + "1")
+    assert len(runs) % 2, "compiled otherwise" """
+
+
+@pytest.fixture(autouse=True)
+def _this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unguarded, "make_cell", lambda *_: Path(sys.prefix))
+    monkeypatch.setattr(unguarded, "_install", lambda *_: None)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer than the tests
+
+
+def run(
+    tmp_path: Path, text: str, *, name: str = "test_it.py", checks: tuple[str, ...] = ()
+) -> Unguarded:
+    folder, here = tmp_path / "project", tmp_path / "here"
+    folder.mkdir()
+    here.mkdir()
+    (folder / name).write_text(text)
+    (guard,) = find_guards(folder).guards
+    attempt = Attempt(
+        root=tmp_path, folder=folder, guard=guard, checks=checks or checks_of(folder, guard),
+        extra=(), here=here, deadline_s=60,
+    )  # fmt: skip
+    (found,) = run_unguarded(attempt, [CELL], Console(quiet=True))
+    assert (folder / name).read_text() == text
+    return found
+
+
+def test_a_test_that_passes_without_its_guard_lets_it_go(tmp_path: Path) -> None:
+    found = run(tmp_path, GUARDED.format(body="assert True"))
+    assert found.guarded is not None
+    assert (found.verdict, found.guarded.skipped, found.runs[0].passed) == ("passes", 1, 1)
+    assert conclusion([found]) == [
+        "Python 3.12: may go: passes without it from PyTorch 2.6.0 on (tried 2.6.0)"
+    ]
+
+
+def test_a_test_that_fails_without_its_guard_is_run_twice_and_keeps_it(tmp_path: Path) -> None:
+    body = "raise RuntimeError('Dynamo is not supported')"
+    found = run(tmp_path, GUARDED.format(body=body))
+    assert (found.verdict, len(found.runs)) == ("fails", 2)
+    assert found.reason == "RuntimeError: Dynamo is not supported"
+    assert "must stay: fails with PyTorch 2.6.0" in conclusion([found])[0]
+
+
+def test_a_test_that_fails_every_second_time_is_flaky(tmp_path: Path) -> None:
+    body = EVERY_SECOND.format(seen=str(tmp_path / "seen"))
+    found = run(tmp_path, GUARDED.format(body=body))
+    assert found.verdict == "flaky"
+    assert found.reason.startswith("failed in 1 of 2 runs: AssertionError: compiled otherwise")
+    assert "must stay: flaky" in conclusion([found])[0]
+
+
+def test_what_fails_with_the_guard_too_or_does_not_run_decides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    broken = run(tmp_path / "one", "import nothing_of_this_name\n" + GUARDED.format(body="pass"))
+    assert broken.verdict == "undecided"
+    assert broken.reason.startswith("fails with the guard, too: ")
+    (tmp_path / "two").mkdir()
+    skipped = run(tmp_path / "two", GUARDED.format(body="pytest.skip('no GPU')"))
+    assert skipped.verdict == "undecided"
+    assert "no GPU" in skipped.reason
+    assert conclusion([skipped]) == ["Python 3.12: nothing is decided (tried 2.6.0)"]
+
+
+def test_a_strict_xfail_that_passes_is_no_failure_without_it(tmp_path: Path) -> None:
+    text = GUARDED.format(body="assert True").replace("skipif(", "xfail(strict=True, condition=")
+    found = run(tmp_path, text)
+    assert found.guarded is not None
+    assert (found.guarded.failed, found.verdict) == (1, "passes")
+
+
+def test_a_script_runs_in_the_copy_and_names_what_was_raised(tmp_path: Path) -> None:
+    script = tmp_path / "check.py"
+    script.write_text("import sys; sys.path.insert(0, '.')\nimport fast\nassert fast.COMPILED\n")
+    text = (
+        "import sys, torch\ndef make(f):\n    return torch.compile(f) if sys.version_info < (3, 11)"
+        " else f\nCOMPILED = make(len) is not len\n"
+    )
+    (tmp_path / "torch.py").write_text("def compile(f): return str\n")
+    script.write_text(f"import sys\nsys.path[:0] = ['.', {str(tmp_path)!r}]\n{script.read_text()}")
+    found = run(tmp_path, text, name="fast.py", checks=(str(script),))
+    assert found.guarded is not None
+    assert (found.guarded.failed, found.guarded.reason) == (1, "AssertionError")
+    assert found.verdict == "passes"
+
+
+def test_a_file_keeps_its_encoding_when_its_guard_is_switched_off(tmp_path: Path) -> None:
+    folder, here = tmp_path / "project", tmp_path / "here"
+    folder.mkdir()
+    here.mkdir()
+    text = "# coding: latin-1\n" + GUARDED.format(body="assert 'é' == '\\xe9'")
+    (folder / "test_it.py").write_bytes(text.encode("latin-1"))
+    (guard,) = find_guards(folder).guards
+    attempt = Attempt(
+        root=tmp_path, folder=folder, guard=guard, checks=("test_it.py",), extra=(), here=here
+    )
+    (found,) = run_unguarded(attempt, [CELL], Console(quiet=True))
+    assert found.verdict == "passes"
+
+
+def test_a_cell_that_cannot_be_made_is_undecided_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path, cell: CellSpec) -> Path:
+        raise LockError(f"{cell.id}: no such wheel", hint="")
+
+    monkeypatch.setattr(unguarded, "make_cell", refuse)
+    found = run(tmp_path, GUARDED.format(body="assert True"))
+    assert (found.verdict, found.reason) == ("undecided", "py3.12-torch2.6.0: no such wheel")
+
+
+def test_what_cannot_be_installed_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(unguarded, "make_cell", lambda *_: Path(sys.prefix))
+    monkeypatch.setenv("PATH", f"{ROOT}/nothing:{Path(sys.executable).parent}:/usr/bin:/bin")
+    with pytest.raises(IvhlError) as told:
+        run(tmp_path, GUARDED.format(body="assert True"))  # a folder that is no project
+    assert "cannot be installed" in str(told.value)
+
+
+def test_a_guard_of_a_stub_is_not_run(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="cannot be switched off"):
+        run(
+            tmp_path,
+            "import sys, torch\nif sys.version_info < (3, 13):\n    g = torch.compile(f)\n",
+            name="a.pyi",
+            checks=("test_it.py",),
+        )
+
+
+def in_cells(*verdicts: tuple[str, UnguardedVerdict]) -> list[Unguarded]:
+    return [
+        Unguarded(CellSpec("3.13", torch), verdict, None, (), "") for torch, verdict in verdicts
+    ]
+
+
+def test_a_guard_may_go_from_the_release_from_which_all_tried_pass() -> None:
+    found = in_cells(("2.5.1", "fails"), ("2.6.0", "passes"), ("2.15.0", "passes"))
+    (line,) = conclusion(found)
+    assert line == (
+        "Python 3.13: may go from PyTorch 2.6.0 on; must stay for 2.5.1 (tried 2.5.1, 2.6.0, 2.15.0)"
+    )
+    hole = in_cells(("2.5.1", "passes"), ("2.6.0", "flaky"), ("2.15.0", "passes"))
+    assert "may go from PyTorch 2.15.0 on; must stay for 2.6.0" in conclusion(hole)[0]
+    assert "must stay: fails" in conclusion(in_cells(("2.6.0", "passes"), ("2.7.0", "fails")))[0]
+    unsure = in_cells(("2.6.0", "passes"), ("2.7.0", "undecided"))
+    assert "may go: passes without it from PyTorch 2.6.0 on" in conclusion(unsure)[0]
+
+
+def test_the_tests_of_a_guard_are_itself_or_those_that_name_what_it_guards(tmp_path: Path) -> None:
+    guard = "    if sys.version_info >= (3, 13):\n        return f\n    return torch.compile(f)\n"
+    (tmp_path / "fast.py").write_text(f"import sys, torch\ndef speed_up(f):\n{guard}")
+    (tmp_path / "test_fast.py").write_text("from fast import speed_up\n")
+    (tmp_path / "test_other.py").write_text("speed_up_too = 3\n")
+    (one,) = find_guards(tmp_path).guards
+    assert checks_of(tmp_path, one) == ("test_fast.py",)
+    (tmp_path / "fast.py").unlink()
+    inside = GUARDED.format(body="...").replace("\n", "\n    ")
+    (tmp_path / "test_fast.py").write_text(f"class TestA:\n    {inside}")
+    (own,) = find_guards(tmp_path).guards
+    assert checks_of(tmp_path, own) == ("test_fast.py::TestA::test_compiled",)
+
+
+def test_the_command_says_what_it_ran_and_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "test_it.py").write_text(GUARDED.format(body="assert True"))
+    monkeypatch.chdir(ROOT)
+    command = ["guards", str(tmp_path), "--run", "test_it.py:5", "--python", "3.13"]
+    shown = CliRunner().invoke(app, [*command, "--torch", "2.15.0"])
+    assert shown.exit_code == 0, shown.output
+    assert "runs test_it.py::test_compiled in 1 cell" in shown.stdout
+    assert "with it: 0 passed, 0 failed, 1 skipped" in shown.stdout
+    assert "Python 3.13: may go: passes without it from PyTorch 2.15.0 on" in shown.stdout
