@@ -150,7 +150,7 @@ def measure_corners(
                 )
             check(records)
             found[case].append({corner: records[corner] for corner in corners})
-    return [attribute_rounds(one, factors, _reach, _expected) for one in found.values()]
+    return [attribute_rounds(one, factors, reach, expected) for one in found.values()]
 
 
 def _newest(results: Path, request: Request, corner: Corner) -> tuple[RunRecord, ...]:
@@ -163,14 +163,14 @@ def _newest(results: Path, request: Request, corner: Corner) -> tuple[RunRecord,
     )
 
 
-def _reach(metric: Metric, moves: Sequence[float], noises: Sequence[float]) -> tuple[float, float]:
+def reach(metric: Metric, moves: Sequence[float], noises: Sequence[float]) -> tuple[float, float]:
     """Return the mean of the rounds and half of its 95 % interval."""
     del metric
     scale, freedom = noise_of([moves], noises)
     return fmean(moves), student(_NORMAL_95, freedom) * scale / math.sqrt(len(moves))
 
 
-def _expected(metric: Metric, runs: Sequence[RunRecord], weights: Sequence[float]) -> float:
+def expected(metric: Metric, runs: Sequence[RunRecord], weights: Sequence[float]) -> float:
     """Return the noise of a weighted sum of runs of a session."""
     # ``SESSION`` is that of a difference of two runs.
     each = [math.hypot(SESSION / math.sqrt(2), DRIFT[metric] * within(r, metric)) for r in runs]

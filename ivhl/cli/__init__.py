@@ -80,7 +80,8 @@ COMMANDS = {
     ),
     "attribute": (
         "attribute",
-        "Say whether Python, PyTorch or the commit makes the difference between two cells.",
+        "Say whether Python, PyTorch, a package or the commit makes the difference between two "
+        "cells.",
     ),
     "gate": (
         "gate",

@@ -12,12 +12,16 @@ from rich.text import Text
 
 from ivhl.bench.attribution import RecordedLocks, measure_corners
 from ivhl.bench.request import Request
+from ivhl.bench.swap import measure_swap
 from ivhl.cli import app
 from ivhl.cli.declared import declared, results_folder, warn
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
+from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
+from ivhl.matrix.spec import CellSpec
+from ivhl.matrix.swap import swap_package
 from ivhl.records.store import case_name
 from ivhl.tracker.attribution import (
     FACTOR_WORDS,
@@ -52,7 +56,9 @@ def attribute_command(
     first: Annotated[
         str, typer.Argument(metavar="A", help="A cell, e.g. py3.12-torch2.6.0, or CELL@COMMIT.")
     ],
-    last: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    last: Annotated[
+        str | None, typer.Argument(metavar="B", help="Another one; none with --swap.")
+    ] = None,
     case: Annotated[
         list[str] | None,
         typer.Option("--case", help="WORKLOAD/SIZE/VARIANT, or a workload; repeatable."),
@@ -70,11 +76,15 @@ def attribute_command(
     results: Annotated[
         Path | None, typer.Option(help="Folder of the results (default: results).")
     ] = None,
+    swap: Annotated[
+        str | None,
+        typer.Option(help="PACKAGE==VERSION: compare A with itself, this one package swapped."),
+    ] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="List every case.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Say whether Python, PyTorch or the commit makes the difference between two cells.
+    """Say whether Python, PyTorch, a package or the commit makes the difference between two cells.
 
     Uses a factorial: both cells, and those with one axis of each. Cells that differ in what is
     installed beyond these axes are refused.
@@ -85,7 +95,14 @@ def attribute_command(
     if rounds and not cases:
         raise SpecError("--rounds: needs --case", hint="name the cases to measure")
     installed = RecordedLocks(root, matrix)
-    if rounds:
+    if (last is None) != (swap is not None):
+        raise SpecError(
+            "needs a second cell, or --swap, and not both", hint="ivhl attribute --help"
+        )
+    if last is None or swap is not None:
+        ends, found = _swapped(root, matrix, first, swap or "", cases, rounds, machine, console)
+        factors, corners = _factorial(*ends)
+    elif rounds:
         folder = (results or root / "results").resolve()
         head = find_commit(root, "HEAD")
         ends = _ends(root, matrix, first, head), _ends(root, matrix, last, head)
@@ -131,6 +148,33 @@ def attribute_command(
         typer.echo(json.dumps(_as_dict(ends, factors, found), indent=1))
     else:
         _print(console, ends, factors, corners, found, every=every or bool(case))
+
+
+def _swapped(
+    root: Path,
+    matrix: Matrix,
+    text: str,
+    pin: str,
+    cases: Sequence[str],
+    rounds: int,
+    machine: str | None,
+    console: Terminal,
+) -> tuple[tuple[Ends, Ends], list[Attributed]]:
+    """Measure a cell beside itself with a package swapped."""
+    if not rounds:
+        raise SpecError(
+            "--swap: needs --case and --rounds: no record is of a swapped package",
+            hint="--case NAME --rounds 3",
+        )
+    end = _ends(root, matrix, text, find_commit(root, "HEAD"))
+    cell = CellSpec(end.python, end.torch)
+    swap = swap_package(root, matrix, lock_state(root, cell), pin)
+    ends = end._replace(package=swap.before), end._replace(package=swap.after)
+    chosen = [named_cases(declared(root), [name], "cpu")[0] for name in cases]
+    name = this_machine(machine or os.uname().nodename).name
+    return ends, measure_swap(
+        root, cell, swap, ends, chosen, rounds=rounds, machine=name, console=console
+    )
 
 
 def _factorial(first: Ends, last: Ends) -> tuple[tuple[Factor, ...], tuple[Corner, ...]]:
@@ -295,8 +339,10 @@ def _print(
             if not one.effects:
                 for corner, outcome in one.outcomes.items():
                     at = corner.at
+                    swapped = f" with {at.package}" if at.package else ""
                     console.print(
-                        f"    py{at.python}-torch{at.torch}: {outcome}", style="bright_black"
+                        f"    py{at.python}-torch{at.torch}{swapped}: {outcome}",
+                        style="bright_black",
                     )
             _print_effects(console, ends, one.effects if every else moved, "    ")
         if hidden := len(group) - shown:

@@ -42,7 +42,7 @@ ASKED = "matrix.toml"
 # In the folder of the locks, in the format of sha256sum: the hash of each lock when it was made.
 SUMS = "SHA256SUMS"
 _SUMS_LOCK = threading.Lock()
-_ASKED_FILE = "requirements.in"
+ASKED_FILE = "requirements.in"
 
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[^\s;\\]+)(?: \\)?")
 _HASH = re.compile(r" {4}--hash=(?P<hash>[a-z0-9]+:[0-9a-f]{64,})(?: \\)?")
@@ -428,7 +428,7 @@ def _resolve(root: Path, matrix: Matrix, cell: CellSpec, seed: Mapping[str, str]
         resolved = _Resolved("unavailable", text)
         mistakes = list(_text_mistakes(text))
     else:
-        text = header + "\n" + text.replace(f"-r {_ASKED_FILE}", ASKED)
+        text = header + "\n" + text.replace(f"-r {ASKED_FILE}", ASKED)
         resolved = _Resolved("locked", text)
         pins = parse_lock(text)
         mistakes = [*_text_mistakes(text), *_pin_mistakes(pins, cell, local=of_next)]
@@ -473,12 +473,12 @@ def resolve_requirements(
     with tempfile.TemporaryDirectory(prefix="ivhl-lock-") as name:
         # In a temporary folder with relative names, so that the lock contains no path.
         folder = Path(name)
-        (folder / _ASKED_FILE).write_text("\n".join(requirements) + "\n", encoding="utf-8")
+        (folder / ASKED_FILE).write_text("\n".join(requirements) + "\n", encoding="utf-8")
         out = folder / "lock.txt"
         out.write_text("".join(f"{n}=={v}\n" for n, v in seed.items()), encoding="utf-8")
         process = run_uv(
             [
-                *("pip", "compile", _ASKED_FILE, "--output-file", out.name, "--quiet"),
+                *("pip", "compile", ASKED_FILE, "--output-file", out.name, "--quiet"),
                 *("--generate-hashes", "--no-header"),
                 *(("--only-binary", ":all:") if binary else ()),
                 *("--no-emit-index-url", "--no-emit-find-links", "--no-emit-index-annotation"),

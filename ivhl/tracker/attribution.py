@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
 
-Factor = Literal["python", "torch", "commit"]
+Factor = Literal["python", "torch", "commit", "package"]
 FACTORS: Final[tuple[Factor, ...]] = get_args(Factor)
 FACTOR_WORDS: Final[dict[Factor, str]] = {
     "python": "Python",
     "torch": "PyTorch",
     "commit": "the commit",
+    "package": "the package",
 }
 ATTRIBUTED: Final[tuple[Metric, ...]] = ("eager", "compiled", "speedup")
 # Whether each axis is that of the second cell.
@@ -51,11 +52,13 @@ class Ends(NamedTuple):
 
     Attributes:
         commit: Full hash.
+        package: A package that is swapped at one of two ends, as it is pinned here; else empty.
     """
 
     python: str
     torch: str
     commit: str
+    package: str = ""
 
 
 class Corner(NamedTuple):
@@ -188,7 +191,9 @@ def not_matched(
     found: dict[str, None] = {}
     for one, other, axis in edges_of(tuple(records)):
         pair = records[one], records[other]
-        apart = differences(*pair, factors[axis])
+        factor = factors[axis]
+        # As another PyTorch, another package has another lock.
+        apart = differences(*pair, "torch" if factor == "package" else factor)
         if factors[axis] != "commit":
             apart += installed(*pair)
         for reason in apart:

@@ -7,6 +7,8 @@ import json
 import math
 from dataclasses import replace
 from io import StringIO
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,9 +19,13 @@ from typer.testing import CliRunner
 
 from ivhl.bench.attribution import RecordedLocks, measure_corners
 from ivhl.bench.request import Request
+from ivhl.bench.swap import measure_swap
 from ivhl.cli import app
+from ivhl.cli.declared import declared
 from ivhl.errors import LockError, ResultsError, SpecError
-from ivhl.matrix.spec import load_matrix
+from ivhl.matrix.locks import lock_path, lock_state
+from ivhl.matrix.spec import CellSpec, load_matrix
+from ivhl.matrix.swap import Swap
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm
 from ivhl.tracker.attribution import (
@@ -33,11 +39,13 @@ from ivhl.tracker.attribution import (
     not_matched,
     overall,
 )
+from ivhl.workload import named_cases
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
+from tests.builders.project import git
 from tests.builders.records import Known, make_failure, make_record
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from ivhl.errors import IvhlError
     from ivhl.records.record import RunRecord
@@ -139,7 +147,7 @@ def test_noise_between_runs_makes_the_intervals_wide() -> None:
 def test_a_failure_in_a_corner_leaves_no_effects_and_says_whose_it_is() -> None:
     records = by_effects(1.0, 1.0)
     for corner in records:
-        if corner.at == ("3.13", "2.5.1", "a" * 40):
+        if corner.at == Ends("3.13", "2.5.1", "a" * 40):
             records[corner] = make_failure(python="3.13", torch="2.5.1", commit="a" * 40)
     found = attribute(records, ("python", "torch"), Known(0.01))
     assert found.effects == ()
@@ -335,3 +343,55 @@ def test_corners_are_measured_in_turns_and_each_round_is_one_comparison(project:
     assert torch.ratio == pytest.approx(1.4)
     assert torch.word == "slower"
     assert effects[("python",), "compiled"].word == "nothing"
+
+
+def test_a_swapped_package_is_measured_in_turns_each_in_its_own_lock(project: Path) -> None:
+    cell = CellSpec("3.12", "2.5.1")
+    own = lock_path(project, cell).read_bytes()
+    state = lock_state(project, cell)
+    text = own.replace(b"other==1.0", b"other==2.0")
+    swap = Swap("other==1.0", "other==2.0", text, state)
+    head = git(project, "rev-parse", "HEAD")
+    end = Ends(cell.python, cell.torch, head)
+    ends = end._replace(package=swap.before), end._replace(package=swap.after)
+    (case,) = named_cases(declared(project), [CASE], "cpu")
+    order: list[str] = []
+
+    def measure(tree: Path, arguments: Sequence[str], _: Console) -> None:
+        lock = lock_path(tree, cell).read_bytes()
+        order.append("own" if lock == own else "swapped")
+        at = dict(pairwise(arguments))
+        assert (at["--commit"], at["--torch"]) == (head, cell.torch)
+        made = timed_record(
+            project, cell.python, cell.torch, 1.4 if b"other==2.0" in lock else 1.0
+        )
+        sha256 = hashlib.sha256(lock).hexdigest() if sound else "e" * 64
+        made = replace(made, commit=head, cell=replace(made.cell, lock_sha256=sha256))
+        append_record(record_file(Path(at["--results"]), "box", head, cell.id), made)
+
+    def measured() -> list[Attributed]:
+        return measure_swap(
+            project, cell, swap, ends, [case], rounds=2, machine="box",
+            console=Console(file=StringIO()), measure=measure,
+        )  # fmt: skip
+
+    sound = True
+    (found,) = measured()
+    assert order == ["own", "swapped", "swapped", "own"]
+    ratios = {e.metric: e.ratio for e in found.effects if e.factors == ("package",)}
+    assert ratios["compiled"] == pytest.approx(1.4)
+    assert ratios["eager"] == pytest.approx(1.0)
+    assert lock_path(project, cell).read_bytes() == own
+    assert not (project / "results" / "box" / "records").exists()
+    sound = False
+    with pytest.raises(LockError, match=r"was not measured with other==1\.0"):
+        measured()
+
+
+@pytest.mark.usefixtures("project")
+def test_a_swap_needs_rounds_and_no_second_cell() -> None:
+    cell = "py3.12-torch2.5.1"
+    assert "--swap: needs --case and --rounds" in str(run(cell, "--swap", "other==2.0")[1])
+    assert "needs a second cell, or --swap" in str(run(cell)[1])
+    both = run(cell, "py3.13-torch2.5.1", "--swap", "other==2.0", "--case", CASE, "--rounds", "1")
+    assert "not both" in str(both[1])

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from ivhl.cli import main
+from ivhl.errors import InterpreterError
+from ivhl.matrix.locks import make_lock
 from ivhl.matrix.project import find_root, load
+from ivhl.matrix.spec import CellSpec
 
 ROOT = find_root(Path(__file__).parent)
 
@@ -162,3 +165,24 @@ def test_outside_of_a_project_the_error_has_a_hint(
         True,
         True,
     )
+
+
+def test_a_free_threaded_row_without_its_interpreter_is_named_with_the_next_step(
+    project: Path, ivhl: Ivhl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "PATH", "PYENV_ROOT", "UV_PYTHON_INSTALL_DIR"):
+        monkeypatch.setenv(name, str(project / "nothing"))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    with (project / "envs" / "matrix.toml").open("a", encoding="utf-8") as matrix:
+        matrix.write('\n[[python]]\nversion = "3.14t"\ntier = "extended"\n')
+    code, out, _ = ivhl("list --python 3.14t --torch 2.15.0")
+    assert code == 0
+    assert "not found: 3.14t" in out
+    assert "1 missing" in out
+    code, out, _ = ivhl("show py3.14t-torch2.15.0")
+    assert code == 0
+    assert "no Python 3.14t on this machine; looked here:" in out
+    with pytest.raises(InterpreterError) as error:
+        make_lock(project, load(project)[1], CellSpec("3.14t", "2.15.0"))
+    assert "uv python install 3.14t" in error.value.hint
+    assert not list((project / "envs" / "locks").glob("py3.14t*"))
