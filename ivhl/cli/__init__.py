@@ -80,8 +80,7 @@ COMMANDS = {
     ),
     "attribute": (
         "attribute",
-        "Say whether Python, PyTorch, a package or the commit makes the difference between two "
-        "cells.",
+        "Say whether Python, PyTorch, a package or the commit makes two cells differ.",
     ),
     "gate": (
         "gate",
