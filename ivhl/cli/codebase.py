@@ -303,11 +303,16 @@ def _must_know(found: Sequence[CodeEvidence], machine: str | None, device: str |
 
 
 def _answer(found: Sequence[CodeEvidence]) -> _Answer | None:
-    """Return what the machine with most cells shows; ``None`` if none has a record in one."""
+    """Return what the machine with most cells shows, of several the last that measured.
 
-    def rank(evidence: CodeEvidence) -> tuple[int, int]:
-        measured = evidence.measured
-        return len({(row.python, row.torch) for row in measured}), len(measured)
+    ``None`` if none has a record in a cell.
+    """
+
+    def rank(evidence: CodeEvidence) -> tuple[int, str]:
+        # That nothing can be installed is no cell more.
+        ran = [row for row in evidence.measured if row.status != "unavailable"]
+        newest = max((row.recorded_at or "" for row in ran), default="")
+        return len({(row.python, row.torch) for row in ran}), newest
 
     evidence = max(found, key=rank, default=None)
     if evidence is None or not evidence.measured:
