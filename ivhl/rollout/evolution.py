@@ -205,7 +205,7 @@ def evolve(
     with torch.no_grad():
         value = torch.tensor(policy.value, dtype=state.dtype, device=state.device)
         for operators in batches(n_operators, at_once[0]):
-            here = {name: values[operators] for name, values in parameters.items()}
+            here = {name: values[_rows(operators)] for name, values in parameters.items()}
             weights = prepare_weights(here, precision)
             for realisations in batches(n_realisations, at_once[1]):
                 members = [
@@ -214,7 +214,7 @@ def evolve(
                     for operator in operators
                 ]
                 source = None if noise is None else NoiseSource(noise, members, state.device)
-                start = joined(state[operators][:, realisations])
+                start = joined(state[_rows(operators)][:, _rows(realisations)])
                 look = functools.partial(_look, members) if check else None
                 for place, x in _states(
                     functools.partial(step, weights),
@@ -232,8 +232,10 @@ def evolve(
                     else:
                         continue
                     split = split_operators(x, len(operators))
-                    # Rows that only fill the batch write what their twins write.
-                    kept[at][_grid(operators, realisations)] = split
+                    # Without the rows that only fill the batch, as twins of the last one.
+                    rows, columns = _distinct(operators), _distinct(realisations)
+                    split = split[: rows.stop - rows.start, : columns.stop - columns.start]
+                    kept[at][rows, columns] = split
     return kept[0] if keep_every is None else kept
 
 
@@ -266,6 +268,9 @@ def _states(  # noqa: PLR0917  (called once)
 
 def _look(members: list[tuple[int, int]], rows: torch.Tensor, first: int, last: int) -> None:
     """Raise if a row is not finite."""
+    # Only a sum of large numbers can be infinite without one of them.
+    if rows.sum().isfinite():
+        return
     finite = rows.isfinite().flatten(1).all(1)
     if not finite.all():
         operator, realisation = members[int((~finite).nonzero()[0])]
@@ -280,8 +285,15 @@ def _look(members: list[tuple[int, int]], rows: torch.Tensor, first: int, last: 
         )
 
 
-def _grid(operators: list[int], realisations: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.tensor(operators)[:, None], torch.tensor(realisations)
+def _distinct(numbers: list[int]) -> slice:
+    """Return the numbers of a batch without those that only fill it."""
+    return slice(numbers[0], numbers[-1] + 1)
+
+
+def _rows(numbers: list[int]) -> slice | list[int]:
+    """Return the numbers of a batch as an index; one that needs no copy, if it is not filled up."""
+    rows = _distinct(numbers)
+    return rows if rows.stop - rows.start == len(numbers) else numbers
 
 
 def batches(total: int, size: int) -> Iterator[list[int]]:
