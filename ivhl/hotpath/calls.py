@@ -121,7 +121,7 @@ class Wiring:
         references, roles = self.references, self.roles
         new: list[torch.Tensor] = []
         for (kind, part), value in zip(plan, values, strict=True):
-            if kind is int:
+            if kind is Intermediate:
                 number = id(value)
                 reference = references.get(number)
                 if reference is None or reference() is not value or roles[number] != part:
@@ -321,10 +321,10 @@ class Call:
         plan: list[tuple[type | None, Any]] = []
         for part in parts:
             if isinstance(part, int):
-                plan.append((int, part))
+                plan.append((Intermediate, part))  # known already, as a result or as given
             elif isinstance(part[0], torch.dtype):
                 plan.append((None, None))
-            elif part[0] in _CONSTANTS:
+            elif part[0] in _CONSTANTS or (part[0] is float and type(part[1]) is float):
                 plan.append(part)
             else:
                 return

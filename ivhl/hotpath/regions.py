@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _SAMPLES: Final = 200
 _MOST_KEYS: Final = 256
+_PLAIN: Final = frozenset({float, int, bool, type(None)})  # most hyperparameters
 
 
 @dataclass(eq=False)
@@ -175,7 +176,9 @@ def hyperparameters(optimizer: torch.optim.Optimizer) -> Any:
     key: list[Any] = []
     for group in optimizer.param_groups:
         for name, value in group.items():
-            if name == "params":
+            if type(value) in _PLAIN:
+                key.append(value)
+            elif name == "params":
                 key.append(len(value))
             elif isinstance(value, torch.Tensor):
                 key.append(name)
