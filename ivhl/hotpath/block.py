@@ -249,13 +249,16 @@ def _differentiate(
     if block is None or block.recorder.paused:
         return backward(losses, *args, **kwargs)
     recorder = block.recorder
-    # The graph is freed, and nothing can change a tensor before it is used.
-    is_last = not (args[1:] or kwargs.get("retain_graph") or kwargs.get("create_graph"))
-    is_last = is_last and kwargs.get("inputs") is None
+    several = (losses,) if isinstance(losses, torch.Tensor) else losses
+    # The graph is freed, and nothing can change a tensor before it is used, nor anything be raised.
+    is_last = (
+        all(one is None or one is False for one in (*args, *kwargs.values()))
+        and len(several) == 1
+        and several[0].numel() == 1
+    )
     if kwargs.get("create_graph") or any(args[2:3]):
         recorder.is_differentiating_twice = True
-    several = (losses,) if isinstance(losses, torch.Tensor) else losses
-    recorder.end_segment(several[0] if is_last and len(several) == 1 else None)
+    recorder.end_segment(several[0] if is_last else None)
     recorder.turns.differentiate(losses)
     with recorder.aside():
         return backward(losses, *args, **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import time
 from collections import deque
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 _SAMPLES: Final = 200
 _MOST_GRAPHS: Final = 8  # of a sequence
 MOST_PIECES: Final = 4  # of a graph: results with a gradient that are in use
+_NOTHING: Final[Any] = contextlib.nullcontext()
+_preserve_version: Final = torch.autograd._unsafe_preserve_version_counter  # noqa: SLF001
 _creation: Final = torch._C._autograd._get_creation_meta  # noqa: SLF001
 _Creation: Final = torch._C._autograd.CreationMeta  # noqa: SLF001
 # Names of methods that are operators of Python; Dynamo traces these everywhere.
@@ -96,6 +99,7 @@ class _Piece:
         root: The result with a gradient, or -1.
         protection: For a backward pass that does not follow at once.
         changes: Places among ``takes`` whose change autograd notices.
+        buffers: Places whose change, by a normalisation, eager code hides from autograd.
     """
 
     run: Callable[..., Sequence[torch.Tensor]]
@@ -107,6 +111,7 @@ class _Piece:
     root: int = -1
     protection: Protection = field(default_factory=Protection)
     changes: tuple[int, ...] = ()
+    buffers: tuple[int, ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -129,7 +134,10 @@ class _Piece:
                 for place, one in enumerate(inputs)
             ]
         versions = [inputs[place]._version for place in self.changes]  # noqa: SLF001
-        results = dict(zip(self.makes, self.run(*inputs), strict=True))
+        with contextlib.ExitStack() if self.buffers else _NOTHING as stack:
+            for place in self.buffers:
+                stack.enter_context(_preserve_version(inputs[place]))
+            results = dict(zip(self.makes, self.run(*inputs), strict=True))
         for place, version in zip(self.changes, versions, strict=True):
             if inputs[place]._version == version:  # noqa: SLF001
                 increment_version(inputs[place])
@@ -394,6 +402,12 @@ class HotSequence:
             makes = tuple(n for n in sorted(roots) if begin <= self.places[n] < end)
             inputs = _of_roles(takes, trial, results)
             changed = {role for call in calls for role in call.changed}
+            hidden = {
+                role
+                for call in calls
+                if call.changes and not call.changed
+                for role in roles_in((call.args, call.kwargs))
+            } - changed
             is_eager = any(
                 self.facts[n].requires_grad and not self._kept_for(n, takes) for n in makes
             ) or (len(spans) > 1 and sum(not _makes_views(call) for call in calls) <= 1)
@@ -405,6 +419,11 @@ class HotSequence:
                 makes,
                 is_whole=takes == self.inputs,
                 changes=tuple(place for place, role in enumerate(takes) if role in changed),
+                buffers=tuple(
+                    place
+                    for place, role in enumerate(takes)
+                    if role in hidden and not inputs[place].requires_grad
+                ),
             )
             if loss < 0:
                 piece.root = next((n for n in makes if self.facts[n].requires_grad), -1)

@@ -482,6 +482,27 @@ def test_buffers_that_change_have_the_values_of_eager_code() -> None:
 
 
 @pytest.mark.usefixtures("traced")
+def test_buffers_change_behind_the_back_of_eager_nodes_as_in_eager_code() -> None:
+    def run() -> list[float]:
+        norm = torch.nn.BatchNorm1d(4)
+        found = []
+        for n in range(6):
+            eager = norm(W[: 3 + n] * 1.0).square().sum()  # of another size in each turn
+            eager.item()
+            compiled = norm(W).exp().sum()
+            compiled.item()
+            eager.backward()
+            compiled.backward()
+            found.append(float(norm.weight.grad.sum() + norm.running_mean.sum()))
+        return found
+
+    expected = run()
+    with hotpath.auto(threshold=2) as report:
+        assert run() == pytest.approx(expected, rel=1e-4)
+    assert [one.hits for one in report.paths if "batch_norm" in one.name] == [4]
+
+
+@pytest.mark.usefixtures("traced")
 def test_gradients_reach_leaves_through_every_entry_of_autograd() -> None:
     w = torch.linspace(-1, 1, 6).requires_grad_()
     expected = torch.autograd.grad((w * 2.0).tanh().sum(), w)[0]
