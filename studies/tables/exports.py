@@ -146,6 +146,70 @@ def surgical_difference(root: Path) -> list[str]:
     )
 
 
+def rollout(root: Path) -> list[str]:
+    """Return the time of a step of each phase, its speedup over the first one, and its drift."""
+    exports = _rollout_exports(root)
+    lines = []
+    for name, rows in _rollout_rows(exports).items():
+        newest = rows[-1] or {}
+        drift, share = newest.get("drift"), newest.get("convolutions")
+        lines.append(
+            [
+                name,
+                *(_rollout_cell(row, "speedup") for row in rows),
+                "-" if share is None else f"{share:.0%}",
+                "-" if drift is None else f"{drift:.0e}",
+            ]
+        )
+    one = exports[-1]
+    limit = one["flop"] / one["flop_rate"]
+    text = (
+        f"Milliseconds for a step of one realisation, {one['n_rows']} x {one['n_rows']}, "
+        f"{one['n_weights']:,} weights, {one['n_realisations']} realisations at once unless said. "
+        f"Convolutions: their part of the time, {one['torch']}. Drift, {one['torch']}: after "
+        f"{one['drift_steps']} steps, from the same in float64. At the rate of large float32 matrix "
+        f"multiplications, {one['flop_rate'] / 1e9:.0f} Gflop/s on one thread, the convolutions "
+        f"would take {1e3 * limit:.2f} ms. In {one['n_processes']} processes: another run differs "
+        "more than the intervals say. "
+    )
+    head = ["ms, speedup", *map(_rollout_head, exports), "convolutions", "drift"]
+    return [*markdown(head, lines), "", text + _conditions(exports)]
+
+
+def rollout_by_hand(root: Path) -> list[str]:
+    """Return how many times as fast the rollout is as what a person writes for the same numbers."""
+    exports = _rollout_exports(root)
+    lines = [
+        [name, *(_rollout_cell(row, "by_hand", seconds=False) for row in rows)]
+        for name, rows in _rollout_rows(exports).items()
+        if any(row and row.get("by_hand") for row in rows)
+    ]
+    return markdown(["over by hand", *map(_rollout_head, exports)], lines)
+
+
+def _rollout_exports(root: Path) -> list[dict[str, Any]]:
+    return [_load(root, f"rollout/exports/phases-{release}-1.json") for release in RELEASES[1:]]
+
+
+def _rollout_rows(exports: list[dict[str, Any]]) -> dict[str, list[dict[str, Any] | None]]:
+    """Return the rows of each arm, one for each export; the newest release has all arms."""
+    found = [{row["name"]: row for row in one["rows"]} for one in exports]
+    return {name: [rows.get(name) for rows in found] for name in found[-1]}
+
+
+def _rollout_head(export: dict[str, Any]) -> str:
+    threads = "1 thread" if export["threads"] == 1 else f"{export['threads']} threads"
+    return f"{export['torch']}, {threads}"
+
+
+def _rollout_cell(row: dict[str, Any] | None, field: str, *, seconds: bool = True) -> str:
+    if row is None or row.get(field) is None:
+        return "failed" if row and "reason" in row else "-"
+    found = row[field]
+    ratio = f"{found['value']:.2f}x [{found['low']:.2f}, {found['high']:.2f}]"
+    return f"{1e3 * row['seconds']:.2f}, {ratio}" if seconds else ratio
+
+
 def _throughput_cell(row: dict[str, Any]) -> str:
     cell = f"{1e6 * row['seconds']:.0f}"
     if row["way"] != "one by one":
@@ -267,6 +331,8 @@ FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "detection": detection,
     "planted": planted,
     "confirmation": confirmation,
+    "rollout": rollout,
+    "rollout-by-hand": rollout_by_hand,
     "rollout-parts": rollout_parts,
     "surgical-difference": surgical_difference,
     "surgical-times": surgical_times,
