@@ -32,7 +32,7 @@ class Advice:
         worth: How many cases pass there, and how fast they are.
         reasons: Compared with each other Python on the same release; empty if nothing is to say.
         cost: What it costs compared with other Pythons; empty if nothing was shown.
-        against: Python to why it is not taken, for those that were tried.
+        against: Python to what it costs compared with the one to take.
         changed: What the release changed on this Python, compared with the one tried before it.
     """
 
@@ -100,7 +100,9 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
         torch=torch,
         worth=_worth(cells[python]),
         reasons=tuple(_reason(*compared[other, python], other) for other in others),
-        against={other: costs[other] for other in others if costs[other]},
+        against={
+            other: cost for other in others if (cost := _cost(*compared[python, other], python))
+        },
         changed=_changed(earlier, cells[python], spreads),
         cost=costs[python],
     )
@@ -136,16 +138,11 @@ def _cost(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
 
 
 def _reason(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
-    mended = [one.case.name for one in found if one.kind == "mended"]
-    texts = []
     if mean is not None:
-        texts.append(f"The speedup is {_ratio(mean)} of that on {other}, over {mean.cases} cases.")
-    elif any(one.kind == "incomparable" for one in found):
-        texts.append(f"The times of {other} were measured in another way: they say nothing.")
-    if mended:
-        verb = "fails" if len(mended) == 1 else "fail"
-        texts.append(f"{counted(len(mended), 'case')} {verb} on {other} only: {_some(mended)}.")
-    return " ".join(texts)
+        return f"The speedup is {_ratio(mean)} of that on {other}, over {mean.cases} cases."
+    if any(one.kind == "incomparable" for one in found):
+        return f"The times of {other} were measured in another way: they say nothing."
+    return ""
 
 
 def _changed(earlier: Sequence[Row], now: Sequence[Row], spreads: Spreads) -> str:
