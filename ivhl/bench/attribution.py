@@ -59,14 +59,14 @@ class RecordedLocks:
                 return [
                     f"{record.cell.id} is an existing environment: no hashes say what is installed"
                 ]
-            state = self._state(record.cell.python, record.cell.torch, record.cell.lock_sha256)
+            state = self.state(record.cell.python, record.cell.torch, record.cell.lock_sha256)
             if state is None:
                 sha = record.cell.lock_sha256[:12]
                 return [f"the lock {sha} of {record.cell.id} is in no commit here"]
             states.append(state)
         return list(diff_locks(self._matrix, *states).reasons)
 
-    def _state(self, python: str, torch: str, sha256: str) -> LockState | None:
+    def state(self, python: str, torch: str, sha256: str) -> LockState | None:
         """Return a lock as it was; ``None`` if git has no such text."""
         cell = CellSpec(python, torch)
         if (cell.id, sha256) in self._states:

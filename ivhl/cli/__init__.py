@@ -58,6 +58,10 @@ COMMANDS = {
         "regressions",
         "List what newly failed, broke more graphs or got slower in the stored history.",
     ),
+    "course": (
+        "course",
+        "Show a case over all releases and Pythons, and where eager and compiled moved.",
+    ),
     "annotate": (
         "annotate",
         "Say what is known about a change; `ivhl regressions` shows it. Commit the file.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,11 @@ def peak_bytes(call: Callable[[], Any], device: torch.device) -> int | None:
         call()
         torch.cuda.synchronize(device)
         return int(torch.cuda.max_memory_allocated(device) - before)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
-        result = call()
+    with warnings.catch_warnings():
+        # PyTorch 2.10.0 warns of its own profiler, whatever is profiled.
+        warnings.filterwarnings("ignore", message=r".*Profiler clears events")
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
+            result = call()
     del result
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"

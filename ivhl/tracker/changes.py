@@ -66,14 +66,21 @@ class QuantityChange:
     smallest: float
     calibrated: bool
 
+    @property
+    def factor(self) -> float:
+        """How large the change is, whichever way."""
+        return max(self.ratio, 1 / self.ratio)
+
     def __str__(self) -> str:
         """Return e.g. ``compiled 1.2 ms to 2.4 ms: 2.00x [1.80, 2.22]``."""
         form = _FORMS.get(self.metric, seconds)
         text = f"{WORDS[self.metric]} {form(self.before)} to {form(self.after)}"
         speed = " at equal speed of the machine" if self.calibrated else ""
         text += f": {self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]{speed}"
-        if self.outcome == "inconclusive":
+        if self.outcome == "inconclusive" and self.factor < self.smallest:
             text += f", too noisy to say: below {self.smallest:.2f}x nothing would show"
+        elif self.outcome == "inconclusive":
+            text += ", too noisy to say beside so many cases"
         return text
 
 
@@ -195,7 +202,7 @@ def tests_of(before: Run, after: Run, spreads: Spreads) -> dict[Metric, Tested]:
         calibrated = is_calibrated(before, after, metric)
         spread = spreads.of(after, metric, calibrated=calibrated)
         scale = spread.scale(before, after, metric=metric)
-        p = _probability(apart, scale, spread)
+        p = probability(apart, scale, spread)
         tests[metric] = Tested(was.value, now.value, apart, scale, spread, calibrated, p)
     return tests
 
@@ -216,8 +223,18 @@ def limits_of(tests: Iterable[Mapping[Metric, Tested]]) -> dict[Metric, float]:
 def decide(
     tests: Mapping[Metric, Tested], limits: Mapping[Metric, float]
 ) -> dict[Metric, QuantityChange]:
-    """Return the changes of one pair of runs, judged beside others."""
-    return {metric: _change(metric, test, limits[metric]) for metric, test in tests.items()}
+    """Return the changes of one pair of runs, judged beside others.
+
+    Where the speedup changed, one of its sides did. Which one is then asked of this case alone, and
+    not again of all cases together.
+    """
+    changes = {metric: _change(metric, test, limits[metric]) for metric, test in tests.items()}
+    speedup = changes.get("speedup")
+    if speedup is not None and speedup.outcome in ("improved", "regressed"):
+        for side in ("eager", "compiled"):
+            if side in tests:
+                changes[side] = _change(side, tests[side], FALSE_ALARMS)
+    return changes
 
 
 def _change(metric: Metric, test: Tested, limit: float) -> QuantityChange:
@@ -253,7 +270,7 @@ def _exp(exponent: float) -> float:
     return math.exp(max(-_LARGEST_EXPONENT, min(exponent, _LARGEST_EXPONENT)))
 
 
-def _probability(apart: float, scale: float, spread: Spread) -> float:
+def probability(apart: float, scale: float, spread: Spread) -> float:
     """Return the two-sided probability of a difference between two runs of the same code.
 
     The tail is that of Student's t with 4 degrees of freedom, heavier than the normal one, scaled

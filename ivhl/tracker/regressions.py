@@ -59,7 +59,8 @@ class Change:
     Attributes:
         before: Last point before the change: a commit, release or Python.
         place: First point after it.
-        effect: The speedup's factor; ``None`` for failures.
+        effect: The factor of the speedup, or of compiled seconds where only these moved; ``None``
+            for failures.
         state: ``suspected`` if the place is the last point; ``persists`` if a later point shows it,
             too; ``over`` if the case later came back to where it was.
         at: When the record at the place was made.
@@ -445,8 +446,11 @@ def _kind_of(
     step = suspect.step
     if step is not None and not change.worse_facts:
         return step.kind, step.text, step.effect
-    speedup = change.changes.get("speedup")
-    effect = speedup.ratio if speedup else None
+    # A factor of the speedup, or, where it did not move that way, of the compiled seconds.
+    decided = "regressed" if change.kind == "slower" else "improved"
+    by_seconds = change.kind in ("slower", "faster") and change.outcome("speedup") != decided
+    shown = change.changes.get("compiled" if by_seconds else "speedup")
+    effect = shown.ratio if shown else None
     reason = change.reason
     if step is not None:
         effect, reason = step.effect, f"{reason}; {step.text}"

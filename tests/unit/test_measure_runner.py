@@ -9,6 +9,7 @@ import threading
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -201,6 +202,32 @@ def test_what_changed_eager_is_believed_when_every_process_says_so() -> None:
     assert failure is not None
     assert failure.failure_class == "side_effect"
     assert failure.message == told["disturbed"]
+
+
+@pytest.mark.parametrize(
+    ("before_s", "after_s", "copy_before_s", "disturbed"),
+    [
+        (3.7e-3, 1.6e-3, 6e-4, True),  # eager is faster since the variant ran
+        (3.7e-3, 1.6e-3, 14e-4, False),  # so is a copy of memory: others had used it
+        (1.6e-3, 3.7e-3, 6e-4, True),  # eager is slower since
+        (1.6e-3, 3.7e-3, 3e-4, True),  # and so is the machine, which the variant may have done
+        (1.6e-3, 1.7e-3, 6e-4, False),
+    ],
+)
+def test_a_machine_that_was_slow_before_is_no_doing_of_the_variant(
+    before_s: float, after_s: float, copy_before_s: float, *, disturbed: bool
+) -> None:
+    case = pytest.importorskip("ivhl.measure.case", reason="imports torch")
+    noted: dict[str, Any] = {}
+    fixed = {"c_s": 3e-4, "compute_s": 5e-5, "memory_s": 6e-4}
+    measurement = SimpleNamespace(
+        _eager_before=(before_s,) * 4,
+        _calibration_before=fixed | {"memory_s": copy_before_s},
+        times={"eager": SimpleNamespace(samples_s=(after_s,) * 16)},
+        journal=SimpleNamespace(note=noted.update),
+    )
+    case.Measurement._compare_with_eager_before(measurement, [fixed, fixed])
+    assert bool(noted) == disturbed
 
 
 def timed(samples: Sequence[float], *, warm_s: float, **more: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.changes import CaseChange, judge_changes
-from ivhl.tracker.facts import changed_facts
+from ivhl.tracker.facts import changed_facts, facts_digest
 from ivhl.tracker.metrics import JUDGED, difference, measured
 from ivhl.tracker.spread import SHIPPED
 from tests.builders.records import Known, make_record
@@ -246,3 +246,30 @@ def test_an_error_counts_from_twice_on_and_above_a_rounding(
     head = replace(BASE, accuracy=(replace(error, compiled_rmse=rmse),))
     found = changed_facts(BASE, head)
     assert [fact.worse for fact in found if fact.worse] == ([True] if worse else [])
+
+
+def test_a_warning_of_the_harness_itself_is_no_fact_of_the_case() -> None:
+    text = "UserWarning: Warning: Profiler clears events at the end of each cycle.Only events ..."
+    head = replace(BASE, warnings=(*BASE.warnings, Counted(text=text, count=1)))
+    assert changed_facts(BASE, head) == changed_facts(head, BASE) == ()
+    assert facts_digest(head) == facts_digest(BASE)
+
+
+def test_beside_many_cases_the_side_of_a_changed_speedup_is_asked_of_the_case_alone() -> None:
+    """The change of the seconds alone would drown among so many comparisons."""
+
+    class Uneven(Known):
+        """Seconds that repeat five times worse than speedups."""
+
+        def of(self, run: Any, metric: Any = "speedup", *, calibrated: bool = False) -> Any:  # noqa: ANN401
+            del run, calibrated
+            return Known(0.02 if metric == "speedup" else 0.1)._spread
+
+    pairs = dict.fromkeys(range(2000), (BASE, BASE))
+    found = judge_changes(pairs | {-1: (BASE, timed(2e-3, 2.5e-3))}, Uneven(0.02))[-1]
+    assert found.side == "compiled became slower"
+    assert "too noisy" not in str(found.changes["compiled"])
+    # Where the speedup stays, both sides' seconds are judged beside all others, and it says so.
+    both = judge_changes(pairs | {-1: (BASE, timed(5e-3, 2.5e-3))}, Uneven(0.02))[-1]
+    assert both.outcome("compiled") == "inconclusive"
+    assert str(both.changes["compiled"]).endswith("too noisy to say beside so many cases")

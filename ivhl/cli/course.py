@@ -1,0 +1,231 @@
+"""``ivhl course``: one case over all releases and Pythons, and where each side of it moved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from ivhl.bench.attribution import RecordedLocks
+from ivhl.cli import app
+from ivhl.cli.declared import results_folder, warn
+from ivhl.errors import UnknownNameError
+from ivhl.matrix.diff import diff_locks
+from ivhl.matrix.project import load
+from ivhl.records.store import case_name
+from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.index import open_index
+from ivhl.tracker.steps import SIDES, cases_of, find_steps, of_one_code
+from ivhl.tracker.terminal import Terminal
+from ivhl.tracker.wording import counted, seconds, times
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.matrix.spec import Matrix
+    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.steps import SideStep, Step, SubjectCase
+
+_WORDS = {"torch": "PyTorch", "python": "Python"}
+# Only these have names of their own in what a step changed; the rest are counted.
+_NVIDIA = ("nvidia-", "cuda-")
+
+
+@app.command("course")
+def course_command(
+    case: Annotated[
+        list[str],
+        typer.Argument(help="WORKLOAD/SIZE/VARIANT, or a workload; several may be given."),
+    ],
+    machine: Annotated[
+        list[str] | None, typer.Option("--machine", help="Only this machine; repeatable.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option("--results", help="Folder of the results (default: results).")
+    ] = None,
+    *,
+    every: Annotated[
+        bool, typer.Option("--all", help="Places at which nothing moved, too.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Show a case over all releases and Pythons, and where eager and compiled moved.
+
+    From the records alone: speedup and seconds of each cell, the steps of each side between
+    neighbours, and what was installed that differs there.
+    """
+    root, matrix = load()
+    index = open_index(results_folder(results, root))
+    warn(index.problems)
+    names = {name for e in index.entries for name in (e.case.workload, case_name(e.case))}
+    machines = {entry.case.machine for entry in index.entries}
+    for kind, wanted, known in (("case", case, names), ("machine", machine or (), machines)):
+        for name in wanted:
+            if name not in known:
+                raise UnknownNameError(kind, name, known)
+    chosen = cases_of(
+        entry
+        for entry in index.entries
+        if entry.case.machine in (machine or machines)
+        and not {entry.case.workload, case_name(entry.case)}.isdisjoint(case)
+    )
+    installed = _Installed(root, matrix)
+    found = []
+    console = Terminal(highlight=False, soft_wrap=True)
+    for subject, entries in chosen.items():
+        runs = of_one_code(entries)
+        steps = find_steps(runs, index.spreads, every=every)
+        if as_json:
+            found.append(_as_dict(subject, runs, steps, installed))
+        else:
+            _print(console, subject, runs, steps, installed)
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+
+
+class _Installed:
+    """What differs between what is installed at the two ends of a step."""
+
+    def __init__(self, root: Path, matrix: Matrix) -> None:
+        self._locks, self._matrix = RecordedLocks(root, matrix), matrix
+
+    def __call__(self, step: Step, runs: Sequence[Entry]) -> str:
+        """Return it in words; empty where the locks of the runs are not in git."""
+        if step.along == "python":
+            ends = [
+                next(e for e in runs if (e.python, e.torch) == (python, step.cells[0]))
+                for python in (step.before, step.place)
+            ]
+        else:
+            ends = [
+                next(e for e in runs if (e.python, e.torch) == (step.cells[0], torch))
+                for torch in (step.before, step.place)
+            ]
+        states = []
+        for end in ends:
+            lock = end.made.lock
+            state = None if lock is None else self._locks.state(end.python, end.torch, lock)
+            if state is None:
+                return ""
+            states.append(state)
+        found = diff_locks(self._matrix, *states)
+        moved = {name: f"{name} {a} -> {b}" for name, (a, b) in found.changed.items()}
+        moved |= {name: f"{name} {version} added" for name, version in found.added.items()}
+        moved |= {name: f"{name} {version} removed" for name, version in found.removed.items()}
+        named = [text for name, text in sorted(moved.items()) if not name.startswith(_NVIDIA)]
+        if rest := len(moved) - len(named):
+            named.append(counted(rest, "package") + " of CUDA")
+        return ", ".join(named) or "nothing"
+
+
+def _print(
+    console: Terminal,
+    subject: SubjectCase,
+    runs: Sequence[Entry],
+    steps: Sequence[Step],
+    installed: _Installed,
+) -> None:
+    commits = sorted({run.commit[:8] for run in runs})
+    where = f"{subject.machine}, {subject.device}, {subject.dtype}"
+    console.print(Text(f"{case_name(subject)}  {where}, commit {', '.join(commits)}", "bold"))
+    _print_cells(console, runs, steps)
+    if not steps:
+        console.print("  no step of either side is shown between neighbouring releases or Pythons")
+    for step in steps:
+        ends = f"{_WORDS[step.along]} {step.before} -> {step.place}"
+        on = "Python" if step.along == "torch" else "PyTorch"
+        console.print(Text(f"  {ends}, on {on} {', '.join(step.cells)}", "bold"))
+        for side in SIDES:
+            if side in step.sides:
+                _print_side(console, side, step.sides[side])
+        console.print(f"    {step.whose}")
+        if changed := installed(step, runs):
+            console.print(Text(f"    installed: {changed}", "bright_black"))
+
+
+def _print_side(console: Terminal, side: str, found: SideStep) -> None:
+    text = f"    {side} {found.word}: {times(found.ratio)} [{found.low:.2f}, {found.high:.2f}]"
+    if len(found.each) > 1:
+        text += (
+            f" ({', '.join(f'{times(ratio)} on {cell}' for cell, ratio in found.each.items())})"
+        )
+    style = "" if not found.moved else "red" if found.ratio > 1 else "green"
+    console.print(Text(text, style))
+
+
+def _print_cells(console: Terminal, runs: Sequence[Entry], steps: Sequence[Step]) -> None:
+    """Print a row for each release, with speedup, eager and compiled seconds for each Python."""
+    pythons = sorted({run.python for run in runs}, key=python_key)
+    releases = sorted({run.torch for run in runs}, key=release_key)
+    by_cell = {(run.python, run.torch): run for run in runs}
+    table = [["PyTorch", *(f"Python {python}" for python in pythons)]]
+    for torch in releases:
+        row = [torch]
+        for python in pythons:
+            run = by_cell.get((python, torch))
+            row.append("" if run is None else _cell(run, steps))
+        table.append(row)
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    for row in table:
+        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        console.print(f"  {'  '.join(cells).rstrip()}")
+    console.print("  speedup, eager, compiled; * moved", style="bright_black")
+
+
+def _cell(run: Entry, steps: Sequence[Step]) -> str:
+    if run.failure_class is not None:
+        return run.failure_class
+    marked = {
+        side
+        for step in steps
+        for side, found in step.sides.items()
+        if found.moved
+        and (step.place, run.python if step.along == "torch" else run.torch)
+        in {(run.torch if step.along == "torch" else run.python, cell) for cell in step.cells}
+    }
+    parts = [times(run.values["speedup"].value)] if "speedup" in run.values else []
+    parts += [
+        seconds(run.values[side].value) + ("*" if side in marked else "")
+        for side in SIDES
+        if side in run.values
+    ]
+    return ", ".join(parts)
+
+
+def _as_dict(
+    subject: SubjectCase, runs: Sequence[Entry], steps: Sequence[Step], installed: _Installed
+) -> dict[str, Any]:
+    return {
+        **subject._asdict(),
+        "cells": [
+            {
+                "python": run.python,
+                "torch": run.torch,
+                "commit": run.commit,
+                "failure": run.failure_class,
+                **{
+                    name: run.values[name].value
+                    for name in ("speedup", *SIDES)
+                    if name in run.values
+                },
+            }
+            for run in sorted(
+                runs, key=lambda run: (python_key(run.python), release_key(run.torch))
+            )
+        ],
+        "steps": [
+            {
+                "along": step.along,
+                "before": step.before,
+                "place": step.place,
+                "cells": step.cells,
+                "sides": {side: dict(found._asdict()) for side, found in step.sides.items()},
+                "whose": step.whose,
+                "installed": installed(step, runs),
+            }
+            for step in steps
+        ],
+    }

@@ -1,0 +1,168 @@
+"""A step is on the side, at the release and in the cells where it was planted, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from ivhl.cli import app
+from ivhl.errors import UnknownNameError
+from ivhl.records.record import Arm, Calibration
+from ivhl.tracker.entries import MemoryHistory
+from ivhl.tracker.steps import SIDES, cases_of, find_steps, of_one_code
+from tests.builders.fleet import a_record, make_fleet_project, write_records
+from tests.builders.records import Known, make_failure, make_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.steps import Step
+
+PYTHONS = ("3.12", "3.13", "3.14")
+RELEASES = ("2.5.1", "2.6.0", "2.9.1", "2.10.0", "2.15.0")
+FIXED = Calibration(c_s=(3e-4,), compute_s=(5e-5,), memory_s=(6e-4,))
+
+
+def timed(record: RunRecord, eager_s: float, compiled_s: float) -> RunRecord:
+    """Return the record with these seconds, on a machine whose speed is known."""
+    eager, compiled = (Arm(calls=1, samples_s=(s,) * 16) for s in (eager_s, compiled_s))
+    return replace(record, eager=eager, compiled=compiled, calibration=FIXED)
+
+
+def grid(seconds: Callable[[str, str], tuple[float, float]]) -> list[RunRecord]:
+    """Return a record of each cell with what ``seconds`` says of Python and release."""
+    return [
+        timed(make_record(python=python, torch=torch), *seconds(python, torch))
+        for python in PYTHONS
+        for torch in RELEASES
+    ]
+
+
+def steps_of(
+    records: Iterable[RunRecord], tau: float = 0.02, *, every: bool = False
+) -> list[Step]:
+    entries = of_one_code(MemoryHistory(records).entries)
+    return list(find_steps(entries, Known(tau), every=every))
+
+
+def late(torch: str) -> bool:
+    return RELEASES.index(torch) >= RELEASES.index("2.10.0")
+
+
+@pytest.mark.parametrize(
+    ("side", "whose"),
+    [
+        (0, "eager moved, compiled: shows no change; PyTorch, in what only eager code runs"),
+        (1, "compiled moved, eager: shows no change; PyTorch's compiler"),
+    ],
+)
+def test_a_release_that_slows_one_side_on_all_pythons_is_one_step(side: int, whose: str) -> None:
+    def seconds(_: str, torch: str) -> tuple[float, float]:
+        pair = [2e-3, 1e-3]
+        pair[side] *= 1.5 if late(torch) else 1
+        return pair[0], pair[1]
+
+    (step,) = steps_of(grid(seconds))
+    assert (step.along, step.before, step.place) == ("torch", "2.9.1", "2.10.0")
+    assert step.cells == PYTHONS
+    found = step.sides[SIDES[side]]
+    assert found.low < 1.5 < found.high
+    assert found.word == "became slower"
+    assert step.whose == whose
+
+
+def test_what_one_python_alone_shows_is_a_step_of_it_alone() -> None:
+    records = grid(lambda p, t: (2e-3, 2e-3 if p == "3.13" and late(t) else 1e-3))
+    steps = steps_of(records)
+    (release,) = [step for step in steps if step.along == "torch"]
+    assert (release.place, release.cells) == ("2.10.0", ("3.13",))
+    assert {step.place for step in steps if step.along == "python"} == {"3.13", "3.14"}
+    assert all(set(step.cells) <= {"2.10.0", "2.15.0"} for step in steps if step.along == "python")
+
+
+def test_a_python_that_is_faster_beside_every_release_is_pythons_doing() -> None:
+    (step,) = steps_of(grid(lambda p, _: (2e-3, 8e-4 if p == "3.14" else 1e-3)))
+    assert (step.along, step.before, step.place, step.cells) == (
+        "python",
+        "3.13",
+        "3.14",
+        RELEASES,
+    )
+    assert step.whose.endswith("; Python, in what only compiled code runs")
+
+
+def test_all_cells_together_know_a_change_better_than_one() -> None:
+    records = grid(lambda _, t: (2e-3, 1.1e-3 if late(t) else 1e-3))
+
+    def width(part: list[RunRecord]) -> float:
+        (step,) = [s for s in steps_of(part, every=True) if s.place == "2.10.0"]
+        found = step.sides["compiled"]
+        return math.log(found.high / found.low)
+
+    alone = width([record for record in records if record.cell.python == "3.12"])
+    assert alone / width(records) == pytest.approx(math.sqrt(len(PYTHONS)))
+
+
+def test_a_cell_that_failed_is_passed_over() -> None:
+    records = [
+        make_failure("support_gate", python=record.cell.python, torch=record.cell.torch)
+        if record.cell.torch == "2.9.1"
+        else record
+        for record in grid(lambda _, t: (2e-3, 2e-3 if late(t) else 1e-3))
+    ]
+    (step,) = steps_of(records)
+    assert (step.before, step.place) == ("2.6.0", "2.10.0")
+
+
+def test_the_same_code_seldom_has_a_step() -> None:
+    order = random.Random(0)  # noqa: S311  (noise, not a secret)
+    found = 0
+    for _ in range(60):
+        records = grid(
+            lambda *_: (2e-3 * order.lognormvariate(0, 0.03), 1e-3 * order.lognormvariate(0, 0.03))
+        )
+        found += bool(steps_of(records, tau=0.03))
+    # FALSE_DISCOVERIES allows 5 % of such cases a step, in each of two quantities.
+    assert found <= 6
+
+
+def test_every_place_can_be_listed() -> None:
+    steps = steps_of(grid(lambda *_: (2e-3, 1e-3)), every=True)
+    assert len(steps) == len(RELEASES) - 1 + len(PYTHONS) - 1
+    assert {step.whose for step in steps} == {"no change is shown"}
+
+
+def test_runs_of_other_code_are_left_out() -> None:
+    new = [replace(record, sources="a" * 64) for record in grid(lambda *_: (2e-3, 1e-3))]
+    old = [replace(record, sources="b" * 64) for record in grid(lambda *_: (2e-3, 5e-3))]
+    entries = MemoryHistory([*old[:3], *new]).entries
+    assert len(cases_of(entries)) == 1
+    assert {entry.sources for entry in of_one_code(entries)} == {"a" * 64}
+
+
+def test_the_command_shows_cells_and_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    record = timed(a_record(tmp_path), 2e-3, 1e-3)
+    cell = replace(record.cell, torch="2.7.1", id="py3.12-torch2.7.1")
+    write_records(tmp_path / "results", record, timed(replace(record, cell=cell), 2e-2, 1e-3))
+    run = CliRunner().invoke
+    text = run(app, ["course", "ops.one"]).stdout
+    assert "PyTorch 2.6.0 -> 2.7.1, on Python 3.12" in text
+    assert "eager became slower: 10.00x" in text
+    assert "20 ms*" in text
+    (told,) = json.loads(run(app, ["course", "ops.one", "--json"]).stdout)
+    assert [step["place"] for step in told["steps"]] == ["2.7.1"]
+    assert isinstance(run(app, ["course", "ops.two"]).exception, UnknownNameError)
+    option = ["course", "ops.one", "--machine", "nowhere"]
+    assert isinstance(run(app, option).exception, UnknownNameError)
