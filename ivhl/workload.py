@@ -35,11 +35,13 @@ Mode = Literal["default", "reduce-overhead", "max-autotune"]
 MODES: tuple[Mode, ...] = ("default", "reduce-overhead", "max-autotune")
 Dtype = Literal["float32", "float64", "bfloat16", "float16"]
 Compiles = Literal["whole", "model", "parts"]
-Engine = Literal["compile", "cuda-graph", "aotinductor", "torchscript", "eager"]
+Engine = Literal["compile", "cuda-graph", "aotinductor", "torchscript", "hotpath", "eager"]
 # Engines that capture the code with Dynamo; its counters must show that it did.
 DYNAMO_ENGINES: frozenset[Engine] = frozenset({"compile", "cuda-graph"})
 # Engines that compile with Inductor and leave a cache on disk for other processes.
-INDUCTOR_ENGINES: frozenset[Engine] = frozenset({"compile", "cuda-graph", "aotinductor"})
+INDUCTOR_ENGINES: frozenset[Engine] = frozenset(
+    {"compile", "cuda-graph", "aotinductor", "hotpath"}
+)
 _LONGEST_NAME = 100
 _MOST_VERSIONS = 10**9
 _SHOWN_MISTAKES = 10
@@ -71,8 +73,9 @@ class Variant:
             (``torch.compile`` with this variant's arguments) and returns the callable to time, so
             that it can choose which parts to compile.
         engine: The compiler (``ivhl.measure.engine``): ``torch.compile``; the same, captured in a
-            CUDA graph by hand; ``torch.export`` with AOTInductor; a TorchScript trace; or none, so
-            that the code runs eagerly (another formulation, or another ``dtype``).
+            CUDA graph by hand; ``torch.export`` with AOTInductor; a TorchScript trace;
+            ``ivhl.hotpath``; or none, so that the code runs eagerly (another formulation, or another
+            ``dtype``).
         dtype: Floating dtype in which the variant runs; ``None`` means the workload's. The harness
             casts the inputs, but not those of the reference, so that rounding in the cast counts as
             an error of the variant.

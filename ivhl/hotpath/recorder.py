@@ -123,7 +123,7 @@ class Recorder(TorchFunctionMode):
         self.timeline = timeline
         self.boundary = ""
         self.boundary_threshold: int | None = None
-        self.paused = 0
+        self.paused = 1  # since it is not open yet
         self.is_deferring = False
         self.is_passing = False
         self.is_differentiating_twice = False  # whether a gradient of a gradient was asked for
@@ -702,9 +702,17 @@ class Recorder(TorchFunctionMode):
         self.boundary_threshold = threshold
         self._begin()
 
+    def open(self) -> None:
+        """Watch this thread from now on."""
+        self.paused -= 1
+        self._thread = threading.get_ident()
+        if not self.is_resting:
+            push_mode(self)
+
     def close(self) -> None:
-        """Leave no mode behind; the block ends."""
+        """Leave no mode behind; the block, or a call of its function, ends."""
         self._stop_watching()
+        self.paused += 1
         if is_top(self):
             pop_mode()
 

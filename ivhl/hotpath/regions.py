@@ -190,9 +190,16 @@ def hyperparameters(optimizer: torch.optim.Optimizer) -> Any:
 class OptimizerSteps:
     """Takes the place of the steps of optimizers while a block is active."""
 
-    def __init__(self, recorder: Recorder, regions: list[Region], mode: Mode) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        regions: list[Region],
+        add: Callable[[Region], None],
+        mode: Mode,
+    ) -> None:
         self.recorder = recorder
         self.regions = regions
+        self.add = add
         self.mode = mode
         self.taken: list[tuple[torch.optim.Optimizer, str, Any]] = []
         self.seen: set[int] = set()  # their numbers (id); "taken" keeps them alive
@@ -200,12 +207,14 @@ class OptimizerSteps:
 
     def see(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         """Notice an optimizer at its first step; a hook of ``torch.optim``."""
-        if any(one is optimizer for one, _, _ in self.taken) or not self.recorder.is_here():
+        if any(one is optimizer for one, _, _ in self.taken):
+            return
+        if self.recorder.paused or not self.recorder.is_here():
             return
         region = next((one for one in self.regions if one.subject is optimizer), None)
         if region is None:
             region = self._region_of(optimizer)
-            self.regions.append(region)
+            self.add(region)
         self.seen.add(id(optimizer))
         ours = {"step": self._step(optimizer, region), "zero_grad": self._zero_grad(optimizer)}
         for name, function in ours.items():

@@ -36,6 +36,7 @@ from ivhl.hotpath.calls import (
     name_of,
     roles_in,
 )
+from ivhl.hotpath.surroundings import CompilerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -511,7 +512,8 @@ class HotSequence:
         inputs: Sequence[torch.Tensor],
     ) -> Callable[..., Sequence[torch.Tensor]]:
         try:
-            return _compile(calls, takes, makes, inputs, self.mode)
+            with CompilerSettings():
+                return _compile(calls, takes, makes, inputs, self.mode)
         except Exception as error:  # whatever the compiler raises
             raise CannotCompileError(f"the compiler failed: {describe(error)}") from error
 

@@ -6,11 +6,14 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 import torch
+import torch._functorch.config
+import torch._inductor.config
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Self
 
 Surroundings = tuple[bool, torch.dtype]  # whether gradients are recorded, and the default dtype
 
@@ -72,3 +75,31 @@ def restored(surroundings: Surroundings) -> Iterator[None]:
             yield
         finally:
             torch.set_default_dtype(before)
+
+
+class CompilerSettings:
+    """Settings of the compiler, while code of a block is compiled."""
+
+    def __init__(self) -> None:
+        wanted = [
+            # Draw random numbers as eager code does.
+            (torch._inductor.config, "fallback_random", True),  # noqa: SLF001
+            # A program may run backward twice with retain_graph; eagerly that works.
+            (torch._functorch.config, "donated_buffer", False),  # noqa: SLF001
+        ]
+        self.before = []
+        for module, name, value in wanted:
+            if hasattr(module, name):
+                self.before.append((module, name, getattr(module, name)))
+                setattr(module, name, value)
+
+    def restore(self) -> None:
+        """Restore them."""
+        for module, name, value in self.before:
+            setattr(module, name, value)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from ivhl.measure.accuracy import Scales, Typical
     from ivhl.measure.dynamo import Watch
+    from ivhl.measure.hotpaths import HotPaths
     from ivhl.measure.leaves import Leaves
     from ivhl.measure.timing import Times
     from ivhl.records.record import FailureClass, OutputError, Phase
@@ -174,7 +175,7 @@ class Measurement:
         self.job = job
         self.case = case
         self.journal = journal
-        self.watch: Watch | None = None
+        self.watch: Watch | HotPaths | None = None
         self._turns = Turns(job.turns)
 
     def run(self) -> None:
@@ -682,14 +683,23 @@ class Measurement:
 
         self.journal.enter("compile")
         engine = self._engine()
-        if self.case.variant.engine in DYNAMO_ENGINES:
-            use_compiler(skip_isa_check=self.job.skip_isa_check, device=self.job.effort.device)
         # Other engines do not use Dynamo, which may not even support this Python.
         if self.case.variant.engine in DYNAMO_ENGINES:
+            use_compiler(skip_isa_check=self.job.skip_isa_check, device=self.job.effort.device)
             self.torch._dynamo.reset()  # noqa: SLF001
             from ivhl.measure.dynamo import Watch  # noqa: PLC0415
 
             self.watch = Watch()
+        elif self.case.variant.engine == "hotpath":
+            from ivhl.measure.hotpaths import HotPaths  # noqa: PLC0415
+
+            use_compiler(
+                skip_isa_check=self.job.skip_isa_check,
+                device=self.job.effort.device,
+                compiler=HotPaths().compiler,
+            )
+            self.watch = hot = HotPaths()
+            engine = hot.compiler
         self.use_draw(0)
         self._let_random_numbers_agree()
         held = self.subject.variant_copy()
@@ -770,18 +780,14 @@ class Measurement:
     def _check_that_it_compiled(self) -> None:
         if self.watch is None:
             return
-        if limit := self.watch.fell_back():
-            raise CaseError("recompile_limit", limit)
-        total, ok = self.watch.frames()
-        graphs, captured = self.watch.graphs()
-        if not self.watch.compiled_something():
-            reasons = "; ".join(one.text for one in self.watch.graph_breaks()[:3])
-            raise CaseError(
-                "not_compiled",
-                f"Dynamo saw {total} frames and compiled {ok} of them, with {captured} operations "
-                f"in {graphs} graphs; the rest ran eagerly without an error"
-                + (f": {reasons}" if reasons else ""),
-            )
+        self._refuse_a_fallback()
+        if reason := self.watch.not_compiled():
+            raise CaseError("not_compiled", reason)
+
+    def _refuse_a_fallback(self, when: str = "") -> None:
+        """Refuse a compiler that gave up, so that calls run eagerly."""
+        if self.watch is not None and (reason := self.watch.fell_back()):
+            raise CaseError(self.watch.fell_back_as, when + reason)
 
     def refuse_changed_eager_inputs(self, number: int) -> None:
         """Refuse eager if it changed its inputs."""
@@ -1052,14 +1058,14 @@ class Measurement:
                 bystander=Around(self),
             )
             self._note_compile()
+            self._refuse_a_fallback()
             if self.watch is None or mark is None or not (news := self.watch.since(mark)):
                 break
-            if limit := self.watch.fell_back():
-                raise CaseError("recompile_limit", limit)
             # The times include this compilation. Time once more: Dynamo may have settled.
             if last:
                 raise CaseError(
-                    "recompiles", f"Dynamo recompiled while the variant was timed: {news}"
+                    "recompiles",
+                    f"{self.watch.compiler_name} recompiled while the variant was timed: {news}",
                 )
         calibrations.append(calibrate(self.device))
         self.journal.note(calibration={k: [c[k] for c in calibrations] for k in calibrations[0]})
@@ -1095,14 +1101,14 @@ class Measurement:
         if found is not None:
             found = self._fresh_calls_show(MOST_FRESH_DRAWS)
         # A guard on a number of the data holds for the few draws of the timing, and for no other.
-        if self.watch and (limit := self.watch.fell_back()):
-            self._note_compile()
-            raise CaseError("recompile_limit", f"on new data: {limit}")
+        self._note_compile()
+        self._refuse_a_fallback("on new data: ")
         if found is None:
             return
         if self.watch and (news := self.watch.since(mark)):
-            self._note_compile()
-            raise CaseError("recompiles", f"Dynamo recompiles on new data: {news}")
+            raise CaseError(
+                "recompiles", f"{self.watch.compiler_name} recompiles on new data: {news}"
+            )
         raise CaseError(
             "remembers",
             f"a call on new data takes {found[0]:.2g} times as long as a call on data just seen "
@@ -1319,7 +1325,12 @@ def _share_memory(one: list[tuple[Any, int]], other: list[tuple[Any, int]]) -> b
     )
 
 
-def use_compiler(*, skip_isa_check: bool, device: str = "cpu") -> None:
+def use_compiler(
+    *,
+    skip_isa_check: bool,
+    device: str = "cpu",
+    compiler: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+) -> None:
     """Compile a throwaway, so that one-time costs do not count as compile time.
 
     These are: importing Inductor, finding the compiler and the vector instructions, and
@@ -1331,7 +1342,8 @@ def use_compiler(*, skip_isa_check: bool, device: str = "cpu") -> None:
         from torch._inductor import config  # noqa: PLC0415
 
         config.cpp.vec_isa_ok = True
-    torch.compile(throwaway, dynamic=False)(torch.ones(64, device=device))
+    compiled = compiler(throwaway) if compiler else torch.compile(throwaway, dynamic=False)
+    compiled(torch.ones(64, device=device))
 
 
 def throwaway(x: Any) -> Any:  # noqa: ANN401  (torch is not imported at the top of this module)

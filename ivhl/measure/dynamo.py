@@ -25,6 +25,8 @@ from ivhl.records.record import Counted
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ivhl.records.record import FailureClass
+
 # "at 0x7f..." and paths would make two equal reasons differ between runs and machines.
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 FOLDERS = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]+)")
@@ -54,6 +56,9 @@ _REASON = re.compile(
 
 class Watch(logging.Handler):
     """Collects graph breaks and recompiles from now on; use after ``torch._dynamo.reset()``."""
+
+    compiler_name = "Dynamo"
+    fell_back_as: FailureClass = "recompile_limit"
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,6 +174,18 @@ class Watch(logging.Handler):
         """
         graphs, captured = self.graphs()
         return bool(graphs and captured)
+
+    def not_compiled(self) -> str:
+        """Return why no graph with an operation went to the backend; empty if one did."""
+        if self.compiled_something():
+            return ""
+        (total, ok), (graphs, captured) = self.frames(), self.graphs()
+        reasons = "; ".join(one.text for one in self.graph_breaks()[:3])
+        return (
+            f"Dynamo saw {total} frames and compiled {ok} of them, with {captured} operations "
+            f"in {graphs} graphs; the rest ran eagerly without an error"
+            + (f": {reasons}" if reasons else "")
+        )
 
     def graph_breaks(self) -> tuple[Counted, ...]:
         """Return the reason, the user's frame and the number of each graph break.

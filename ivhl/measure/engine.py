@@ -1,4 +1,4 @@
-"""The engines of variants: ``torch.compile``, AOTInductor, TorchScript, CUDA graphs, eager.
+"""The engines of variants: ``torch.compile``, AOTInductor, TorchScript, hot paths, eager and others.
 
 Each engine is a compiler in the sense of ``Variant.compiles``: it takes a function or a module and
 returns one with the same arguments and results. All compile lazily, at the first call and with its
@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from ivhl.measure.failures import UnsupportedHereError
+from ivhl.measure.hotpaths import HotPaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,10 +36,6 @@ _packages = itertools.count()
 RUNS_BEFORE_CAPTURE = 3
 
 
-class UnsupportedHereError(Exception):
-    """This release lacks the engine. ``ivhl.measure.failures`` matches this class by its name."""
-
-
 def compiler_of(engine: Engine, torch_compile: Compiler) -> Compiler:
     """Return the compiler of an engine.
 
@@ -49,6 +48,7 @@ def compiler_of(engine: Engine, torch_compile: Compiler) -> Compiler:
         "cuda-graph": lambda function: _at_first_call(capture, torch_compile(function)),
         "aotinductor": partial(_at_first_call, export),
         "torchscript": partial(_at_first_call, trace),
+        "hotpath": HotPaths().compiler,
         "eager": lambda function: function,
     }
     return compilers[engine]

@@ -50,8 +50,6 @@ BY_TYPE: dict[str, FailureClass] = {
     "OutOfMemoryError": "out_of_memory",
     "MemoryError": "out_of_memory",
 }
-# Defined in ``ivhl.measure.engine``, which imports torch.
-UNSUPPORTED = "UnsupportedHereError"
 # Phases before any compiled code runs: each has its own class.
 BY_PHASE: dict[Phase, FailureClass] = {
     "environment": "environment",
@@ -61,6 +59,10 @@ BY_PHASE: dict[Phase, FailureClass] = {
     "reference": "reference",
     "eager": "eager_failed",
 }
+
+
+class UnsupportedHereError(Exception):
+    """This release, or this cell, lacks the engine; matched by its name."""
 
 
 class CaseError(Exception):
@@ -102,7 +104,7 @@ def classify(error: BaseException, phase: Phase) -> FailureClass:
     texts = "\n".join(str(e) for e in errors)
     if SUPPORT_GATE.search(texts):
         return "support_gate"
-    if UNSUPPORTED in names or MISSING_KERNEL.search(texts):
+    if UnsupportedHereError.__name__ in names or MISSING_KERNEL.search(texts):
         return "unsupported"
     if OUT_OF_MEMORY.search(texts) or {"OutOfMemoryError", "MemoryError"} & set(names):
         return "out_of_memory"

@@ -81,6 +81,7 @@ _SETTERS: Final = frozenset(
     }
 )
 _IMPORTERS: Final = frozenset({"import_module", "__import__"})
+_HOTPATH: Final = "ivhl.hotpath"
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
@@ -113,6 +114,9 @@ def reached_sources(case: Case, workloads: str, project_name: str, *, ran: bool 
     reach = _Reach(project)
     for reference in _functions(case):
         reach.take(reference.partition(":")[0])
+    # Of ivhl's own cases it is part of the project, and the measuring code imports it.
+    if case.variant.engine == "hotpath":
+        reach.take(_HOTPATH)
     reach.run(project.home)
     for name in () if attribute else project.directly_in(home):
         reach.run(name)

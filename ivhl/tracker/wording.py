@@ -93,6 +93,7 @@ ENGINE_WORDS: dict[str, str] = {
     "cuda-graph": "torch.compile, captured in a CUDA graph by hand",
     "aotinductor": "torch.export and AOTInductor",
     "torchscript": "TorchScript",
+    "hotpath": "hot paths of ivhl.hotpath",
     "eager": "eager: nothing is compiled",
 }
 
@@ -102,6 +103,7 @@ FIRST_CALL_WORDS: dict[str, str] = {
     "cuda-graph": "cold compile and capture, with one run",
     "aotinductor": "export, cold compile and load, with one run",
     "torchscript": "trace, with warm-up runs",
+    "hotpath": "10 recorded runs, cold compile, three more runs",
     "eager": "first call",
 }
 

@@ -339,12 +339,27 @@ def assert_within_budget(workload: Workload, variant: Variant, outputs: list[Any
     assert wrong == []
 
 
+def assert_was_compiled(variant: Variant, hot: Any) -> None:  # noqa: ANN401  (it imports torch)
+    import torch  # noqa: PLC0415
+
+    if variant.engine == "hotpath":
+        assert hot.not_compiled() == ""
+        assert hot.fell_back() is None
+    if variant.engine not in DYNAMO_ENGINES:
+        return
+    counters = torch._dynamo.utils.counters
+    assert counters["stats"]["unique_graphs"] >= 1
+    if variant.fullgraph:
+        assert not counters["graph_break"]
+
+
 @cpu_variants
 def test_compiled_stays_within_the_error_budget(workload: Workload, variant: Variant) -> None:
     torch = pytest.importorskip("torch", reason="torch is only in the cells")
     from ivhl.measure.engine import compiler_of  # noqa: PLC0415  (imports torch)
+    from ivhl.measure.hotpaths import HotPaths  # noqa: PLC0415
 
-    if variant.engine in INDUCTOR_ENGINES:
+    if variant.engine in INDUCTOR_ENGINES - {"hotpath"}:
         skip_without_dynamo()
     skip_what_takes_long(workload, variant)
     torch._dynamo.reset()
@@ -355,7 +370,10 @@ def test_compiled_stays_within_the_error_budget(workload: Workload, variant: Var
             function, mode=variant.mode, dynamic=variant.dynamic, fullgraph=variant.fullgraph
         )
 
-    compiler = compiler_of(variant.engine, torch_compile)
+    hot = HotPaths()
+    compiler = (
+        hot.compiler if variant.engine == "hotpath" else compiler_of(variant.engine, torch_compile)
+    )
     call = resolve(variant.call)
     compiled = compiler(call) if variant.compiles == "whole" else call(compiler)
     inputs = inputs_for(workload, variant)
@@ -373,12 +391,7 @@ def test_compiled_stays_within_the_error_budget(workload: Workload, variant: Var
     for outputs in (first, second):
         assert_within_budget(workload, variant, flatten(outputs))
     assert all(torch.equal(a, b) for a, b in zip(flatten(inputs), before, strict=True))
-    if variant.engine not in DYNAMO_ENGINES:
-        return
-    counters = torch._dynamo.utils.counters
-    assert counters["stats"]["unique_graphs"] >= 1
-    if variant.fullgraph:
-        assert not counters["graph_break"]
+    assert_was_compiled(variant, hot)
 
 
 @cpu_variants

@@ -1158,6 +1158,131 @@ def test_other_threads_are_left_alone() -> None:
     assert report.paths == ()
 
 
+# --- functions as blocks -------------------------------------------------------------------------
+
+
+def test_each_call_of_a_function_goes_on_where_the_last_one_ended(compiler: Compilations) -> None:
+    block = hotpath.auto(threshold=3)
+    hot = block(example)
+    for n in range(6):
+        y = hot(X, W)
+        assert type(y) is torch.Tensor
+        assert torch._C._len_torch_function_stack() == 0
+        assert (block.report.hits, compiler.runs) == (max(0, n - 2), max(0, n - 2))
+        example(X, W)  # of no block
+        assert torch.equal(y, example(X, W))
+    assert [(one.hits, one.misses) for one in block.report.paths] == [(3, 0)]
+    assert torch.autograd.backward is not BACKWARD  # until the function is collected
+    assert not torch._inductor.config.fallback_random
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_function_that_trains_is_compiled_with_backward_pass_and_optimizer() -> None:
+    def run(*, is_hot: bool) -> tuple[list[float], hotpath.auto]:
+        model = make_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        block = hotpath.auto(threshold=3)
+
+        def step() -> torch.Tensor:
+            loss = model(torch.ones(3, 6)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        chosen = block(step) if is_hot else step
+        losses = []
+        for _ in range(9):
+            losses.append(chosen().item())
+            if is_hot:
+                optimizer.zero_grad()  # beside the block
+                assert torch._C._len_torch_function_stack() == 0
+        return losses, block
+
+    losses, block = run(is_hot=True)
+    torch.testing.assert_close(losses, run(is_hot=False)[0])
+    by_name = {one.name: one for one in block.report.paths}
+    assert by_name["SGD.step"].hits >= 4
+    assert sum(one.hits for one in block.report.paths if one.number) >= 4
+
+
+def test_a_call_of_a_function_inside_of_a_block_is_part_of_it() -> None:
+    inner = hotpath.auto(threshold=2)
+    hot = inner(example)
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(4):
+            hot(X, W).item()
+    assert (report.hits, inner.report.hits) == (2, 0)
+    recursive = hotpath.auto(threshold=2)
+
+    def count_down(n: int) -> torch.Tensor:
+        return steps[0](n - 1) + 1.0 if n else X * 2.0 - 1.0
+
+    steps = [recursive(count_down)]
+    for _ in range(4):
+        assert torch.equal(steps[0](3), X * 2.0 - 1.0 + 1.0 + 1.0 + 1.0)
+    steps.clear()  # the function refers to itself
+    assert recursive.report.hits == 2
+
+
+def test_a_function_that_raises_leaves_no_block_open() -> None:
+    block = hotpath.auto(threshold=2)
+
+    @block
+    def fails(x: torch.Tensor, *, is_wrong: bool) -> torch.Tensor:
+        y = x * 2.0 + 1.0
+        if is_wrong:
+            raise ValueError("wrong")
+        return y
+
+    for _ in range(4):
+        fails(X, is_wrong=False)
+        with pytest.raises(ValueError, match="wrong"):
+            fails(X, is_wrong=True)
+        assert torch._C._len_torch_function_stack() == 0
+    assert torch.equal(fails(X, is_wrong=False), X * 2.0 + 1.0)
+
+
+def test_two_threads_may_call_a_function() -> None:
+    block = hotpath.auto(threshold=3)
+    hot = block(example)
+    found: list[list[torch.Tensor]] = [[], []]
+
+    def call(place: int) -> None:
+        for _ in range(40):
+            found[place].append(hot((place + 1.0) * X, W))
+
+    threads = [threading.Thread(target=call, args=(place,)) for place in (0, 1)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    for place, results in enumerate(found):
+        assert len(results) == 40
+        assert all(torch.equal(one, example((place + 1.0) * X, W)) for one in results)
+    assert block.report.hits > 0
+
+
+def test_one_object_is_the_block_of_one_function() -> None:
+    block = hotpath.auto()
+    hot = block(example)
+    with pytest.raises(SpecError, match="that of another function"):
+        block(example)
+    with pytest.raises(SpecError, match="the block of a function already"), block:
+        pass
+    assert torch.equal(hot(X, W), example(X, W))
+
+
+def test_a_function_stays_as_it_is_where_the_environment_switches_blocks_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("IVHL_AUTO_COMPILE", "0")
+    block = hotpath.auto(threshold=1)
+    hot = block(example)
+    assert all(torch.equal(hot(X, W), example(X, W)) for _ in range(4))
+    assert [one.kind for one in block.report.events] == ["OFF"]
+
+
 # --- boundaries and settings ---------------------------------------------------------------------
 
 

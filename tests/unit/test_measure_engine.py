@@ -16,7 +16,7 @@ from benchmarks.molecules.trajectory import N_FRAMES  # noqa: E402
 from ivhl.measure import accuracy, case, engine, timing  # noqa: E402  (torch first)
 from ivhl.measure.case import Journal, Measurement  # noqa: E402
 from ivhl.measure.effort import Effort  # noqa: E402
-from ivhl.measure.failures import CaseError  # noqa: E402
+from ivhl.measure.failures import CaseError, UnsupportedHereError  # noqa: E402
 from ivhl.measure.job import Job  # noqa: E402
 from ivhl.measure.launcher import read_journal  # noqa: E402
 from ivhl.mlff import packed  # noqa: E402
@@ -181,5 +181,5 @@ def test_an_engine_does_not_change_results(name: Any) -> None:  # noqa: ANN401
 def test_a_release_without_aotinductor_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("torch._inductor.aoti_compile_and_package", raising=False)
     monkeypatch.delattr("torch._export.aot_load", raising=False)
-    with pytest.raises(engine.UnsupportedHereError, match=torch.__version__.split("+")[0]):
+    with pytest.raises(UnsupportedHereError, match=torch.__version__.split("+")[0]):
         engine.compiler_of("aotinductor", not_asked)(torch.sin)(torch.ones(2))
