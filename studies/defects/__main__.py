@@ -1,4 +1,4 @@
-"""Make a project that has two defects as cases, and ask ``ivhl blame`` for their causes."""
+"""Make a project that has defects of releases as cases, and ask ``ivhl blame`` for their causes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ BENCHMARKS: Final = Path(__file__).parent / "benchmarks"
 CASES: Final = {
     "additions": "ops.lost_additions/small/compiled",
     "gradient": "ops.gp_gradient/small/stencil-dynamic",
+    "roll": "ops.long_roll/small/dynamic",
 }
 
 
