@@ -7,9 +7,7 @@ import torch
 SHIFT = 7
 
 
-def make_inputs(
-    size: tuple[int, int, int], generator: torch.Generator
-) -> tuple[torch.Tensor]:
+def make_inputs(size: tuple[int, int, int], generator: torch.Generator) -> tuple[torch.Tensor]:
     """Draw the values, float64."""
     return (torch.randn(size, dtype=torch.float64, generator=generator),)
 
