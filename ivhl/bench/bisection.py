@@ -256,8 +256,8 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     strength = math.log(question.effect) / noise if question.timed else math.inf
     mean, most = expected_answers(n, question.error, strength) if n > 1 else (0.0, 0)
     if question.in_turns:
-        # A place that was not seen before is run by itself first: its code may be known.
-        runs, most_runs = 1 + 2 * mean + 1, ROUNDS + 2 * most + ROUNDS
+        # The ends, the first place by itself, since its code may be known, and both sides again.
+        runs, most_runs = 1 + 1 + mean + 1, ROUNDS + 2 * most + ROUNDS
     elif question.timed:
         runs, most_runs = 2 * (2 + mean + 1), 2 * (ROUNDS + most + ROUNDS)
     else:
@@ -301,9 +301,10 @@ class _Bisection:
         self._answers = list(load_lines(self._log, _answer, "answer", "ivhl bisect"))
         self._subjects: dict[tuple[str, str | None], int] = {}
         self._last = len(question.positions) - 1
-        self._runs, self._ran_s = 0, 0.0
+        self._runs = 0
+        self._ran_s: list[float] = []
         self._first_record: RunRecord | None = None
-        self._told = False
+        self._told, self._told_s = False, False
 
     def run(self) -> Culprit:
         """Search until one gap is probable enough, and both its sides were measured."""
@@ -352,10 +353,19 @@ class _Bisection:
         found = [self._like_last(symptom) for symptom in symptoms]
         return [one for one in found if one is not None]
 
-    def _is_known(self, place: int) -> bool:
-        """Return whether anything was learnt of a place, or must be learnt in any case."""
+    def _runs_first(self, place: int) -> bool:
+        """Return whether a place is run by itself before it is compared: its code may be known.
+
+        That run is less than the comparison, and lost where the code is new: it is made as long as
+        at least half of the places seen so far had the code of another one.
+        """
         name = self._question.positions[place].name
-        return self._question.along != "commit" or any(a.place == name for a in self._answers)
+        if self._question.along != "commit" or any(a.place == name for a in self._answers):
+            return False
+        ends = {self._question.positions[end].name for end in (0, self._last)}
+        alike = {a.place for a in self._answers if a.alike}
+        seen = alike | {a.place for a in self._answers if a.apart is not None and not a.alike}
+        return 2 * len(alike) >= len(seen - ends)
 
     def _symptoms(self, place: int) -> list[Symptom]:
         name = self._question.positions[place].name
@@ -546,7 +556,7 @@ class _Bisection:
     def _ask_time(self, place: int, against: int, *, end: bool = False) -> None:
         """Measure a place and another one in turns, as a round."""
         try:
-            there = {} if end or self._is_known(place) else self._run_by_itself(place)
+            there = self._run_by_itself(place) if not end and self._runs_first(place) else {}
             if there is None:
                 return
             runs = (
@@ -564,9 +574,10 @@ class _Bisection:
             failed = next((run for run in (other, one) if run.failure), other)
             self._skip(place, seen_in(failed, "failure"), end=end or failed is one)
             return
-        for where, record in runs.items():
-            self._subject(where, record)
         positions = self._question.positions
+        known = {where: self._subject(where, record) for where, record in runs.items()}
+        if known[place] and not end and not self._moves(place):
+            self._keep_alike(place, known[place])
         answer = Answer(
             place=positions[place].name,
             against=positions[against].name,
@@ -603,6 +614,11 @@ class _Bisection:
             Answer(place=self._question.positions[place].name, at=_now(), skip=reason or "failed")
         )
 
+    def _keep_alike(self, place: int, known: str) -> None:
+        name = self._question.positions[place].name
+        text = f"the case reaches the same code as at {known[:8]}"
+        self._keep(Answer(place=name, at=_now(), alike=known, text=text))
+
     def _keep(self, answer: Answer) -> None:
         self._answers.append(answer)
         self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -624,7 +640,7 @@ class _Bisection:
             effort = replace(effort, processes=PROCESSES_PER_ROUND)
         self._ask_for(position, effort)
         record = self._newest(position)
-        if record is None or (force and before is not None and _same(before, record)):
+        if record is None or (force and _same_run(before, record)):
             raise _NotMeasured("no record of it was written")
         return record
 
@@ -636,9 +652,7 @@ class _Bisection:
         """
         record, is_new = self._run_or_find(place)
         if known := self._subject(place, record):
-            name = self._question.positions[place].name
-            text = f"the case reaches the same code as at {known[:8]}"
-            self._keep(Answer(place=name, at=_now(), alike=known, text=text))
+            self._keep_alike(place, known)
             return None
         if record.failure is not None and self._question.in_turns:
             raise _NotMeasured(seen_in(record, "failure"))
@@ -661,10 +675,13 @@ class _Bisection:
         before = {one: self._newest(position) for one, position in positions.items()}
         effort = replace(self._request.effort, force=True, processes=PROCESSES_PER_RUN)
         self._ask_for(positions[place], effort, base=positions[against].commit)
+        seen = self._newest(positions[place])
+        if seen is not None and seen.failure is not None and not _same_run(before[place], seen):
+            raise _NotMeasured(seen_in(seen, "failure"))
         runs: dict[int, RunRecord] = {}
         for one, position in positions.items():
             record, earlier = self._newest(position), before[one]
-            if record is None or (earlier is not None and _same(earlier, record)):
+            if record is None or _same_run(earlier, record):
                 raise _NotMeasured(f"no record of {position.name[:8]} was written")
             runs[one] = record
         return runs
@@ -697,7 +714,7 @@ class _Bisection:
                 raise
             raise _NotMeasured(str(error)) from error
         self._runs += 1
-        self._ran_s += time.monotonic() - began
+        self._ran_s.append(time.monotonic() - began)
 
     def _run_or_find(self, place: int) -> tuple[RunRecord, bool]:
         """Return the record of a place, and whether it was measured just now."""
@@ -835,18 +852,28 @@ class _Bisection:
         )
 
     def _tell_cost(self, gaps: Sequence[Gap]) -> None:
-        """Print once, when the ends are known, what is left to do."""
-        if self._told or len(gaps) < 2:  # noqa: PLR2004  (two gaps have a place between)
+        """Print once, when the ends are known, what is left to do, and how long it takes.
+
+        Seconds come from the first answer between the ends: the run of the ends may have made the
+        environment.
+        """
+        if len(gaps) < 2:  # noqa: PLR2004  (two gaps have a place between)
             return
-        self._told = True
-        mean, most = expected_answers(len(gaps), self._question.error, self._strength())
-        # Of a place that was not seen before, its own run comes first.
-        each = 2 if self._question.timed else 1
-        answers = counted(round(mean), "answer")
-        text = f"the ends differ: {answers} expected, nine of ten searches need {most}"
-        if self._runs:
-            text += f": {seconds(mean * each * self._ran_s / self._runs)}"
-        self._console.print(text)
+        if not self._told:
+            self._told = True
+            self._ran_s.clear()
+            mean, most = expected_answers(len(gaps), self._question.error, self._strength())
+            answers = counted(round(mean), "answer")
+            self._console.print(f"the ends differ: {answers} expected, nine of ten need {most}")
+        elif not self._told_s and self._ran_s:
+            self._told_s = True
+            left = math.exp(-sum(g.probability * math.log(g.probability or 1.0) for g in gaps))
+            mean, _ = expected_answers(max(round(left), 1), self._question.error, self._strength())
+            # Two releases are two runs; both sides of the culprit are measured once more.
+            each = 2 if self._question.timed and not self._question.in_turns else 1
+            seconds_left = (mean + 1) * each * max(self._ran_s)
+            answers = counted(round(mean), "answer")
+            self._console.print(f"left: {answers} and both sides again, {seconds(seconds_left)}")
 
     def _text(self, place: int) -> str:
         name = self._question.positions[self._chosen(place)].name
@@ -895,8 +922,11 @@ def seen_in(record: RunRecord, sought: Sought) -> str:
     return "; ".join(parts)
 
 
-def _same(one: RunRecord, other: RunRecord) -> bool:
-    return one.recorded_at == other.recorded_at and one.commit == other.commit
+def _same_run(earlier: RunRecord | None, found: RunRecord) -> bool:
+    return earlier is not None and (earlier.recorded_at, earlier.commit) == (
+        found.recorded_at,
+        found.commit,
+    )
 
 
 def _now() -> str:

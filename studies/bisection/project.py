@@ -31,7 +31,7 @@ def fast(x):
 """
 _PLAIN: Final = "    return eager(x)"
 _PLANTED: Final[dict[PlantedKind, str]] = {
-    "slowdown": "    return eager(x) + 0.0 * eager(x[: len(x) * 30 // 100]).sum()",
+    "slowdown": "    return eager(x) + 0.0 * eager(x[: len(x) * {percent} // 100]).sum()",
     "failure": (
         "    if torch.compiler.is_compiling():\n"
         '        raise RuntimeError("no kernel for this layout")\n'
@@ -60,7 +60,13 @@ WORKLOADS = (
 
 
 def make_project(
-    root: Path, ours: Path, kind: PlantedKind, commits: int, planted: int
+    root: Path,
+    ours: Path,
+    kind: PlantedKind,
+    commits: int,
+    planted: int,
+    *,
+    percent: int = 30,
 ) -> list[str]:
     """Write the project; return the hashes of its commits.
 
@@ -71,6 +77,7 @@ def make_project(
             cannot be built.
         commits: How many commits follow the first one.
         planted: Number of the commit that changes what is measured, from 1.
+        percent: How much more a slowdown computes.
     """
     for folder in ("planted", "benchmarks"):
         (root / folder).mkdir(parents=True)
@@ -85,6 +92,7 @@ def make_project(
     hashes = []
     for number in range(commits + 1):
         fast = _PLANTED["slowdown" if kind == "unbuildable" else kind]
+        fast = fast.replace("{percent}", str(percent))
         text = _WORK.format(edition=number, fast=fast if number >= planted else _PLAIN)
         write(root / "planted" / "work.py", text)
         broken = kind == "unbuildable" and planted - 2 <= number < planted

@@ -190,11 +190,12 @@ def test_a_planted_slowdown_among_64_commits_is_found(tmp_path: Path, truth: int
     found = search(bench, question())
     assert (int(found.before.name, 16), int(found.after.name, 16)) == (truth - 1, truth)
     assert found.probability >= 0.95
-    assert found.evidence.startswith("compiled 1.3")
+    assert found.evidence.startswith(("compiled 1.29x", "compiled 1.3"))
     assert "eager 1.00x" in found.evidence
     assert found.notes == ()
-    # Both ends; six questions, each with the place by itself first; both sides again.
-    assert len(bench.calls) == found.runs <= 1 + 2 * 6 + 3
+    # Both ends; six questions, the first with the place by itself; one more; both sides again.
+    assert len(bench.calls) == found.runs <= 1 + 1 + 6 + 3
+    assert sum(len(call) == 1 for call in bench.calls) == 1
     # What is compared was measured in one run.
     assert sum(len(call) == 2 for call in bench.calls) >= 6
     assert all(call[0] != call[-1] for call in bench.calls if len(call) == 2)
@@ -275,6 +276,24 @@ def test_places_that_cannot_be_measured_are_skipped_and_named(tmp_path: Path) ->
     assert [(int(p.name, 16), why) for p, why in found.between if "not asked" not in why] == [
         (32, "no distribution"), (33, "build: no backend"), (34, "no distribution")
     ]  # fmt: skip
+
+
+def test_places_are_run_by_themselves_while_half_of_them_have_known_code(tmp_path: Path) -> None:
+    def code(number: int) -> str:
+        return f"late {number}" if number > 48 else "middle" if number > 16 else "early"
+
+    bench = Bench(tmp_path, slower_from(60, 1.3), code=code)
+    found = search(bench, question())
+    assert int(found.after.name, 16) == 60
+    # 32 is new; 48, in turns, has the code of 32.
+    assert bench.calls[1:4] == [(32,), (0, 32), (0, 48)]
+
+
+def test_what_is_left_is_told_with_the_seconds_of_an_answer(tmp_path: Path) -> None:
+    printed = StringIO()
+    search(Bench(tmp_path, slower_from(23, 1.3)), question(), printed)
+    assert "the ends differ: 6 answers expected" in printed.getvalue()
+    assert "left: 5 answers and both sides again, " in printed.getvalue()
 
 
 def test_a_place_that_fails_otherwise_is_skipped(tmp_path: Path) -> None:
