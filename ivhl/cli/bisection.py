@@ -109,7 +109,7 @@ def bisect_command(
     folder = (results or root / "results").resolve()
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
     metric: Metric = "cold" if sought == "compile-time" else side
-    python = python or matrix.pythons[-1]
+    python = python or matrix.newest_python
     if python not in matrix.pythons:
         raise UnknownNameError("Python", python, matrix.pythons)
     along, positions = _positions(

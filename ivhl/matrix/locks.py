@@ -23,14 +23,14 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ivhl.errors import LockError, SpecError, UnknownNameError
+from ivhl.errors import InterpreterError, LockError, SpecError, UnknownNameError
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.spec import plain
 from ivhl.matrix.uv import run_uv
 from ivhl.records.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ivhl.matrix.spec import CellSpec, Matrix
 
@@ -243,12 +243,31 @@ def make_lock(root: Path, matrix: Matrix, cell: CellSpec) -> LockState:
     return _write(root, cell, _resolve(root, matrix, cell, seed))
 
 
-def lock_release(root: Path, matrix: Matrix, release: str) -> tuple[LockState, ...]:
+def without_interpreter(root: Path, matrix: Matrix) -> dict[str, InterpreterError]:
+    """Return the Pythons of the matrix that cannot be locked on this machine, each with why."""
+    found = {}
+    for python in matrix.pythons:
+        try:
+            _interpreter_to_lock(root, python)
+        except InterpreterError as error:
+            found[python] = error
+    return found
+
+
+def lock_release(
+    root: Path, matrix: Matrix, release: str, leave: Collection[str] = ()
+) -> tuple[LockState, ...]:
     """Lock a release for every Python of the matrix, with the same versions wherever possible.
 
     The first Python is resolved freely; later ones prefer its versions. If a later Python cannot
     have a version, all are resolved again, preferring that Python's version. ``diff_cells`` reports
     the differences that remain.
+
+    Args:
+        root: Root of the project.
+        matrix: The matrix.
+        release: Need not be in the matrix.
+        leave: Pythons whose locks are left as they are.
 
     Raises:
         UnknownNameError: If the release does not exist; names the nearest.
@@ -256,7 +275,7 @@ def lock_release(root: Path, matrix: Matrix, release: str) -> tuple[LockState, .
         LockError: If the registry does not answer, or its answer does not make a valid lock.
         InterpreterError: If the Python is free-threaded and not found.
     """
-    cells = matrix.cells(releases=[release])
+    cells = [cell for cell in matrix.cells(releases=[release]) if cell.python not in leave]
     texts: list[_Resolved] = []
     seed: dict[str, str] = {}
     for _ in range(2):
@@ -450,6 +469,19 @@ def _made_by(root: Path) -> str:
     return "nox -s lock" if own else COMMAND
 
 
+def _interpreter_to_lock(root: Path, python: str) -> Path:
+    """Return the interpreter that uv resolves for a Python with.
+
+    uv learns the ABI of a free-threaded Python from its interpreter only, not from a version. For
+    any other Python the version suffices; an explicit interpreter keeps uv from searching for one,
+    which a pyenv shim would abort.
+
+    Raises:
+        InterpreterError: If the Python is free-threaded and not found.
+    """
+    return find_interpreter(root, python).path if python.endswith("t") else Path(sys.executable)
+
+
 def resolve_requirements(
     root: Path,
     matrix: Matrix,
@@ -463,11 +495,7 @@ def resolve_requirements(
 
     With ``binary``, only wheels count.
     """
-    # uv learns the ABI of a free-threaded Python from its interpreter only, not from a version. For
-    # any other Python the version suffices; an explicit interpreter keeps uv from searching for
-    # one, which a pyenv shim would abort.
-    free_threaded = python.endswith("t")
-    interpreter = find_interpreter(root, python).path if free_threaded else sys.executable
+    interpreter = _interpreter_to_lock(root, python)
     day_after = matrix.exclude_newer + dt.timedelta(days=1)
     wheels = wheels_path(root)
     with tempfile.TemporaryDirectory(prefix="ivhl-lock-") as name:

@@ -206,6 +206,11 @@ class Matrix(_Model):
         """Every Python, oldest first; a free-threaded one after the normal one."""
         return tuple(sorted((row.version for row in self.python_rows), key=_python_key))
 
+    @property
+    def newest_python(self) -> str:
+        """The newest Python; a free-threaded one only if there is no other."""
+        return max(self.pythons, key=lambda python: (not python.endswith("t"), _python_key(python)))
+
     def pythons_of(self, tier: Tier) -> tuple[str, ...]:
         """Return the Pythons of the tier, in order; the others include ``default``."""
         among = {row.version for row in self.python_rows if row.tier in (tier, "default")}

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.compare import compare, summarise
-from ivhl.tracker.compat import newest_release, python_key, release_key
+from ivhl.tracker.compat import is_free_threaded, newest_release, python_key, release_key
 from ivhl.tracker.wording import counted, times
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
     slower, or if the mean speedup is shown to be lower. If each costs something, the one with most
     passing cases is taken.
 
+    A free-threaded Python is compared with the one to take, and is taken only if no other has a
+    right result: who wants it, wants it for another reason than that it is newer.
+
     Args:
         rows: Rows of one machine and device.
         spreads: What runs of the same code differ by.
@@ -68,6 +71,7 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
     passing = [row for row in run if row.speedup is not None]
     if not passing:
         return None
+    passing = [row for row in passing if not is_free_threaded(row.python)] or passing
     torch = newest_release(row.torch for row in passing)
     cells = {
         python: [row for row in run if (row.python, row.torch) == (python, torch)]
@@ -77,16 +81,19 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
         (other, python): _compared(cells[other], cells[python], spreads)
         for other, python in permutations(cells, 2)
     }
+    eligible = [python for python in cells if not is_free_threaded(python)]
+    if not any(_passed(cells[python]) for python in eligible):
+        eligible = [*cells]
     costs = {
         python: "; ".join(
             cost
-            for other in cells
+            for other in eligible
             if other != python and (cost := _cost(*compared[other, python], other))
         )
-        for python in cells
+        for python in eligible
     }
     free = [python for python, cost in costs.items() if not cost]
-    python = free[-1] if free else max(cells, key=lambda name: (_passed(cells[name]), name))
+    python = free[-1] if free else max(eligible, key=lambda name: (_passed(cells[name]), name))
     others = [other for other in cells if other != python]
     newest = release_key(torch)
     earlier = [

@@ -296,8 +296,9 @@ def _by_own(name: str, own: CodeEvidence) -> str:
 
 def _beyond(own: CodeEvidence, suite: CodeEvidence) -> list[str]:
     """Return what other code shows of newer Pythons that the code base was not measured on."""
-    tried = max(python_key(row.python) for row in own.measured)
-    newer = [python for python in _pythons(own.allowed) if python_key(python) > tried]
+    # Without the letter of a free-threaded build, which is not newer than the other build.
+    tried = max(python_key(row.python)[:2] for row in own.measured)
+    newer = [python for python in _pythons(own.allowed) if python_key(python)[:2] > tried]
     works = {
         python: max((r.torch for r in suite.measured if _right(r, python)), key=release_key)
         for python in newer

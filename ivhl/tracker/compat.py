@@ -186,6 +186,11 @@ def python_key(python: str) -> tuple[bool, Version, str]:
     return (unknown, version, python)
 
 
+def is_free_threaded(python: str) -> bool:
+    """Return whether a Python is a free-threaded build: another one of its version, not a newer."""
+    return python.endswith("t")
+
+
 def status_of(record: RunRecord, spreads: Spreads = SHIPPED) -> Status:
     """Return the status that a record gives its case.
 

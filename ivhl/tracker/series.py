@@ -16,7 +16,7 @@ from ivhl.records.age import recorded_rank
 from ivhl.records.store import newest_by
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compare import ComparedCase, case_of
-from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.compat import is_free_threaded, python_key, release_key
 from ivhl.tracker.entries import subject_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def series_of(
     """Return all series along a field, sorted by case.
 
     Along releases and Pythons, a series is of one subject: the same sources and benchmark, or the
-    same commit. Of several subjects, that with the most points is taken, then the newest.
+    same commit. Of several subjects, that with the most points is taken, then the newest. A series
+    along Pythons has no free-threaded ones: 3.14t is not a step from 3.14 to 3.15.
 
     Args:
         entries: Any entries.
@@ -79,7 +80,8 @@ def series_of(
     """
     by_key: dict[tuple[Key, str], list[Entry]] = defaultdict(list)
     for entry in entries:
-        by_key[entry.case, entry.dtype].append(entry)
+        if along != "python" or not is_free_threaded(entry.python):
+            by_key[entry.case, entry.dtype].append(entry)
     groups: dict[tuple[ComparedCase, str], list[Entry]] = defaultdict(list)
     for (_, dtype), part in by_key.items():
         groups[case_of(part[0], along), dtype] += part

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ivhl.cli import main
 from ivhl.errors import InterpreterError
-from ivhl.matrix.locks import make_lock
+from ivhl.matrix import locks
+from ivhl.matrix.locks import make_lock, matrix_digest, unavailable_path
 from ivhl.matrix.project import find_root, load
 from ivhl.matrix.spec import CellSpec
 
 ROOT = find_root(Path(__file__).parent)
+# CPython has free-threaded builds since 3.13.
+ABSENT = CellSpec("3.11t", "2.15.0")
 
 
 @pytest.fixture
@@ -170,19 +174,54 @@ def test_outside_of_a_project_the_error_has_a_hint(
 def test_a_free_threaded_row_without_its_interpreter_is_named_with_the_next_step(
     project: Path, ivhl: Ivhl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    add_python_nobody_has(project, monkeypatch)
+    code, out, _ = ivhl("list --python 3.11t --torch 2.15.0")
+    assert code == 0
+    assert "not found: 3.11t" in out
+    assert "1 missing" in out
+    code, out, _ = ivhl("show py3.11t-torch2.15.0")
+    assert code == 0
+    assert "no Python 3.11t on this machine; looked here:" in out
+    with pytest.raises(InterpreterError) as error:
+        make_lock(project, load(project)[1], ABSENT)
+    assert "uv python install 3.11t" in error.value.hint
+    assert not list((project / "envs" / "locks").glob("py3.11t*"))
+
+
+def test_the_locks_of_a_free_threaded_python_that_is_not_here_stay(
+    project: Path, ivhl: Ivhl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_python_nobody_has(project, monkeypatch)
+    resolved: list[str] = []
+
+    def resolve(*arguments: Any, **_: Any) -> tuple[str, str]:  # noqa: ANN401
+        _, _, python, requirements, *_ = arguments
+        resolved.append(python)
+        pin = "\\\n    --hash=sha256:" + "0" * 64 + "\n    # via -r requirements.in\n"
+        return "", "".join(f"{one.replace('_', '-')} {pin}" for one in requirements)
+
+    monkeypatch.setattr(locks, "resolve_requirements", resolve)
+    lock = unavailable_path(project, ABSENT)
+    digest = matrix_digest(load(project)[1], ABSENT)
+    lock.write_text(f"# Matrix digest: {digest}\n\nno wheels\n", encoding="utf-8")
+    code, out, _ = ivhl("lock --torch 2.15.0")
+    assert code == 0
+    assert "left 3.11t: no such interpreter here, so its locks stay as they are" in out
+    assert {"3.12", "3.15"} <= {*resolved}
+    assert lock.read_text(encoding="utf-8").endswith("no wheels\n")
+
+    # Of a release that the matrix lacks, nobody misses the lock; of one that it has, the check does.
+    assert ivhl("lock --torch 2.99.0")[0] == 0
+    code, out, err = ivhl("lock --torch 2.15.0 --torch 2.14.1")
+    assert code == 4
+    assert "locked py3.12-torch2.14.1" in out
+    assert "not locked: py3.11t-torch2.14.1: no Python 3.11t on this machine" in err
+
+
+def add_python_nobody_has(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add a free-threaded row, and hide the machine's interpreters."""
     for name in ("HOME", "PATH", "PYENV_ROOT", "UV_PYTHON_INSTALL_DIR"):
         monkeypatch.setenv(name, str(project / "nothing"))
     monkeypatch.setenv("UV_OFFLINE", "1")
     with (project / "envs" / "matrix.toml").open("a", encoding="utf-8") as matrix:
-        matrix.write('\n[[python]]\nversion = "3.14t"\ntier = "extended"\n')
-    code, out, _ = ivhl("list --python 3.14t --torch 2.15.0")
-    assert code == 0
-    assert "not found: 3.14t" in out
-    assert "1 missing" in out
-    code, out, _ = ivhl("show py3.14t-torch2.15.0")
-    assert code == 0
-    assert "no Python 3.14t on this machine; looked here:" in out
-    with pytest.raises(InterpreterError) as error:
-        make_lock(project, load(project)[1], CellSpec("3.14t", "2.15.0"))
-    assert "uv python install 3.14t" in error.value.hint
-    assert not list((project / "envs" / "locks").glob("py3.14t*"))
+        matrix.write(f'\n[[python]]\nversion = "{ABSENT.python}"\ntier = "extended"\n')

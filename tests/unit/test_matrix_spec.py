@@ -154,6 +154,7 @@ def test_a_free_threaded_python_needs_only_a_row(tmp_path: Path) -> None:
     rows = '[[python]]\nversion = "3.13t"\n[[python]]\nversion = "3.9"'
     matrix = load(VALID.replace('[[python]]\nversion = "3.9"', rows), tmp_path)
     assert matrix.pythons == ("3.9", "3.13", "3.13t")
+    assert matrix.newest_python == "3.13"
     assert matrix.cells(["3.13t"])[0].id == "py3.13t-torch2.9.1"
     assert matrix.cell("py3.13t-torch2.10.0") == CellSpec("3.13t", "2.10.0")
 

@@ -88,6 +88,23 @@ def test_nothing_is_advised_without_a_result() -> None:
     assert advice_of(make_failure(python="3.13")) is None
 
 
+def test_a_free_threaded_python_is_compared_and_not_taken() -> None:
+    found = advice_of(*on("3.13"), *on("3.14"), *on("3.14t", speedup=8.0), *on("3.14t", "2.16.0"))
+    assert found is not None
+    assert (found.python, found.torch, found.cost) == ("3.14", "2.15.0", "")
+    assert "of that on 3.14t, over 4 cases." in str(found)
+    slow = advice_of(*on("3.14"), *on("3.14t", speedup=1.0))
+    assert slow is not None
+    assert "slower than on 3.14" in slow.against["3.14t"]
+
+
+def test_a_free_threaded_python_is_taken_where_no_other_works() -> None:
+    refused = [replace(make_failure(python="3.14", torch="2.15.0"), workload=c) for c in CASES]
+    found = advice_of(*refused, *on("3.14t"))
+    assert found is not None
+    assert found.python == "3.14t"
+
+
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["3.12", "3.13", "3.14"]), st.booleans(), min_size=1))
 def test_a_python_on_which_all_fails_is_taken_only_if_none_is_left(works: dict[str, bool]) -> None:

@@ -168,6 +168,14 @@ def test_what_is_bad_since_a_release_is_placed_there_and_persists() -> None:
     )  # fmt: skip
 
 
+def test_a_free_threaded_python_is_no_step_between_two_others() -> None:
+    speeds = {"3.13": 2.0, "3.14": 2.0, "3.14t": 1.0, "3.15": 2.0}
+    history = [make_record(python=python, speedup=speed) for python, speed in speeds.items()]
+    assert find_changes(MemoryHistory(history), QUIET, along=["python"]) == ()
+    (series,) = series_of(MemoryHistory(history).entries, "python")
+    assert [point.name for point in series.points] == ["3.13", "3.14", "3.15"]
+
+
 def test_releases_of_two_subjects_are_never_mixed() -> None:
     """A release that was only measured at another commit is a gap, not a step."""
     history = [

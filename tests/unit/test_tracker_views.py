@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -158,6 +159,17 @@ def test_no_difference_between_pythons_is_claimed_that_was_not_shown() -> None:
     source = source_of(*halved)
     (text,) = front_view(source, source.page.main).apart
     assert text.endswith("the mean is lower.")
+
+
+def test_a_free_threaded_python_is_set_beside_the_other_build_of_its_version() -> None:
+    records = [
+        make_record(python=python, workload=f"ops.w{i}")
+        for i in range(5)
+        for python in ("3.14", "3.14t", "3.15", "3.15t", "3.16t")
+    ]
+    source = source_of(*records)
+    found = [re.findall(r"3\.\d+t?", one) for one in front_view(source, source.page.main).apart]
+    assert found == [["3.15", "3.14"], ["3.14t", "3.14"], ["3.15t", "3.15"]]
 
 
 def test_a_cell_that_is_below_one_in_this_run_only_says_so() -> None:

@@ -20,15 +20,15 @@ from ivhl.cli.matrix.app import (
     print_json,
     state_of,
 )
-from ivhl.errors import IvhlError, LockError, SpecError
+from ivhl.errors import InterpreterError, IvhlError, LockError, SpecError
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.diff import diff_cells
-from ivhl.matrix.locks import NEXT_INDEX, lock_release
+from ivhl.matrix.locks import NEXT_INDEX, lock_release, without_interpreter
 from ivhl.matrix.project import load
 from ivhl.matrix.wheels import build_missing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ivhl.matrix.diff import CellDiff
@@ -124,18 +124,20 @@ def lock(
 
     Those of the tier `next` only if IVHL_NEXT_INDEX names the index that has them.
 
-    A release named with --torch is always resolved again, and need not be in the matrix.
+    A release named with --torch is always resolved again, and need not be in the matrix. The locks
+    of a free-threaded Python stay as they are where this machine has no such interpreter.
     """
     root, matrix = load()
     releases = _releases_to_lock(root, matrix, torch, every=every)
     console = new_console()
+    absent = without_interpreter(root, matrix) if releases else {}
     for path in build_missing(root, matrix):
         console.print(f"[green]built[/] {path.relative_to(root)}")
     failed: list[IvhlError] = []
 
     def lock_one(release: str) -> tuple[LockState, ...] | IvhlError:
         try:
-            return lock_release(root, matrix, release)
+            return lock_release(root, matrix, release, absent)
         except IvhlError as error:
             return error
 
@@ -151,13 +153,36 @@ def lock(
                 console.print(state.kind, style=colour, end=" ")
                 console.print(f"{state.cell.id}:", end=" ")
                 console.print(detail.partition("\n")[0], markup=False)
+    for python in absent:
+        console.print(f"left {python}: no such interpreter here, so its locks stay as they are")
     if len(failed) == 1:
         raise failed[0]
     if failed:
         kind = SpecError if all(isinstance(error, SpecError) for error in failed) else LockError
         raise kind("\n".join(f"{error} ({error.hint})" for error in failed))
+    _require_fresh(root, matrix, releases, absent)
     if not releases:
         console.print("every lock exists and is fresh; --all resolves them again")
+
+
+def _require_fresh(
+    root: Path, matrix: Matrix, releases: Sequence[str], absent: Mapping[str, InterpreterError]
+) -> None:
+    """Refuse what was left without a fresh lock and what `ivhl matrix check` would report.
+
+    Raises:
+        InterpreterError: If there is such a cell.
+    """
+    for python, error in absent.items():
+        cells = matrix.cells([python], releases)
+        left = [
+            cell.id
+            for cell in cells
+            if matrix.tier(cell) not in {None, "next"}
+            and state_of(root, matrix, cell)["lock"] not in {"locked", "unavailable"}
+        ]
+        if left:
+            raise InterpreterError(f"not locked: {', '.join(left)}: {error}", hint=error.hint)
 
 
 def _releases_to_lock(

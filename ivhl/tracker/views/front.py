@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from ivhl.tracker.advice import advise
 from ivhl.tracker.compare import compare, summarise
-from ivhl.tracker.compat import STATUSES, newest_release, python_key, release_key
+from ivhl.tracker.compat import (
+    STATUSES,
+    is_free_threaded,
+    newest_release,
+    python_key,
+    release_key,
+)
 from ivhl.tracker.spans import spans, spans_sentence
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.source import PageView, Place, Source, front_page, matrix_page
@@ -236,14 +242,20 @@ def _worth(rows: Sequence[Row], matched: frozenset[RowSeries]) -> str:
 
 
 def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
-    """Return how neighbouring Pythons differ on a release, over the cases that ran on both."""
+    """Return how neighbouring Pythons differ on a release, over the cases that ran on both.
+
+    The neighbour of a free-threaded Python is the other build of its version.
+    """
     here: Mapping[str, list[Row]] = defaultdict(list)
     for row in source.by_place.get(place, ()):
         if row.torch == torch and row.record is not None and not row.existing:
             here[row.python].append(row)
     pythons = sorted(here, key=python_key)
+    pairs = [*itertools.pairwise(p for p in pythons if not is_free_threaded(p))]
+    freed = [(p.removesuffix("t"), p) for p in pythons if is_free_threaded(p)]
+    pairs += [pair for pair in freed if pair[0] in here]
     found = []
-    for one, other in itertools.pairwise(pythons):
+    for one, other in pairs:
         before, after = ([r.record for r in here[p] if r.record] for p in (one, other))
         for summary in summarise(compare(before, after, "python", source.state.spreads)):
             mean = summary.means.get("speedup")
