@@ -75,6 +75,22 @@ def find_interpreter(root: Path, python: str, *, install: bool = True) -> Interp
     )
 
 
+def find_free_threaded(root: Path, python: str) -> Interpreter:
+    """Return the interpreter of a free-threaded Python, or another free-threaded one on PATH.
+
+    Any of them tells uv the ABI to lock for; uv takes the version as an argument.
+
+    Raises:
+        InterpreterError: If none is found, and uv cannot download the wanted one.
+    """
+    folders = [Path(text) for text in os.environ.get("PATH", "").split(os.pathsep) if text]
+    names = {path.name for folder in folders for path in folder.glob("python3.*t")}
+    for other in (python, *sorted(name.removeprefix("python") for name in names)):
+        with suppress(InterpreterError):
+            return find_interpreter(root, other, install=False)
+    return find_interpreter(root, python)
+
+
 def _candidates(
     root: Path, python: str, looked: list[str], *, install: bool
 ) -> Iterator[tuple[str, Path]]:

@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ivhl.errors import InterpreterError, LockError, SpecError, UnknownNameError
-from ivhl.matrix.interpreter import find_interpreter
+from ivhl.matrix.interpreter import find_free_threaded
 from ivhl.matrix.spec import plain
 from ivhl.matrix.uv import run_uv
 from ivhl.records.files import write_whole
@@ -232,7 +232,7 @@ def make_lock(root: Path, matrix: Matrix, cell: CellSpec) -> LockState:
         UnknownNameError: If the release does not exist; names the nearest.
         SpecError: If the release is newer than the matrix allows.
         LockError: If the registry does not answer, or its answer does not make a valid lock.
-        InterpreterError: If the Python is free-threaded and not found.
+        InterpreterError: If the Python is free-threaded, and no interpreter is.
     """
     seed: dict[str, str] = {}
     for other in matrix.cells(releases=[cell.torch]):
@@ -273,7 +273,7 @@ def lock_release(
         UnknownNameError: If the release does not exist; names the nearest.
         SpecError: If the release is newer than the matrix allows.
         LockError: If the registry does not answer, or its answer does not make a valid lock.
-        InterpreterError: If the Python is free-threaded and not found.
+        InterpreterError: If the Python is free-threaded, and no interpreter is.
     """
     cells = [cell for cell in matrix.cells(releases=[release]) if cell.python not in leave]
     texts: list[_Resolved] = []
@@ -307,7 +307,7 @@ def resolve_cell(
         UnknownNameError: If the release does not exist; names the nearest.
         SpecError: If the release is newer than that day.
         LockError: If the registry does not answer, or its answer does not make a valid lock.
-        InterpreterError: If the Python is free-threaded and not found.
+        InterpreterError: If the Python is free-threaded, and no interpreter is.
     """
     resolved = _resolve(root, matrix.model_copy(update={"exclude_newer": until}), cell, {})
     lines = [line for line in resolved.text.splitlines() if not line.startswith("#")]
@@ -472,14 +472,14 @@ def _made_by(root: Path) -> str:
 def _interpreter_to_lock(root: Path, python: str) -> Path:
     """Return the interpreter that uv resolves for a Python with.
 
-    uv learns the ABI of a free-threaded Python from its interpreter only, not from a version. For
-    any other Python the version suffices; an explicit interpreter keeps uv from searching for one,
-    which a pyenv shim would abort.
+    uv learns the ABI of a free-threaded Python from a free-threaded interpreter only, not from a
+    version. For any other Python the version suffices; an explicit interpreter keeps uv from
+    searching for one, which a pyenv shim would abort.
 
     Raises:
-        InterpreterError: If the Python is free-threaded and not found.
+        InterpreterError: If the Python is free-threaded, and no interpreter is.
     """
-    return find_interpreter(root, python).path if python.endswith("t") else Path(sys.executable)
+    return find_free_threaded(root, python).path if python.endswith("t") else Path(sys.executable)
 
 
 def resolve_requirements(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ivhl.errors import InterpreterError
-from ivhl.matrix.interpreter import find_interpreter
+from ivhl.matrix.interpreter import find_free_threaded, find_interpreter
 
 FLAG = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
 THIS = f"{sys.version_info[0]}.{sys.version_info[1]}{FLAG}"
@@ -108,6 +108,21 @@ def test_a_free_threaded_python_is_another_python(tmp_path: Path, bare_machine: 
     script(bare_machine / f"python{other}", f'exec "{REAL}" "$@"')
     with pytest.raises(InterpreterError, match=rf"(?m)is Python {FULL}$"):
         find_interpreter(tmp_path, other, install=False)
+
+
+def test_any_free_threaded_interpreter_tells_the_abi_and_the_own_one_comes_first(
+    tmp_path: Path, bare_machine: Path
+) -> None:
+    def add(python: str) -> None:
+        text = answer(f"{python}.0", f"/{python}").replace("false", "true", 1)
+        script(bare_machine / f"python{python}t", text)
+
+    with pytest.raises(InterpreterError, match=r"no Python 3\.98t on this machine"):
+        find_free_threaded(tmp_path, "3.98t")
+    add("3.99")
+    assert find_free_threaded(tmp_path, "3.98t").full_version == "3.99.0t"
+    add("3.98")
+    assert find_free_threaded(tmp_path, "3.98t").full_version == "3.98.0t"
 
 
 def test_another_implementation_is_refused(tmp_path: Path, bare_machine: Path) -> None:

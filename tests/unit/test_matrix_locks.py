@@ -419,7 +419,7 @@ def test_a_missing_free_threaded_python_cannot_be_locked(
     def nowhere(root: Path, python: str) -> None:
         raise InterpreterError(f"no {python} in {root}")
 
-    monkeypatch.setattr(locks, "find_interpreter", nowhere)
+    monkeypatch.setattr(locks, "find_free_threaded", nowhere)
     matrix = matrix_of(python=[{"version": "3.14t"}])
     with pytest.raises(InterpreterError, match=r"no 3\.14t"):
         make_lock(tmp_path, matrix, CellSpec("3.14t", "2.15.0"))

@@ -225,7 +225,7 @@ def test_the_command_prints_text_json_and_an_issue() -> None:
     assert list(told) == ["2.98.1"]
     assert {python: row["lock"] for python, row in told["2.98.1"].items()} == {
         "3.12": "locked",
-        **dict.fromkeys(("3.13", "3.14", "3.15"), "unavailable"),
+        **dict.fromkeys(("3.13", "3.14", "3.14t", "3.15"), "unavailable"),
     }
     text = run("--torch", "2.98.1", "--format", "github")
     (row,) = [line for line in text.splitlines() if line.startswith("| 3.13")]
