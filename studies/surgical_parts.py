@@ -30,7 +30,7 @@ from ivhl.compile import choose_cache_folder
 from ivhl.measure.draws import cast
 from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.job import choose_clock
-from ivhl.measure.timing import FULL, time_arms
+from ivhl.measure.timing import FULL, QUICK, time_arms
 from ivhl.surgical import StackConfiguration, choose_operations, make_angles
 from ivhl.surgical.fp8 import Fp8Linear
 from ivhl.surgical.operations import attend_softmax, combine_heads, rotate, split_heads
@@ -40,11 +40,19 @@ from ivhl.surgical.stack import apply_stack, make_weights
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ivhl.measure.timing import Schedule
     from ivhl.records.record import Interval
 
     Rope = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 CPU: Final = torch.device("cpu")
+PARTS: Final = {
+    "rope": "RoPE alone",
+    "medium": "stack, medium",
+    "large": "stack, large",
+    "gradient": "gradient, medium",
+    "difference": "difference of eager and compiled: largest, RMS",
+}
 SEED: Final = 1337
 # As wide as a CPU computes in seconds; the document: 2048 wide, 16 heads, 8 sequences of 2048.
 DIFFERENCE: Final = StackConfiguration(n_layers=4, n_hidden=512, n_heads=4, n_inner=1024)
@@ -75,6 +83,7 @@ def compare(
     exact: Any,  # noqa: ANN401
     *,
     threads: int,
+    schedule: Schedule,
     hand: str,
 ) -> list[dict[str, Any]]:
     """Time forms of one computation in turns, and compare each with float64.
@@ -84,13 +93,14 @@ def compare(
         inputs: In float32.
         exact: Outputs of the reference.
         threads: CPU threads.
+        schedule: How long to measure.
         hand: The form that one writes by hand.
     """
     outputs = {name: form(*inputs) for name, form in forms.items()}
     times = time_arms(
         {name: partial(form, *inputs) for name, form in forms.items()},
         clock=choose_clock("cpu", threads),
-        schedule=FULL,
+        schedule=schedule,
         seed=SEED,
     )
     samples = {name: one.samples_s for name, one in times.items()}
@@ -118,7 +128,7 @@ def compare(
     return rows
 
 
-def time_rope(threads: int) -> list[dict[str, Any]]:
+def time_rope(threads: int, schedule: Schedule) -> list[dict[str, Any]]:
     """Time RoPE alone: the shape of the document, but one sequence in place of 8."""
     inputs, double = draw(rope_calls.make_inputs, rope.Size(1, 32, 2048, 128))
     forms = {
@@ -126,10 +136,11 @@ def time_rope(threads: int) -> list[dict[str, Any]]:
         "by hand": compiled(rope_calls.rope),
         "rotate": compiled(rope_calls.rotate_both),
     }
-    return compare(forms, inputs, rope_reference(*double), threads=threads, hand="by hand")
+    exact = rope_reference(*double)
+    return compare(forms, inputs, exact, threads=threads, schedule=schedule, hand="by hand")
 
 
-def time_stack(size: str, threads: int) -> list[dict[str, Any]]:
+def time_stack(size: str, threads: int, schedule: Schedule) -> list[dict[str, Any]]:
     """Time the plans forward."""
     inputs, double = draw(stack_calls.make_inputs, stack.WORKLOAD.sizes[size])
     forms: dict[str, Callable[..., Any]] = {
@@ -142,10 +153,10 @@ def time_stack(size: str, threads: int) -> list[dict[str, Any]]:
     forms["whole"] = stack_calls.make_whole(compiled)
     with torch.no_grad():
         exact = stack_reference(*double)
-        return compare(forms, inputs, exact, threads=threads, hand="by hand")
+        return compare(forms, inputs, exact, threads=threads, schedule=schedule, hand="by hand")
 
 
-def time_gradient(size: str, threads: int) -> list[dict[str, Any]]:
+def time_gradient(size: str, threads: int, schedule: Schedule) -> list[dict[str, Any]]:
     """Time forward and backward pass together."""
     inputs, double = draw(gradient_calls.make_inputs, stack.WORKLOAD.sizes[size])
     forms = {
@@ -155,7 +166,7 @@ def time_gradient(size: str, threads: int) -> list[dict[str, Any]]:
         "whole": gradient_calls.differentiated(stack_calls.make_whole(compiled)),
     }
     exact = gradient_reference(*double)
-    return compare(forms, inputs, exact, threads=threads, hand="by hand")
+    return compare(forms, inputs, exact, threads=threads, schedule=schedule, hand="by hand")
 
 
 # --- where the difference comes from ---------------------------------------------------------------
@@ -296,26 +307,33 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m studies.surgical_parts")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--part", choices=PARTS, action="append", help="only this (repeatable)")
+    parser.add_argument("--quick", action="store_true", help="a second in place of six: a trial")
     parser.add_argument("--export", type=Path, metavar="FILE", help="write all of it as JSON")
     options = parser.parse_args()
-    choose_cache_folder()
+    # The difference does not depend on the number of threads.
+    parts = options.part or [p for p in PARTS if options.threads == 1 or p != "difference"]
+    schedule = QUICK if options.quick else FULL
     torch.set_num_threads(options.threads)
+    choose_cache_folder()
     found: dict[str, Any] = {
         "torch": torch.__version__.partition("+")[0],
         "python": platform.python_version(),
         "threads": options.threads,
+        "quick": options.quick,
         "load": [round(os.getloadavg()[0], 1)],
     }
-    print("RoPE alone", flush=True)
-    found["rope"] = time_rope(options.threads)
-    for size in ("medium", "large"):
-        print(f"stack, {size}", flush=True)
-        found[size] = time_stack(size, options.threads)
-    print("gradient, medium", flush=True)
-    found["gradient"] = time_gradient("medium", options.threads)
-    if options.threads == 1:
-        print("difference of eager and compiled: largest, RMS", flush=True)
-        found["difference"] = find_difference()
+    for part in PARTS:
+        if part in parts:
+            print(PARTS[part], flush=True)
+            if part == "difference":
+                found[part] = find_difference()
+            elif part == "rope":
+                found[part] = time_rope(options.threads, schedule)
+            elif part == "gradient":
+                found[part] = time_gradient("medium", options.threads, schedule)
+            else:
+                found[part] = time_stack(part, options.threads, schedule)
     found["load"].append(round(os.getloadavg()[0], 1))
     if options.export:
         options.export.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -110,8 +110,20 @@ def rollout_parts(root: Path) -> list[str]:
 
 
 def surgical_times(root: Path) -> list[str]:
-    """Return how plans compare with eager code and with ``torch.compile`` by hand, by release."""
-    exports = [_load(root, f"exports/surgical-{release}.json") for release in RELEASES[1:]]
+    """Return how plans compare with eager code and with ``torch.compile`` by hand, by release.
+
+    One table for each number of threads that was measured with both releases.
+    """
+    lines: list[str] = []
+    for threads, ending in ((1, ""), (2, "-2")):
+        names = [f"exports/surgical-{release}{ending}.json" for release in RELEASES[1:]]
+        if threads > 1 and not all((root / "studies" / name).is_file() for name in names):
+            return [*lines, "", "With two threads nothing was measured."]
+        lines += [*([""] if lines else []), *_surgical_table([_load(root, one) for one in names])]
+    return lines
+
+
+def _surgical_table(exports: list[dict[str, Any]]) -> list[str]:
     what = {"rope": "RoPE", "medium": "layers, medium", "large": "layers, large"}
     what["gradient"] = "gradient, medium"
     rows = [
@@ -124,6 +136,7 @@ def surgical_times(root: Path) -> list[str]:
             ),
         ]
         for part, name in what.items()
+        if part in exports[0]
         for n, row in enumerate(exports[0][part])
     ]
     head = [
@@ -131,7 +144,8 @@ def surgical_times(root: Path) -> list[str]:
         *(f"{one['torch']}, {w}" for one in exports for w in ("over eager", "over by hand")),
     ]
     loads = [load for one in exports for load in one["load"]]
-    conditions = f"CPU, one thread, load average {min(loads):.1f} to {max(loads):.1f}."
+    threads = {1: "one thread", 2: "two threads"}[exports[0]["threads"]]
+    conditions = f"CPU, {threads}, load average {min(loads):.1f} to {max(loads):.1f}."
     return [*markdown(head, rows), "", conditions]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from studies.tables.__main__ import main
 from studies.tables.blocks import TABLES, BlockError, blocks_of, make, pages, stale
+from studies.tables.exports import surgical_times
 
 ROOT = Path(__file__).parents[2]
 PAGE = """\
@@ -105,3 +107,21 @@ def test_a_block_without_an_end_is_refused(project: Path, rest: str) -> None:
     page.write_text(f"text\n<!-- made by: ivhl spread -->\n{rest}", encoding="utf-8")
     with pytest.raises(BlockError, match=r"README\.md:[23]: .*block"):
         list(blocks_of(page))
+
+
+def test_two_threads_get_a_table_when_both_releases_are_measured(tmp_path: Path) -> None:
+    folder = tmp_path / "studies" / "exports"
+    folder.mkdir(parents=True)
+
+    def export(name: str) -> None:
+        data = json.loads((ROOT / "studies/exports/surgical-2.6.0.json").read_text())
+        data |= {"threads": 2 if name.endswith("-2") else 1, "load": [0.1, 0.2]}
+        (folder / f"surgical-{name}.json").write_text(json.dumps(data))
+
+    for name in ("2.6.0", "2.15.0", "2.6.0-2"):
+        export(name)
+    assert surgical_times(tmp_path)[-1] == "With two threads nothing was measured."
+    export("2.15.0-2")
+    lines = surgical_times(tmp_path)
+    assert lines[-1] == "CPU, two threads, load average 0.1 to 0.2."
+    assert sum(line.startswith("| RoPE, by hand") for line in lines) == 2
