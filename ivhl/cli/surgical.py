@@ -28,7 +28,8 @@ def advise_parts_command(
         str,
         typer.Argument(
             metavar="MODULE",
-            help="package.module:function; it returns the model and a tuple of its inputs.",
+            help="package.module:function; it returns the model, a tuple of its inputs and, if you "
+            "like, a function from the outputs to the loss.",
         ),
     ],
     python: Annotated[
@@ -40,11 +41,15 @@ def advise_parts_command(
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     *,
+    train: Annotated[
+        bool, typer.Option("--train", help="Time a training step: forward and backward.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Time each part of a model alone, compiled against eager, and the best ones together.
 
-    Runs the working tree in one cell. A part is all modules of one class.
+    Runs the working tree in one cell. A part is all modules of one class, or a function of the
+    model's packages.
     """
     root, matrix = load()
     check_device(device)
@@ -56,7 +61,7 @@ def advise_parts_command(
     code = advise_in_cell(
         root,
         newest_cell(root, matrix, python, torch),
-        [module, *(["--json"] if as_json else [])],
+        [module, *(["--train"] if train else []), *(["--json"] if as_json else [])],
         device=device,
         threads=threads,
         console=Terminal(highlight=False, soft_wrap=True, stderr=True),

@@ -17,7 +17,8 @@ from ivhl.compile import choose_cache_folder
 from ivhl.errors import SpecError, explained
 from ivhl.measure.__main__ import positive
 from ivhl.measure.job import choose_clock
-from ivhl.surgical.advice import HINT, advise_parts, load_model
+from ivhl.surgical.advice import LEAST_SHARE, TOO_SHORT, advise_parts, counted
+from ivhl.surgical.loading import HINT, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +51,9 @@ def parser() -> argparse.ArgumentParser:
     advising.add_argument("module", metavar="MODULE", help=HINT)
     advising.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     advising.add_argument("--threads", type=positive(int), default=1)
+    advising.add_argument(
+        "--train", action="store_true", help="time a training step: forward and backward"
+    )
     advising.add_argument("--json", action="store_true", help="print JSON, for programs")
     return p
 
@@ -65,13 +69,16 @@ def run(arguments: argparse.Namespace) -> None:
     sys.path.insert(0, str(Path.cwd()))
     torch.set_num_threads(arguments.threads)
     choose_cache_folder()
-    model, inputs = load_model(arguments.module)
+    loaded = load_model(arguments.module)
     inputs = tree_map(
-        lambda leaf: leaf.to(arguments.device) if isinstance(leaf, torch.Tensor) else leaf, inputs
+        lambda leaf: leaf.to(arguments.device) if isinstance(leaf, torch.Tensor) else leaf,
+        loaded.inputs,
     )
     found = advise_parts(
-        model.to(arguments.device),
+        loaded.model.to(arguments.device),
         inputs,
+        loss=loaded.loss,
+        train=arguments.train,
         clock=choose_clock(arguments.device, arguments.threads),
         say=lambda text: print(f"measuring {text} ...", file=sys.stderr, flush=True),
     )
@@ -84,17 +91,31 @@ def run(arguments: argparse.Namespace) -> None:
 
 def lines_of(found: ModelAdvice, where: str) -> list[str]:
     """Return what was measured as lines: a table of parts, the model, and what to do."""
-    width = max([28, *(2 + len(part.name) for part in found.parts)])
+    shown = [
+        part for part in found.parts if part.failure != TOO_SHORT and part.share >= LEAST_SHARE
+    ]
+    short = len(found.parts) - len(shown)
+    width = max([28, *(2 + len(part.name) for part in shown)])
+    called = "a training step" if found.train else "a call"
     lines = [
         f"{found.model} on {where}",
-        f"a call takes {1e3 * found.eager_s:.3g} ms, eager; over itself {interval(found.again)}",
+        f"{called} takes {1e3 * found.eager_s:.3g} ms, eager; over itself {interval(found.again)}",
         "",
-        f"{'part':<{width}}{'modules':>8}{'of a call':>11}   compiled alone",
+        f"{'part':<{width}}{'':>12}{'of the time':>13}   compiled alone",
     ]
-    for part in found.parts:
+    for part in shown:
         told = interval(part.speedup) if part.speedup else part.failure
-        mark = "  <- compile" if part.chosen else ""
-        lines.append(f"{part.name:<{width}}{part.n_modules:>8}{part.share:>11.0%}   {told}{mark}")
+        told += "  <- compile" if part.chosen else ""
+        told += f"  ({part.note})" if part.note else ""
+        number = counted(
+            *((part.n_modules, "module") if part.n_modules else (part.n_calls, "call"))
+        )
+        lines.append(f"{part.name:<{width}}{number:>12}{part.share:>13.0%}   {told}")
+    if short:
+        lines.append(f"{counted(short, 'part')} below {LEAST_SHARE:.0%}: not tried")
+    if found.out_of_reach:
+        names = ", ".join(found.out_of_reach)
+        lines.append(f"not looked up by their names, so not tried: {names}")
     lines.append("")
     if found.chosen:
         lines.append(f"these compiled together, the model:  {interval(found.chosen)}")
@@ -102,35 +123,43 @@ def lines_of(found: ModelAdvice, where: str) -> list[str]:
         lines.append(f"the model compiled whole:            {interval(found.whole)}")
     if found.chosen_over_whole:
         lines.append(f"these parts over the whole:          {interval(found.chosen_over_whole)}")
-    return [*lines, *found.failures, "", conclusion(found)]
+    return [*lines, *found.failures, *found.notes, "", *advice_of(found)]
 
 
-def conclusion(found: ModelAdvice) -> str:
-    """Return what to do, as a sentence."""
-    parts = " and ".join(part.name for part in found.parts if part.chosen)
+def advice_of(found: ModelAdvice) -> list[str]:
+    """Return what to do: a sentence, and for parts the lines to write."""
+    names = " and ".join(part.name for part in found.parts if part.chosen)
     chosen_helps = found.chosen is not None and found.chosen.low > 1.0
     whole_helps = found.whole is not None and found.whole.low > 1.0
     over = found.chosen_over_whole
     if whole_helps and (not chosen_helps or over is None or over.high < 1.0):
-        return "Compile the model whole: model.compile()"
-    if chosen_helps and (not whole_helps or over is None or over.low > 1.0):
-        return f"Compile the modules of {parts}: module.compile() of each"
+        return ["Compile the model whole: model.compile()"]
     if chosen_helps:
-        return (
-            f"Compile the model whole, or the modules of {parts}: no difference was shown between "
-            "the two"
-        )
-    return "Compile nothing: neither any part nor the whole model is surely faster"
+        if not whole_helps or over is None or over.low > 1.0:
+            sentence = f"Compile {names}:"
+        else:
+            sentence = (
+                f"Compile the model whole, model.compile(), or {names}; no difference was shown "
+                "between the two:"
+            )
+        return [sentence, *(f"    {line}" for line in code_of(found))]
+    if found.is_random:
+        return [
+            "Nothing can be said of the model: model.eval() and dropout=0 draw no random numbers"
+        ]
+    return ["Compile nothing: neither any part nor the whole model is surely faster"]
+
+
+def code_of(found: ModelAdvice) -> list[str]:
+    """Return what compiles the chosen parts: the imports first."""
+    lines = [line for part in found.parts if part.chosen for line in part.code]
+    imports = dict.fromkeys(line for line in lines if line.startswith("import "))
+    return [*imports, *(line for line in lines if line not in imports)]
 
 
 def interval(found: Interval) -> str:
     """Return a ratio with its interval."""
     return f"{found.value:.2f}x [{found.low:.2f}, {found.high:.2f}]"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 if __name__ == "__main__":

@@ -1,18 +1,16 @@
 """Which parts of a model are worth compiling, by measuring: each alone, the chosen ones together.
 
-A part is all modules of one class in the model. Each is timed alone on what it was called with,
-eager and compiled in pairs; of those that are faster, and right, the ones that save most are chosen,
-none inside another; then the model with these is timed beside the model as it is and compiled whole.
+A part is all modules of one class in the model, or a function that it looks up by name. Each is
+timed alone on what it was called with, eager and compiled in pairs; of those that are faster, and
+right, the ones that save most are chosen, none inside another; then the model with these is timed
+beside the model as it is and compiled whole.
 """
 
 from __future__ import annotations
 
 import copy
 import importlib
-from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import starmap
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,29 +18,37 @@ import torch
 from torch import nn
 
 from ivhl.errors import SpecError
-from ivhl.measure.accuracy import flatten, judge_compiled, judge_eager
-from ivhl.measure.draws import cast, clone
 from ivhl.measure.intervals import paired_ratio
-from ivhl.measure.timing import BRIEF, QUICK, time_arms
-from ivhl.workload import refusing_exits
+from ivhl.measure.leaves import Leaves, difference, leaves_of
+from ivhl.measure.models import Held
+from ivhl.measure.timing import BRIEF, QUICK, Restored, time_arms
+from ivhl.surgical.judging import ModelStep, Step, copied, in_float64, make_call, mistake
+from ivhl.surgical.parts import (
+    alike,
+    contents_of,
+    find_parts,
+    kept,
+    objects_in,
+    random_state,
+    reads_numbers,
+    swapped,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ivhl.measure.job import Clock
     from ivhl.measure.timing import Schedule
     from ivhl.records.record import Interval
+    from ivhl.surgical.judging import Outcome
+    from ivhl.surgical.parts import Call, Part, Place
 
 SEED: Final = 1337
-TOLERANCE: Final = 1e-4  # of workloads, unless they declare another
-HINT: Final = (
-    "MODULE is `package.module:function`; the function takes no arguments and returns the model and "
-    "a tuple of its inputs"
-)
 LEAST_SHARE: Final = 0.01  # of the model's time, below which a part is not compiled
-DTYPES: Final = {
-    getattr(torch, name): name for name in ("float32", "float64", "bfloat16", "float16")
-}
+TOO_SHORT: Final = f"takes less than {LEAST_SHARE:.0%}: not tried"
+# How far the outputs of two calls may differ that began from the same state, over the largest.
+REPEATED: Final = 1e-3
+_OF_MODULES: Final = frozenset(vars(nn.Module()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,22 +56,28 @@ class PartAdvice:
     """What was measured of one part, alone.
 
     Attributes:
-        name: Class of its modules.
-        n_modules: How many modules of the class the model called.
+        name: Class of its modules, or the function.
+        n_modules: How many modules of the class the model called; 0 of a function.
+        n_calls: How often it was called.
         eager_s: Seconds that they take together in one call of the model, eager: the median.
         share: That over the seconds of the model. Parts inside of parts count in both.
         speedup: Of all of them, compiled over eager, with the interval of its rounds.
         failure: Why it is not a candidate, instead of a speedup.
+        note: What has to be known of its speedup.
         chosen: Whether it is compiled in the set.
+        code: What one writes to compile it, line by line.
     """
 
     name: str
     n_modules: int
+    n_calls: int
     eager_s: float
     share: float = 1.0
     speedup: Interval | None = None
     failure: str = ""
+    note: str = ""
     chosen: bool = False
+    code: tuple[str, ...] = ()
 
     @property
     def saved_s(self) -> float:
@@ -81,6 +93,8 @@ class ModelAdvice:
 
     Attributes:
         model: Its class.
+        is_random: Whether a call draws random numbers, so that nothing else was measured of it.
+        train: Whether a call is a training step: forward and backward.
         eager_s: Seconds of one call, eager: the median.
         parts: The parts, those that save most first.
         again: The model over itself, eager: 1 where nothing disturbs.
@@ -88,9 +102,13 @@ class ModelAdvice:
         whole: The model compiled whole, over eager.
         chosen_over_whole: The chosen parts over the whole.
         failures: Why ``chosen`` or ``whole`` has no speedup.
+        notes: What has to be known of the figures.
+        out_of_reach: Functions that take long and are not looked up by their names.
     """
 
     model: str
+    is_random: bool
+    train: bool
     eager_s: float
     parts: tuple[PartAdvice, ...]
     again: Interval
@@ -98,305 +116,375 @@ class ModelAdvice:
     whole: Interval | None
     chosen_over_whole: Interval | None
     failures: tuple[str, ...]
-
-
-def load_model(reference: str) -> tuple[nn.Module, tuple[Any, ...]]:
-    """Return the model and the inputs that ``package.module:function`` makes.
-
-    Raises:
-        SpecError: If it does not import, or makes something else.
-    """
-    module_name, colon, name = reference.partition(":")
-    if not (module_name and colon and name):
-        raise SpecError(f"{reference!r} is not of the form 'package.module:function'", hint=HINT)
-    try:
-        with refusing_exits():
-            module = importlib.import_module(module_name)
-    except Exception as error:
-        raise SpecError(
-            f"{module_name!r} does not import: {type(error).__name__}: {error}",
-            hint="run this in the folder that has it, in an environment that has what it imports",
-        ) from error
-    make = getattr(module, name, None)
-    if not callable(make):
-        what = "has no" if make is None else "has no function"
-        raise SpecError(f"module {module_name!r} {what} {name!r}", hint=HINT)
-    torch.manual_seed(SEED)
-    try:
-        made = make()
-    except Exception as error:
-        raise SpecError(
-            f"{reference} raised {type(error).__name__}: {error}", hint=HINT
-        ) from error
-    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):  # noqa: PLR2004
-        raise SpecError(
-            f"{reference} must return a torch.nn.Module and a tuple of its inputs, got "
-            f"{_described(made)}",
-            hint=HINT,
-        )
-    model, inputs = made
-    if not isinstance(inputs, tuple):
-        raise SpecError(
-            f"{reference} must return the inputs as a tuple, got {_described(inputs)}", hint=HINT
-        )
-    return model, inputs
-
-
-def _described(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"a tuple of {', '.join(type(one).__name__ for one in value) or 'nothing'}"
-    return type(value).__name__
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A module, and what the model called it with."""
-
-    module: nn.Module
-    arguments: tuple[Any, ...]
-    named: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    out_of_reach: tuple[str, ...] = ()
 
 
 def advise_parts(
     model: nn.Module,
     inputs: tuple[Any, ...],
     *,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    train: bool = False,
     clock: Clock = "cpu",
     schedule: Schedule = QUICK,
     say: Callable[[str], None] = lambda _: None,
 ) -> ModelAdvice:
-    """Measure which parts of a model are worth compiling, without gradients.
+    """Measure which parts of a model are worth compiling, forward or in a training step.
 
-    The model is copied where it is compiled, and run as it is: in training mode its own state, such
-    as that of a batch norm, changes as in any call.
+    The model is copied where it is compiled. What a call changes in it, such as the numbers of a
+    batch norm, is put back before each call, outside of the timing.
 
     Args:
         model: The model, on the device of its inputs.
         inputs: Positional arguments of one call.
+        loss: From the outputs, for a training step; ``None``: their own, or a weighted sum.
+        train: Whether to time a training step, forward and backward, in place of the forward pass.
         clock: What times calls, see ``ivhl.measure.job.choose_clock``.
         schedule: How long each comparison takes.
         say: Called with what is being measured.
 
     Raises:
-        SpecError: If the model does not run on its inputs.
+        SpecError: If the model does not run on its inputs, or two calls cannot be compared.
     """
-    timing = _Timing(clock, schedule)
-    with torch.no_grad():
-        calls = _calls_of(model, inputs)
-        model_s = timing.eager_s(lambda: model(*inputs))
-        parts = []
-        for name, found in calls.items():
-            say(f"{name}, {len(found)} calls")
-            parts.append(_measure_part(name, found, timing, model_s))
-        chosen = _choose(parts, calls)
-        parts = [replace(part, chosen=part.name in chosen) for part in parts]
+    with torch.set_grad_enabled(train):
+        step = ModelStep(model, inputs, train=train, loss=loss)
+        subject = _Subject(step, Held(model, None))
+        subject.check(inputs)
+        bench = _Bench(clock, schedule, train=train, subject=subject)
+        model_s = bench.eager_s(step)
+        found = find_parts(model, subject.run, LEAST_SHARE)
+        advices = []
+        for part in found.parts.values():
+            say(f"{part.name}, {counted(len(part.calls), 'call')}")
+            advices.append(_measure_part(part, bench, model_s))
+        chosen = _choose(advices, found.parts)
+        advices = [replace(part, chosen=part.name in chosen) for part in advices]
         say(f"the model, with {' and '.join(chosen) or 'no part'} compiled, and whole")
-        return _measure_model(
-            *(model, inputs, tuple(sorted(parts, key=lambda part: -part.saved_s))),
-            kinds=tuple(type(calls[name][0].module) for name in chosen),
-            timing=timing,
-        )
+        made = _measure_model([found.parts[name] for name in chosen], bench, len(found.parts))
+    return replace(
+        made,
+        parts=tuple(sorted(advices, key=lambda part: -part.saved_s)),
+        out_of_reach=found.out_of_reach,
+    )
+
+
+class _Subject:
+    """The model as the user made it, every call of which begins from the same state.
+
+    Attributes:
+        step: A call of it.
+        changes: Whether a call changes its state.
+        is_random: Whether a call draws random numbers.
+    """
+
+    def __init__(self, step: ModelStep, held: Held) -> None:
+        self.step, self._held = step, held
+        self.changes = self.is_random = False
+        held.keep()
+
+    @property
+    def name(self) -> str:
+        """The model's class."""
+        return type(self.step.model).__name__
+
+    def restore(self) -> None:
+        """Put the state back, and the seed of random numbers."""
+        self._held.restore()
+        torch.manual_seed(SEED)
+
+    def run(self) -> Outcome:
+        """Call it once from its state.
+
+        Raises:
+            SpecError: If it raises.
+        """
+        self.restore()
+        try:
+            return self.step()
+        except SpecError:
+            raise
+        except Exception as error:
+            raise SpecError(
+                f"{self.name} raised {type(error).__name__} on its inputs: {message_of(error)}",
+                hint="call the model on these inputs yourself; IVHL_TRACEBACK=1 prints where",
+            ) from error
+
+    def check(self, inputs: tuple[Any, ...]) -> None:
+        """Call it twice, and note what a call changes.
+
+        Raises:
+            SpecError: If two calls cannot be compared.
+        """
+        given, objects = kept(inputs), [(one, contents_of(one)) for one in objects_in(inputs)]
+        before, sizes = self._held.state().copied(), [_sizes(self.step.model)]
+        torch.manual_seed(SEED)
+        drawn = random_state()
+        first = self.run()
+        self.is_random = random_state() != drawn
+        self.changes = not _same_leaves(before, self._held.state())
+        outputs = leaves_of(first.output).copied()
+        if not outputs.tensors:
+            raise SpecError(
+                f"{self.name} returns no tensor, but {type(first.output).__name__}",
+                hint="compiled code is judged by the tensors that a call returns",
+            )
+        sizes.append(_sizes(self.step.model))
+        changed = [type(one).__name__ for one, contents in objects if contents_of(one) != contents]
+        if changed or not alike(given, inputs):
+            what = f"the {changed[0]} that it gets" if changed else "its inputs"
+            raise SpecError(
+                f"{self.name} changes {what}, so each call would begin from something else",
+                hint="let the model copy what it changes, or make it inside of the model",
+            )
+        second = leaves_of(self.run().output)
+        for name, size in _sizes(self.step.model).items():
+            earlier = sizes[1].get(name, 0)
+            if size > earlier > sizes[0].get(name, 0):
+                raise SpecError(
+                    f"{self.name} keeps something from call to call: {name} has {earlier} items "
+                    f"after one call, {size} after two",
+                    hint="return a model that keeps nothing, e.g. one without a cache",
+                )
+        if found := difference(outputs, second) or _numbers_differ(outputs, second):
+            raise SpecError(
+                f"{self.name} returns something else when it is called again: {found}",
+                hint="return a model that keeps nothing from call to call and draws no random "
+                "numbers of its own",
+            )
+
+
+def _sizes(model: nn.Module) -> dict[str, int]:
+    """Return how many items each list, dictionary or set has that a module holds as an attribute."""
+    return {
+        f"{prefix}.{name}" if prefix else name: len(value)
+        for prefix, module in model.named_modules()
+        for name, value in vars(module).items()
+        if name not in _OF_MODULES and isinstance(value, (list, dict, set))
+    }
+
+
+def _same_leaves(one: Leaves, other: Leaves) -> bool:
+    return difference(one, other) is None and alike(one.tensors, other.tensors)
+
+
+def _numbers_differ(one: Leaves, other: Leaves) -> str:
+    """Return which tensors differ by more than the order of additions explains."""
+    for name, tensor in one.tensors.items():
+        a, b = (t.detach().cpu().to(torch.complex128) for t in (tensor, other.tensors[name]))
+        if not torch.allclose(a, b, rtol=REPEATED, atol=1e-6, equal_nan=True):
+            return f"{name} differs by {float((a - b).abs().max()):.1e}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Timing:
+class _Bench:
     """How calls are timed."""
 
     clock: Clock
     schedule: Schedule
+    train: bool
+    subject: _Subject
 
     def arms(self, **arms: Callable[[], Any]) -> dict[str, list[float]]:
         """Return the seconds of each arm in each round, the arms in turns."""
-        times = time_arms(arms, clock=self.clock, schedule=self.schedule, seed=SEED)
+        times = time_arms(
+            {name: self._begun(arm) for name, arm in arms.items()},
+            clock=self.clock,
+            schedule=self.schedule,
+            seed=SEED,
+        )
         return {name: one.samples_s for name, one in times.items()}
 
     def eager_s(self, call: Callable[[], Any]) -> float:
         """Return the seconds of a call, measured briefly."""
-        times = time_arms({"eager": call}, clock=self.clock, schedule=BRIEF, seed=SEED)
+        arms = {"eager": self._begun(call)}
+        times = time_arms(arms, clock=self.clock, schedule=BRIEF, seed=SEED)
         return median(times["eager"].samples_s)
 
+    def _begun(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        """Return the call, from the state of its model where calls change that."""
+        if not self.subject.changes or isinstance(call, Restored):
+            return call
+        return Restored(call, self.subject.restore, lambda output: output)
 
-def _calls_of(model: nn.Module, inputs: tuple[Any, ...]) -> dict[str, list[_Call]]:
-    """Return the calls of the parts of a model in one pass, by the name of their class.
+    def run(self, steps: Sequence[Callable[[], Outcome]]) -> list[Outcome]:
+        """Return what steps make, one after the other."""
+        return [step() for step in steps]
 
-    The model itself is no part.
-    """
-    found: dict[type, list[_Call]] = {}
 
-    def remember(module: nn.Module, arguments: Any, named: Any) -> None:  # noqa: ANN401
-        found.setdefault(type(module), []).append(_Call(module, *clone((arguments, named))))
-
-    hooks = [
-        module.register_forward_pre_hook(remember, with_kwargs=True)
-        for module in model.modules()
-        if module is not model
-    ]
+def _measure_part(part: Part, bench: _Bench, model_s: float) -> PartAdvice:
+    """Time all calls of a part, one after the other, eager and compiled."""
+    advice = PartAdvice(
+        name=part.name,
+        n_modules=part.n_modules,
+        n_calls=len(part.calls),
+        eager_s=part.seconds,
+        share=part.seconds / model_s,
+        code=part.code,
+    )
+    if part.refused:
+        return replace(advice, failure=f"{part.refused}: not tried")
     try:
-        model(*inputs)
-    except Exception as error:
-        raise SpecError(
-            f"{type(model).__name__} raised {type(error).__name__} on its inputs: "
-            f"{_first_line(error)}",
-            hint=HINT,
-        ) from error
-    finally:
-        for hook in hooks:
-            hook.remove()
-    names = Counter(kind.__name__ for kind in found)
-    return {
-        kind.__name__ if names[kind.__name__] == 1 else f"{kind.__module__}.{kind.__name__}": calls
-        for kind, calls in found.items()
-    }
+        return _measure_calls(part, bench, advice, model_s)
+    except Exception as error:  # noqa: BLE001  (whatever the model or the compiler raises)
+        return replace(advice, failure=first_line(error))
 
 
-def _measure_part(
-    name: str, calls: Sequence[_Call], timing: _Timing, model_s: float
-) -> PartAdvice:
-    """Time all modules of a class, one after the other, eager and compiled."""
-    n_modules = len({id(call.module) for call in calls})
+def _measure_calls(part: Part, bench: _Bench, advice: PartAdvice, model_s: float) -> PartAdvice:
+    def steps(
+        function: Callable[[Call], Any] = make_call, convert: Callable[[Call], Call] = lambda c: c
+    ) -> list[Step]:
+        return [Step(convert(c), train=bench.train, function=function) for c in part.calls]
 
-    def run(function: Callable[..., Any]) -> list[Any]:
-        return [function(call.module, call.arguments, call.named) for call in calls]
+    def fresh(function: Callable[[Call], Any] = make_call) -> list[Outcome]:
+        bench.subject.restore()
+        return bench.run(steps(function, copied))
 
-    part = PartAdvice(name=name, n_modules=n_modules, eager_s=timing.eager_s(lambda: run(_call)))
-    part = replace(part, share=part.eager_s / model_s)
-    if part.share < LEAST_SHARE:
-        return replace(part, failure=f"takes less than {LEAST_SHARE:.0%}: not tried")
-    _allow_recompiles(len(calls))
-    compiled = torch.compile(_call)
+    eager = steps()
+    seconds = bench.eager_s(lambda: bench.run(eager))
+    advice = replace(advice, eager_s=seconds, share=seconds / model_s)
+    if advice.share < LEAST_SHARE:
+        return replace(advice, failure=TOO_SHORT)
+    if part.is_function and reads_numbers(part.target, part.calls[0]):
+        return replace(advice, failure="returns values that depend on its tensors: not tried")
+    _allow_recompiles(len(part.calls))
+    compiled_form = _compiled(part)
+    expected, found = fresh(), fresh(compiled_form)
     try:
-        outputs = [
-            [function(call.module, *clone((call.arguments, call.named))) for call in calls]
-            for function in (_call, compiled)
-        ]
-        eager, first = outputs
-        if wrong := _mistake(eager, first, run(_in_float64)):
-            return replace(part, failure=wrong)
-    except Exception as error:  # noqa: BLE001  (whatever the compiler raises)
-        return replace(part, failure=_first_line(error))
-    samples = timing.arms(eager=lambda: run(_call), compiled=lambda: run(compiled))
+        bench.subject.restore()
+        exact = bench.run(steps(convert=in_float64))
+    except Exception as error:  # noqa: BLE001  (a model may be of one precision)
+        exact = expected
+        advice = replace(advice, note=f"beside eager, as in float64: {first_line(error)}")
+    if wrong := mistake(expected, found, exact):
+        return replace(advice, failure=wrong)
+    compiled = steps(compiled_form)
+    samples = bench.arms(eager=lambda: bench.run(eager), compiled=lambda: bench.run(compiled))
     return replace(
-        part,
+        advice,
         eager_s=median(samples["eager"]),
         speedup=paired_ratio(samples["eager"], samples["compiled"]),
     )
+
+
+def _compiled(part: Part) -> Callable[[Call], Any]:
+    """Return what makes a call of the part, compiled."""
+    if not part.is_function:
+        compiled: Any = torch.compile(_call)
+        return lambda call: compiled(call.target, call.arguments, call.named)
+    function = torch.compile(part.target)
+    return lambda call: function(*call.arguments, **call.named)
 
 
 def _call(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:  # noqa: ANN401
     return module(*arguments, **named)
 
 
-def _in_float64(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:  # noqa: ANN401
-    exact = copy.deepcopy(module).to("cpu", torch.float64)
-    arguments, named = cast((arguments, named), torch.float64, torch.device("cpu"))
-    return exact(*arguments, **named)
-
-
-def _mistake(eager: Any, compiled: Any, exact: Any) -> str:  # noqa: ANN401
-    """Return why compiled outputs are wrong, by the rule of workloads; empty if they are not."""
-    outputs, tried, references = flatten(eager), flatten(compiled), flatten(exact)
-    dtypes = [DTYPES[one.dtype] for one in outputs if one.dtype in DTYPES]
-    if len(outputs) == len(tried) == len(references):
-        each = starmap(_without_masks, zip(outputs, tried, references, strict=True))
-        outputs, tried, references = map(list, zip(*each, strict=True))
-    names = [str(number) for number in range(len(outputs))]
-    judged = judge_compiled(
-        judge_eager(names, outputs, references),
-        tried,
-        references,
-        dtype=dtypes[0] if dtypes else "float32",
-        tolerance=TOLERANCE,
-    )
-    for error in judged:
-        if not error.passed:
-            rmse = error.compiled_rmse
-            found = "not finite" if rmse is None else f"RMSE {rmse:.1e}"
-            return f"wrong: {found}, allowed {error.limit_rmse:.1e}"
-    return ""
-
-
-def _without_masks(
-    eager: torch.Tensor, compiled: torch.Tensor, exact: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return an output with zeros where its dtype cannot hold the exact number, and both agree.
-
-    Attention masks with the smallest number of its dtype, which is another one in float64.
-    """
-    if eager.dtype not in DTYPES or not eager.shape == compiled.shape == exact.shape:
-        return eager, compiled, exact
-    masked = (exact.abs() > torch.finfo(eager.dtype).max).to(eager.device) & (eager == compiled)
-    there = masked.to(exact.device)
-    return (
-        eager.masked_fill(masked, 0),
-        compiled.masked_fill(masked, 0),
-        exact.masked_fill(there, 0),
-    )
-
-
-def _choose(parts: Sequence[PartAdvice], calls: dict[str, list[_Call]]) -> list[str]:
+def _choose(advices: Sequence[PartAdvice], parts: Mapping[str, Part]) -> list[str]:
     """Return the parts to compile: those that save most, none inside another."""
-    names = {type(found[0].module): name for name, found in calls.items()}
+    names = {part.target: name for name, part in parts.items()}
     inside = {
         name: {
-            names.get(type(inner))
-            for call in found
-            for inner in call.module.modules()
-            if inner is not call.module
+            names.get(target)
+            for target in (
+                *part.inside,
+                *(type(inner) for call in part.calls for inner in _modules_inside(call)),
+            )
         }
-        for name, found in calls.items()
+        for name, part in parts.items()
     }
     chosen: list[str] = []
-    for part in sorted(parts, key=lambda part: -part.saved_s):
+    for advice in sorted(advices, key=lambda one: -one.saved_s):
         apart = all(
-            part.name not in inside[other] and other not in inside[part.name] for other in chosen
+            advice.name not in inside[other] and other not in inside[advice.name]
+            for other in chosen
         )
-        if part.saved_s > 0.0 and apart:
-            chosen.append(part.name)
+        if advice.saved_s > 0.0 and apart:
+            chosen.append(advice.name)
     return chosen
 
 
-def _measure_model(
-    model: nn.Module,
-    inputs: tuple[Any, ...],
-    parts: tuple[PartAdvice, ...],
-    *,
-    kinds: tuple[type, ...],
-    timing: _Timing,
-) -> ModelAdvice:
+def _modules_inside(call: Call) -> Iterator[nn.Module]:
+    if isinstance(call.target, nn.Module):
+        yield from (inner for inner in call.target.modules() if inner is not call.target)
+
+
+def _measure_model(chosen: Sequence[Part], bench: _Bench, n_parts: int) -> ModelAdvice:
     """Time the model eager, with the chosen parts compiled, and compiled whole, in turns."""
-    plain: Callable[[], Any] = partial(model, *inputs)
-    arms = {"eager": plain, "again": plain}
-    expected, exact = model(*clone(inputs)), _in_float64(model, inputs, {})
-    failures = []
-    _allow_recompiles(sum(part.n_modules for part in parts))
-    for name in ("chosen", "whole") if kinds else ("whole",):
-        form = copy.deepcopy(model)
-        for module in _outermost(form, kinds) if name == "chosen" else (form,):
-            module.compile()
+    subject = bench.subject
+    arms: dict[str, Callable[[], Any]] = {"eager": subject.step, "again": subject.step}
+    failures, notes = [], []
+    if subject.is_random:
+        failures.append("the model draws random numbers, so no two forms of it can be compared")
+    else:
+        expected = subject.run()
         try:
-            wrong = _mistake(expected, form(*clone(inputs)), exact)
-        except Exception as error:  # noqa: BLE001  (whatever the compiler raises)
-            wrong = _first_line(error)
-        if wrong:
-            failures.append(f"{name}: {wrong}")
-        else:
-            arms[name] = partial(form, *inputs)
-    samples = timing.arms(**arms)
+            subject.restore()
+            exact = subject.step.in_float64()()
+        except Exception as error:  # noqa: BLE001  (a model may be of one precision)
+            exact = expected
+            notes.append(
+                f"compiled models were compared with eager, as in float64: {first_line(error)}"
+            )
+        _allow_recompiles(n_parts + sum(1 for _ in subject.step.model.modules()))
+        for name in ("chosen", "whole") if chosen else ("whole",):
+            try:
+                form = _make_form(subject, None if name == "whole" else chosen)
+                wrong = mistake([expected], [form()], [exact])
+            except Exception as error:  # noqa: BLE001  (whatever the compiler raises)
+                failures.append(f"{name}: {first_line(error)}")
+                continue
+            if wrong:
+                failures.append(f"{name}: {wrong}")
+            else:
+                arms[name] = form
+    samples = bench.arms(**arms)
 
     def ratio(one: str, other: str) -> Interval | None:
         found = samples.get(one), samples.get(other)
         return None if None in found else paired_ratio(samples[one], samples[other])
 
     return ModelAdvice(
-        model=type(model).__name__,
+        model=subject.name,
+        is_random=subject.is_random,
+        train=bench.train,
         eager_s=median(samples["eager"]),
-        parts=parts,
+        parts=(),
         again=paired_ratio(samples["eager"], samples["again"]),
         chosen=ratio("eager", "chosen"),
         whole=ratio("eager", "whole"),
         chosen_over_whole=ratio("whole", "chosen"),
         failures=tuple(failures),
+        notes=tuple(notes),
     )
+
+
+def _make_form(subject: _Subject, chosen: Sequence[Part] | None) -> Callable[[], Outcome]:
+    """Return a step of a copy of the model, of which these parts are compiled; ``None``: all."""
+    subject.restore()
+    form = copy.deepcopy(subject.step.model)
+    step = subject.step.copied(form)
+    functions: dict[Place, Callable[..., Any]] = {}
+    if chosen is None:
+        form.compile()
+    else:
+        kinds = tuple(part.target for part in chosen if not part.is_function)
+        for module in _outermost(form, kinds):
+            module.compile()
+        for part in chosen:
+            if part.is_function:
+                functions |= dict.fromkeys(part.places, torch.compile(part.target))
+
+    def run() -> Outcome:
+        with swapped(functions):
+            return step()
+
+    if not subject.changes:
+        return run if functions else step
+    held = Held(form, None)
+    held.keep()
+    return Restored(run, held.restore, lambda outcome: outcome)
 
 
 def _outermost(module: nn.Module, kinds: tuple[type, ...]) -> Iterator[nn.Module]:
@@ -418,6 +506,16 @@ def _allow_recompiles(n_modules: int) -> None:
     )
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"
+def first_line(error: Exception) -> str:
+    """Return the class of an error and the first line of its message."""
+    return f"{type(error).__name__}: {message_of(error)}"
+
+
+def message_of(error: Exception) -> str:
+    """Return the first line of the message of an error."""
+    return (str(error).strip().splitlines() or [""])[0]
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -13,11 +13,14 @@ pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 from torch import nn
 
+from ivhl.measure.models import Held
 from ivhl.measure.timing import Schedule
 from ivhl.records.record import Interval
 from ivhl.surgical import advice
-from ivhl.surgical.__main__ import conclusion, lines_of, main
-from ivhl.surgical.advice import ModelAdvice, PartAdvice, _call, _calls_of, _choose, advise_parts
+from ivhl.surgical.__main__ import advice_of, lines_of, main
+from ivhl.surgical.advice import ModelAdvice, PartAdvice, _choose, advise_parts
+from ivhl.surgical.judging import ModelStep, Outcome, mistake
+from ivhl.surgical.parts import Part, find_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,32 +71,39 @@ def ratio(low: float, high: float) -> Interval:
 
 
 def part(name: str, eager_s: float, low: float, high: float, **options: Any) -> PartAdvice:  # noqa: ANN401
-    return PartAdvice(name=name, n_modules=1, eager_s=eager_s, speedup=ratio(low, high), **options)
+    return PartAdvice(
+        name=name, n_modules=1, n_calls=1, eager_s=eager_s, speedup=ratio(low, high), **options
+    )
+
+
+def parts_of(model: nn.Module, *inputs: Any) -> dict[str, Part]:  # noqa: ANN401
+    with torch.no_grad():
+        return find_parts(model, lambda: model(*inputs), 0.01).parts
 
 
 def test_each_module_that_is_called_is_a_call_of_its_class_with_what_it_was_given() -> None:
     x = torch.randn(4, 16)
-    calls = _calls_of(Model(), (x,))
-    assert {name: len(found) for name, found in calls.items()} == {
+    parts = parts_of(Model(), x)
+    assert {name: len(part.calls) for name, part in parts.items()} == {
         "Sequential": 1, "Pair": 2, "Linear": 2, "Ladder": 2, "ReLU": 1
     }  # fmt: skip
-    assert torch.equal(calls["Pair"][0].arguments[0], x)
-    assert calls["Ladder"][0].named == {"times": 1}
+    assert torch.equal(parts["Pair"].calls[0].arguments[0], x)
+    assert parts["Ladder"].calls[0].named == {"times": 1}
     # What a module overwrites afterwards is kept as it was.
-    assert bool((calls["ReLU"][0].arguments[0] < 0.0).any())
+    assert bool((parts["ReLU"].calls[0].arguments[0] < 0.0).any())
 
 
 def test_two_classes_of_one_name_are_two_parts() -> None:
     other = type("Linear", (nn.Identity,), {"__module__": "elsewhere"})
-    calls = _calls_of(nn.Sequential(nn.Linear(4, 4), other()), (torch.randn(2, 4),))
-    assert sorted(calls) == ["elsewhere.Linear", "torch.nn.modules.linear.Linear"]
+    parts = parts_of(nn.Sequential(nn.Linear(4, 4), other()), torch.randn(2, 4))
+    assert sorted(parts) == ["elsewhere.Linear", "torch.nn.modules.linear.Linear"]
 
 
 def test_the_parts_that_save_most_are_chosen_and_none_inside_another() -> None:
-    calls = _calls_of(Model(), (torch.randn(4, 16),))
+    found = parts_of(Model(), torch.randn(4, 16))
 
     def chosen(*parts: PartAdvice) -> list[str]:
-        return _choose(parts, calls)
+        return _choose(parts, found)
 
     ladder = part("Ladder", 2.0, 1.9, 2.1)
     assert chosen(part("Linear", 1.0, 1.01, 1.1), ladder) == ["Ladder", "Linear"]
@@ -102,7 +112,9 @@ def test_the_parts_that_save_most_are_chosen_and_none_inside_another() -> None:
     assert chosen(part("Pair", 3.0, 1.05, 1.15), ladder) == ["Ladder"]
     # What other runs may find slower is not taken, nor what could not be compiled.
     assert chosen(part("Linear", 9.0, 0.99, 1.5)) == []
-    assert chosen(PartAdvice(name="ReLU", n_modules=1, eager_s=1.0, failure="wrong")) == []
+    assert (
+        chosen(PartAdvice(name="ReLU", n_modules=1, n_calls=1, eager_s=1.0, failure="wrong")) == []
+    )
 
 
 def test_masks_with_the_smallest_number_of_a_dtype_are_not_wrong() -> None:
@@ -110,12 +122,16 @@ def test_masks_with_the_smallest_number_of_a_dtype_are_not_wrong() -> None:
     scores = torch.randn(8)
     eager = scores.masked_fill(masked, torch.finfo(torch.float32).min)
     exact = scores.double().masked_fill(masked, torch.finfo(torch.float64).min)
-    assert advice._mistake(eager, eager.clone(), exact) == ""
+
+    def judged(compiled: torch.Tensor) -> str:
+        return mistake([Outcome(eager)], [Outcome(compiled)], [Outcome(exact)])
+
+    assert judged(eager.clone()) == ""
     # What another number has there, or a wrong score beside a mask, is.
     unmasked = torch.where(torch.arange(8) == 7, 0.0, eager)
-    assert "wrong: not finite" in advice._mistake(eager, unmasked, exact)
+    assert judged(unmasked) == "not judged: eager's output is not finite"
     off = torch.where(masked, eager, eager + 0.1)
-    assert advice._mistake(eager, off, exact).startswith("wrong: RMSE 7.9e-02, allowed ")
+    assert judged(off).startswith("wrong: output has RMSE 7.9e-02, allowed ")
 
 
 def test_a_model_is_measured_part_by_part_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,33 +164,43 @@ def test_a_model_is_measured_part_by_part_and_together(monkeypatch: pytest.Monke
     )
 
 
+def bench_of(model: nn.Module, *inputs: Any, train: bool = False) -> advice._Bench:  # noqa: ANN401
+    step = ModelStep(model, inputs, train=train, loss=None)
+    subject = advice._Subject(step, Held(model, None))
+    return advice._Bench("cpu", SHORT, train=train, subject=subject)
+
+
 def test_a_part_that_compiles_to_something_wrong_or_not_at_all_is_no_candidate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    timing = advice._Timing("cpu", SHORT)
-    calls = _calls_of(Model(), (torch.randn(64, 16),))["Ladder"]
-    monkeypatch.setattr(torch, "compile", lambda _: lambda *given: 1.001 * _call(*given))
-    found = advice._measure_part("Ladder", calls, timing, 1e-9)
-    assert found.failure.startswith("wrong: RMSE ")
+    model, x = Model(), torch.randn(64, 16)
+    bench = bench_of(model, x)
+    ladder = parts_of(model, x)["Ladder"]
+
+    def measured(model_s: float) -> PartAdvice:
+        with torch.no_grad():
+            return advice._measure_part(ladder, bench, model_s)
+
+    monkeypatch.setattr(torch, "compile", lambda call: lambda *given: 1.001 * call(*given))
+    found = measured(1e-9)
+    assert found.failure.startswith("wrong: output of call 1 has RMSE ")
     assert found.speedup is None
 
     def refuse(*_: Any) -> Any:  # noqa: ANN401
         raise RuntimeError("no compiler here\nand more")
 
     monkeypatch.setattr(torch, "compile", lambda _: refuse)
-    found = advice._measure_part("Ladder", calls, timing, 1e-9)
-    assert found.failure == "RuntimeError: no compiler here"
-    found = advice._measure_part("Ladder", calls, timing, 1e9)
-    assert found.failure == "takes less than 1%: not tried"
+    assert measured(1e-9).failure == "RuntimeError: no compiler here"
+    assert measured(1e9).failure == "takes less than 1%: not tried"
 
 
 @pytest.mark.parametrize(
     ("chosen", "whole", "over", "says"),
     [
         ((1.2, 1.3), (1.5, 1.6), (0.8, 0.9), "Compile the model whole: model.compile()"),
-        ((1.5, 1.6), (1.2, 1.3), (1.2, 1.3), "Compile the modules of Ladder: module.compile()"),
+        ((1.5, 1.6), (1.2, 1.3), (1.2, 1.3), "Compile Ladder:"),
         ((1.2, 1.3), (1.2, 1.3), (0.9, 1.1), "no difference was shown between the two"),
-        ((1.2, 1.3), None, None, "Compile the modules of Ladder: module.compile()"),
+        ((1.2, 1.3), None, None, "Compile Ladder:"),
         (None, (1.2, 1.3), None, "Compile the model whole: model.compile()"),
         ((0.9, 1.3), (0.8, 0.9), (1.0, 1.3), "Compile nothing: neither any part nor the whole"),
         (None, (0.9, 1.1), None, "Compile nothing: neither any part nor the whole"),
@@ -188,19 +214,45 @@ def test_the_conclusion_follows_from_the_intervals(
 ) -> None:
     found = ModelAdvice(
         model="Model",
+        is_random=False,
+        train=False,
         eager_s=0.002,
-        parts=(part("Ladder", 0.001, 1.9, 2.1, chosen=chosen is not None),),
+        parts=(part("Ladder", 0.001, 1.9, 2.1, chosen=chosen is not None, code=("compile it",)),),
         again=ratio(0.99, 1.01),
         chosen=chosen and ratio(*chosen),
         whole=whole and ratio(*whole),
         chosen_over_whole=over and ratio(*over),
         failures=(),
     )
-    assert says in conclusion(found)
+    sentence, *code = advice_of(found)
+    assert says in sentence
+    assert code == (["    compile it"] if "Ladder" in sentence else [])
     text = "\n".join(lines_of(replace(found, failures=("whole: broke",)), "somewhere"))
     assert "Model on somewhere" in text
     assert "2.00x [1.90, 2.10]" in text
     assert "whole: broke" in text
+
+
+def test_parts_that_are_too_short_are_counted_and_nothing_is_compiled() -> None:
+    short = PartAdvice(
+        name="ReLU", n_modules=1, n_calls=1, eager_s=1e-6, share=0.004, failure=advice.TOO_SHORT
+    )
+    found = ModelAdvice(
+        model="Model",
+        is_random=False,
+        train=False,
+        eager_s=0.002,
+        parts=(short, replace(short, name="Linear")),
+        again=ratio(0.99, 1.01),
+        chosen=None,
+        whole=ratio(0.9, 1.1),
+        chosen_over_whole=None,
+        failures=(),
+    )
+    lines = lines_of(found, "here")
+    assert "2 parts below 1%: not tried" in lines
+    assert not any(line.startswith("ReLU") for line in lines)
+    assert lines[-1].startswith("Compile nothing")
 
 
 SOURCE = """

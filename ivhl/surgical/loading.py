@@ -1,0 +1,84 @@
+"""The model of a user, from ``package.module:function``."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from torch import nn
+
+from ivhl.errors import SpecError
+from ivhl.workload import refusing_exits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SEED: Final = 1337
+HINT: Final = (
+    "MODULE is `package.module:function`; the function takes no arguments and returns the model and "
+    "a tuple of its inputs, and as a third value, if you like, a function from the outputs to the "
+    "loss"
+)
+
+
+class Loaded(NamedTuple):
+    """What the user's function returned: the model, its inputs and, if it did, its loss."""
+
+    model: nn.Module
+    inputs: tuple[Any, ...]
+    loss: Callable[[Any], torch.Tensor] | None
+
+
+def load_model(reference: str) -> Loaded:
+    """Return what ``package.module:function`` makes.
+
+    Raises:
+        SpecError: If it does not import, or makes something else.
+    """
+    module_name, colon, name = reference.partition(":")
+    if not (module_name and colon and name):
+        raise SpecError(f"{reference!r} is not of the form 'package.module:function'", hint=HINT)
+    try:
+        with refusing_exits():
+            module = importlib.import_module(module_name)
+    except Exception as error:
+        raise SpecError(
+            f"{module_name!r} does not import: {type(error).__name__}: {error}",
+            hint="run this in the folder that has it, in an environment that has what it imports",
+        ) from error
+    make = getattr(module, name, None)
+    if not callable(make):
+        what = "has no" if make is None else "has no function"
+        raise SpecError(f"module {module_name!r} {what} {name!r}", hint=HINT)
+    torch.manual_seed(SEED)
+    try:
+        made = make()
+    except Exception as error:
+        raise SpecError(
+            f"{reference} raised {type(error).__name__}: {error}", hint=HINT
+        ) from error
+    if not (isinstance(made, tuple) and len(made) in {2, 3} and isinstance(made[0], nn.Module)):
+        raise SpecError(
+            f"{reference} must return a torch.nn.Module and a tuple of its inputs, got "
+            f"{_described(made)}",
+            hint=HINT,
+        )
+    model, inputs, loss = made if len(made) == 3 else (*made, None)  # noqa: PLR2004
+    if not isinstance(inputs, tuple):
+        raise SpecError(
+            f"{reference} must return the inputs as a tuple, got {_described(inputs)}", hint=HINT
+        )
+    if not (loss is None or callable(loss)):
+        raise SpecError(
+            f"{reference} must return a function of the outputs as its third value, the loss, got "
+            f"{_described(loss)}",
+            hint=HINT,
+        )
+    return Loaded(model, inputs, loss)
+
+
+def _described(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {', '.join(type(one).__name__ for one in value) or 'nothing'}"
+    return type(value).__name__
