@@ -209,7 +209,9 @@ class Matrix(_Model):
     @property
     def newest_python(self) -> str:
         """The newest Python; a free-threaded one only if there is no other."""
-        return max(self.pythons, key=lambda python: (not python.endswith("t"), _python_key(python)))
+        return max(
+            self.pythons, key=lambda python: (not python.endswith("t"), _python_key(python))
+        )
 
     def pythons_of(self, tier: Tier) -> tuple[str, ...]:
         """Return the Pythons of the tier, in order; the others include ``default``."""

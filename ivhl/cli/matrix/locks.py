@@ -155,14 +155,18 @@ def lock(
                 console.print(detail.partition("\n")[0], markup=False)
     for python in absent:
         console.print(f"left {python}: no such interpreter here, so its locks stay as they are")
+    _raise_joined(failed)
+    _require_fresh(root, matrix, releases, absent)
+    if not releases:
+        console.print("every lock exists and is fresh; --all resolves them again")
+
+
+def _raise_joined(failed: Sequence[IvhlError]) -> None:
     if len(failed) == 1:
         raise failed[0]
     if failed:
         kind = SpecError if all(isinstance(error, SpecError) for error in failed) else LockError
         raise kind("\n".join(f"{error} ({error.hint})" for error in failed))
-    _require_fresh(root, matrix, releases, absent)
-    if not releases:
-        console.print("every lock exists and is fresh; --all resolves them again")
 
 
 def _require_fresh(
