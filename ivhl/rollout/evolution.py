@@ -205,7 +205,10 @@ def evolve(
     with torch.no_grad():
         value = torch.tensor(policy.value, dtype=state.dtype, device=state.device)
         for operators in batches(n_operators, at_once[0]):
-            here = {name: values[_rows(operators)] for name, values in parameters.items()}
+            rows = _rows(operators)
+            here = parameters
+            if len(operators) < n_operators:
+                here = {name: values[rows] for name, values in parameters.items()}
             weights = prepare_weights(here, precision)
             for realisations in batches(n_realisations, at_once[1]):
                 members = [
@@ -214,7 +217,7 @@ def evolve(
                     for operator in operators
                 ]
                 source = None if noise is None else NoiseSource(noise, members, state.device)
-                start = joined(state[_rows(operators)][:, _rows(realisations)])
+                start = joined(state[rows][:, _rows(realisations)])
                 look = functools.partial(_look, members) if check else None
                 for place, x in _states(
                     functools.partial(step, weights),
@@ -233,9 +236,9 @@ def evolve(
                         continue
                     split = split_operators(x, len(operators))
                     # Without the rows that only fill the batch, as twins of the last one.
-                    rows, columns = _distinct(operators), _distinct(realisations)
-                    split = split[: rows.stop - rows.start, : columns.stop - columns.start]
-                    kept[at][rows, columns] = split
+                    lines, columns = _distinct(operators), _distinct(realisations)
+                    split = split[: lines.stop - lines.start, : columns.stop - columns.start]
+                    kept[at][lines, columns] = split
     return kept[0] if keep_every is None else kept
 
 
@@ -251,13 +254,14 @@ def _states(  # noqa: PLR0917  (called once)
     """Yield the number of steps and the state; the buffer is overwritten two steps later."""
     now, after = start.clone(), torch.empty_like(start)
     noise = None if source is None else torch.empty_like(start)
+    drawn = None if noise is None else noise.unflatten(1, (n_operators, -1)).flatten(0, 1)
     looked = 0
     if look is not None:
         look(now.unflatten(1, (n_operators, -1)).flatten(0, 1), 0, 0)
     yield 0, now
     for number in range(1, n_steps + 1):
-        if source is not None and noise is not None:
-            source.fill(noise.unflatten(1, (n_operators, -1)).flatten(0, 1))
+        if source is not None and drawn is not None:
+            source.fill(drawn)
         step(now, value, noise, after)
         now, after = after, now
         if look is not None and (number % STEPS_PER_LOOK == 0 or number == n_steps):

@@ -66,7 +66,10 @@ class NoiseSource:
                 is, so a float64 run gets the noise of the float32 one.
         """
         for row, generator in zip(rows, self._generators, strict=True):
-            row.copy_(torch.randn(row.shape, generator=generator, device=row.device))
+            if row.dtype == torch.float32 and row.is_contiguous():
+                row.normal_(generator=generator)  # as torch.randn does, without a copy
+            else:
+                row.copy_(torch.randn(row.shape, generator=generator, device=row.device))
         rows.mul_(self._scale)
 
 
