@@ -164,8 +164,9 @@ def rollout(root: Path) -> list[str]:
     """Return the time of a step of each phase, its speedup over the first one, and its drift."""
     exports = _rollout_exports(root)
     lines = []
+    one = exports[len(RELEASES[1:]) - 1]  # the newest release, on one thread
     for name, rows in _rollout_rows(exports).items():
-        newest = rows[-1] or {}
+        newest = rows[exports.index(one)] or {}
         drift, share = newest.get("drift"), newest.get("convolutions")
         lines.append(
             [
@@ -175,10 +176,10 @@ def rollout(root: Path) -> list[str]:
                 "-" if drift is None else f"{drift:.0e}",
             ]
         )
-    one = exports[-1]
     limit = one["flop"] / one["flop_rate"]
     text = (
         f"Milliseconds for a step of one realisation, {one['n_rows']} x {one['n_rows']}, "
+        f"{one['n_steps']} steps in a call, "
         f"{one['n_weights']:,} weights, {one['n_realisations']} realisations at once unless said. "
         f"Convolutions: their part of the time, {one['torch']}. Drift, {one['torch']}: after "
         f"{one['drift_steps']} steps, from the same in float64. At the rate of large float32 matrix "
@@ -202,13 +203,21 @@ def rollout_by_hand(root: Path) -> list[str]:
 
 
 def _rollout_exports(root: Path) -> list[dict[str, Any]]:
-    return [_load(root, f"rollout/exports/phases-{release}-1.json") for release in RELEASES[1:]]
+    """Return the exports of one thread, then those of two, which are there if both releases are."""
+    names = [
+        [f"rollout/exports/phases-{release}-{threads}.json" for release in RELEASES[1:]]
+        for threads in (1, 2)
+    ]
+    if not all((root / "studies" / name).is_file() for name in names[1]):
+        del names[1]
+    return [_load(root, name) for some in names for name in some]
 
 
 def _rollout_rows(exports: list[dict[str, Any]]) -> dict[str, list[dict[str, Any] | None]]:
     """Return the rows of each arm, one for each export; the newest release has all arms."""
     found = [{row["name"]: row for row in one["rows"]} for one in exports]
-    return {name: [rows.get(name) for rows in found] for name in found[-1]}
+    names = found[len(RELEASES[1:]) - 1]
+    return {name: [rows.get(name) for rows in found] for name in names}
 
 
 def _rollout_head(export: dict[str, Any]) -> str:
