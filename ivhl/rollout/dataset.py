@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "ivhl.rollout/1"
 NOT_YET: Final = -1  # in finite_steps
+# A chunk is in memory as a whole, and zarr's compressors take no more at once.
+MOST_OF_A_CHUNK: Final = 2**31 - 1
 # Operators whose inputs are made before they are needed.
 AHEAD: Final = 2
 # Wave numbers above this part of the largest have no part in initial conditions.
@@ -84,6 +86,12 @@ class DatasetRecipe:
                 f"keep_every must be at most n_steps, {self.n_steps}, got {self.keep_every}"
             )
         StepNoise(self.noise)
+        chunk = 4 * self.n_kept * self.architecture.n_channels * self.height * self.width
+        if chunk > MOST_OF_A_CHUNK:
+            raise ValueError(
+                f"a trajectory of {self.n_kept} states is a chunk of {chunk} bytes, of at most "
+                f"{MOST_OF_A_CHUNK}: keep fewer states (keep_every) or take fewer steps"
+            )
 
     @property
     def n_kept(self) -> int:

@@ -196,7 +196,7 @@ def test_the_locks_of_a_free_threaded_python_that_is_not_here_stay(
     resolved: list[str] = []
 
     def resolve(*arguments: Any, **_: Any) -> tuple[str, str]:  # noqa: ANN401
-        _, _, python, requirements, *_ = arguments
+        python, requirements = arguments[2:4]
         resolved.append(python)
         pin = "\\\n    --hash=sha256:" + "0" * 64 + "\n    # via -r requirements.in\n"
         return "", "".join(f"{one.replace('_', '-')} {pin}" for one in requirements)

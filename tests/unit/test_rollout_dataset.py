@@ -208,3 +208,8 @@ def test_a_folder_of_other_files_is_left_alone(
     assert main(arguments) == 2
     assert "holds files and no dataset" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_trajectory_that_is_too_long_for_a_chunk_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"keep fewer states \(keep_every\)"):
+        DatasetRecipe(n_steps=5_000_000_000_000, keep_every=2)
