@@ -70,6 +70,22 @@ def test_noise_that_hides_everything_decides_nothing() -> None:
     assert judge_repetition(record, slower(record, 1.1), Known(0.5)).verdict == "undecided"
 
 
+def test_where_seconds_are_too_noisy_the_speedup_decides_and_it_is_said() -> None:
+    class Uneven(Known):
+        """Seconds that repeat far worse than speedups."""
+
+        def of(self, run: Any, metric: Any = "speedup", *, calibrated: bool = False) -> Any:  # noqa: ANN401
+            return Known(0.02 if metric == "speedup" else 0.5).of(
+                run, metric, calibrated=calibrated
+            )
+
+    record = make_record(width=0.001)
+    found = judge_repetition(record, slower(record, 1.01), Uneven(0.02))
+    assert found.verdict == "reproduces"
+    assert found.because.endswith("too noisy for the seconds")
+    assert judge_repetition(record, slower(record, 1.5), Uneven(0.02)).verdict == "differs"
+
+
 def test_one_graph_break_more_does_not_reproduce() -> None:
     record = make_record()
     assert record.compile is not None
