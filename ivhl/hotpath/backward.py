@@ -14,6 +14,7 @@ Neither is needed where the backward pass follows at once. docs/adr/0031 has the
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -87,13 +88,21 @@ def _edge(tensor: torch.Tensor) -> Edge:
 
 
 def _saved_storages(node: Node) -> Iterable[int]:
-    for name in dir(node):
-        if name.startswith("_saved_"):
-            value = getattr(node, name)
-            several = value if isinstance(value, tuple | list) else (value,)
-            for one in several:
-                if isinstance(one, torch.Tensor):
-                    yield storage_of(one)
+    for name in _saved_names(type(node)):
+        value = getattr(node, name)
+        several = value if isinstance(value, tuple | list) else (value,)
+        for one in several:
+            if isinstance(one, torch.Tensor):
+                yield storage_of(one)
+
+
+@functools.cache
+def _saved_names(kind: type) -> tuple[str, ...]:
+    """Return the attributes in which nodes of a class have what they keep.
+
+    A class for each operation. Nodes of a function of the user have no such names.
+    """
+    return tuple(name for name in dir(kind) if name.startswith("_saved_"))
 
 
 # --- what the compiled node does -----------------------------------------------------------------

@@ -306,17 +306,18 @@ def _differentiate(
         return backward(losses, *args, **kwargs)
     recorder = block.recorder
     several = (losses,) if isinstance(losses, torch.Tensor) else losses
-    # The graph is freed, and nothing can change a tensor before it is used, nor anything be raised.
-    is_last = (
-        all(one is None or one is False for one in (*args, *kwargs.values()))
-        and len(several) == 1
-        and several[0].numel() == 1
-    )
     if kwargs.get("create_graph") or any(args[2:3]):
         recorder.is_differentiating_twice = True
-    recorder.end_segment(several[0] if is_last else None)
-    recorder.turns.differentiate(losses)
-    with recorder.aside():
+    with recorder.aside():  # all of it: asking for the size would be a call of the program
+        # The graph is freed, and nothing can change a tensor before it is used, nor raise.
+        is_last = (
+            (not args or all(one is None or one is False for one in args))
+            and (not kwargs or all(one is None or one is False for one in kwargs.values()))
+            and len(several) == 1
+            and several[0].numel() == 1
+        )
+        recorder.end_segment(several[0] if is_last else None)
+        recorder.turns.differentiate(losses)
         return backward(losses, *args, **kwargs)
 
 

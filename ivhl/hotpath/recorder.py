@@ -49,8 +49,6 @@ from ivhl.hotpath.surroundings import (
 from ivhl.hotpath.turns import TrainingTurns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ivhl.compile import Mode
     from ivhl.hotpath.calls import Facts
     from ivhl.hotpath.log import Log
@@ -165,7 +163,7 @@ class Recorder(TorchFunctionMode):
                 return func(*args, **kwargs)
         if self.paused:
             return func(*args, **kwargs)
-        surroundings = self._now()
+        surroundings = self._now() if self._watch is not None else surroundings_now(0)
         if surroundings != self._surroundings:
             self.end_segment()
             self._surroundings = surroundings
@@ -182,7 +180,7 @@ class Recorder(TorchFunctionMode):
                 self._note_alone(func, str(error))
                 return self._alone(func, args, kwargs)
             if not self._wiring.tensors:
-                return self._pass(func, args, kwargs)
+                return self.pass_by(func, args, kwargs)
             call = self._node.then.get(key)
         elif self.is_deferring and call.hot and self._bind(call):
             return self._defer(call)  # the shortest way, which all but the first hot calls take
@@ -390,19 +388,13 @@ class Recorder(TorchFunctionMode):
         self.end_segment()
         return func(*args, **kwargs)
 
-    @contextlib.contextmanager
-    def passing(self) -> Iterator[None]:
-        """Return a context for what reads no tensor that waits."""
+    def pass_by(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a call that reads no tensor that waits, such as ``torch.zeros``; it ends nothing."""
         self.is_passing = True
         try:
-            yield
+            return func(*args, **kwargs)
         finally:
             self.is_passing = False
-
-    def _pass(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run a call that reads no tensor, such as ``torch.zeros``; it ends nothing."""
-        with self.passing():
-            return func(*args, **kwargs)
 
     def _note_alone(self, func: Any, reason: str) -> None:
         text = f"{name_of(func)}: {reason}"
@@ -452,7 +444,7 @@ class Recorder(TorchFunctionMode):
                 call.spare[place] = None
                 if pending is None:
                     # It runs operations, which must not compute what waits.
-                    pending = self._pass(make_pending, (one.facts,), {})
+                    pending = self.pass_by(make_pending, (one.facts,), {})
                 else:
                     pending.__dict__.clear()  # of what it became the last time
                 self._pendings.append(pending)
@@ -733,7 +725,8 @@ class Recorder(TorchFunctionMode):
     # --- modes -----------------------------------------------------------------------------------
 
     def _now(self) -> Surroundings | None:
-        if self._watch is not None and not self.is_deferring:
+        """Return what is around a call, with a dispatch mode of ours that may have to end."""
+        if not self.is_deferring:
             self._stop_watching()
         return surroundings_now(self._watch is not None)
 

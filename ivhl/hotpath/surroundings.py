@@ -24,6 +24,8 @@ _dispatch_modes: Final = torch._C._len_torch_dispatch_stack  # noqa: SLF001
 _inference: Final = torch.is_inference_mode_enabled
 _transforms: Final = torch._C._are_functorch_transforms_active  # noqa: SLF001
 _is_tracing: Final = torch._C._is_tracing  # noqa: SLF001
+_is_grad_enabled: Final = torch.is_grad_enabled
+_default_dtype: Final = torch.get_default_dtype
 _mode_at: Final = torch._C._get_function_stack_at  # noqa: SLF001
 n_modes: Final = torch._C._len_torch_function_stack  # noqa: SLF001
 pop_mode: Final = torch._C._pop_torch_function_stack  # noqa: SLF001
@@ -53,7 +55,7 @@ def surroundings_now(n_dispatch_modes: int) -> Surroundings | None:
         or (_top_hooks is not None and _top_hooks(True) is not None)  # noqa: FBT003
     ):
         return None
-    return torch.is_grad_enabled(), torch.get_default_dtype()
+    return _is_grad_enabled(), _default_dtype()
 
 
 @contextlib.contextmanager

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
+    # Dynamo of 2.6.0 warns so where its settings are copied; the compiler would fail.
+    pytest.mark.filterwarnings("ignore:Skipping serialization of skipfiles:UserWarning"),
     # Dynamo looks at the gradient of an argument that is no leaf.
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
 ]
