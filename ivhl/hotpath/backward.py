@@ -88,7 +88,7 @@ def _edge(tensor: torch.Tensor) -> Edge:
 
 
 def _saved_storages(node: Node) -> Iterable[int]:
-    for name in _saved_names(type(node)):
+    for name in _saved_names(type(node)):  # type: ignore[arg-type]  # a class can be hashed
         value = getattr(node, name)
         several = value if isinstance(value, tuple | list) else (value,)
         for one in several:
