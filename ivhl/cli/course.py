@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import Matrix
     from ivhl.tracker.entries import Entry
-    from ivhl.tracker.steps import SideStep, Step, SubjectCase
+    from ivhl.tracker.steps import CourseStep, SideStep, SubjectCase
 
 _WORDS = {"torch": "PyTorch", "python": "Python"}
 # Only these have names of their own in what a step changed; the rest are counted.
@@ -92,7 +92,7 @@ class _Installed:
     def __init__(self, root: Path, matrix: Matrix) -> None:
         self._locks, self._matrix = RecordedLocks(root, matrix), matrix
 
-    def __call__(self, step: Step, runs: Sequence[Entry]) -> str:
+    def __call__(self, step: CourseStep, runs: Sequence[Entry]) -> str:
         """Return it in words; empty where the locks of the runs are not in git."""
         if step.along == "python":
             ends = [
@@ -125,7 +125,7 @@ def _print(
     console: Terminal,
     subject: SubjectCase,
     runs: Sequence[Entry],
-    steps: Sequence[Step],
+    steps: Sequence[CourseStep],
     installed: _Installed,
 ) -> None:
     commits = sorted({run.commit[:8] for run in runs})
@@ -156,7 +156,7 @@ def _print_side(console: Terminal, side: str, found: SideStep) -> None:
     console.print(Text(text, style))
 
 
-def _print_cells(console: Terminal, runs: Sequence[Entry], steps: Sequence[Step]) -> None:
+def _print_cells(console: Terminal, runs: Sequence[Entry], steps: Sequence[CourseStep]) -> None:
     """Print a row for each release, with speedup, eager and compiled seconds for each Python."""
     pythons = sorted({run.python for run in runs}, key=python_key)
     releases = sorted({run.torch for run in runs}, key=release_key)
@@ -175,7 +175,7 @@ def _print_cells(console: Terminal, runs: Sequence[Entry], steps: Sequence[Step]
     console.print("  speedup, eager, compiled; * moved", style="bright_black")
 
 
-def _cell(run: Entry, steps: Sequence[Step]) -> str:
+def _cell(run: Entry, steps: Sequence[CourseStep]) -> str:
     if run.failure_class is not None:
         return run.failure_class
     marked = {
@@ -196,7 +196,7 @@ def _cell(run: Entry, steps: Sequence[Step]) -> str:
 
 
 def _as_dict(
-    subject: SubjectCase, runs: Sequence[Entry], steps: Sequence[Step], installed: _Installed
+    subject: SubjectCase, runs: Sequence[Entry], steps: Sequence[CourseStep], installed: _Installed
 ) -> dict[str, Any]:
     return {
         **subject._asdict(),

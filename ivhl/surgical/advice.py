@@ -22,7 +22,7 @@ from ivhl.measure.intervals import paired_ratio
 from ivhl.measure.leaves import Leaves, difference, leaves_of
 from ivhl.measure.models import Held
 from ivhl.measure.timing import BRIEF, QUICK, Restored, time_arms
-from ivhl.surgical.judging import ModelStep, Step, copied, in_float64, make_call, mistake
+from ivhl.surgical.judging import ModelStep, PartStep, copied, in_float64, make_call, mistake
 from ivhl.surgical.parts import (
     alike,
     contents_of,
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from ivhl.measure.job import Clock
     from ivhl.measure.timing import Schedule
     from ivhl.records.record import Interval
-    from ivhl.surgical.judging import Outcome
-    from ivhl.surgical.parts import Call, Part, Place
+    from ivhl.surgical.judging import PartOutcome
+    from ivhl.surgical.parts import NamePlace, Part, PartCall
 
 SEED: Final = 1337
 LEAST_SHARE: Final = 0.01  # of the model's time, below which a part is not compiled
@@ -149,7 +149,7 @@ def advise_parts(
     """
     with torch.set_grad_enabled(train):
         step = ModelStep(model, inputs, train=train, loss=loss)
-        subject = _Subject(step, Held(model, None))
+        subject = _Advised(step, Held(model, None))
         subject.check(inputs)
         bench = _Bench(clock, schedule, train=train, subject=subject)
         model_s = bench.eager_s(step)
@@ -169,7 +169,7 @@ def advise_parts(
     )
 
 
-class _Subject:
+class _Advised:
     """The model as the user made it, every call of which begins from the same state.
 
     Attributes:
@@ -193,7 +193,7 @@ class _Subject:
         self._held.restore()
         torch.manual_seed(SEED)
 
-    def run(self) -> Outcome:
+    def run(self) -> PartOutcome:
         """Call it once from its state.
 
         Raises:
@@ -284,7 +284,7 @@ class _Bench:
     clock: Clock
     schedule: Schedule
     train: bool
-    subject: _Subject
+    subject: _Advised
 
     def arms(self, **arms: Callable[[], Any]) -> dict[str, list[float]]:
         """Return the seconds of each arm in each round, the arms in turns."""
@@ -308,7 +308,7 @@ class _Bench:
             return call
         return Restored(call, self.subject.restore, lambda output: output)
 
-    def run(self, steps: Sequence[Callable[[], Outcome]]) -> list[Outcome]:
+    def run(self, steps: Sequence[Callable[[], PartOutcome]]) -> list[PartOutcome]:
         """Return what steps make, one after the other."""
         return [step() for step in steps]
 
@@ -333,11 +333,12 @@ def _measure_part(part: Part, bench: _Bench, model_s: float) -> PartAdvice:
 
 def _measure_calls(part: Part, bench: _Bench, advice: PartAdvice, model_s: float) -> PartAdvice:
     def steps(
-        function: Callable[[Call], Any] = make_call, convert: Callable[[Call], Call] = lambda c: c
-    ) -> list[Step]:
-        return [Step(convert(c), train=bench.train, function=function) for c in part.calls]
+        function: Callable[[PartCall], Any] = make_call,
+        convert: Callable[[PartCall], PartCall] = lambda c: c,
+    ) -> list[PartStep]:
+        return [PartStep(convert(c), train=bench.train, function=function) for c in part.calls]
 
-    def fresh(function: Callable[[Call], Any] = make_call) -> list[Outcome]:
+    def fresh(function: Callable[[PartCall], Any] = make_call) -> list[PartOutcome]:
         bench.subject.restore()
         return bench.run(steps(function, copied))
 
@@ -368,7 +369,7 @@ def _measure_calls(part: Part, bench: _Bench, advice: PartAdvice, model_s: float
     )
 
 
-def _compiled(part: Part) -> Callable[[Call], Any]:
+def _compiled(part: Part) -> Callable[[PartCall], Any]:
     """Return what makes a call of the part, compiled."""
     if not part.is_function:
         compiled: Any = torch.compile(_call)
@@ -405,7 +406,7 @@ def _choose(advices: Sequence[PartAdvice], parts: Mapping[str, Part]) -> list[st
     return chosen
 
 
-def _modules_inside(call: Call) -> Iterator[nn.Module]:
+def _modules_inside(call: PartCall) -> Iterator[nn.Module]:
     if isinstance(call.target, nn.Module):
         yield from (inner for inner in call.target.modules() if inner is not call.target)
 
@@ -460,12 +461,12 @@ def _measure_model(chosen: Sequence[Part], bench: _Bench, n_parts: int) -> Model
     )
 
 
-def _make_form(subject: _Subject, chosen: Sequence[Part] | None) -> Callable[[], Outcome]:
+def _make_form(subject: _Advised, chosen: Sequence[Part] | None) -> Callable[[], PartOutcome]:
     """Return a step of a copy of the model, of which these parts are compiled; ``None``: all."""
     subject.restore()
     form = copy.deepcopy(subject.step.model)
     step = subject.step.copied(form)
-    functions: dict[Place, Callable[..., Any]] = {}
+    functions: dict[NamePlace, Callable[..., Any]] = {}
     if chosen is None:
         form.compile()
     else:
@@ -476,7 +477,7 @@ def _make_form(subject: _Subject, chosen: Sequence[Part] | None) -> Callable[[],
             if part.is_function:
                 functions |= dict.fromkeys(part.places, torch.compile(part.target))
 
-    def run() -> Outcome:
+    def run() -> PartOutcome:
         with swapped(functions):
             return step()
 

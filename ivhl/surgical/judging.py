@@ -15,7 +15,7 @@ from ivhl.measure.accuracy import ROUNDOFF, Scales, judge_compiled, judge_eager
 from ivhl.measure.draws import cast
 from ivhl.measure.leaves import Leaves, difference, leaves_of
 from ivhl.measure.models import Loss, cast_model
-from ivhl.surgical.parts import Call, kept
+from ivhl.surgical.parts import PartCall, kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,14 +27,14 @@ CPU: Final = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PartOutcome:
     """What a call returned, and the gradients of a training step; none forward only."""
 
     output: Any
     gradients: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
-class Step:
+class PartStep:
     """A call of a part, forward or with the gradients of its inputs and parameters.
 
     In the model a gradient arrives from behind; alone, numbers that are drawn once take its place.
@@ -46,43 +46,43 @@ class Step:
     """
 
     def __init__(
-        self, call: Call, *, train: bool, function: Callable[[Call], Any] | None = None
+        self, call: PartCall, *, train: bool, function: Callable[[PartCall], Any] | None = None
     ) -> None:
         self._call = call
         self._function = function or make_call
         self._sources = _sources(call) if train else {}
         self._arriving: list[torch.Tensor] = []
 
-    def __call__(self) -> Outcome:
+    def __call__(self) -> PartOutcome:
         """Call once."""
         output = self._function(self._call)
         if not self._sources:
-            return Outcome(output)
+            return PartOutcome(output)
         one = isinstance(output, torch.Tensor)
         leaves = [output] if one else leaves_of(output).tensors.values()
         ends = [leaf for leaf in leaves if leaf.requires_grad]
         if not ends:
-            return Outcome(output)
+            return PartOutcome(output)
         if not self._arriving:
             self._arriving = [_drawn_like(end) for end in ends]
-        return Outcome(output, _differentiated(ends, self._sources, self._arriving))
+        return PartOutcome(output, _differentiated(ends, self._sources, self._arriving))
 
 
-def make_call(call: Call) -> Any:  # noqa: ANN401
+def make_call(call: PartCall) -> Any:  # noqa: ANN401
     """Return what the target returns."""
     return call.target(*call.arguments, **call.named)
 
 
-def copied(call: Call) -> Call:
+def copied(call: PartCall) -> PartCall:
     """Return the call with copies of its tensors."""
-    return Call(call.target, *kept((call.arguments, call.named)))
+    return PartCall(call.target, *kept((call.arguments, call.named)))
 
 
-def in_float64(call: Call) -> Call:
+def in_float64(call: PartCall) -> PartCall:
     """Return the same call on the CPU in float64, with copies of its modules."""
     target = _exact(call.target) if isinstance(call.target, nn.Module) else call.target
     leaves, spec = tree_flatten((call.arguments, call.named))
-    return Call(target, *tree_unflatten([_exact(leaf) for leaf in leaves], spec))
+    return PartCall(target, *tree_unflatten([_exact(leaf) for leaf in leaves], spec))
 
 
 def _exact(leaf: Any) -> Any:  # noqa: ANN401
@@ -105,7 +105,7 @@ def _differentiated(
     return dict(zip(sources, found, strict=True))
 
 
-def _sources(call: Call) -> dict[str, torch.Tensor]:
+def _sources(call: PartCall) -> dict[str, torch.Tensor]:
     """Return what a call differentiates by: its inputs, and the parameters of its modules."""
     found: dict[int, tuple[str, torch.Tensor]] = {}
     for number, leaf in enumerate(tree_flatten((call.target, call.arguments, call.named))[0]):
@@ -147,7 +147,7 @@ class ModelStep:
         self._given, self._loss = loss, loss or Loss()
         self._trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
 
-    def __call__(self) -> Outcome:
+    def __call__(self) -> PartOutcome:
         """Call once.
 
         Raises:
@@ -155,7 +155,7 @@ class ModelStep:
         """
         output = self.model(*self._inputs)
         if not self._train:
-            return Outcome(output)
+            return PartOutcome(output)
         if not self._trained:
             raise SpecError("no parameter requires a gradient", hint="leave out --train")
         if self._given is None and not any(
@@ -175,7 +175,7 @@ class ModelStep:
                 f"{what or type(loss).__name__}",
                 hint="the third value that your function returns is called with the outputs",
             )
-        return Outcome((output, loss), _differentiated([loss], self._trained, None))
+        return PartOutcome((output, loss), _differentiated([loss], self._trained, None))
 
     def copied(self, model: nn.Module) -> ModelStep:
         """Return the same step of another model, on copies of the inputs."""
@@ -183,12 +183,12 @@ class ModelStep:
 
     def in_float64(self) -> ModelStep:
         """Return the same step in float64, of a copy of the model."""
-        call = in_float64(Call(self.model, self._inputs, {}))
+        call = in_float64(PartCall(self.model, self._inputs, {}))
         return ModelStep(call.target, call.arguments, train=self._train, loss=self._given)
 
 
 def mistake(
-    eager: Sequence[Outcome], compiled: Sequence[Outcome], exact: Sequence[Outcome]
+    eager: Sequence[PartOutcome], compiled: Sequence[PartOutcome], exact: Sequence[PartOutcome]
 ) -> str:
     """Return why compiled calls are wrong, by the rule of workloads; empty if they are not.
 
@@ -228,7 +228,7 @@ def mistake(
     return ""
 
 
-def _leaves_of(outcomes: Sequence[Outcome]) -> Leaves:
+def _leaves_of(outcomes: Sequence[PartOutcome]) -> Leaves:
     """Return outputs and gradients with the names that messages use."""
     found = Leaves({}, {}, {})
     for number, outcome in enumerate(outcomes):

@@ -22,7 +22,7 @@ HINT: Final = (
 )
 
 
-class Loaded(NamedTuple):
+class LoadedModel(NamedTuple):
     """What the user's function returned: the model, its inputs and, if it did, its loss."""
 
     model: nn.Module
@@ -30,7 +30,7 @@ class Loaded(NamedTuple):
     loss: Callable[[Any], torch.Tensor] | None
 
 
-def load_model(reference: str) -> Loaded:
+def load_model(reference: str) -> LoadedModel:
     """Return what ``package.module:function`` makes.
 
     Raises:
@@ -75,7 +75,7 @@ def load_model(reference: str) -> Loaded:
             f"{_described(loss)}",
             hint=HINT,
         )
-    return Loaded(model, inputs, loss)
+    return LoadedModel(model, inputs, loss)
 
 
 def _described(value: object) -> str:

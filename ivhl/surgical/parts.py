@@ -38,7 +38,7 @@ READ: Final = "_local_scalar_dense"  # what `item()` and `bool()` of a tensor ca
 _FIXED: Final = (bool, int, float, complex, str, bytes, type(None), type, torch.dtype)
 
 
-class Place(NamedTuple):
+class NamePlace(NamedTuple):
     """Where code looks a function up: a module or a class, and the name in it."""
 
     holder: ModuleType | type
@@ -57,7 +57,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PartCall:
     """A module or a function, and what the model called it with."""
 
     target: Callable[..., Any]
@@ -81,9 +81,9 @@ class Part:
 
     name: str
     target: Any
-    calls: list[Call] = field(default_factory=list)
+    calls: list[PartCall] = field(default_factory=list)
     inside: set[Any] = field(default_factory=set)
-    places: list[Place] = field(default_factory=list)
+    places: list[NamePlace] = field(default_factory=list)
     refused: str = ""
     seconds: float = 0.0
 
@@ -96,7 +96,7 @@ class Part:
     def code(self) -> tuple[str, ...]:
         """What one writes to compile it, line by line."""
         if not self.is_function:
-            path = Place(self.target, "").path.removesuffix(".")
+            path = NamePlace(self.target, "").path.removesuffix(".")
             return (
                 f"import {self.target.__module__}",
                 "for module in model.modules():",
@@ -116,14 +116,14 @@ class Part:
         return 0 if self.is_function else len({id(call.target) for call in self.calls})
 
 
-class Found(NamedTuple):
+class FoundParts(NamedTuple):
     """The parts by name, and functions that take long but are not called by a name."""
 
     parts: dict[str, Part]
     out_of_reach: tuple[str, ...]
 
 
-def find_parts(model: nn.Module, run: Callable[[], object], least_share: float) -> Found:
+def find_parts(model: nn.Module, run: Callable[[], object], least_share: float) -> FoundParts:
     """Return the parts of a model; the model itself is none.
 
     Args:
@@ -150,7 +150,7 @@ def find_parts(model: nn.Module, run: Callable[[], object], least_share: float) 
         if code is not None:
             reached.add(code)
             part.seconds = profile.seconds[code]
-    return Found(
+    return FoundParts(
         parts,
         tuple(
             f"{profile.modules[code]}.{code.co_name}"
@@ -163,7 +163,7 @@ def find_parts(model: nn.Module, run: Callable[[], object], least_share: float) 
 
 
 @contextmanager
-def swapped(replacements: Mapping[Place, Callable[..., Any]]) -> Iterator[None]:
+def swapped(replacements: Mapping[NamePlace, Callable[..., Any]]) -> Iterator[None]:
     """Put functions where others are looked up, and those back at the end, also after an error."""
     before = {place: vars(place.holder)[place.name] for place in replacements}
     try:
@@ -274,7 +274,7 @@ def _own_modules(model: nn.Module) -> dict[str, ModuleType]:
     }
 
 
-def _places(model: nn.Module, called: set[CodeType]) -> dict[FunctionType, list[Place]]:
+def _places(model: nn.Module, called: set[CodeType]) -> dict[FunctionType, list[NamePlace]]:
     """Return the functions that were called, each with the places that hold it."""
     holders: list[ModuleType | type] = [*dict.fromkeys(_own_modules(model).values())]
     classes = dict.fromkeys(kind for module in model.modules() for kind in type(module).__mro__)
@@ -283,11 +283,11 @@ def _places(model: nn.Module, called: set[CodeType]) -> dict[FunctionType, list[
         for kind in classes
         if kind.__module__.partition(".")[0] not in FOREIGN and "<" not in kind.__qualname__
     ]
-    found: dict[FunctionType, list[Place]] = {}
+    found: dict[FunctionType, list[NamePlace]] = {}
     for holder in holders:
         for name, value in list(vars(holder).items()):
             if isinstance(value, FunctionType) and code_of(value) in called:
-                found.setdefault(value, []).append(Place(holder, name))
+                found.setdefault(value, []).append(NamePlace(holder, name))
     return found
 
 
@@ -311,7 +311,7 @@ class _Recorder:
 
         def enter(module: nn.Module, arguments: Any, named: Any) -> None:  # noqa: ANN401
             part = self._enter(type(module), type(module).__name__)
-            part.calls.append(Call(module, *kept((arguments, named))))
+            part.calls.append(PartCall(module, *kept((arguments, named))))
 
         def leave(*_: object) -> None:
             self._running.pop()
@@ -326,7 +326,7 @@ class _Recorder:
                         stack.callback(handle.remove)
             yield
 
-    def recording(self, function: FunctionType, place: Place) -> Callable[..., Any]:
+    def recording(self, function: FunctionType, place: NamePlace) -> Callable[..., Any]:
         """Return a function that remembers the calls at one place, and calls the original."""
 
         @wraps(function)
@@ -335,7 +335,7 @@ class _Recorder:
             if place not in part.places:
                 part.places.append(place)
             before, state = kept((arguments, named)), random_state()
-            part.calls.append(Call(function, *before))
+            part.calls.append(PartCall(function, *before))
             self._watched += [(part, o, contents_of(o)) for o in objects_in((arguments, named))]
             try:
                 returned = function(*arguments, **named)
@@ -403,7 +403,7 @@ def alike(one: Any, other: Any) -> bool:  # noqa: ANN401  (pytrees)
     )
 
 
-def reads_numbers(function: Callable[..., Any], call: Call) -> bool:
+def reads_numbers(function: Callable[..., Any], call: PartCall) -> bool:
     """Return whether what a function returns besides tensors may depend on the numbers it gets.
 
     It is called again with each tensor's numbers in the opposite order, and watched for reads of a

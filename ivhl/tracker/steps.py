@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
 
-Axis = Literal["torch", "python"]
+StepAxis = Literal["torch", "python"]
 SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
 
 
@@ -69,7 +69,7 @@ class SideStep(NamedTuple):
         return "became slower" if self.ratio > 1 else "became faster"
 
 
-class Step(NamedTuple):
+class CourseStep(NamedTuple):
     """A place at which a side moved.
 
     Attributes:
@@ -78,7 +78,7 @@ class Step(NamedTuple):
         cells: The Pythons or releases on which it is seen.
     """
 
-    along: Axis
+    along: StepAxis
     before: str
     place: str
     cells: tuple[str, ...]
@@ -105,7 +105,7 @@ class Step(NamedTuple):
 class _Candidate(NamedTuple):
     """A place that is tested, with the tests of a side in each cell."""
 
-    along: Axis
+    along: StepAxis
     before: str
     place: str
     tests: Mapping[str, Mapping[Metric, Tested]]
@@ -145,7 +145,7 @@ def of_one_code(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 def find_steps(
     entries: Sequence[Entry], spreads: Spreads, *, every: bool = False
-) -> tuple[Step, ...]:
+) -> tuple[CourseStep, ...]:
     """Return the steps of one case, along releases and then along Pythons.
 
     Cells that failed are passed over: a step then lies between the nearest that have seconds.
@@ -182,7 +182,7 @@ def find_steps(
     return tuple(steps)
 
 
-def _candidates(entries: Sequence[Entry], along: Axis, spreads: Spreads) -> list[_Candidate]:
+def _candidates(entries: Sequence[Entry], along: StepAxis, spreads: Spreads) -> list[_Candidate]:
     tests: dict[tuple[str, str], dict[str, Mapping[Metric, Tested]]] = defaultdict(dict)
     for series in series_of(entries, along):
         cell = series.case.python if along == "torch" else series.case.torch
@@ -213,7 +213,7 @@ def _pool(one: _Candidate, cells: Iterable[str], side: Metric) -> _Pooled:
     return _Pooled(apart, reach, probability(apart, scale, spread))
 
 
-def _step(one: _Candidate, cells: tuple[str, ...], limits: Mapping[Metric, float]) -> Step:
+def _step(one: _Candidate, cells: tuple[str, ...], limits: Mapping[Metric, float]) -> CourseStep:
     sides: dict[Metric, SideStep] = {}
     for side in SIDES:
         if not _has(one, cells, side):
@@ -231,10 +231,10 @@ def _step(one: _Candidate, cells: tuple[str, ...], limits: Mapping[Metric, float
             },
             moved=pooled.p <= limits[side] and factor >= RELEVANT[side],
         )
-    return Step(one.along, one.before, one.place, cells, sides)
+    return CourseStep(one.along, one.before, one.place, cells, sides)
 
 
-def _agree(one: _Candidate, whole: Step) -> bool:
+def _agree(one: _Candidate, whole: CourseStep) -> bool:
     """Return whether no cell is further from what all share than runs of the same code are."""
     return all(
         abs(test.apart - math.log(whole.sides[side].ratio))
@@ -245,5 +245,5 @@ def _agree(one: _Candidate, whole: Step) -> bool:
     )
 
 
-def _moves(step: Step) -> bool:
+def _moves(step: CourseStep) -> bool:
     return any(side.moved for side in step.sides.values())

@@ -19,7 +19,7 @@ from ivhl.records.record import Interval
 from ivhl.surgical import advice
 from ivhl.surgical.__main__ import advice_of, lines_of, main
 from ivhl.surgical.advice import ModelAdvice, PartAdvice, _choose, advise_parts
-from ivhl.surgical.judging import ModelStep, Outcome, mistake
+from ivhl.surgical.judging import ModelStep, PartOutcome, mistake
 from ivhl.surgical.parts import Part, find_parts
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def test_masks_with_the_smallest_number_of_a_dtype_are_not_wrong() -> None:
     exact = scores.double().masked_fill(masked, torch.finfo(torch.float64).min)
 
     def judged(compiled: torch.Tensor) -> str:
-        return mistake([Outcome(eager)], [Outcome(compiled)], [Outcome(exact)])
+        return mistake([PartOutcome(eager)], [PartOutcome(compiled)], [PartOutcome(exact)])
 
     assert judged(eager.clone()) == ""
     # What another number has there, or a wrong score beside a mask, is.
@@ -166,7 +166,7 @@ def test_a_model_is_measured_part_by_part_and_together(monkeypatch: pytest.Monke
 
 def bench_of(model: nn.Module, *inputs: Any, train: bool = False) -> advice._Bench:  # noqa: ANN401
     step = ModelStep(model, inputs, train=train, loss=None)
-    subject = advice._Subject(step, Held(model, None))
+    subject = advice._Advised(step, Held(model, None))
     return advice._Bench("cpu", SHORT, train=train, subject=subject)
 
 

@@ -14,8 +14,8 @@ from ivhl.errors import SpecError
 from ivhl.measure.timing import Schedule
 from ivhl.surgical.__main__ import advice_of, lines_of, main
 from ivhl.surgical.advice import advise_parts
-from ivhl.surgical.judging import Outcome, mistake
-from ivhl.surgical.parts import Place, find_parts, reads_numbers, swapped
+from ivhl.surgical.judging import PartOutcome, mistake
+from ivhl.surgical.parts import NamePlace, find_parts, reads_numbers, swapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ivhl.surgical.advice import ModelAdvice
-    from ivhl.surgical.parts import Found, Part
+    from ivhl.surgical.parts import FoundParts, Part
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
@@ -209,7 +209,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda f, **_: usual(f, backend="eager"))
 
 
-def found_in(model: nn.Module, *inputs: Any) -> Found:  # noqa: ANN401
+def found_in(model: nn.Module, *inputs: Any) -> FoundParts:  # noqa: ANN401
     with torch.no_grad():
         return find_parts(model, lambda: model(*inputs), 0.01)
 
@@ -250,7 +250,7 @@ def test_functions_that_get_tensors_are_parts_with_what_one_writes(models: Modul
 
 def test_functions_are_put_back_after_an_error(models: ModuleType) -> None:
     before = models.rotate, models.my_rotary.rotate
-    places = {Place(one, "rotate"): len for one in (models, models.my_rotary)}
+    places = {NamePlace(one, "rotate"): len for one in (models, models.my_rotary)}
     with swapped(places):
         assert models.rotate is models.my_rotary.rotate is len
     assert models.rotate is models.my_rotary.rotate is before[0]
@@ -320,13 +320,15 @@ def test_a_wrong_function_is_wrong_alone_and_in_the_model(
 
 def test_a_wrong_gradient_is_wrong_though_the_output_is_right() -> None:
     x, weight = torch.ones(8), torch.linspace(1, 2, 8)
-    eager, exact = (Outcome(one, {"weight": weight.to(one.dtype)}) for one in (x, x.double()))
+    eager, exact = (PartOutcome(one, {"weight": weight.to(one.dtype)}) for one in (x, x.double()))
     assert mistake([eager], [eager], [exact]) == ""
-    off = Outcome(x, {"weight": 1.01 * weight})
+    off = PartOutcome(x, {"weight": 1.01 * weight})
     assert mistake([eager], [off], [exact]).startswith("wrong: gradient of weight has RMSE ")
     # One that is nothing but rounding beside the others is not.
-    tiny = [Outcome(x, {"weight": weight, "bias": torch.full((8,), one)}) for one in (1e-9, -3e-9)]
-    truth = Outcome(x.double(), {"weight": weight.double(), "bias": torch.zeros(8).double()})
+    tiny = [
+        PartOutcome(x, {"weight": weight, "bias": torch.full((8,), one)}) for one in (1e-9, -3e-9)
+    ]
+    truth = PartOutcome(x.double(), {"weight": weight.double(), "bias": torch.zeros(8).double()})
     assert mistake(tiny[:1], tiny[1:], [truth]) == ""
 
 

@@ -476,7 +476,7 @@ def test_a_file_that_does_not_parse_is_named_with_its_line(tmp_path: Path) -> No
     found = search(tmp_path, "@torch.compiler.disable\ndef f(): ...\n")
     assert len(found.guards) == 1
     (tmp_path / "nul.py").write_bytes(b"x = '\0'\n")
-    deep = "x = " + " + ".join("abc" * 300) + "\n@torch.compiler.disable\ndef f(): ...\n"
+    deep = "x = " + " + ".join("abc" * 3000) + "\n@torch.compiler.disable\ndef f(): ...\n"
     (tmp_path / "deep.py").write_text(deep)
     broken, empty, deeper, unreadable = sorted(find_guards(tmp_path).problems, reverse=True)
     assert broken.startswith("old.py:2: does not parse: ")

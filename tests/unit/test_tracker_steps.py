@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.steps import Step
+    from ivhl.tracker.steps import CourseStep
 
 PYTHONS = ("3.12", "3.13", "3.14")
 RELEASES = ("2.5.1", "2.6.0", "2.9.1", "2.10.0", "2.15.0")
@@ -48,7 +48,7 @@ def grid(seconds: Callable[[str, str], tuple[float, float]]) -> list[RunRecord]:
 
 def steps_of(
     records: Iterable[RunRecord], tau: float = 0.02, *, every: bool = False
-) -> list[Step]:
+) -> list[CourseStep]:
     entries = of_one_code(MemoryHistory(records).entries)
     return list(find_steps(entries, Known(tau), every=every))
 

@@ -100,7 +100,8 @@ def test_every_file_and_name_of_the_code_that_a_page_mentions_is_there(page: Pat
             # Workloads are named after rooms, and fields of records after what compiles.
             kept = (
                 named[2] in ENDINGS
-                or re.match(r"(ops|mlff|rollout|surgical|compile|memory)\.", text) is not None
+                or re.match(r"(ops|mlff|rollout|surgical|hotpath|compile|memory)\.", text)
+                is not None
             )
             there = kept or not files_of(named[1]) or is_there(named[1], named[2])
         else:
