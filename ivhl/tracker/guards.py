@@ -137,12 +137,15 @@ def guards_in(code: Trees) -> Found:
     """Return the guards in files that were read."""
     problems = list(code.problems)
     sources: list[SourceFile] = []
+    bound: list[dict[str, ast.expr]] = []
     for source in code.files:
         try:  # of a tree of its own, since it is changed
-            sources.append(source._replace(tree=whole_names(parsed(source.text))))
+            tree = whole_names(parsed(source.text))
+            bound.append(bindings(tree))
         except RecursionError:
             problems.append(f"{source.name}: is nested too deeply to be read whole")
-    bound = [bindings(source.tree) for source in sources]
+        else:
+            sources.append(source._replace(tree=tree))
     known = shared(bound)
     guards: list[Guard] = []
     others: list[Guard] = []
