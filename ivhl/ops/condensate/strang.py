@@ -72,8 +72,9 @@ def evolve_condensate_gp(  # noqa: PLR0917  (the signature of the original, and 
 
 
 def _has_wrong_backward(phi: torch.Tensor, n_amplitudes: int) -> bool:
-    # Compiled by 2.5.1 or 2.6.0 for dynamic shapes, the backward pass of the longer stencil is NaN.
-    # It is right for a fixed shape, for the shorter stencil, and on 2.15.0. No other was tested.
+    # Compiled by 2.5.1 or 2.6.0 for dynamic shapes, the backward pass of the longer stencil is NaN:
+    # a roll by more than the axis has reads outside the tensor (docs/findings.md). 2.7.1 rolls
+    # rightly, but of this gradient only 2.15.0 was tested.
     release = tuple(int(number) for number in torch.__version__.split(".")[:2])
     wants_gradient = phi.requires_grad and torch.is_grad_enabled()
     return release < (2, 15) and n_amplitudes > STENCIL_SIZES[0] and wants_gradient
