@@ -111,7 +111,17 @@ def prepare_weights(parameters: Parameters, precision: torch.dtype) -> Parameter
     }
 
 
-# One wrapper for each, so that each has a recompile limit of its own.
+# One wrapper for each, so that each has a recompile limit of its own, and a second call of
+# ``evolve`` or ``rollout_loss`` finds what the first one compiled.
+@functools.cache
+def compiled_next(
+    architecture: Architecture, kind: PolicyKind, n_operators: int, precision: torch.dtype
+) -> Callable[..., torch.Tensor]:
+    """Return ``make_next`` compiled as a whole; the same function for the same arguments."""
+    following = make_next(architecture, kind, n_operators=n_operators, precision=precision)
+    return get_compiled(following, fullgraph=True, dynamic=False)
+
+
 @functools.cache
 def _compiled_step(
     architecture: Architecture, kind: PolicyKind, n_operators: int, precision: torch.dtype

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from ivhl.compile import get_compiled
-from ivhl.rollout.evolution import make_next
+from ivhl.rollout.evolution import compiled_next, make_next
 from ivhl.rollout.noise import NoiseSource
 from ivhl.rollout.operator import (
     check_parameters,
@@ -65,9 +64,12 @@ def rollout_loss(
             f"one step, got {list(targets.shape)}"
         )
     policy = policy or Policy()
-    following = make_next(architecture, policy.kind, n_operators=n_operators, precision=precision)
     if compiled:
-        following = get_compiled(following, fullgraph=True, dynamic=False)
+        following = compiled_next(architecture, policy.kind, n_operators, precision)
+    else:
+        following = make_next(
+            architecture, policy.kind, n_operators=n_operators, precision=precision
+        )
     weights = join_operators(parameters)
     value = torch.tensor(policy.value, dtype=state.dtype, device=state.device)
     # With a gradient from the first step on, or compiled code would have that step twice.
