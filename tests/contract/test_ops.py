@@ -206,6 +206,18 @@ def test_public_operation_is_compiled_once_for_all_sizes(name: str) -> None:
     assert not any(f.graph_breaks for f in report.functions), str(report)
 
 
+def test_public_stencil_rolls_around_axes_that_are_shorter_than_its_reach() -> None:
+    # Compiled by 2.5.1 or 2.6.0 for any shape, a roll by more than there is reads outside of it.
+    torch._dynamo.reset()
+    by_transforms = make_condensate_strang(lambda function: function, rank=4)
+    with measuring():
+        for shape in ((5, 6, 12), (3, 4, 9), (4, 3, 30), (2, 5, 16), (3, 3, 3)):
+            phi = noise(*shape).to(torch.complex128)
+            found = ops.evolve_condensate_gp(phi, 0.01, M2, LAM, 4, 2)
+            expected = by_transforms(phi, 0.01, M2, LAM, 2)
+            torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
 def test_public_gradient_of_the_stencil_is_that_of_the_transforms(dtype: torch.dtype) -> None:
     # Compiled by 2.5.1 or 2.6.0 for any shape, it would be NaN.
