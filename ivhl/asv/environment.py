@@ -99,6 +99,7 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         self._failure: CellError | None = None
         # Where two commits take turns: the folder of each that was built, and the commit of the run.
         self._laid: dict[str, Path] = {}
+        self._unbuilt: dict[str, asv.util.ProcessError] = {}  # by commit
         self._wanted = ""
         self._target: Path | None = None
         # asv's own __init__ reads both of these before it sets them.
@@ -208,6 +209,8 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             asv.util.ProcessError: If the cell or the project could not be made; every case then
                 has a record that says so.
         """
+        if commit_hash in self._unbuilt:  # asv asks for it twice
+            raise self._unbuilt[commit_hash]
         # After `asv run -j` the environment was created in another process.
         self.create()
         self._failure = self._failure or self._altered()
@@ -279,7 +282,10 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             )
         for one in filter(None, (self._settings.base if phase != "build" else None, commit)):
             self._record_failure(phase, failure_class, error, one)
-        raise asv.util.ProcessError([phase, self.name], 1, str(error), error.output)
+        refusal = asv.util.ProcessError([phase, self.name], 1, str(error), error.output)
+        if phase == "build":
+            self._unbuilt[commit] = refusal
+        raise refusal
 
     def _record_failure(
         self, phase: Phase, failure_class: FailureClass, error: CellError, commit: str
