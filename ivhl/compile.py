@@ -300,7 +300,7 @@ def _wrap(decorated: _Function[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         setting = _scoped.get() or _process.setting
         entry = ready.get(setting) or decorated.find(setting, args, kwargs)
-        if _on_start not in entry.starts:
+        if entry.starts is not None and _callbacks()[0] not in entry.starts:
             _observe()  # torch._dynamo.reset() drops our callbacks
         for one in (*args, *kwargs.values()):
             if isinstance(one, torch.Tensor) and one.is_neg():
@@ -329,7 +329,8 @@ class _Entry(Generic[P, R]):
     dynamic: bool | None
     run: Callable[P, R]
     place: tuple[str, int]  # file and line of the function
-    starts: Container[Callable[..., None]]  # Dynamo's callbacks at the start of a compilation
+    # Dynamo's callbacks at the start of a compilation; None before the first one.
+    starts: Container[Callable[..., None]] | None
     cause: str = ""  # why it runs eagerly; empty if it does not
     frames: int = 0
     seconds: float = 0.0
@@ -362,7 +363,7 @@ class _Function(Generic[P, R]):
         # Entries by setting, where the setting alone determines the entry.
         self.ready: dict[str, _Entry[P, R]] = {}
         self.eager = _Entry(
-            mode="default", dynamic=None, run=function, place=("", 0), starts=(_on_start,)
+            mode="default", dynamic=None, run=function, place=("", 0), starts=None
         )
         _functions[next(_numbers)] = self
 
@@ -435,7 +436,7 @@ class _Function(Generic[P, R]):
             dynamic=self.dynamic,
             run=first_run,
             place=(code.co_filename, code.co_firstlineno),
-            starts=(_on_start,),
+            starts=None,
         )
         return entry
 
@@ -583,12 +584,24 @@ def _observe() -> Container[Callable[..., None]]:
     """Register our callbacks with Dynamo; return its list of start callbacks."""
     from torch._dynamo.callback import callback_handler  # noqa: PLC0415  (seconds, if first)
 
+    start, end = _callbacks()
     with _lock:
-        if _on_start not in callback_handler.start_callbacks:
-            callback_handler.register_start_callback(_on_start)
-            callback_handler.register_end_callback(_on_end)
+        if start not in callback_handler.start_callbacks:
+            callback_handler.register_start_callback(start)
+            callback_handler.register_end_callback(end)
     starts: Container[Callable[..., None]] = callback_handler.start_callbacks
     return starts
+
+
+@functools.cache
+def _callbacks() -> tuple[Callable[..., None], Callable[..., None]]:
+    """Return our callbacks as Dynamo gets them.
+
+    It must not compile them. A backward pass inside of compiled code, ours or not, is compiled when
+    it first runs, where Dynamo looks at every frame; since about 2.8 it holds a lock while it calls
+    them, and would wait for that lock for ever.
+    """
+    return torch.compiler.disable(_on_start), torch.compiler.disable(_on_end)
 
 
 def _on_start(*_: object) -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from asv.util import ProcessError
 
 from ivhl.asv import installed
 from ivhl.asv.environment import Locked
@@ -159,3 +160,28 @@ def test_libraries_of_cuda_are_read_where_a_gpu_is_used(tmp_path: Path) -> None:
     assert altered_files(tmp_path / "cell", device="cuda") == ["torch/lib/libtorch_cuda.so"]
     (packages / "torch" / "a.py").write_bytes(b"d")
     assert altered_files(tmp_path / "cell", device="cpu") == ["torch/a.py"]
+
+
+def test_a_commit_that_does_not_build_is_built_and_reported_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built, told = [], []
+
+    def fail(_self: object, _conf: object, _repo: object, commit: str) -> None:
+        built.append(commit)
+        raise OSError("no disk")
+
+    monkeypatch.setattr("asv.environment.Environment.install_project", fail)
+    monkeypatch.setattr(Locked, "cell", SimpleNamespace(id="py3.12-torch2.6.0"))
+    monkeypatch.setattr(Locked, "create", lambda _self: None)
+    monkeypatch.setattr(Locked, "_altered", lambda _self: None)
+    monkeypatch.setattr(Locked, "_record_failure", lambda *_: None)
+    monkeypatch.setattr(Locked, "name", "locked")
+    cell = object.__new__(Locked)
+    cell._failure, cell._unbuilt = None, {}
+    cell._settings = SimpleNamespace(report=lambda event, **_: told.append(event), base=None)
+    for _ in range(2):  # as asv does
+        with pytest.raises(ProcessError):
+            cell.install_project(None, None, "abc")
+    assert built == ["abc"]
+    assert told == ["cell-building", "cell-failed"]

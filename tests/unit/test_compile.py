@@ -9,6 +9,8 @@ import logging
 import math
 import os
 import re
+import subprocess
+import sys
 import tempfile
 import threading
 import warnings
@@ -763,3 +765,35 @@ def test_kernels_for_another_number_of_threads_are_not_used(
     assert not list(tmp_path.rglob("threads*"))
     torch.testing.assert_close(function(x), (x.sin() + 1.0) * x)
     assert not the_report().fell_back
+
+
+# Of a program that uses ``ivhl.compile`` and compiles a training step of its own.
+TRAINING = """
+import torch
+from ivhl.compile import get_compiled
+
+get_compiled(lambda x: 2.0 * x)(torch.ones(3))
+w = torch.ones(4, 4, requires_grad=True)
+
+def step(x):
+    loss = (x @ w).relu().sum()
+    loss.backward()
+    return loss
+
+print(float(torch.compile(step, backend="aot_eager")(torch.ones(2, 4))))
+"""
+
+
+def test_a_training_step_compiled_beside_ours_ends(tmp_path: Path) -> None:
+    # Its backward pass is compiled within it, where Dynamo would compile our callbacks, too: it
+    # waited for its own lock. In a process of its own, since nothing else ends that.
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", TRAINING],
+        env=os.environ | {CACHE_VARIABLE: str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == "32.0"
