@@ -362,9 +362,7 @@ class _Function(Generic[P, R]):
         self.entries: dict[Mode, _Entry[P, R]] = {}
         # Entries by setting, where the setting alone determines the entry.
         self.ready: dict[str, _Entry[P, R]] = {}
-        self.eager = _Entry(
-            mode="default", dynamic=None, run=function, place=("", 0), starts=None
-        )
+        self.eager = _Entry(mode="default", dynamic=None, run=function, place=("", 0), starts=None)
         _functions[next(_numbers)] = self
 
     def find(self, setting: str, args: Any, kwargs: Any) -> _Entry[P, R]:  # noqa: ANN401

@@ -8,7 +8,7 @@ import shutil
 import zipfile
 from base64 import urlsafe_b64encode
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from asv.util import ProcessError
@@ -179,7 +179,8 @@ def test_a_commit_that_does_not_build_is_built_and_reported_once(
     monkeypatch.setattr(Locked, "name", "locked")
     cell = object.__new__(Locked)
     cell._failure, cell._unbuilt = None, {}
-    cell._settings = SimpleNamespace(report=lambda event, **_: told.append(event), base=None)
+    settings: Any = SimpleNamespace(report=lambda event, **_: told.append(event), base=None)
+    cell._settings = settings
     for _ in range(2):  # as asv does
         with pytest.raises(ProcessError):
             cell.install_project(None, None, "abc")
