@@ -199,7 +199,8 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             lines = [x.strip() for x in output.splitlines() if x.strip()]
             # uv's account begins with a cross or "error", and lists every hash that it knows.
             start = next((i for i, x in enumerate(lines) if x.startswith((CROSS, "error"))), 0)
-            short = " ".join(x for x in lines[start:] if not x.startswith("sha256:"))
+            lists = ("sha256:", "Expected:", "Computed:")
+            short = " ".join(x for x in lines[start:] if not x.startswith(lists))
             raise CellError(f"uv {' '.join(arguments[:2])} failed: {short}"[:1500], output)
 
     def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ANN401

@@ -140,6 +140,8 @@ class Recorder(TorchFunctionMode):
         self._wiring: Wiring
         self._depth: int
         self._begun: float
+        self._spent: float
+        self._has_met: bool
         self._first: tuple[Any, Any]
         self._has_copies: bool
         self._begin()
@@ -221,7 +223,9 @@ class Recorder(TorchFunctionMode):
         if call.hot and self._depth == 0 and self._bind(call):
             self.is_deferring = True
             return self._defer(call)
+        began = time.perf_counter()
         result = func(*args, **kwargs)
+        self._spent += time.perf_counter() - began
         self._went(call, result)
         return result
 
@@ -259,6 +263,7 @@ class Recorder(TorchFunctionMode):
     def _meet(self, key: Any, func: Any, args: Any, kwargs: Any, n_given: int) -> Any:
         """Run a call for the first time at this place, and look at what it is."""
         above = self._node
+        self._has_met = True
         if len(above.then) >= MOST_WAYS:
             self._note_alone(func, "its arguments change at each step")
             return self._alone(func, args, kwargs)
@@ -587,6 +592,8 @@ class Recorder(TorchFunctionMode):
         self._wiring = Wiring()
         self._depth = 0
         self._begun = 0.0
+        self._spent = 0.0  # seconds in calls that ran
+        self._has_met = False  # whether one of them was looked at for the first time
         self._first = None, None
         self._drop_pending()
 
@@ -605,8 +612,10 @@ class Recorder(TorchFunctionMode):
             node.count += 1
             end = time.perf_counter()
             if self._begun:
-                samples = node.eager_s if node.sequence is None else node.sequence.eager_s
-                samples.append(end - self._begun)
+                if not self._has_met:
+                    # Of the operations alone: what recording adds is not the program's.
+                    samples = node.eager_s if node.sequence is None else node.sequence.eager_s
+                    samples.append(self._spent)
                 self.timeline.add(self._begun, end, "eager", self.boundary)
             if node.count == 1:
                 node.count += self._turns_before(node)

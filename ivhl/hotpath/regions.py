@@ -101,9 +101,18 @@ class Region:
         key: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        begun: float | None = None,
     ) -> Any:
-        """Run the compiled callable; the first time with a key compiles it."""
-        begun = time.perf_counter()
+        """Run the compiled callable; the first time with a key compiles it.
+
+        Args:
+            recorder: Of the block.
+            key: Of this call.
+            args: Of the callable.
+            kwargs: Of the callable.
+            begun: When the program called it, if what came before belongs to the compiled run.
+        """
+        begun = begun or time.perf_counter()
         is_first = key not in self._ready
         if self._compiled is None:
             self._compiled = get_compiled(self.plain, mode=self.mode, dynamic=False)
@@ -266,6 +275,7 @@ class OptimizerSteps:
             if recorder.paused or not recorder.is_here():
                 return plain(*args, **kwargs)
             recorder.end_segment()
+            begun = time.perf_counter()
             with recorder.aside():
                 recorder.turns.end()
                 if args or kwargs or _has_hooks(self):
@@ -277,7 +287,7 @@ class OptimizerSteps:
                 was_on = torch.is_grad_enabled()
                 _set_grad_enabled(False)  # noqa: FBT003
                 try:
-                    region.run_compiled(recorder, key, (), {})
+                    region.run_compiled(recorder, key, (), {}, begun)
                 finally:
                     _set_grad_enabled(was_on)
                 return None

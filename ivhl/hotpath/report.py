@@ -29,7 +29,7 @@ class PathReport:
         misses: Eager runs after it was hot.
         compiles: Graphs compiled: for other live results of a sequence, other arguments of a region.
         compile_s: Wall seconds of the first calls of these.
-        eager_s: Median wall seconds of eager runs while recording, or ``None``.
+        eager_s: Median wall seconds of the operations of eager runs, without recording, or ``None``.
         compiled_s: Median wall seconds of compiled runs without the first, or ``None``.
         speedup: ``eager_s / compiled_s``, or ``None``.
         refused: Why it is not compiled any more; empty if it is.

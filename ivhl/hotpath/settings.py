@@ -92,7 +92,8 @@ def _count(environ: Mapping[str, str], name: str) -> int | None:
     if text.isascii() and text.isdigit() and 0 < len(text) <= _MOST_DIGITS and int(text) > 0:
         return int(text)
     raise SpecError(
-        f"{name}: expected an integer from 1 (got {environ[name]!r:.60})", hint=f"{name}=10"
+        f"{name}: expected an integer from 1 (got {environ[name]!r:.60})",
+        hint=f"{name}=10" if name == THRESHOLD else f"{name}=2",
     )
 
 
@@ -111,7 +112,11 @@ def load_boundaries(path: Path) -> dict[str, BoundaryRule]:
         ) from None
     try:
         data: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise SpecError(
+            f"{path}: {error.strerror}", hint=f"{BOUNDARIES} names a YAML file of boundaries"
+        ) from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise SpecError(
             f"{path}: {' '.join(str(error).split())}", hint="write `name: {compile: true}`"
         ) from None

@@ -198,12 +198,14 @@ def evolve(
             f"n_steps must not be negative and keep_every at least 1, got {n_steps} and {keep_every}"
         )
     policy = policy or Policy()
+    if operators_at_once is None:
+        operators_at_once = 1 if state.device.type == "cpu" else n_operators
     n_realisations, (height, width) = state.shape[1], state.shape[-2:]
     at_once = batch_sizes(
         (n_operators, n_realisations),
         memory_of_sample(architecture, height, width, dtype=state.dtype),
         memory_budget=memory_budget,
-        operators_at_once=operators_at_once or (1 if state.device.type == "cpu" else n_operators),
+        operators_at_once=operators_at_once,
     )
     step: Step
     if compiled:

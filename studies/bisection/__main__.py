@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=KINDS, default="slowdown", help="what is planted")
     parser.add_argument("--commits", type=int, default=64, help="commits behind the first")
     parser.add_argument("--planted", type=int, help="which one is planted (default: drawn)")
-    parser.add_argument("--percent", type=int, default=30, help="size of a slowdown")
+    parser.add_argument("--percent", type=int, default=30, help="size of a slowdown, or rate of failures")
     parser.add_argument("--machine", default=os.uname().nodename, help="name of this machine")
     parser.add_argument("--torch", default="2.15.0", help="PyTorch release")
     options = parser.parse_args()
@@ -32,7 +32,7 @@ def main() -> int:
     hashes = make_project(
         root, ROOT, options.kind, options.commits, planted, percent=options.percent
     )
-    sought = "slowdown" if options.kind == "unbuildable" else options.kind
+    sought = {"unbuildable": "slowdown", "flaky": "failure"}.get(options.kind, options.kind)
     command = [
         *(sys.executable, "-m", "ivhl", "bisect", hashes[0], hashes[-1]),
         *("--case", "planted.work", "--for", sought, "--python", "3.12"),

@@ -10,10 +10,14 @@ from studies.confirmation.project import CALLS, PYPROJECT, git, write
 if TYPE_CHECKING:
     from pathlib import Path
 
-PlantedKind = Literal["slowdown", "failure", "graph-break", "unbuildable"]
-KINDS: Final[tuple[PlantedKind, ...]] = ("slowdown", "failure", "graph-break", "unbuildable")
+PlantedKind = Literal["slowdown", "failure", "graph-break", "unbuildable", "flaky"]
+KINDS: Final[tuple[PlantedKind, ...]] = (
+    *("slowdown", "failure", "graph-break", "unbuildable", "flaky"),
+)
 # With another number in each commit, no two have the same sources: each must be measured.
 _WORK: Final = """
+import os
+
 import torch
 
 EDITION = {edition}
@@ -36,6 +40,12 @@ _PLANTED: Final[dict[PlantedKind, str]] = {
         "    if torch.compiler.is_compiling():\n"
         '        raise RuntimeError("no kernel for this layout")\n'
         "    return eager(x)"
+    ),
+    "flaky": (
+        "    if torch.compiler.is_compiling() and FAILS:\n"
+        '        raise RuntimeError("sometimes no kernel for this layout")\n'
+        "    return eager(x)\n\n\n"
+        "FAILS = os.urandom(1)[0] < 256 * {percent} // 100  # drawn once in a process"
     ),
     "graph-break": "    torch._dynamo.graph_break()\n    return eager(x)",
 }
@@ -74,10 +84,10 @@ def make_project(
         root: A new folder.
         ours: Root of ivhl's checkout, whose matrix and locks the project takes.
         kind: What the planted commit does. ``unbuildable`` is a slowdown whose two predecessors
-            cannot be built.
+            cannot be built; ``flaky`` fails in some processes and not in others.
         commits: How many commits follow the first one.
         planted: Number of the commit that changes what is measured, from 1.
-        percent: How much more a slowdown computes.
+        percent: How much more a slowdown computes, or how many of the processes fail.
     """
     for folder in ("planted", "benchmarks"):
         (root / folder).mkdir(parents=True)

@@ -1458,3 +1458,14 @@ def test_random_programs_compiled_by_inductor_give_what_eager_code_gives(
     program: Program,
 ) -> None:
     check_program(program)
+
+
+def test_the_run_in_which_calls_are_looked_at_is_no_sample_of_eager_seconds() -> None:
+    block = hotpath.auto(threshold=5)
+    x = torch.ones(8)
+    with block:
+        for _ in range(8):
+            (x * 2.0).sin().sum().item()
+    (sequence,) = block.sequences
+    assert len(sequence.eager_s) == 4
+    assert len(sequence.compiled_s) == 2  # nor that in which it is compiled

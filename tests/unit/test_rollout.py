@@ -479,6 +479,7 @@ def test_wrong_arguments_are_refused_with_what_was_expected() -> None:
         (state, {"precision": torch.bfloat16}, "with a float32 state"),
         (state, {"keep_every": 0}, "keep_every at least 1"),
         (state, {"operators_at_once": -1}, "operators_at_once must be at least 1"),
+        (state, {"operators_at_once": 0}, "operators_at_once must be at least 1, got 0"),
     ]
     for given_state, options, message in wrong:
         with pytest.raises(ValueError, match=message):
