@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=KINDS, default="slowdown", help="what is planted")
     parser.add_argument("--commits", type=int, default=64, help="commits behind the first")
     parser.add_argument("--planted", type=int, help="which one is planted (default: drawn)")
-    parser.add_argument("--percent", type=int, default=30, help="size of a slowdown, or rate of failures")
+    parser.add_argument("--percent", type=int, default=30, help="how much slower, or how often")
     parser.add_argument("--machine", default=os.uname().nodename, help="name of this machine")
     parser.add_argument("--torch", default="2.15.0", help="PyTorch release")
     options = parser.parse_args()
