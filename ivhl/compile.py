@@ -596,8 +596,8 @@ def _callbacks() -> tuple[Callable[..., None], Callable[..., None]]:
     """Return our callbacks as Dynamo gets them.
 
     It must not compile them. A backward pass inside of compiled code, ours or not, is compiled when
-    it first runs, where Dynamo looks at every frame; since about 2.8 it holds a lock while it calls
-    them, and would wait for that lock for ever.
+    it first runs, where Dynamo looks at every frame. That of 2.15.0 holds a lock while it calls
+    them, and would wait for that lock for ever; that of 2.6.0 has none.
     """
     return torch.compiler.disable(_on_start), torch.compiler.disable(_on_end)
 

@@ -3,7 +3,7 @@
 ``python -m studies.hotpath`` prints, for the MLP 784-256-10 with SGD: the CPU seconds of a step, and
 the ratios of hand-written compilation to hot paths (goal: 0.9) and of eager code to the same while
 recording (goal: 0.97), for ever and in the nine steps before call N. Arms take turns in blocks; a
-ratio is taken within each round.
+ratio is taken within each round. With ``--stages`` it prints which part of a step takes the time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import argparse
 import os
 import random
 import time
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -142,6 +144,46 @@ def timed_before_hot(step: Step) -> Callable[[int], float]:
     return run
 
 
+def stages(trainer: Trainer) -> list[float]:
+    """Return the wall seconds of forward pass and loss, backward pass, optimizer and zeroing."""
+    times = [time.perf_counter()]
+    loss = ((trainer.model(trainer.x) - trainer.y) ** 2).mean()
+    times.append(time.perf_counter())
+    loss.backward()
+    times.append(time.perf_counter())
+    trainer.optimizer.step()
+    times.append(time.perf_counter())
+    trainer.optimizer.zero_grad()
+    times.append(time.perf_counter())
+    return [after - before for before, after in pairwise(times)]
+
+
+def show_stages(batch: int, rounds: int) -> None:
+    """Print the median microseconds of each stage: eager, hot, recorded, and in a new block."""
+    eager, hot, recorded, new = (Trainer(batch) for _ in range(4))
+    found: dict[str, list[list[float]]] = {}
+    block, record = hotpath.auto(threshold=THRESHOLD), hotpath.auto(threshold=1_000_000_000)
+    for number in range(rounds + 1):
+        turns: dict[str, list[list[float]]] = {"eager": [stages(eager) for _ in range(20)]}
+        with block:
+            turns["hot"] = [stages(hot) for _ in range(20)]
+        with record:
+            for _ in range(20):
+                is_resting = record.recorder.turns.rests
+                kind = "recorded, not looked at" if is_resting else "recorded, looked at"
+                turns.setdefault(kind, []).append(stages(recorded))
+        with hotpath.auto(threshold=THRESHOLD):
+            for turn in range(1, THRESHOLD):
+                turns.setdefault(f"turn {turn} of a new block", []).append(stages(new))
+        if number:  # the first round compiles
+            for kind, several in turns.items():
+                found.setdefault(kind, []).extend(several)
+    print(f"batch {batch}: us of forward and loss, backward, optimizer, zero_grad; their sum")
+    for kind, several in found.items():
+        medians = [1e6 * median(one) for one in zip(*several, strict=True)]
+        print(f"{kind:<24}{''.join(f'{one:>8.0f}' for one in medians)}{sum(medians):>9.0f}")
+
+
 def show(name: str, over: list[float], under: list[float], goal: float) -> None:
     """Print a ratio with its interval within this run."""
     ratio = paired_ratio(over, under)
@@ -158,12 +200,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--steps", type=int, default=40, help="of a block")
+    parser.add_argument("--stages", action="store_true", help="the parts of a step instead")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     choose_cache_folder()
     load = os.getloadavg()[0]
     print(f"torch {torch.__version__}, CPU, {options.threads} thread(s), load {load:.1f}")
     for batch in options.batch:
+        if options.stages:
+            show_stages(batch, options.rounds)
+            continue
         trainers = {name: Trainer(batch) for name in ARMS}
         hot = hotpath.auto(threshold=THRESHOLD)
         # So many repetitions never come: this block records for ever.

@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--realisations", type=int, default=2, help="at once, in all phases but two (2)"
     )
-    # A call of evolve costs a quarter of a millisecond beside its steps; people take hundreds.
+    # A call of evolve does more than its steps, of which people take hundreds.
     p.add_argument("--steps", type=int, default=16, help="steps of a call (16)")
     p.add_argument("--drift-steps", type=int, default=100, help="steps until drift is read (100)")
     p.add_argument("--seconds", type=float, default=25.0, help="of timing, in each process (25)")

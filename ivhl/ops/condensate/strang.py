@@ -72,9 +72,9 @@ def evolve_condensate_gp(  # noqa: PLR0917  (the signature of the original, and 
 
 
 def _has_wrong_backward(phi: torch.Tensor, n_amplitudes: int) -> bool:
-    # Compiled by 2.5.1 or 2.6.0 for dynamic shapes, the backward pass of the longer stencil is NaN:
-    # a roll by more than the axis has reads outside the tensor (docs/findings.md). 2.7.1 rolls
-    # rightly, but of this gradient only 2.15.0 was tested.
+    # Compiled by 2.5.1 or 2.6.0 for dynamic shapes, the backward pass of the longer stencil was NaN,
+    # when a short axis was rolled by more than it has (docs/findings.md). Of this gradient, compiled
+    # as a whole, only 2.15.0 is tested.
     release = tuple(int(number) for number in torch.__version__.split(".")[:2])
     wants_gradient = phi.requires_grad and torch.is_grad_enabled()
     return release < (2, 15) and n_amplitudes > STENCIL_SIZES[0] and wants_gradient
