@@ -224,6 +224,7 @@ def get_compiled(
     dynamic: bool | None = None,
     fullgraph: bool = False,
     fallback_on_error: bool = True,
+    backend: str | Callable[..., Any] = "inductor",
 ) -> Callable[P, R]: ...
 
 
@@ -235,6 +236,7 @@ def get_compiled(
     dynamic: bool | None = None,
     fullgraph: bool = False,
     fallback_on_error: bool = True,
+    backend: str | Callable[..., Any] = "inductor",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -245,6 +247,7 @@ def get_compiled(
     dynamic: bool | None = None,
     fullgraph: bool = False,
     fallback_on_error: bool = True,
+    backend: str | Callable[..., Any] = "inductor",
 ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
     """Return the function compiled; usable as a decorator with or without arguments.
 
@@ -268,6 +271,7 @@ def get_compiled(
         dynamic: As for ``torch.compile``.
         fullgraph: As for ``torch.compile``.
         fallback_on_error: Whether to run eagerly after a failure of the compiler.
+        backend: As for ``torch.compile``.
 
     Raises:
         ValueError: If the mode is unknown.
@@ -283,6 +287,7 @@ def get_compiled(
                 dynamic=dynamic,
                 fullgraph=fullgraph,
                 fallback_on_error=fallback_on_error,
+                backend=backend,
             )
         )
 
@@ -349,12 +354,14 @@ class _Function(Generic[P, R]):
         dynamic: bool | None,
         fullgraph: bool,
         fallback_on_error: bool,
+        backend: str | Callable[..., Any],
     ) -> None:
         self.function = function
         self.mode = mode
         self.dynamic = dynamic
         self.fullgraph = fullgraph
         self.fallback_on_error = fallback_on_error
+        self.backend = backend
         self.name = (
             f"{getattr(function, '__module__', '')}."
             f"{getattr(function, '__qualname__', type(function).__name__)}"
@@ -423,6 +430,7 @@ class _Function(Generic[P, R]):
                         mode=mode,
                         dynamic=self.dynamic,
                         fullgraph=self.fullgraph,
+                        backend=self.backend,
                     )
                     entry.starts = _observe()
                     graphs = mode in _WITHOUT_GRAPHS and _has_gpu()

@@ -97,7 +97,8 @@ class Wiring:
         self.roles[number] = self.made
         self.made += 1
 
-    def _add_given(self, tensor: torch.Tensor) -> None:
+    def add_given(self, tensor: torch.Tensor) -> None:
+        """Number the next tensor from outside."""
         number = id(tensor)
         reference = self.references[number] = weakref.ref(tensor)
         self.given.append(reference)
@@ -138,7 +139,7 @@ class Wiring:
             if not call.guard.check(*new):
                 return False
             for value in new:
-                self._add_given(value)
+                self.add_given(value)
         return True
 
     def describe(self, func: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, ...]:
@@ -189,7 +190,7 @@ class Wiring:
             stride = value.stride()
         except RuntimeError as error:  # sparse and other layouts have none
             raise UndescribableError(str(error)) from None
-        self._add_given(value)
+        self.add_given(value)
         return (dtype, value.shape, stride, value.device, value.requires_grad, kind)
 
     def template(self, value: Any) -> Any:
@@ -276,8 +277,9 @@ class Call:
         hot: Whether a hot sequence ends here or further on.
         spare: A pending tensor for each result, between two uses.
         likely: The way that was taken last from here.
-        plan: What ``Wiring.fits`` compares arguments with; ``None`` if some are nested.
+        plan: What arguments are compared with; ``None`` if some are nested.
         names: Of keyword arguments.
+        is_plain: Whether it makes one new tensor and changes nothing, and ``plan`` is there.
         guard: Compares the tensors that the call brings from outside with those of the first time.
         eager_s: Seconds of sequences that ended here, until one is hot.
     """
@@ -303,6 +305,7 @@ class Call:
     spare: list[Pending | None] = field(default_factory=list)
     likely: Call | None = None
     plan: tuple[tuple[type | None, Any], ...] | None = None
+    is_plain: bool = False
     guard: Any = None
     names: tuple[str, ...] = ()
     eager_s: list[float] = field(default_factory=list)

@@ -148,7 +148,7 @@ class Recorder(TorchFunctionMode):
 
     # --- calls -----------------------------------------------------------------------------------
 
-    def __torch_function__(  # noqa: C901, PLR0911  (one way through it, at each call)
+    def __torch_function__(  # noqa: C901, PLR0911, PLR0912  (one way through it, at each call)
         self,
         func: Any,
         types: Any,
@@ -159,7 +159,12 @@ class Recorder(TorchFunctionMode):
         if kwargs is None:
             kwargs = {}
         call = self._node.likely
-        if call is None or call.func is not func:
+        if call is not None and call.func is func:
+            if call.hot and call.is_plain and self._may_wait():
+                pending = self._wait(call, args, kwargs)
+                if pending is not None:
+                    return pending
+        else:
             call = None
             if func in FACTS or (func in PROPERTIES and type(args[0]) is not Pending):
                 return func(*args, **kwargs)
@@ -173,6 +178,8 @@ class Recorder(TorchFunctionMode):
             call = None
         if surroundings is None:
             return func(*args, **kwargs)
+        if self.is_deferring:
+            self._number()
         key = None
         n_given = len(self._wiring.given)
         if call is None or not self._wiring.fits(call, args, kwargs):
@@ -184,8 +191,6 @@ class Recorder(TorchFunctionMode):
             if not self._wiring.tensors:
                 return self.pass_by(func, args, kwargs)
             call = self._node.then.get(key)
-        elif self.is_deferring and call.hot and self._bind(call):
-            return self._defer(call)  # the shortest way, which all but the first hot calls take
         try:
             return self._see(call, key, func, args, kwargs, n_given)
         except BaseException:
@@ -349,6 +354,12 @@ class Recorder(TorchFunctionMode):
         except RuntimeError as error:  # one of several views of a tensor that changed
             return f"autograd does not say how it is differentiated, {error}"
         call.spare = [None] * len(call.results)
+        call.is_plain = (
+            call.form is torch.Tensor
+            and call.results[0].is_new
+            and not call.changes
+            and call.plan is not None
+        )
         return ""
 
     def _results(
@@ -409,6 +420,88 @@ class Recorder(TorchFunctionMode):
 
     # --- pending calls ---------------------------------------------------------------------------
 
+    def _may_wait(self) -> bool:
+        """Return whether the next call may be one that waits, as far as what is around it says."""
+        return (
+            (self.is_deferring or not (self._depth or self._wiring.roles))
+            and not self.paused
+            and not self._has_copies
+            and self._watch is None
+            and surroundings_now(0) == self._surroundings
+        )
+
+    def _wait(  # noqa: C901, PLR0911, PLR0912  (the shortest way, of nearly all hot calls)
+        self, call: Call, args: Any, kwargs: Any
+    ) -> Pending | None:
+        """Return the pending result of the expected call; ``None`` if this may be another one.
+
+        What waits is held by us, so its tensors are known by their ``id`` alone.
+        """
+        values = args
+        if kwargs:
+            if tuple(kwargs) != call.names:
+                return None
+            values = (*args, *kwargs.values())
+        plan: Any = call.plan
+        if len(values) != len(plan):
+            return None
+        held = self._held
+        new = []
+        for value, (kind, part) in zip(values, plan):  # noqa: B905  (equally long)
+            if kind is Intermediate:
+                if held.get(id(value)) != part:
+                    return None
+            elif kind is None:
+                if id(value) in held:
+                    return None
+                new.append(value)
+            elif type(value) is not kind or value != part:
+                return None
+        if new:
+            # In C++: class, dispatch keys, dtype, device, shape, strides, requires_grad; no doubles.
+            if not call.guard.check(*new):
+                return None
+            for value in new:
+                if not value.untyped_storage().resizable():
+                    return None  # _bind has why
+            self._hold(new, new)
+        if not self._depth:
+            self._begun = time.perf_counter()
+            self._first = call.func, call.key
+            self.is_deferring = True
+        self._node.likely = self._node = call
+        self._depth += 1
+        return self._pending_of(call, 0)
+
+    def _hold(self, originals: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
+        """Keep tensors that waiting calls bring from outside, and what the graph reads of them."""
+        n = len(self._originals)
+        self._originals += originals
+        self._inputs += inputs
+        for value in originals:
+            n += 1
+            self._held[id(value)] = -n
+
+    def _pending_of(self, call: Call, place: int) -> Pending:
+        """Return the pending tensor for a result of a call that waits."""
+        pending = call.spare[place]
+        if pending is None:
+            # It runs operations, which must not compute what waits.
+            pending = self.pass_by(make_pending, (call.results[place].facts,), {})
+        else:
+            call.spare[place] = None
+            pending.__dict__.clear()  # of what it became the last time
+        self._held[id(pending)] = len(self._pendings)
+        self._pendings.append(pending)
+        return pending
+
+    def _number(self) -> None:
+        """Number what waits as what has run is numbered; ``_wait`` leaves that out."""
+        for one in self._originals[len(self._wiring.given) :]:
+            self._wiring.add_given(one)
+        for pending in self._pendings[self._wiring.made :]:
+            self._wiring.add_made(pending)
+
     def _bind(self, call: Call) -> bool:
         """Keep the inputs of a call; return whether it may wait."""
         if len(self._inputs) == len(self._wiring.given) and not self._has_copies:
@@ -420,13 +513,13 @@ class Recorder(TorchFunctionMode):
             return self._may_not_wait("its memory is shared and it requires a gradient")
         if (shared or self._has_copies) and not self._may_copy(call):
             return self._may_not_wait("the memory of an input is shared with NumPy or others")
-        self._originals += inputs
+        originals = inputs
         if shared:
             self._has_copies = True
             inputs = [
                 one.clone() if any(one is other for other in shared) else one for one in inputs
             ]
-        self._inputs += inputs
+        self._hold(originals, inputs)
         return True
 
     def _may_not_wait(self, reason: str) -> bool:
@@ -445,14 +538,7 @@ class Recorder(TorchFunctionMode):
         results: list[torch.Tensor] = []
         for place, one in enumerate(call.results):
             if one.is_new:
-                pending = call.spare[place]
-                call.spare[place] = None
-                if pending is None:
-                    # It runs operations, which must not compute what waits.
-                    pending = self.pass_by(make_pending, (one.facts,), {})
-                else:
-                    pending.__dict__.clear()  # of what it became the last time
-                self._pendings.append(pending)
+                pending = self._pending_of(call, place)
                 self._wiring.add_made(pending)
                 results.append(pending)
             else:
@@ -522,17 +608,19 @@ class Recorder(TorchFunctionMode):
 
     def _become(self, sequence: HotSequence, ran: SequenceRun, live: tuple[int, ...]) -> None:
         """Turn the live pending tensors into results; keep the others for the next time."""
-        for index, (call, place) in enumerate(sequence.makes):
-            spare: Any = self._pendings[index]
-            if index in live:
-                real = ran.results[index]
-                become(spare, real)
-                # Code in C++ may still hold it, such as a batch of vmap.
-                spare = real if real._use_count() <= 1 else None  # noqa: SLF001
-            call.spare[place] = spare
+        pendings: list[Any] = self._pendings
+        for (call, place), pending in zip(sequence.makes, pendings, strict=True):
+            call.spare[place] = pending
+        for index in live:
+            real: Any = ran.results[index]
+            become(pendings[index], real)
+            call, place = sequence.makes[index]
+            # Code in C++ may still hold it, such as a batch of vmap.
+            call.spare[place] = real if real._use_count() <= 1 else None  # noqa: SLF001
 
     def _run_eagerly(self, calls: list[Call]) -> None:
         """Run the pending calls as they would have run."""
+        self._number()
         pendings, inputs = self._pendings, self._inputs
 
         def of_role(role: Role) -> torch.Tensor:
@@ -601,6 +689,8 @@ class Recorder(TorchFunctionMode):
         self._pendings: list[Pending] = []
         self._inputs: list[torch.Tensor] = []
         self._originals: list[torch.Tensor] = []
+        # By id: the number of a pending tensor, or -1, -2, ... of an input.
+        self._held: dict[int, int] = {}
         self._has_copies = False
 
     def end_segment(self, loss: Any = None) -> None:

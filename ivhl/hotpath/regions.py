@@ -15,6 +15,7 @@ import torch
 
 from ivhl.compile import compile_report, get_compiled
 from ivhl.hotpath.calls import UndescribableError, Wiring
+from ivhl.hotpath.updates import StepBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,7 @@ class Region:
     eager_s: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     compiled_s: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     _compiled: Callable[..., Any] | None = None
+    _steps: StepBackend | None = None
     _ready: set[Any] = field(default_factory=set)
 
     @property
@@ -115,11 +117,22 @@ class Region:
         begun = begun or time.perf_counter()
         is_first = key not in self._ready
         if self._compiled is None:
-            self._compiled = get_compiled(self.plain, mode=self.mode, dynamic=False)
+            backend: Any = "inductor"
+            if self.subject is not None:
+                backend = self._steps = StepBackend(self.subject, self.mode)
+            self._compiled = get_compiled(
+                self.plain, mode=self.mode, dynamic=False, backend=backend
+            )
         if is_first:
             kind = "RECOMPILE" if self._ready else "COMPILE"
             self.log.add(kind, f"starting {self.name}", self.name)
-        result = self._compiled(*args, **kwargs)
+        if self._steps is None:
+            result = self._compiled(*args, **kwargs)
+        elif not self._steps.step(key, self._compiled):
+            self.misses += 1
+            return self.plain()
+        else:
+            result = None
         end = time.perf_counter()
         recorder.timeline.add(begun, end, "compile" if is_first else "compiled", self.name)
         if not is_first:

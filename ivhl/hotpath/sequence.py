@@ -166,6 +166,7 @@ class _CompiledGraph:
         loss: The result whose backward pass must follow at once, since others with a gradient are
             results of the same piece; or -1.
         views: Calls that make live views of inputs and results, as eager code makes them.
+        only: The piece, if there is but one and nothing else to do.
     """
 
     pieces: list[_Piece]
@@ -173,6 +174,14 @@ class _CompiledGraph:
     settings: GlobalStateGuard
     loss: int
     views: list[Call]
+    only: _Piece | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.only = None
+        if len(self.pieces) == 1 and not self.views:
+            piece = self.pieces[0]
+            if piece.is_plain and piece.is_whole and not piece.changes and not piece.buffers:
+                self.only = piece
 
 
 class SequenceRun(NamedTuple):
@@ -367,11 +376,11 @@ class HotSequence:
         self, one: _CompiledGraph, given: Sequence[torch.Tensor], *, is_last: bool
     ) -> dict[int, torch.Tensor]:
         """Run the pieces, and make the views."""
+        if one.only is not None:
+            return dict(zip(one.only.makes, one.only.run(*given), strict=True))
         results: dict[int, torch.Tensor] = {}
         for piece in one.pieces:
-            inputs = (
-                given if piece.takes == self.inputs else _of_roles(piece.takes, given, results)
-            )
+            inputs = given if piece.is_whole else _of_roles(piece.takes, given, results)
             results |= piece(inputs, is_last=is_last)
         return _with_views(one.views, given, results)
 

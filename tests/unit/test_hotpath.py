@@ -87,9 +87,9 @@ class Compilations:
     def compile_function(self, function: Callable[..., Any], **options: Any) -> Any:
         """Replace ``torch.compile``, which compiles functions, modules and optimizer steps."""
         options.pop("mode", None)
-        if self.traces:
-            return PLAIN_COMPILE(function, backend="aot_eager", **options)
-        return function
+        if options["backend"] == "inductor":
+            options["backend"] = "aot_eager"
+        return PLAIN_COMPILE(function, **options) if self.traces else function
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,186 @@
+"""Compiled optimizer steps, of which most need not ask Dynamo whether their graph still holds.
+
+Dynamo compares at each call all that its trace has read: half of a small step. What a step of
+PyTorch's own optimizers depends on is known: hyperparameters, which the key of a region has, and
+tensors, which are compared here, in C++. If one of them is another, Dynamo decides as ever.
+"""
+
+from __future__ import annotations
+
+import functools
+from operator import is_
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+import torch._inductor
+from torch._C._dynamo.guards import GlobalStateGuard, TensorGuards
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ivhl.compile import Mode
+
+# Their steps read and write nothing but groups of parameters and state. Those of other classes,
+# also of classes derived from these, may do anything.
+_KNOWN: Final = frozenset(
+    getattr(torch.optim, name)
+    for name in (
+        *("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax"),
+        *("Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD"),
+    )
+)
+_MOST_TRIES: Final = 3
+
+
+class StepBackend:
+    """A backend of ``torch.compile``: Inductor, which keeps the graph that an optimizer's step runs.
+
+    Args:
+        optimizer: Whose step is compiled.
+        mode: Of ``torch.compile``.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, mode: Mode) -> None:
+        self.optimizer = optimizer
+        self.mode = mode
+        self._ran: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = []
+        self._before: Callable[..., Any] | None = None
+        self._kept: _KeptGraph | None = None
+        self._tries = _MOST_TRIES if type(optimizer) in _KNOWN else 0
+
+    def __call__(
+        self, module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], **_: Any
+    ) -> Any:
+        """Compile a graph; called by Dynamo."""
+        options = torch._inductor.list_mode_options(self.mode)  # noqa: SLF001  (public, by its documentation)
+        graph = torch._inductor.compile(module, list(inputs), options=options)  # noqa: SLF001
+        return functools.partial(self._run, graph)
+
+    def _run(self, graph: Callable[..., Any], *args: Any) -> Any:
+        results = graph(*args)
+        if self._tries:
+            self._ran.append((graph, args, results))
+        return results
+
+    def step(self, key: Any, through_dynamo: Callable[[], Any]) -> bool:
+        """Make a step, with gradient mode off; return whether it was made.
+
+        It is not made where tensors share memory: torch.compile of PyTorch 2.15.0 may then change
+        one of them only, without a word (docs/findings.md).
+
+        Args:
+            key: Hyperparameters of the step.
+            through_dynamo: The compiled step with its guards.
+        """
+        kept = self._kept
+        if kept is not None and kept.key == key and kept.run(self.optimizer):
+            return True
+        self._kept = None
+        fixed, gradients = _tensors_of(self.optimizer)
+        if not _are_apart(fixed + gradients):
+            return False
+        try:
+            through_dynamo()
+            if self._tries:
+                self._keep(key)
+        finally:
+            self._ran.clear()  # no gradient lives longer for this
+        return True
+
+    def _keep(self, key: Any) -> None:
+        """Keep the graph that has just run, once Dynamo has chosen it twice in a row."""
+        graph = self._ran[0][0] if len(self._ran) == 1 else None
+        is_again = graph is not None and graph is self._before
+        self._before = graph
+        if is_again:
+            self._kept = _KeptGraph.of(self.optimizer, key, self._ran)
+            self._tries -= self._kept is None
+
+
+class _KeptGraph:
+    """A graph that was a whole step, with what it holds for.
+
+    Attributes:
+        key: Hyperparameters.
+    """
+
+    def __init__(
+        self,
+        graph: Callable[..., Any],
+        key: Any,
+        fixed: list[torch.Tensor],
+        gradients: list[torch.Tensor],
+        places: list[int],
+    ) -> None:
+        self.key = key
+        self._graph = graph
+        self._fixed = fixed
+        self._guard = TensorGuards(
+            *gradients, *fixed, dynamic_dims_sizes=None, dynamic_dims_strides=None
+        )
+        self._settings = GlobalStateGuard()
+        self._places = places
+
+    @classmethod
+    def of(
+        cls, optimizer: torch.optim.Optimizer, key: Any, ran: list[tuple[Any, Any, Any]]
+    ) -> _KeptGraph | None:
+        """Return what ran in a step through Dynamo as a graph to keep, or ``None`` if it is not one.
+
+        It is none if more than a graph ran, if that returned something, which the program has to
+        assign, or took something other than gradients, parameters and state.
+        """
+        if len(ran) != 1 or ran[0][2]:
+            return None
+        graph, args, _ = ran[0]
+        fixed, gradients = _tensors_of(optimizer)
+        every = [*gradients, *fixed]
+        if any(not isinstance(one, torch.Tensor) for one in every):
+            return None
+        if any(
+            isinstance(one, torch.Tensor)
+            for group in optimizer.param_groups
+            for one in group.values()
+        ):
+            return None  # a learning rate in a tensor
+        numbers = {id(one): place for place, one in enumerate(every)}
+        if any(id(one) not in numbers for one in args):
+            return None
+        return cls(graph, key, fixed, gradients, [numbers[id(one)] for one in args])
+
+    def run(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Make the step if all is as it was; return whether it was made."""
+        fixed, gradients = _tensors_of(optimizer)
+        if len(fixed) != len(self._fixed) or not all(map(is_, fixed, self._fixed)):
+            return False
+        every = [*gradients, *fixed]
+        if not (self._guard.check(*every) and self._settings.check()):
+            return False
+        if len({one.data_ptr() for one in every}) < len(every):
+            return False
+        self._graph(*[every[place] for place in self._places])
+        return True
+
+
+def _tensors_of(optimizer: torch.optim.Optimizer) -> tuple[list[Any], list[Any]]:
+    """Return parameters with their state, and their gradients; ``None`` where there is none."""
+    fixed: list[Any] = []
+    gradients: list[Any] = []
+    state = optimizer.state
+    for group in optimizer.param_groups:
+        for one in group["params"]:
+            fixed.append(one)
+            gradients.append(one.grad)
+            if state and one in state:
+                fixed += state[one].values()
+    return fixed, gradients
+
+
+def _are_apart(values: list[Any]) -> bool:
+    """Return whether no two tensors begin at the same place in memory."""
+    places = [
+        one.data_ptr()
+        for one in values
+        if isinstance(one, torch.Tensor) and one.layout is torch.strided and one.numel()
+    ]
+    return len(set(places)) == len(places)
