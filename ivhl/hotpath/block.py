@@ -205,7 +205,7 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         )
         self._hooks = (
             register_optimizer_step_pre_hook(self.optimizers.see),
-            register_optimizer_step_post_hook(self.optimizers.forget_first),
+            register_optimizer_step_post_hook(self.optimizers.end_first),
         )
         _patch()
 
@@ -305,6 +305,13 @@ def _differentiate(
     if block is None or block.recorder.paused:
         return backward(losses, *args, **kwargs)
     recorder = block.recorder
+    if recorder.is_resting and not args and not kwargs:  # nothing waits
+        recorder.turns.differentiate(losses)
+        recorder.paused += 1
+        try:
+            return backward(losses)
+        finally:
+            recorder.paused -= 1
     several = (losses,) if isinstance(losses, torch.Tensor) else losses
     if kwargs.get("create_graph") or any(args[2:3]):
         recorder.is_differentiating_twice = True

@@ -270,7 +270,6 @@ class Call:
         changes: Whether it changes memory of a tensor from outside or made before.
         changed: Tensors of which autograd notices the change, by whose memory they have.
         brings: Facts and class of each tensor that it is the first to bring from outside.
-        likeness: What it does (``turn_of``), but for the calls that made its arguments.
         is_cut: Whether a segment ends here, since a loop began further up.
         count: How often a sequence ended here.
         sequence: The sequence that ends here, once it is hot.
@@ -296,7 +295,6 @@ class Call:
     changes: bool = False
     changed: tuple[Role, ...] = ()
     brings: tuple[Any, ...] = ()
-    likeness: str = ""
     is_cut: bool = False
     then: dict[tuple[Any, ...], Call] = field(default_factory=dict)
     count: int = 0
@@ -309,6 +307,7 @@ class Call:
     guard: Any = None
     names: tuple[str, ...] = ()
     eager_s: list[float] = field(default_factory=list)
+    _likeness: str = ""
 
     def __post_init__(self) -> None:
         parts = list(self.key[1:])
@@ -332,6 +331,14 @@ class Call:
             else:
                 return
         self.plan = tuple(plan)
+
+    @property
+    def likeness(self) -> str:
+        """What it does (``turn_of``), but for the calls that made its arguments."""
+        if not self._likeness:
+            path = self.path()
+            self._likeness = turn_of(path, len(path) - 1, len(path), in_segment=True)
+        return self._likeness
 
     def path(self) -> list[Call]:
         """Return the calls from the first one to this one."""

@@ -256,10 +256,14 @@ class Recorder(TorchFunctionMode):
         """Return whether the last calls are two equal turns of a loop that began further up."""
         path = self._node.path()
         n = len(path)
-        alike = [call.likeness for call in path]
+        funcs = [call.func for call in path]
         return any(
-            alike[n - length - 1] == alike[-1]
-            and alike[n - 2 * length : n - length] == alike[n - length :]
+            funcs[n - length - 1] is funcs[-1]
+            and funcs[n - 2 * length : n - length] == funcs[n - length :]
+            and all(
+                path[place - length].likeness == path[place].likeness
+                for place in range(n - 1, n - length - 1, -1)
+            )
             and turn_of(path, n - 2 * length, n - length, in_segment=True)
             == turn_of(path, n - length, n, in_segment=True)
             for length in range(self.min_calls, n // 2 + 1)
@@ -295,8 +299,13 @@ class Recorder(TorchFunctionMode):
         with look:
             result = func(*args, **kwargs)
         call.form = form_of(result)
-        is_random = not torch.equal(state, torch.get_rng_state())
-        call.alone = alone_by_deed(func, look.ran, result, [*given.values()], is_random=is_random)
+        call.alone = alone_by_deed(
+            func,
+            look.ran,
+            result,
+            [*given.values()],
+            has_drawn=lambda: not torch.equal(state, torch.get_rng_state()),
+        )
         if not call.alone:
             call.alone = self._look_at(call, result, given, before)
         above.then[key] = call
@@ -305,7 +314,6 @@ class Recorder(TorchFunctionMode):
             self.end_segment()
             return result
         self._went(call, result)
-        call.likeness = turn_of(call.path(), self._depth - 1, self._depth, in_segment=True)
         if self._depth >= MOST_CALLS or self._is_second_turn():
             # The loop goes on in a segment of its own, whose end finds these turns (_turns_before).
             call.is_cut = True
@@ -797,6 +805,7 @@ class Recorder(TorchFunctionMode):
         """Watch this thread from now on."""
         self.paused -= 1
         self._thread = threading.get_ident()
+        self.turns.open()
         if not self.is_resting:
             push_mode(self)
 
@@ -806,12 +815,6 @@ class Recorder(TorchFunctionMode):
         self.paused += 1
         if is_top(self):
             pop_mode()
-
-    def forget_turn(self) -> None:
-        """End the segment without counting it, nor what else ended in this turn."""
-        self.settle()
-        self._begin()
-        self.turns.forget()
 
     def limit(self) -> int:
         """Return after how many repetitions something is hot here."""

@@ -12,6 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from ivhl.compile import compile_report, get_compiled
 from ivhl.hotpath.calls import UndescribableError, Wiring
@@ -28,6 +29,7 @@ _SAMPLES: Final = 200
 _MOST_KEYS: Final = 256
 # What ``torch.no_grad`` calls; the context manager itself takes two microseconds of a step.
 _set_grad_enabled: Final = torch._C._set_grad_enabled  # noqa: SLF001
+_is_profiled: Final = torch.autograd._profiler_enabled  # noqa: SLF001
 _PLAIN: Final = frozenset({float, int, bool, type(None)})  # most hyperparameters
 
 
@@ -227,11 +229,11 @@ class OptimizerSteps:
         self.mode = mode
         self.taken: list[tuple[torch.optim.Optimizer, str, Any]] = []
         self.seen: set[int] = set()  # their numbers (id); "taken" keeps them alive
-        self.first: tuple[Region, Any] | None = None  # in its first step now
+        self.first: tuple[Region, Any, Any] | None = None  # in its first step now
 
     def see(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         """Notice an optimizer at its first step; a hook of ``torch.optim``."""
-        if any(one is optimizer for one, _, _ in self.taken):
+        if id(optimizer) in self.seen:
             return
         if self.recorder.paused or not self.recorder.is_here():
             return
@@ -246,14 +248,19 @@ class OptimizerSteps:
             optimizer.__dict__[name] = types.MethodType(function, optimizer)
         self.recorder.end_segment()
         self.recorder.turns.end()
-        self.first = region, hyperparameters(optimizer)
+        aside = self.recorder.aside()
+        aside.__enter__()
+        self.first = region, hyperparameters(optimizer), aside
 
-    def forget_first(self, *_: Any) -> None:
-        """Leave out what the first step of an optimizer ran; a hook of ``torch.optim``."""
+    def end_first(self, *_: Any) -> None:
+        """Record again after the first step of an optimizer; a hook of ``torch.optim``.
+
+        If the step raised, the next one does it.
+        """
         if self.first is not None and self.recorder.is_here():
-            region, key = self.first
+            region, key, aside = self.first
             self.first = None
-            self.recorder.forget_turn()
+            aside.__exit__()
             region.count(key, self.recorder.limit())
 
     def give_back(self) -> None:
@@ -282,6 +289,9 @@ class OptimizerSteps:
     def _step(self, optimizer: torch.optim.Optimizer, region: Region) -> Callable[..., Any]:
         recorder = self.recorder
         plain = optimizer.step
+        # PyTorch's wrapper, for hooks and the profiler, costs more than recording may.
+        wrapper = getattr(plain, "__func__", None)
+        bare = wrapper.__wrapped__ if getattr(wrapper, "hooked", False) else None
 
         @functools.wraps(plain)
         def ours(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
@@ -295,7 +305,10 @@ class OptimizerSteps:
                     return plain(*args, **kwargs)
                 key = hyperparameters(self)
                 if not region.is_hot(key, recorder.limit()):
-                    return region.run_eagerly(recorder, key, plain)
+                    run = (
+                        plain if bare is None or _is_profiled() else functools.partial(bare, self)
+                    )
+                    return region.run_eagerly(recorder, key, run)
                 self._opt_called = True  # what schedulers look at
                 was_on = torch.is_grad_enabled()
                 _set_grad_enabled(False)  # noqa: FBT003
@@ -313,7 +326,7 @@ class OptimizerSteps:
 
         @functools.wraps(plain)
         def ours(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-            if recorder.paused or not recorder.is_here():
+            if recorder.paused or recorder.is_resting or not recorder.is_here():
                 return plain(*args, **kwargs)
             # Gradients that become None are no tensors that anything waiting reads.
             if args or kwargs or type(self).zero_grad is not torch.optim.Optimizer.zero_grad:
@@ -333,4 +346,10 @@ def _refusal_of(optimizer: torch.optim.Optimizer) -> str:
 
 
 def _has_hooks(optimizer: torch.optim.Optimizer) -> bool:
-    return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)  # noqa: SLF001
+    """Return whether a step runs code of others; the block's own two hooks are none."""
+    return bool(
+        optimizer._optimizer_step_pre_hooks  # noqa: SLF001
+        or optimizer._optimizer_step_post_hooks  # noqa: SLF001
+        or len(_global_optimizer_pre_hooks) > 1
+        or len(_global_optimizer_post_hooks) > 1
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ivhl.hotpath.calls import name_of, tensors_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _T: Final = torch.Tensor
 # Answered by what is known of a pending tensor.
@@ -85,20 +88,30 @@ def alone_by_deed(  # noqa: C901, PLR0911  (one for each rule)
     result: Any,
     given: list[torch.Tensor],
     *,
-    is_random: bool,
+    has_drawn: Callable[[], bool],
 ) -> str:
-    """Return why a call is in no sequence, from what it did; empty if it can be in one."""
+    """Return why a call is in no sequence, from what it did; empty if it can be in one.
+
+    Args:
+        func: Of the call.
+        ran: Operations that it ran.
+        result: What it returned.
+        given: Its tensors.
+        has_drawn: Returns whether the state of the CPU's random numbers is another now.
+    """
     on_cpu = all(one.device.type == "cpu" for one in given)
+    may_draw = False
     for op in ran:
         if op.namespace not in {"aten", "prims", "prim"}:
             return f"{op.namespace}::{op.__name__} is not an operation of PyTorch"
-        if torch.Tag.nondeterministic_seeded in op.tags and not on_cpu:
+        may_draw = may_draw or torch.Tag.nondeterministic_seeded in op.tags
+        if may_draw and not on_cpu:
             return "it draws random numbers"
         if torch.Tag.data_dependent_output in op.tags:
             return "it reads values"
         if torch.Tag.dynamic_output_shape in op.tags:
             return "the shape of its result depends on values"
-    if is_random:
+    if may_draw and has_drawn():
         return "it draws random numbers"
     if any(one.dtype.is_complex for one in tensors_in(result)):
         return "complex numbers are not compiled"

@@ -16,21 +16,25 @@ if TYPE_CHECKING:
 
     from ivhl.hotpath.calls import Call
 
-_MOST_SKIPPED: Final = 15
-_MOST_NODES: Final = 32
+# Turns between two that are looked at; doubled each time these two are alike.
+_FEWEST_SKIPPED: Final = 8
+_MOST_SKIPPED: Final = 255
+_nodes_made: Final = torch._C._autograd._get_sequence_nr  # noqa: SLF001  (by this thread)
 
 
 def graph_of(losses: Any) -> list[Any]:
-    """Return the shape of each loss, and the kinds of the first nodes of its graph of autograd."""
+    """Return of each loss the shape and the last two nodes of its graph, with the shape between."""
     several = losses if isinstance(losses, list | tuple) else [losses]
-    roots = [one for one in several if isinstance(one, torch.Tensor)]
-    found: list[Any] = [one.shape for one in roots]
-    nodes = [one.grad_fn for one in roots]
-    while nodes and len(found) < _MOST_NODES:
-        node = nodes.pop()
-        found.append(type(node))
-        if node is not None:
-            nodes += [one for one, _ in node.next_functions]
+    found: list[Any] = []
+    for one in several:
+        if isinstance(one, torch.Tensor):
+            node = one.grad_fn
+            before = (
+                node.next_functions[0][0] if node is not None and node.next_functions else None
+            )
+            # A class of Python may have no such facts.
+            shapes = [fact.shape for fact in getattr(before, "_input_metadata", ())]
+            found += [one.shape, type(node), type(before), shapes]
     return found
 
 
@@ -49,20 +53,29 @@ class TrainingTurns:
         self._ended_before: list[Call] = []
         self._graphs: list[Any] = []  # of what was differentiated in this turn
         self._graphs_before: list[Any] = []
+        self._nodes = 0  # made by this thread before this turn
+        self._most = _FEWEST_SKIPPED
 
     def add(self, node: Call) -> None:
         """Note that a sequence ended."""
         self._ended.append(node)
 
     def differentiate(self, losses: Any) -> None:
-        """Note what is differentiated."""
+        """Note what is differentiated, and how many nodes of autograd were made in this turn."""
         if self._ended_before or self._ended:
             self._graphs += graph_of(losses)
+            self._graphs.append(_nodes_made() - self._nodes)
+
+    def open(self) -> None:
+        """Leave out what was made outside of the block."""
+        self._nodes = _nodes_made()
 
     def forget(self) -> None:
         """Begin a turn anew; the one before is not compared."""
         self.rests = 0
         self._ended, self._graphs = [], []
+        self._most = _FEWEST_SKIPPED
+        self._nodes = _nodes_made()
 
     def end(self) -> None:
         """Note that an optimizer made a step.
@@ -70,6 +83,7 @@ class TrainingTurns:
         A turn that was not looked at counts if its losses have the same graph.
         """
         graphs, self._graphs = self._graphs, []
+        self._nodes = _nodes_made()
         are_same = graphs == self._graphs_before
         self._graphs_before = graphs
         if self.rests:
@@ -81,6 +95,7 @@ class TrainingTurns:
         ended, self._ended = self._ended, []
         is_alike = bool(ended) and are_same and ended == self._ended_before
         self._ended_before = ended
+        self._most = min(2 * self._most, _MOST_SKIPPED) if is_alike else _FEWEST_SKIPPED
         if is_alike and not any(one.hot for one in ended):
             # Turns until the one that makes a sequence hot; each may run several times in a turn.
             cold = [
@@ -88,4 +103,4 @@ class TrainingTurns:
                 for one in ended
                 if one.sequence is None
             ]
-            self.rests = max(0, min([_MOST_SKIPPED, *cold]))
+            self.rests = max(0, min([self._most, *cold]))

@@ -22,6 +22,7 @@ import torch._dynamo
 import torch._inductor
 from hypothesis import HealthCheck, given, settings
 from torch.nn import functional as F  # noqa: N812  (as everywhere)
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ivhl import hotpath
 from ivhl.errors import SpecError
@@ -199,28 +200,79 @@ def test_equal_layers_of_a_model_are_no_loop() -> None:
     assert [(one.calls, one.hits) for one in report.paths] == [(9, 3)]
 
 
-def test_turns_that_are_not_looked_at_count_by_what_they_differentiate() -> None:
+def small_batch(w: torch.Tensor) -> torch.Tensor:
+    return torch.relu(X[:2] @ w).sum()
+
+
+def other_activation(w: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(X @ w).sum()
+
+
+def more_operations(w: torch.Tensor) -> torch.Tensor:
+    return torch.relu((X @ w.neg()).neg()).sum()
+
+
+@pytest.mark.parametrize("other", [small_batch, other_activation, more_operations])
+def test_turns_that_are_not_looked_at_count_by_what_they_differentiate(
+    other: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
     w = W.clone().requires_grad_()
     optimizer = torch.optim.SGD([w], lr=0.01)
 
-    def turn(activation: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        activation(X @ w).sum().backward()
+    def turn(forward: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        forward(w).backward()
         optimizer.step()
         optimizer.zero_grad()
 
     with hotpath.auto(threshold=10) as report:
         for _ in range(4):
-            turn(torch.relu)
+            turn(lambda w: torch.relu(X @ w).sum())
         for _ in range(5):
-            turn(torch.tanh)
-        for _ in range(
-            6
-        ):  # of these, the first one ends what was not looked at, and does not count
-            turn(torch.relu)
-            assert not [one for one in report.paths if "relu" in one.name]
-        turn(torch.relu)
-    (path,) = [one for one in report.paths if "relu" in one.name]
+            turn(other)
+        # Of these, the first one ends what was not looked at, and does not count.
+        for _ in range(6):
+            turn(lambda w: torch.relu(X @ w).sum())
+            assert report.paths == () or report.paths[0].name == "SGD.step"
+        turn(lambda w: torch.relu(X @ w).sum())
+    (path,) = [one for one in report.paths if one.name != "SGD.step"]
     assert path.hits == 0
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_first_step_that_raises_does_not_end_recording() -> None:
+    w = W.clone().requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.01)
+    w.grad = torch.ones_like(w)
+
+    def fail() -> float:
+        raise ValueError("no data")
+
+    with hotpath.auto(threshold=3) as report:
+        with pytest.raises(ValueError, match="no data"):
+            optimizer.step(fail)
+        for _ in range(6):
+            torch.relu(X @ w).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    # The first turn is not recorded, up to its step.
+    assert [one.hits for one in report.paths if "relu" in one.name] == [2]
+
+
+def test_hooks_of_others_around_steps_run_at_each_step() -> None:
+    w = W.clone().requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.01)
+    steps = []
+
+    def note(*_: Any) -> None:
+        steps.append(1)
+
+    hook = register_optimizer_step_post_hook(note)
+    with hotpath.auto(threshold=2):
+        for _ in range(6):
+            torch.relu(X @ w).sum().backward()
+            optimizer.step()
+    hook.remove()
+    assert len(steps) == 6
 
 
 def test_what_is_hot_runs_compiled_only(compiler: Compilations) -> None:
