@@ -171,25 +171,38 @@ def _skip_in(node: ast.expr | None) -> ast.Call | None:
     return None
 
 
-def _following(tree: ast.AST) -> dict[int, list[ast.stmt]]:
-    """Return what runs after each statement if it does not leave, to the end of its function."""
-    found: dict[int, list[ast.stmt]] = {}
+class _Place(NamedTuple):
+    """Where a statement is.
 
-    def walk(node: ast.AST, after: list[ast.stmt]) -> None:
-        scope = isinstance(
-            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
-        )
+    Attributes:
+        block: The statements of its block.
+        number: Its own among them.
+        around: The statement whose block it is, in the same function; or ``None``.
+    """
+
+    block: list[ast.stmt]
+    number: int
+    around: ast.stmt | None
+
+
+def _places(tree: ast.AST) -> dict[int, _Place]:
+    """Return the place of each statement, by ``id``."""
+    found: dict[int, _Place] = {}
+
+    def walk(node: ast.AST, around: ast.stmt | None) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            around = None
+        elif isinstance(node, ast.stmt):
+            around = node
         for _, field in ast.iter_fields(node):
             block = field if isinstance(field, list) else [field]
             for number, child in enumerate(block):
                 if isinstance(child, ast.stmt):
-                    rest = [one for one in block[number + 1 :] if isinstance(one, ast.stmt)]
-                    found[id(child)] = [*rest, *([] if scope else after)]
-                    walk(child, found[id(child)])
-                elif isinstance(child, ast.AST) and not isinstance(child, ast.expr):
-                    walk(child, [] if scope else after)
+                    found[id(child)] = _Place(block, number, around)
+                if isinstance(child, ast.AST) and not isinstance(child, ast.expr):
+                    walk(child, around)
 
-    walk(tree, [])
+    walk(tree, None)
     return found
 
 
@@ -208,13 +221,61 @@ class _Finder(ast.NodeVisitor):
         self._lines = source.lines
         self._own = [dict(own)]
         self._known = known
-        self._following = _following(source.tree)
+        self._places = _places(source.tree)
+        # Conditions on versions that hold where the visit is: of blocks around, and of those that
+        # have left the block before.
+        self._given: list[Condition] = []
         self._inside: list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef] = []
         self._seen: set[int] = set()
 
     @property
     def _names(self) -> Names:
         return Names(self._own[-1], self._known)
+
+    def generic_visit(self, node: ast.AST) -> None:
+        """Visit what is inside, blocks with what holds in them."""
+        for _, field in ast.iter_fields(node):
+            if isinstance(field, list) and field and isinstance(field[0], ast.stmt):
+                self._block(field)
+                continue
+            for one in field if isinstance(field, list) else [field]:
+                if isinstance(one, ast.AST):
+                    self.visit(one)
+
+    def _block(self, statements: Sequence[ast.stmt], *conditions: Condition) -> None:
+        """Visit statements that run where conditions hold."""
+        before = len(self._given)
+        self._given += filter(speaks_of_versions, conditions)
+        for one in statements:
+            self.visit(one)
+            left = self._left_by(one)
+            if left is not None and speaks_of_versions(left):
+                self._given.append(~left)
+        del self._given[before:]
+
+    def _left_by(self, node: ast.stmt) -> Condition | None:
+        """Return where a statement leaves its block; ``None`` if it does not, or nobody can tell."""
+        if _leaves(node):
+            return Always()
+        if not isinstance(node, ast.If):
+            return None
+        condition = condition_of(node.test, self._names)
+        sides = []
+        for side, holds in ((node.body, condition), (node.orelse, ~condition)):
+            lefts = [left for one in side if (left := self._left_by(one)) is not None]
+            if lefts:
+                sides.append(joined("and", holds, joined("or", *lefts)))
+        return joined("or", *sides) if sides else None
+
+    def _after(self, node: ast.stmt) -> list[ast.stmt]:
+        """Return what runs after a statement if it does not leave, to the end of its function."""
+        found: list[ast.stmt] = []
+        one: ast.stmt | None = node
+        while one is not None:
+            place = self._places[id(one)]
+            found += place.block[place.number + 1 :]
+            one = place.around
+        return found
 
     def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
         self._inside.append(node)
@@ -303,9 +364,18 @@ class _Finder(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         """Look at a condition of which one side compiles, or which leaves a function that does."""
-        after = [] if node.orelse or not _leaves(node.body[-1]) else self._following[id(node)]
-        self._branch(node, node.body, node.orelse or after)
-        self.generic_visit(node)
+        condition = condition_of(node.test, self._names)
+        other: Sequence[ast.stmt] = node.orelse
+        if (
+            not other
+            and speaks_of_versions(condition)
+            and (_leaves(node.body[-1]) or _leaves_where_it_compiles(node.body))
+        ):
+            other = self._after(node)
+        self._branch(node, node.body, other)
+        self.visit(node.test)
+        self._block(node.body, condition)
+        self._block(node.orelse, ~condition)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         """Look at ``torch.compile(f) if ... else f``."""
@@ -330,7 +400,7 @@ class _Finder(ast.NodeVisitor):
         condition = condition_of(node.test, self._names)
         if speaks_of_versions(condition):
             reason = _message([node.msg] if node.msg else [])
-            after = self._following[id(node)]
+            after = self._after(node)
             about = any(map(compiles, after)) or COMPILING.search(reason) is not None
             edits = _switched(node.test, self._names, to=True)
             self._add(node, "branch", ~condition, reason, edits, about=about)
@@ -421,7 +491,7 @@ class _Finder(ast.NodeVisitor):
             line=node.lineno,
             kind=kind,
             name=".".join(one.name for one in self._inside) or "(module)",
-            excludes=excludes,
+            excludes=joined("and", *self._given, excludes),
             reason=reason,
             source=self._lines[node.lineno - 1].strip()[:120],
             edits=edits if self._source.editable else (),
@@ -481,6 +551,17 @@ def _leaves(node: ast.AST) -> bool:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         return last_name(node.value.func) in ("skip", "skipTest", "exit")
     return isinstance(node, ast.Raise | ast.Return | ast.Continue)
+
+
+def _leaves_where_it_compiles(body: Sequence[ast.stmt]) -> bool:
+    """Return whether statements compile, and none of them goes on after that."""
+    compiling = [
+        one
+        for node in body
+        for one in ast.walk(node)
+        if isinstance(one, ast.stmt) and not hasattr(one, "body") and compiles(one)
+    ]
+    return bool(compiling) and all(map(_leaves, compiling))
 
 
 def _message(body: Sequence[ast.AST]) -> str:
@@ -562,6 +643,8 @@ def judge_guard(guard: Guard, evidence: Mapping[tuple[str, str], CellEvidence]) 
             + (f"since PyTorch {since}" if since else f"with PyTorch {', '.join(works)}")
             + f": {last.passed} of {last.tried} compiled cases pass with {works[-1]}"
         )
+    if not contradicted:
+        texts.append("the records agree: torch.compile works in none of these cells")
     return GuardJudgement("contradicted" if contradicted else "agrees", contradicted, tuple(texts))
 
 

@@ -297,7 +297,7 @@ def joined(word: Literal["and", "or"], *parts: Condition) -> Condition:
     decisive = Always(word == "or")
     if decisive in parts:
         return decisive
-    left = tuple(part for part in parts if not isinstance(part, Always))
+    left = tuple(dict.fromkeys(part for part in parts if not isinstance(part, Always)))
     if not left:
         return ~decisive
     return left[0] if len(left) == 1 else Joined(word, left)

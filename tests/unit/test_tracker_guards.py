@@ -10,6 +10,8 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from packaging.version import Version
 from typer.testing import CliRunner
 
@@ -368,6 +370,61 @@ def test_each_kind_of_guard_is_found_with_what_it_excludes(
     ast.parse(switched)
     (tmp_path / "test_a.py").write_text(switched)
     assert find_guards(tmp_path).guards == ()
+
+
+TESTS = [
+    "sys.version_info >= (3, 13)",
+    "sys.version_info < (3, 13)",
+    "Version(torch.__version__) < Version('2.6')",
+    "Version(torch.__version__) >= Version('2.6')",
+    "Version(torch.__version__) >= Version('2.10')",
+]
+
+
+@st.composite
+def guarded_blocks(draw: st.DrawFn, depth: int = 2) -> list[str]:
+    """Draw conditions on versions, in and behind each other, some of which leave."""
+    lines = []
+    for _ in range(draw(st.integers(1, 2))):
+        lines.append(f"if {draw(st.sampled_from(TESTS))}:")
+        if depth and draw(st.booleans()):
+            inner = draw(guarded_blocks(depth - 1))
+            inner += draw(st.sampled_from([[], ["return torch.compile(m)"]]))
+            lines += [f"    {line}" for line in inner]
+        else:
+            lines += draw(
+                st.sampled_from(
+                    [
+                        ["    return m"],
+                        ["    raise RuntimeError('no torch.compile here')"],
+                        ["    return torch.compile(m)"],
+                        ["    return torch.compile(m)", "else:", "    return m"],
+                    ]
+                )
+            )
+    return lines
+
+
+@given(guarded_blocks())
+@settings(max_examples=150, deadline=None)
+def test_guards_in_and_behind_each_other_exclude_what_python_does_not_compile(
+    tmp_path_factory: pytest.TempPathFactory, block: list[str]
+) -> None:
+    lines = ["def f(m):", *[f"    {line}" for line in block], "    return torch.compile(m)"]
+    text = "\n".join(lines)
+    guards = search(tmp_path_factory.mktemp("guards"), text).guards
+    for python, torch in CELLS:
+        known = {
+            "sys": SimpleNamespace(version_info=tuple(map(int, python.strip("t").split(".")))),
+            "torch": SimpleNamespace(__version__=torch, compile=lambda _: "compiled"),
+            "Version": Version,
+        }
+        exec(text, known)  # noqa: S102  (made above)
+        try:
+            is_off = known["f"]("plain") == "plain"  # type: ignore[operator]
+        except RuntimeError:
+            is_off = True
+        assert any(one.excludes.holds(python, torch) for one in guards) == is_off
 
 
 def test_what_else_a_condition_asks_stays_when_its_guard_is_switched_off(tmp_path: Path) -> None:
