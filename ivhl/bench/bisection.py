@@ -34,6 +34,7 @@ from ivhl.errors import IvhlError, LockError, SpecError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec
+from ivhl.measure.effort import Effort
 from ivhl.records.answers import is_final
 from ivhl.records.files import append_line
 from ivhl.records.store import case_name
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
 
     from ivhl.bench.confirm import Evidence
     from ivhl.bench.request import Request
-    from ivhl.measure.effort import Effort
     from ivhl.records.record import RunRecord
     from ivhl.tracker.comparable import Axis
     from ivhl.tracker.entries import Entry
@@ -270,11 +270,17 @@ def announce(question: Question, request: Request, results: Path, console: Conso
         if case_name(e.case) == question.case and e.case.machine == request.machine
         and e.id in took and took[e.id] > 0
     ]  # fmt: skip
-    text = f"{counted(n, question.word)}; expected: {runs:.0f} runs"
+    text = f"{counted(n, question.word)}, Python {question.python}; expected: {runs:.0f} runs"
     if most_runs > round(runs):
         text += f", seldom more than {most_runs}"
     if durations:
-        each = median(durations)
+        # A record has the time of one run of few processes.
+        processes = request.effort.processes
+        if question.in_turns:
+            processes = 2 * PROCESSES_PER_RUN
+        elif question.timed:
+            processes = PROCESSES_PER_ROUND
+        each = median(durations) * processes / Effort().processes
         text += f", of {seconds(each)} each by earlier records: {seconds(each * runs)}"
     if question.timed:
         text += f", if both ends differ by just {question.effect:g}x"

@@ -183,6 +183,9 @@ def blame(root: Path, asked: Suspicion, console: Console) -> Blamed:
         tempfile.TemporaryDirectory(prefix="blame-", dir=root / ".asv") as name,
     ):
         here = Path(name)
+        for left in root.joinpath(".asv").glob("blame-*"):
+            if left != here:  # of a run that was killed: no other runs here now
+                shutil.rmtree(left, ignore_errors=True)
         tree = clone_at(root, asked.commit, here / "clone")
         runner = _Runner(root, asked, here, tree, console)
         return _blame(asked, runner, console)

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.index import Index
 
+_NAMED = 3  # of cases that fail alike
+_LONGEST = 120  # characters of an outcome
 _STYLES = {"slower": "red", "faster": "green"}
 
 
@@ -326,27 +328,40 @@ def _print(
         )
         console.print(Text(head, "bold"))
         _print_effects(console, ends, overall(measured), "  ")
+        failed: dict[tuple[str, tuple[str, ...]], list[Attributed]] = {}
         shown = 0
         for one in group:
             moved = [e for e in one.effects if e.word in _STYLES]
             whose = one.whose(factors)
-            if not (every or moved or whose):
-                continue
-            shown += 1
-            console.print(Text(f"  {one.case}"))
-            if whose:
-                console.print(f"    {whose}")
-            if not one.effects:
-                for corner, outcome in one.outcomes.items():
-                    at = corner.at
-                    swapped = f" with {at.package}" if at.package else ""
-                    console.print(
-                        f"    py{at.python}-torch{at.torch}{swapped}: {outcome}",
-                        style="bright_black",
-                    )
-            _print_effects(console, ends, one.effects if every else moved, "    ")
+            if not one.effects and (every or whose):
+                failed.setdefault((whose, tuple(one.outcomes.values())), []).append(one)
+            elif every or moved:
+                shown += 1
+                console.print(Text(f"  {one.case}"))
+                _print_effects(console, ends, one.effects if every else moved, "    ")
+        for (whose, _), alike in failed.items():
+            shown += len(alike)
+            _print_outcomes(console, whose, alike)
         if hidden := len(group) - shown:
             console.print(f"{counted(hidden, 'case')} that nothing moved: --all")
+
+
+def _print_outcomes(console: Terminal, whose: str, alike: Sequence[Attributed]) -> None:
+    """Print cases that fail in the same corners in the same way."""
+    names = ", ".join(one.case for one in alike[:_NAMED])
+    if len(alike) > _NAMED:
+        names += f" and {len(alike) - _NAMED} more"
+    console.print(Text(f"  {names}"))
+    if whose:
+        console.print(f"    {whose}")
+    for corner, outcome in alike[0].outcomes.items():
+        at = corner.at
+        swapped = f" with {at.package}" if at.package else ""
+        console.print(
+            Text(
+                f"    py{at.python}-torch{at.torch}{swapped}: {outcome[:_LONGEST]}", "bright_black"
+            )
+        )
 
 
 def _print_effects(

@@ -17,13 +17,15 @@ from ivhl.bench.checks import check_device
 from ivhl.bench.request import Request
 from ivhl.cli import app
 from ivhl.cli.declared import declared
+from ivhl.cli.matrix.app import interpreter_of
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.git import commit_titles, commits_of_range, find_commit, leads_to
 from ivhl.machine.identity import this_machine
+from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
-from ivhl.matrix.spec import newest_of
+from ivhl.matrix.spec import CellSpec, newest_of
 from ivhl.measure.effort import DEADLINE_S, Effort
-from ivhl.tracker.compat import release_key
+from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.metrics import RELEVANT
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds
@@ -60,7 +62,11 @@ def bisect_command(
         typer.Option(help="Whose seconds, for a slowdown."),
     ] = "compiled",
     python: Annotated[
-        str | None, typer.Option("--python", help="Python (default: the newest of the matrix).")
+        str | None,
+        typer.Option(
+            "--python",
+            help="Python (default: the newest that this machine has and both ends are locked for).",
+        ),
     ] = None,
     torch: Annotated[
         str | None,
@@ -109,12 +115,12 @@ def bisect_command(
     folder = (results or root / "results").resolve()
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
     metric: Metric = "cold" if sought == "compile-time" else side
-    python = python or matrix.newest_python
-    if python not in matrix.pythons:
+    if python is not None and python not in matrix.pythons:
         raise UnknownNameError("Python", python, matrix.pythons)
     along, positions = _positions(
         root, matrix, (before, after), torch, find_commit(root, commit), tier
     )
+    python = python or _newest_python(root, matrix, (positions[0].torch, positions[-1].torch))
     check_device(device)
     question = Question(
         positions=positions,
@@ -146,6 +152,31 @@ def bisect_command(
         _print(console, question, found, command)
 
 
+def _newest_python(root: Path, matrix: Matrix, releases: tuple[str, str]) -> str:
+    """Return the newest Python that is here and has both releases; the newest at all if none is."""
+    for python in sorted(matrix.pythons, key=python_key, reverse=True):
+        cells = [CellSpec(python, release) for release in releases]
+        if (
+            not python.endswith("t")
+            and all(lock_state(root, cell).kind == "locked" for cell in cells)
+            and interpreter_of(root, python) is not None
+        ):
+            return python
+    return matrix.newest_python
+
+
+def _release(matrix: Matrix, text: str) -> str:
+    """Return a release of the matrix.
+
+    Raises:
+        UnknownNameError: If the matrix lacks it.
+    """
+    found = matrix.release(text)
+    if found not in matrix.every_release:
+        raise UnknownNameError("PyTorch release", text, matrix.every_release)
+    return found
+
+
 def _positions(
     root: Path,
     matrix: Matrix,
@@ -161,8 +192,13 @@ def _positions(
     """
     known = matrix.releases("extended")
     if _are_releases(root, matrix, ends):
-        first, last = (matrix.release(name) for name in ends)
-        if release_key(first) >= release_key(last):
+        first, last = (_release(matrix, name) for name in ends)
+        if first == last:
+            raise SpecError(
+                f"{ends[0]} and {ends[1]} are the same release",
+                hint=f"name two of {', '.join(known)}",
+            )
+        if release_key(first) > release_key(last):
             raise SpecError(
                 f"BEFORE must be older than AFTER (got {first} and {last})",
                 hint=f"ivhl bisect {last} {first}; releases: {', '.join(known)}",
@@ -173,12 +209,18 @@ def _positions(
             key=release_key,
         )
         return "torch", tuple(Position(r, f"PyTorch {r}", commit, r) for r in releases)
+    for name, beside in (ends, ends[::-1]):
+        if newest_of(name, known) in known:
+            raise SpecError(
+                f"{name} is a PyTorch release and {beside} is none",
+                hint="name two commits, or two releases",
+            )
     one, other = (find_commit(root, name) for name in ends)
     if one == other:
         raise SpecError(
             f"{ends[0]} and {ends[1]} are the same commit", hint="name two, e.g. v1.0 main"
         )
-    release = matrix.release(torch) if torch else matrix.releases("default")[-1]
+    release = _release(matrix, torch) if torch else matrix.releases("default")[-1]
     if not leads_to(root, one, other):
         raise SpecError(
             f"no commit leads from {ends[0]} to {ends[1]}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,6 +22,7 @@ from ivhl.matrix.locks import ensure_lock
 from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import DEADLINE_S, Effort
+from ivhl.records.record import FAILURE_CLASSES
 from ivhl.records.store import case_name, newest_by
 from ivhl.tracker.blame import breaks_in, symptom_in
 from ivhl.tracker.compat import release_key
@@ -32,10 +34,12 @@ from ivhl.tracker.wording import counted, seconds
 from ivhl.workload import core_cases, named_cases, select_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ivhl.bench.blame import Blamed
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.entries import Entry
+    from ivhl.tracker.index import Index
     from ivhl.workload import Case
 
 # Factor between neighbouring releases from which compiled code counts as slower.
@@ -100,10 +104,21 @@ def blame_command(
     python = python or matrix.pythons[0]
     if python not in matrix.pythons:
         raise UnknownNameError("Python", python, matrix.pythons)
-    records = _records(results_folder(results, root), one.name, python, device)
-    bad_release, good_release = _releases(
-        records, torch and matrix.release(torch), good and matrix.release(good), sought, one.name
-    )
+    if symptom is not None and symptom not in FAILURE_CLASSES:
+        raise UnknownNameError("failure class", symptom, FAILURE_CLASSES)
+    found_in = results_folder(results, root)
+    records = _records(found_in, one.name, python, device)
+    ends = torch and matrix.release(torch), good and matrix.release(good)
+    if sought == "slowdown":
+        runs = _runs(found_in, one.name, python, device)
+        bad_release, good_release = _slower(runs, *ends, one.name)
+    else:
+        bad_release, good_release = _releases(records, *ends, sought, one.name)
+    if bad_release == good_release:
+        raise SpecError(
+            f"--torch and --good are the same release, {bad_release}",
+            hint="--good: a release in which it works, or is faster",
+        )
     cells = [CellSpec(python, release) for release in filter(None, (bad_release, good_release))]
     for cell in cells:
         lock = ensure_lock(root, matrix, cell)
@@ -158,7 +173,27 @@ def _case(root: Path, name: str, device: str) -> Case:
 def _records(results: Path, case: str, python: str, device: str) -> dict[str, RunRecord]:
     """Return the newest record of each release, oldest release first."""
     index = open_index(results)
-    entries = [
+    newest = newest_by(
+        index.read(_entries(index, case, python, device)), lambda record: record.cell.torch
+    )
+    return {release: newest[release] for release in sorted(newest, key=release_key)}
+
+
+def _runs(results: Path, case: str, python: str, device: str) -> tuple[dict[str, RunRecord], ...]:
+    """Return the newest record of each release, of each machine at each commit by itself."""
+    index = open_index(results)
+    runs: dict[tuple[str, str], list[RunRecord]] = {}
+    for record in index.read(_entries(index, case, python, device)):
+        runs.setdefault((record.machine.name, record.commit), []).append(record)
+    found = []
+    for group in runs.values():
+        newest = newest_by(group, lambda record: record.cell.torch)
+        found.append({release: newest[release] for release in sorted(newest, key=release_key)})
+    return tuple(found)
+
+
+def _entries(index: Index, case: str, python: str, device: str) -> list[Entry]:
+    return [
         e
         for e in index.entries
         if case_name(e.case) == case
@@ -166,8 +201,6 @@ def _records(results: Path, case: str, python: str, device: str) -> dict[str, Ru
         and e.case.device.split()[0] == device
         and not e.case.existing
     ]
-    newest = newest_by(index.read(entries), lambda record: record.cell.torch)
-    return {release: newest[release] for release in sorted(newest, key=release_key)}
 
 
 def _releases(
@@ -178,14 +211,6 @@ def _releases(
     Raises:
         SpecError: If no record shows it and no release is named.
     """
-    if sought == "slowdown":
-        bad, good = _slower(records, bad, good)
-        if bad is None or good is None:
-            raise SpecError(
-                f"no record shows that {case} became slower by {SLOWER}x from a release to the next",
-                hint="name both: --torch SLOWER --good FASTER",
-            )
-        return bad, good
     fewest = min(map(breaks_in, records.values()), default=0)
     shows = {
         release: record.failure is not None if sought == "failure" else breaks_in(record) > fewest
@@ -207,18 +232,32 @@ def _releases(
 
 
 def _slower(
-    records: Mapping[str, RunRecord], bad: str | None, good: str | None
-) -> tuple[str | None, str | None]:
+    runs: Iterable[Mapping[str, RunRecord]], bad: str | None, good: str | None, case: str
+) -> tuple[str, str]:
+    """Return the releases of the largest slowdown between neighbours that were measured alike.
+
+    Raises:
+        SpecError: If no records show one and a release is not named.
+    """
     if bad is not None and good is not None:
         return bad, good
-    times = {r: found.value for r, one in records.items() if (found := measured(one, "compiled"))}
-    steps = {
-        (one, other): times[other] / times[one]
-        for one, other in zip(times, list(times)[1:], strict=False)
-        if (bad in (None, other)) and (good in (None, one))
-    }
+    steps: dict[tuple[str, str], float] = {}
+    for records in runs:
+        times = {
+            release: found.value
+            for release, one in records.items()
+            if (found := measured(one, "compiled"))
+        }
+        for one, other in pairwise(times):
+            if bad in (None, other) and good in (None, one):
+                ratio = times[other] / times[one]
+                steps[one, other] = max(ratio, steps.get((one, other), 0.0))
     if not steps or max(steps.values()) < SLOWER:
-        return bad, good
+        raise SpecError(
+            f"no records of one machine and commit show that {case} became slower by {SLOWER}x "
+            "from a release to the next",
+            hint="name both: --torch SLOWER --good FASTER",
+        )
     before, after = max(steps, key=lambda step: steps[step])
     return after, before
 

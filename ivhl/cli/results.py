@@ -29,12 +29,12 @@ from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import STATUS_WORDS, headline, marked, support_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.compat import Row, Support
+    from ivhl.tracker.compat import Row, RowSeries, Support
     from ivhl.tracker.pairs import Pairs
 
 T = TypeVar("T")
@@ -78,6 +78,11 @@ def compat(
     rows = rows_of(state)
     rows = _only("Python", python, rows, lambda row: row.python)
     commands = _bench_commands(root)
+    rows = _only("workload", workload, rows, lambda row: row.workload)
+    rows = _only("size", size, rows, lambda row: row.size)
+    rows = _only("variant", variant, rows, lambda row: row.variant)
+    rows = _only("machine", machine, rows, lambda row: row.machine)
+    every = rows  # of all releases, which support is about
     rows = _only(
         "PyTorch release",
         [newest_of(text, commands) for text in torch or ()],
@@ -85,10 +90,6 @@ def compat(
         lambda row: row.torch,
         measured_by=commands,
     )
-    rows = _only("workload", workload, rows, lambda row: row.workload)
-    rows = _only("size", size, rows, lambda row: row.size)
-    rows = _only("variant", variant, rows, lambda row: row.variant)
-    rows = _only("machine", machine, rows, lambda row: row.machine)
     for one in status or ():
         if one not in STATUSES:
             raise UnknownNameError("status", one, STATUSES)
@@ -99,7 +100,7 @@ def compat(
     console = Terminal()
     console.print(Text(headline(rows), "bold"))
     console.print(ResultsTable(rows))
-    for table in _support_tables(rows):
+    for table in _support_tables(every, {(found.series, found.python) for found in support(rows)}):
         console.print(table)
     if gone := retired_cases(state):
         text = f"measured earlier, no longer in the project: {', '.join(gone)}"
@@ -236,10 +237,14 @@ def _only(
     return tuple(item for item in items if not wanted or name(item) in wanted)
 
 
-def _support_tables(rows: Iterable[Row]) -> Iterator[Table]:
+def _support_tables(
+    rows: Iterable[Row], shown: Container[tuple[RowSeries, str]]
+) -> Iterator[Table]:
     """Yield a table per machine and device: support differs between them."""
     places: dict[tuple[str, str], list[Support]] = {}
     for found in support(rows):
+        if (found.series, found.python) not in shown:
+            continue
         place = (found.series.machine, found.series.device)
         places.setdefault(place, []).append(found)
     for (machine, device), group in places.items():

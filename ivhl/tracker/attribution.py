@@ -129,12 +129,20 @@ class Attributed(NamedTuple):
     effects: tuple[Effect, ...]
 
     def whose(self, factors: Sequence[Factor]) -> str:
-        """Return which axes change the outcome from one end to the other; empty if none does."""
+        """Return which axes change the outcome; empty if no corner has another one.
+
+        Between ends of the same outcome, an axis may change it and another one change it back.
+        """
         by = {corner.setting: text.partition(":")[0] for corner, text in self.outcomes.items()}
         n = len(factors)
         first, last = by[(False,) * n], by[(True,) * n]
         if first == last:
-            return ""
+            others = [
+                f"with only the second cell's {_names(factors, setting)}: {outcome}"
+                for setting, outcome in by.items()
+                if outcome != first
+            ]
+            return "; ".join([f"{first} in both cells", *others]) if others else ""
         alone = [
             FACTOR_WORDS[factors[i]]
             for i in range(n)
@@ -147,6 +155,11 @@ class Attributed(NamedTuple):
         else:
             who = " or ".join(alone) + (" alone" if n > 1 else "")
         return f"{first} -> {last}: {who}"
+
+
+def _names(factors: Sequence[Factor], setting: Setting) -> str:
+    words = (FACTOR_WORDS[one] for one, on in zip(factors, setting, strict=True) if on)
+    return " and ".join(word.removeprefix("the ") for word in words)
 
 
 def factors_of(first: Ends, last: Ends) -> tuple[Factor, ...]:

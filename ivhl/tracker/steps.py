@@ -65,7 +65,9 @@ class SideStep(NamedTuple):
     def word(self) -> str:
         """What happened, as ``compiled`` or ``eager`` would be followed by it."""
         if not self.moved:
-            return "shows no change" if self.low <= 1 <= self.high else "too noisy to say"
+            if self.low <= 1 <= self.high:
+                return "shows no change"
+            return f"may have become {'slower' if self.ratio > 1 else 'faster'}"
         return "became slower" if self.ratio > 1 else "became faster"
 
 
@@ -93,8 +95,11 @@ class CourseStep(NamedTuple):
             return "no change is shown"
         if len(moved) == len(SIDES):
             return f"both sides moved: {who}, in what eager and compiled code both run"
-        other = self.sides.get("compiled" if moved == ["eager"] else "eager")
+        name = "compiled" if moved == ["eager"] else "eager"
+        other = self.sides.get(name)
         word = "not measured" if other is None else other.word
+        if other is not None and not other.low <= 1 <= other.high:
+            return f"{moved[0]} moved, {name} {word}: {who}, perhaps in what both run"
         if moved == ["eager"]:
             return f"eager moved, compiled: {word}; {who}, in what only eager code runs"
         if self.along == "torch":

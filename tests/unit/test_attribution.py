@@ -151,7 +151,8 @@ def test_a_failure_in_a_corner_leaves_no_effects_and_says_whose_it_is() -> None:
             records[corner] = make_failure(python="3.13", torch="2.5.1", commit="a" * 40)
     found = attribute(records, ("python", "torch"), Known(0.01))
     assert found.effects == ()
-    assert found.whose(("python", "torch")) == ""
+    text = "works in both cells; with only the second cell's Python: support_gate"
+    assert found.whose(("python", "torch")) == text
     fails = {c: make_failure() if c.setting[1] else r for c, r in by_effects(1, 1).items()}
     found = attribute(fails, ("python", "torch"), Known(0.01))
     assert found.whose(("python", "torch")) == "works -> support_gate: PyTorch alone"

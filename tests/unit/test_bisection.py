@@ -426,7 +426,7 @@ def test_the_cost_is_told_before_anything_is_measured(tmp_path: Path) -> None:
         question("failure"), Request(root=tmp_path, python="3.12", machine="bench"),
         tmp_path / "results", Console(file=printed, width=200),
     )  # fmt: skip
-    assert printed.getvalue().startswith("64 commits; expected: 12 runs")
+    assert printed.getvalue().startswith("64 commits, Python 3.12; expected: 12 runs")
     assert ROUNDS == 5  # of the ends, in what is told of a slowdown
 
 
@@ -450,9 +450,9 @@ def test_the_command_refuses_ends_that_are_no_line(
         done = CliRunner().invoke(app, ["bisect", *ends, *case])
         assert text in str(done.exception)
     for ends, text in (
-        (["2.5.1", "2.6.0"], "1 release; expected"),
-        (["2.5", "2.6"], "1 release; expected"),
-        (["HEAD~3", "2.0"], "3 commits; expected"),
+        (["2.5.1", "2.6.0"], "1 release, Python 3.1"),
+        (["2.5", "2.6"], "1 release, Python 3.1"),
+        (["HEAD~3", "2.0"], "3 commits, Python 3.1"),
     ):
         done = CliRunner().invoke(app, ["bisect", *ends, *case, "--dry-run"])
         assert text in done.output
