@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from xml.etree import ElementTree as ET
@@ -47,6 +47,7 @@ class Attempt:
         folder: The code base, which is copied and stays as it is.
         checks: Tests as pytest names them, or one script with its whole path.
         extra: Further requirements of the tests.
+        others: The other guards of the code base, which may decide in the place of this one.
         here: Scratch folder.
         deadline_s: Longest time of one run.
     """
@@ -57,6 +58,7 @@ class Attempt:
     checks: tuple[str, ...]
     extra: tuple[str, ...]
     here: Path
+    others: tuple[Guard, ...] = ()
     deadline_s: float = 900.0
 
 
@@ -152,7 +154,7 @@ def run_unguarded(
         with console.status(f"{cell.id}: installing"):
             _install(attempt, cell, python)
         with console.status(f"{cell.id}: running"):
-            found.append(_try(attempt, cell, python))
+            found.append(_without_others(attempt, _try(attempt, cell, python)))
     return found
 
 
@@ -196,6 +198,18 @@ def _try(attempt: Attempt, cell: CellSpec, python: Path) -> Unguarded:
         text = f"fails with the guard, too: {first.reason}"
         return Unguarded(cell, "undecided", guarded, runs, text)
     return Unguarded(cell, "fails", guarded, runs, first.reason)
+
+
+def _without_others(attempt: Attempt, tried: Unguarded) -> Unguarded:
+    """Return an undecided result where another guard raised or skipped, told by its words."""
+    if tried.verdict == "passes":
+        return tried
+    for other in attempt.others:
+        may_hold = other.excludes.holds(tried.cell.python, tried.cell.torch) is not False
+        if may_hold and other.reason and other.reason in tried.reason:
+            text = f"another guard decides, {other.place}: {tried.reason}"
+            return replace(tried, verdict="undecided", reason=text)
+    return tried
 
 
 def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:

@@ -144,7 +144,13 @@ def _run(root: Path, path: Path, found: Found, place: str, asked: _Asked) -> Non
     (root / ".asv").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="guards-", dir=root / ".asv") as here:
         attempt = Attempt(
-            root=root, folder=path, guard=guard, checks=checks, extra=asked.extra, here=Path(here)
+            root=root,
+            folder=path,
+            guard=guard,
+            checks=checks,
+            extra=asked.extra,
+            here=Path(here),
+            others=tuple(one for one in (*found.guards, *found.others) if one is not guard),
         )
         results = run_unguarded(attempt, cells, console)
     for one in results:

@@ -56,10 +56,10 @@ def run(
     folder.mkdir()
     here.mkdir()
     (folder / name).write_text(text)
-    (guard,) = find_guards(folder).guards
+    guard, *others = find_guards(folder).guards
     attempt = Attempt(
         root=tmp_path, folder=folder, guard=guard, checks=checks or checks_of(folder, guard),
-        extra=(), here=here, deadline_s=60,
+        extra=(), here=here, others=tuple(others), deadline_s=60,
     )  # fmt: skip
     (found,) = run_unguarded(attempt, [CELL], Console(quiet=True))
     assert (folder / name).read_text() == text
@@ -101,6 +101,22 @@ def test_what_fails_with_the_guard_too_or_does_not_run_decides_nothing(tmp_path:
     assert skipped.verdict == "undecided"
     assert "no GPU" in skipped.reason
     assert conclusion([skipped]) == ["Python 3.12: nothing is decided (tried 2.6.0)"]
+
+
+def test_another_guard_that_raises_or_skips_in_its_place_decides_nothing(tmp_path: Path) -> None:
+    for number, body in enumerate(
+        (
+            """if sys.version_info >= (3, 12):
+        raise RuntimeError("torch.compile does not work here")""",
+            """if sys.version_info >= (3, 12):
+        pytest.skip("torch.compile does not work here")""",
+        )
+    ):
+        (tmp_path / str(number)).mkdir()
+        found = run(tmp_path / str(number), GUARDED.format(body=body))
+        assert found.verdict == "undecided"
+        assert found.reason.startswith("another guard decides, test_it.py:7: ")
+        assert conclusion([found]) == ["Python 3.12: nothing is decided (tried 2.6.0)"]
 
 
 def test_a_strict_xfail_that_passes_is_no_failure_without_it(tmp_path: Path) -> None:
