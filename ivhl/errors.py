@@ -37,6 +37,9 @@ class SpecError(IvhlError):
     exit_code = 2
 
 
+_LISTED = 40  # names in a hint
+
+
 class UnknownNameError(SpecError):
     """A name that is not in the list of valid names.
 
@@ -50,7 +53,10 @@ class UnknownNameError(SpecError):
         names = sorted(known)
         alike = {n: likeness(name, n) for n in names}
         near = sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])[:3]
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+        listed = ", ".join(names[:_LISTED])
+        if len(names) > _LISTED:
+            listed += f" and {len(names) - _LISTED} more"
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {listed}"
         super().__init__(f"unknown {kind} {name!r}", hint=hint)
 
 

@@ -15,14 +15,17 @@ from ivhl.cli.declared import results_folder, warn
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.fleet.sources import printable
 from ivhl.matrix.project import MATRIX, find_root
-from ivhl.matrix.spec import load_matrix
+from ivhl.matrix.spec import load_matrix, newest_of
 from ivhl.tracker.guards import at, evidence_of, find_guards, judge_guard
 from ivhl.tracker.project import load_state, rows_of
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ivhl.bench.unguarded import CheckRun
+    from ivhl.matrix.spec import Matrix
     from ivhl.tracker.guards import Found, Guard, GuardJudgement
 
 _RUN_STYLES = {"passes": "green", "fails": "red", "flaky": "yellow", "undecided": "yellow"}
@@ -79,6 +82,11 @@ def guards_command(
         )
         _run(root, path, found, run, asked)
         return
+    if check or python or torch or extra:
+        raise SpecError(
+            "--check, --python, --torch and --with say what --run runs, and where",
+            hint="ivhl guards PATH --run FILE:LINE ...",
+        )
     listed = [*found.guards, *(found.others if every else ())]
     judged = [(guard, judge_guard(guard, evidence)) for guard in listed]
     warn(printable(problem) for problem in found.problems)
@@ -125,6 +133,7 @@ def _run(root: Path, path: Path, found: Found, place: str, asked: _Asked) -> Non
         raise UnknownNameError("guard", place, known)
     (guard,) = guards
     matrix = load_matrix(root / MATRIX)
+    _check_names(matrix, asked)
     cells = [
         cell
         for cell in matrix.cells(asked.pythons, asked.releases)
@@ -138,6 +147,7 @@ def _run(root: Path, path: Path, found: Found, place: str, asked: _Asked) -> Non
     # A script is run from the folder of the copy: its path must be whole.
     scripts = [str(Path(one).resolve()) for one in asked.checks if Path(one).is_file()]
     checks = tuple(scripts) if scripts else asked.checks or checks_of(path, guard)
+    _check_files(path, checks)
     console = Terminal(highlight=False, soft_wrap=True)
     console.print(Text(printable(f"{guard.place}: {guard.source}"), "bold"))
     console.print(Text(f"  runs {', '.join(checks)} in {counted(len(cells), 'cell')}"))
@@ -163,6 +173,26 @@ def _run(root: Path, path: Path, found: Found, place: str, asked: _Asked) -> Non
             console.print(Text(f"    {printable(one.reason)}", "bright_black"))
     for line in conclusion(results):
         console.print(Text(line, "bold"))
+
+
+def _check_names(matrix: Matrix, asked: _Asked) -> None:
+    for kind, names, known in (
+        ("Python", asked.pythons, matrix.pythons),
+        ("PyTorch release", asked.releases, matrix.every_release),
+    ):
+        for name in names:
+            if name not in known and newest_of(name, known) not in known:
+                raise UnknownNameError(kind, name, known)
+
+
+def _check_files(path: Path, checks: Sequence[str]) -> None:
+    for one in checks:
+        file = one.partition("::")[0]
+        if not (path / file).exists():
+            raise SpecError(
+                f"--check {one}: {path} has no {file}",
+                hint="a test as pytest names it in the folder of the project, or a script",
+            )
 
 
 def _told(one: CheckRun) -> str:

@@ -93,16 +93,20 @@ def repeat_command(
 
 
 def _in_file(text: str) -> list[RunRecord]:
-    """Return the records of a file, or the one of a line; none if there is no such file.
+    """Return the records of a file, or the one of a line; none if the text names no file.
 
     Raises:
-        SpecError: If a line is no record; names it.
+        SpecError: If the file is not there, or a line is no record; names it.
     """
     numbered = _NUMBERED.fullmatch(text)
     path = Path(text)
     if numbered and not path.is_file():
         path = Path(numbered["path"])
+    if path.is_dir():
+        raise SpecError(f"{path}: is a folder", hint="name a file of records in it, or FILE:LINE")
     if not path.is_file():
+        if ".jsonl" in path.name:
+            raise SpecError(f"{text}: no such file", hint="FILE, FILE:LINE, or a case")
         return []
     lines = [line for line in read_records_file(path).splitlines() if line.strip()]
     if numbered and path != Path(text):
