@@ -109,6 +109,7 @@ def blame_command(
     found_in = results_folder(results, root)
     records = _records(found_in, one.name, python, device)
     ends = torch and matrix.release(torch), good and matrix.release(good)
+    good_release: str | None
     if sought == "slowdown":
         runs = _runs(found_in, one.name, python, device)
         bad_release, good_release = _slower(runs, *ends, one.name)

@@ -290,7 +290,7 @@ class OptimizerSteps:
         recorder = self.recorder
         plain = optimizer.step
         # PyTorch's wrapper, for hooks and the profiler, costs more than recording may.
-        wrapper = getattr(plain, "__func__", None)
+        wrapper: Any = getattr(plain, "__func__", None)
         bare = wrapper.__wrapped__ if getattr(wrapper, "hooked", False) else None
 
         @functools.wraps(plain)

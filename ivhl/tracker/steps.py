@@ -95,7 +95,7 @@ class CourseStep(NamedTuple):
             return "no change is shown"
         if len(moved) == len(SIDES):
             return f"both sides moved: {who}, in what eager and compiled code both run"
-        name = "compiled" if moved == ["eager"] else "eager"
+        name: Metric = "compiled" if moved == ["eager"] else "eager"
         other = self.sides.get(name)
         word = "not measured" if other is None else other.word
         if other is not None and not other.low <= 1 <= other.high:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ivhl.hotpath.regions import hyperparameters
 from ivhl.hotpath.updates import StepBackend
-from tests.unit.test_hotpath import compile_with_eager_kernels
+from tests.builders.programs import compile_with_eager_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -232,7 +232,7 @@ def test_any_changes_in_any_order_do_what_they_do_eagerly(
 
 
 def test_a_class_of_the_user_always_goes_through_dynamo() -> None:
-    class Counting(torch.optim.SGD):
+    class Counting(torch.optim.SGD):  # type: ignore[misc]
         steps = 0
 
         def step(self, closure: Any = None) -> Any:
@@ -246,7 +246,7 @@ def test_a_class_of_the_user_always_goes_through_dynamo() -> None:
         del OPTIMIZERS["counting"]
     for _ in range(5):
         compiled.step()
-    assert compiled.optimizer.steps == 5  # type: ignore[attr-defined]
+    assert compiled.optimizer.steps == 5
 
 
 def test_dynamo_is_asked_after_a_change_of_what_kernels_depend_on() -> None:
