@@ -21,6 +21,8 @@ pytestmark = [
     pytest.mark.full,
     # Of an argument that is no leaf, when AOTAutograd looks at its gradient.
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+    # A random program may broadcast there.
+    pytest.mark.filterwarnings("ignore:Using a target size:UserWarning"),
 ]
 
 MANY = int(os.environ.get("IVHL_TEST_PROGRAMS", "150"))

@@ -43,6 +43,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Skipping serialization of skipfiles:UserWarning"),
     # Dynamo looks at the gradient of an argument that is no leaf.
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+    # A random program may broadcast there.
+    pytest.mark.filterwarnings("ignore:Using a target size:UserWarning"),
 ]
 
 ROOT = Path(__file__).parents[2]
