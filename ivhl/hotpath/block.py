@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 import torch
+from torch.autograd.graph import GradientEdge
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -229,6 +230,7 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         self.recorder.open()
 
     def _shut(self) -> None:
+        self.optimizers.forget_first()
         self.recorder.close()
         self._is_open = False
         _active.block = None
@@ -312,7 +314,13 @@ def _differentiate(
             return backward(losses)
         finally:
             recorder.paused -= 1
-    several = (losses,) if isinstance(losses, torch.Tensor) else losses
+            recorder.wake()
+    if isinstance(losses, torch.Tensor | GradientEdge):
+        several: Any = (losses,)
+    elif isinstance(losses, list | tuple):
+        several = losses
+    else:  # a generator, of which each loss comes once
+        losses = several = tuple(losses)
     if kwargs.get("create_graph") or any(args[2:3]):
         recorder.is_differentiating_twice = True
     with recorder.aside():  # all of it: asking for the size would be a call of the program
@@ -321,6 +329,7 @@ def _differentiate(
             (not args or all(one is None or one is False for one in args))
             and (not kwargs or all(one is None or one is False for one in kwargs.values()))
             and len(several) == 1
+            and isinstance(several[0], torch.Tensor)
             and several[0].numel() == 1
         )
         recorder.end_segment(several[0] if is_last else None)

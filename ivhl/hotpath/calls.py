@@ -115,7 +115,7 @@ class Wiring:
         if plan is None or len(plan) != len(args) + len(kwargs):
             return False
         values: Any = args
-        if kwargs:
+        if kwargs or call.names:
             if tuple(kwargs) != call.names:
                 return False
             values = (*args, *kwargs.values())

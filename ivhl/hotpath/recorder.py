@@ -41,6 +41,7 @@ from ivhl.hotpath.sequence import HotSequence, SequenceRun
 from ivhl.hotpath.surroundings import (
     Surroundings,
     is_top,
+    n_modes,
     pop_mode,
     push_mode,
     restored,
@@ -446,7 +447,7 @@ class Recorder(TorchFunctionMode):
         What waits is held by us, so its tensors are known by their ``id`` alone.
         """
         values = args
-        if kwargs:
+        if kwargs or call.names:
             if tuple(kwargs) != call.names:
                 return None
             values = (*args, *kwargs.values())
@@ -794,9 +795,7 @@ class Recorder(TorchFunctionMode):
     def enter(self, boundary: str, threshold: int | None) -> None:
         """Begin in another boundary; the segment before has ended."""
         self.turns.forget()
-        if self.is_resting:
-            self.is_resting = False
-            push_mode(self)
+        self.wake()
         self.boundary = boundary
         self.boundary_threshold = threshold
         self._begin()
@@ -807,6 +806,12 @@ class Recorder(TorchFunctionMode):
         self._thread = threading.get_ident()
         self.turns.open()
         if not self.is_resting:
+            push_mode(self)
+
+    def wake(self) -> None:
+        """Look at calls again after turns that were not looked at, below no mode of the program."""
+        if self.is_resting and not self.turns.rests and not n_modes():
+            self.is_resting = False
             push_mode(self)
 
     def close(self) -> None:
@@ -862,9 +867,11 @@ class _Aside:
         recorder.paused -= 1
         if recorder.turns.rests:
             recorder.is_resting = recorder.is_resting or self.has_popped
-        elif self.has_popped or recorder.is_resting:
+        elif self.has_popped:
             recorder.is_resting = False
             push_mode(recorder)
+        else:
+            recorder.wake()
 
 
 def _guard_of(tensors: list[Any]) -> Any:

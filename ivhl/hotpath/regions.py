@@ -263,6 +263,12 @@ class OptimizerSteps:
             aside.__exit__()
             region.count(key, self.recorder.limit())
 
+    def forget_first(self) -> None:
+        """Leave out a first step that raised and did not end; the block ends."""
+        if self.first is not None:
+            self.first = None
+            self.recorder.paused -= 1
+
     def give_back(self) -> None:
         """Restore the optimizers' own methods."""
         for optimizer, name, before in reversed(self.taken):
@@ -290,8 +296,9 @@ class OptimizerSteps:
         recorder = self.recorder
         plain = optimizer.step
         # PyTorch's wrapper, for hooks and the profiler, costs more than recording may.
-        wrapper: Any = getattr(plain, "__func__", None)
-        bare = wrapper.__wrapped__ if getattr(wrapper, "hooked", False) else None
+        wrapper: Any = type(optimizer).step
+        is_own = "step" not in optimizer.__dict__
+        bare = wrapper.__wrapped__ if is_own and getattr(wrapper, "hooked", False) else None
 
         @functools.wraps(plain)
         def ours(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
@@ -326,8 +333,13 @@ class OptimizerSteps:
 
         @functools.wraps(plain)
         def ours(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-            if recorder.paused or recorder.is_resting or not recorder.is_here():
+            if recorder.paused or not recorder.is_here():
                 return plain(*args, **kwargs)
+            if recorder.is_resting:
+                try:
+                    return plain(*args, **kwargs)
+                finally:
+                    recorder.wake()
             # Gradients that become None are no tensors that anything waiting reads.
             if args or kwargs or type(self).zero_grad is not torch.optim.Optimizer.zero_grad:
                 recorder.end_segment()
@@ -340,6 +352,9 @@ class OptimizerSteps:
 def _refusal_of(optimizer: torch.optim.Optimizer) -> str:
     if isinstance(optimizer, torch.optim.LBFGS | torch.optim.SparseAdam):
         return "Dynamo does not compile this optimizer"
+    replaced = optimizer.__dict__.get("step")
+    if replaced is not None and not hasattr(replaced, "_wrapped_by_lr_sched"):
+        return "the program has replaced its step"
     if any(group.get("differentiable") for group in optimizer.param_groups):
         return "its steps are differentiable"
     return ""

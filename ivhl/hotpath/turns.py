@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Turns between two that are looked at; doubled each time these two are alike.
 _FEWEST_SKIPPED: Final = 8
-_MOST_SKIPPED: Final = 255
+_MOST_SKIPPED: Final = 63
 _nodes_made: Final = torch._C._autograd._get_sequence_nr  # noqa: SLF001  (by this thread)
 
 

@@ -76,7 +76,7 @@ class StepBackend:
         if kept is not None and kept.key == key and kept.run(self.optimizer):
             return True
         self._kept = None
-        fixed, gradients = _tensors_of(self.optimizer)
+        fixed, gradients, _ = _tensors_of(self.optimizer)
         if not _are_apart(fixed + gradients):
             return False
         try:
@@ -110,11 +110,14 @@ class _KeptGraph:
         key: Any,
         fixed: list[torch.Tensor],
         gradients: list[torch.Tensor],
+        *,
+        names: list[Any],
         places: list[int],
     ) -> None:
         self.key = key
         self._graph = graph
         self._fixed = fixed
+        self._names = names
         self._guard = TensorGuards(
             *gradients, *fixed, dynamic_dims_sizes=None, dynamic_dims_strides=None
         )
@@ -133,7 +136,7 @@ class _KeptGraph:
         if len(ran) != 1 or ran[0][2]:
             return None
         graph, args, _ = ran[0]
-        fixed, gradients = _tensors_of(optimizer)
+        fixed, gradients, names = _tensors_of(optimizer)
         every = [*gradients, *fixed]
         if any(not isinstance(one, torch.Tensor) for one in every):
             return None
@@ -146,12 +149,15 @@ class _KeptGraph:
         numbers = {id(one): place for place, one in enumerate(every)}
         if any(id(one) not in numbers for one in args):
             return None
-        return cls(graph, key, fixed, gradients, [numbers[id(one)] for one in args])
+        places = [numbers[id(one)] for one in args]
+        return cls(graph, key, fixed, gradients, names=names, places=places)
 
     def run(self, optimizer: torch.optim.Optimizer) -> bool:
         """Make the step if all is as it was; return whether it was made."""
-        fixed, gradients = _tensors_of(optimizer)
+        fixed, gradients, names = _tensors_of(optimizer)
         if len(fixed) != len(self._fixed) or not all(map(is_, fixed, self._fixed)):
+            return False
+        if names != self._names:
             return False
         every = [*gradients, *fixed]
         if not (self._guard.check(*every) and self._settings.check()):
@@ -162,10 +168,16 @@ class _KeptGraph:
         return True
 
 
-def _tensors_of(optimizer: torch.optim.Optimizer) -> tuple[list[Any], list[Any]]:
-    """Return parameters with their state, and their gradients; ``None`` where there is none."""
+def _tensors_of(
+    optimizer: torch.optim.Optimizer,
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return parameters with their state, gradients, and what state is called.
+
+    ``None`` stands where there is no gradient.
+    """
     fixed: list[Any] = []
     gradients: list[Any] = []
+    names: list[Any] = []
     state = optimizer.state
     for group in optimizer.param_groups:
         for one in group["params"]:
@@ -173,7 +185,8 @@ def _tensors_of(optimizer: torch.optim.Optimizer) -> tuple[list[Any], list[Any]]
             gradients.append(one.grad)
             if state and one in state:
                 fixed += state[one].values()
-    return fixed, gradients
+                names += state[one]
+    return fixed, gradients, names
 
 
 def _are_apart(values: list[Any]) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import os
 import struct
 import subprocess
 import sys
 import threading
+import types
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -258,6 +260,91 @@ def test_a_first_step_that_raises_does_not_end_recording() -> None:
             optimizer.zero_grad()
     # The first turn is not recorded, up to its step.
     assert [one.hits for one in report.paths if "relu" in one.name] == [2]
+
+
+@pytest.mark.parametrize(
+    ("named", "plain"),
+    [
+        (lambda: torch.clamp(X, max=0.5), lambda: torch.clamp(X, 0.5)),
+        (lambda: torch.sub(other=X, input=X * 2.0), lambda: torch.sub(X, X * 2.0)),
+    ],
+)
+def test_a_name_in_another_place_is_another_call(
+    named: Callable[[], torch.Tensor], plain: Callable[[], torch.Tensor]
+) -> None:
+    def run() -> list[float]:
+        return [((named() if n < 5 else plain()) * 2.0).sum().item() for n in range(9)]
+
+    expected = run()
+    with hotpath.auto(threshold=3) as report:
+        assert run() == expected
+    assert report.hits
+
+
+def test_a_mode_of_the_program_around_a_step_ends_with_it() -> None:
+    w = W.clone().requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.01)
+    with hotpath.auto(threshold=10):
+        for _ in range(20):
+            torch.relu(X @ w).sum().backward()
+            with torch.device("meta"):
+                optimizer.step()
+            optimizer.zero_grad()
+            assert torch.zeros(1).device.type == "cpu"
+    assert torch.zeros(1).device.type == "cpu"
+
+
+def test_a_function_whose_first_step_raises_leaves_no_mode() -> None:
+    w = W.clone().requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.01)
+    calls = []
+
+    def closure() -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ValueError("no data")
+        loss = torch.relu(X @ w).sum()
+        loss.backward()
+        return loss
+
+    step = hotpath.auto(threshold=3)(lambda: optimizer.step(closure))
+    with pytest.raises(ValueError, match="no data"):
+        step()
+    for _ in range(4):
+        step()
+        assert torch._C._len_torch_function_stack() == 0
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_a_step_that_the_program_has_replaced_runs_each_time(*, is_copy: bool) -> None:
+    w = W.clone().requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.01)
+    plain = optimizer.step
+    steps = []
+
+    def clipped(_self: Any) -> None:
+        steps.append(1)
+        plain()
+
+    if is_copy:
+        clipped = functools.wraps(plain.__func__)(clipped)
+    optimizer.step = types.MethodType(clipped, optimizer)
+    with hotpath.auto(threshold=2):
+        for _ in range(6):
+            torch.relu(X @ w).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert len(steps) == 6
+
+
+def test_losses_may_come_from_a_generator_or_as_edges() -> None:
+    w = W.clone().requires_grad_()
+    with hotpath.auto(threshold=2):
+        for _ in range(4):
+            torch.autograd.backward(one for one in [torch.relu(X @ w).sum()])
+            edge = torch.autograd.graph.get_gradient_edge(torch.relu(X @ w).sum())
+            torch.autograd.backward([edge], [torch.ones(())])
+    torch.testing.assert_close(w.grad, 8 * torch.autograd.grad(torch.relu(X @ w).sum(), w)[0])
 
 
 def test_hooks_of_others_around_steps_run_at_each_step() -> None:

@@ -160,6 +160,20 @@ def loaded_state_of_another_order(one: Trained) -> None:
     one.optimizer.load_state_dict(copy.deepcopy(state))
 
 
+def renamed_state(one: Trained) -> None:
+    """Exchange the names of the two moments of Adam, and leave their order."""
+    for param, values in list(one.optimizer.state.items()):
+        if "exp_avg_sq" in values:
+            first, second = values["exp_avg"], values["exp_avg_sq"]
+            first.abs_()  # a square root is taken of it now
+            one.optimizer.state[param] = {
+                "step": values["step"],
+                "exp_avg_sq": first,
+                "exp_avg": second,
+                **{name: value for name, value in values.items() if name.startswith("max_")},
+            }
+
+
 def other_data(one: Trained) -> None:
     one.params[0].data = spaced(0, 2, 6).view(2, 3)
 
@@ -193,6 +207,7 @@ CHANGES: list[Change] = [
     one_gradient_for_both,
     loaded_state,
     loaded_state_of_another_order,
+    renamed_state,
     other_data,
     shared_data,
     another_parameter,
