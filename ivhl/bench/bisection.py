@@ -305,6 +305,12 @@ class _Bisection:
         self._log = log_of_search(request.root, question, request)
         self._names = {p.name: i for i, p in enumerate(question.positions)}
         self._answers = list(load_lines(self._log, _answer, "answer", "ivhl bisect"))
+        places = (name for a in self._answers for name in (a.place, a.against, a.alike) if name)
+        if strange := next((name for name in places if name not in self._names), None):
+            raise SpecError(
+                f"{self._log}: an answer names {strange!r:.60}, which is not between the ends",
+                hint="--force forgets the answers of this search",
+            )
         self._subjects: dict[tuple[str, str | None], int] = {}
         self._last = len(question.positions) - 1
         self._runs = 0

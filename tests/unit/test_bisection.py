@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import random
 from dataclasses import dataclass, field, replace
@@ -310,6 +311,16 @@ def test_commits_with_the_same_code_are_not_measured(tmp_path: Path) -> None:
     found = search(bench, question())
     assert int(found.after.name, 16) == 41
     assert set(bench.runs) <= {0, N, 40, 41}
+
+
+def test_an_answer_about_another_place_is_refused_with_the_file(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, fails_from(23))
+    search(bench, question("failure"))
+    (log,) = (tmp_path / ".asv" / "bisect").glob("*.jsonl")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    log.write_text("".join(json.dumps(line | {"place": "elsewhere"}) + "\n" for line in lines))
+    with pytest.raises(SpecError, match="an answer names 'elsewhere', which is not between"):
+        search(bench, question("failure"))
 
 
 def test_a_search_that_was_killed_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
