@@ -24,6 +24,9 @@ FACTS: Final = frozenset(
         *(_T.is_floating_point, _T.is_complex, _T.is_signed, _T.is_contiguous, _T.__len__),
         *(torch.is_floating_point, torch.is_complex, torch.numel, torch.is_signed),
         *(_T.__hash__,),
+        # Ranges for the profiler, which PyTorch's optimizers open, too.
+        torch.ops.profiler._record_function_enter_new.default,  # noqa: SLF001
+        torch.ops.profiler._record_function_exit._RecordFunction,  # noqa: SLF001
     }
 )  # fmt: skip
 # Of a tensor that is not pending, these read no memory either.

@@ -347,6 +347,16 @@ def test_losses_may_come_from_a_generator_or_as_edges() -> None:
     torch.testing.assert_close(w.grad, 8 * torch.autograd.grad(torch.relu(X @ w).sum(), w)[0])
 
 
+def test_a_range_for_the_profiler_cuts_no_sequence() -> None:
+    with hotpath.auto(threshold=3) as report:
+        for _ in range(6):
+            with torch.profiler.record_function("forward"):
+                y = torch.relu(X @ W)
+            y.sum().item()
+    assert [(one.calls, one.hits) for one in report.paths] == [(3, 3)]
+    assert not report.reasons or "record_function" not in str(report.reasons)
+
+
 def test_hooks_of_others_around_steps_run_at_each_step() -> None:
     w = W.clone().requires_grad_()
     optimizer = torch.optim.SGD([w], lr=0.01)
