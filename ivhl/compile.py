@@ -224,7 +224,7 @@ def get_compiled(
     dynamic: bool | None = None,
     fullgraph: bool = False,
     fallback_on_error: bool = True,
-    backend: str | Callable[..., Any] = "inductor",
+    backend: Callable[..., Any] | None = None,
 ) -> Callable[P, R]: ...
 
 
@@ -236,7 +236,7 @@ def get_compiled(
     dynamic: bool | None = None,
     fullgraph: bool = False,
     fallback_on_error: bool = True,
-    backend: str | Callable[..., Any] = "inductor",
+    backend: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -247,7 +247,7 @@ def get_compiled(
     dynamic: bool | None = None,
     fullgraph: bool = False,
     fallback_on_error: bool = True,
-    backend: str | Callable[..., Any] = "inductor",
+    backend: Callable[..., Any] | None = None,
 ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
     """Return the function compiled; usable as a decorator with or without arguments.
 
@@ -271,7 +271,7 @@ def get_compiled(
         dynamic: As for ``torch.compile``.
         fullgraph: As for ``torch.compile``.
         fallback_on_error: Whether to run eagerly after a failure of the compiler.
-        backend: As for ``torch.compile``.
+        backend: As for ``torch.compile``, in the place of Inductor.
 
     Raises:
         ValueError: If the mode is unknown.
@@ -354,7 +354,7 @@ class _Function(Generic[P, R]):
         dynamic: bool | None,
         fullgraph: bool,
         fallback_on_error: bool,
-        backend: str | Callable[..., Any],
+        backend: Callable[..., Any] | None,
     ) -> None:
         self.function = function
         self.mode = mode
@@ -430,7 +430,7 @@ class _Function(Generic[P, R]):
                         mode=mode,
                         dynamic=self.dynamic,
                         fullgraph=self.fullgraph,
-                        backend=self.backend,
+                        **({} if self.backend is None else {"backend": self.backend}),
                     )
                     entry.starts = _observe()
                     graphs = mode in _WITHOUT_GRAPHS and _has_gpu()

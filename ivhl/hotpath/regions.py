@@ -119,7 +119,7 @@ class Region:
         begun = begun or time.perf_counter()
         is_first = key not in self._ready
         if self._compiled is None:
-            backend: Any = "inductor"
+            backend = None
             if self.subject is not None:
                 backend = self._steps = StepBackend(self.subject, self.mode)
             self._compiled = get_compiled(

@@ -92,8 +92,7 @@ class Compilations:
     def compile_function(self, function: Callable[..., Any], **options: Any) -> Any:
         """Replace ``torch.compile``, which compiles functions, modules and optimizer steps."""
         options.pop("mode", None)
-        if options["backend"] == "inductor":
-            options["backend"] = "aot_eager"
+        options.setdefault("backend", "aot_eager")
         return PLAIN_COMPILE(function, **options) if self.traces else function
 
 
