@@ -1,6 +1,6 @@
 """Compiled optimizer steps, of which most need not ask Dynamo whether their graph still holds.
 
-Dynamo compares at each call all that its trace has read: half of a small step. What a step of
+Dynamo compares at each call all that its trace has read. What a step of
 PyTorch's own optimizers depends on is known: hyperparameters, which the key of a region has, and
 tensors, which are compared here, in C++. If one of them is another, Dynamo decides as ever.
 """
@@ -93,7 +93,7 @@ class StepBackend:
         is_again = graph is not None and graph is self._before
         self._before = graph
         if is_again:
-            self._kept = _KeptGraph.of(self.optimizer, key, self._ran)
+            self._kept = _KeptGraph.of(self.optimizer, key, self._ran[0])
             self._tries -= self._kept is None
 
 
@@ -126,16 +126,16 @@ class _KeptGraph:
 
     @classmethod
     def of(
-        cls, optimizer: torch.optim.Optimizer, key: Any, ran: list[tuple[Any, Any, Any]]
+        cls, optimizer: torch.optim.Optimizer, key: Any, ran: tuple[Any, Any, Any]
     ) -> _KeptGraph | None:
-        """Return what ran in a step through Dynamo as a graph to keep, or ``None`` if it is not one.
+        """Return the one graph that ran in a step through Dynamo, to be kept, or ``None``.
 
-        It is none if more than a graph ran, if that returned something, which the program has to
-        assign, or took something other than gradients, parameters and state.
+        It is not kept if it returned something, which the program has to assign, or took something
+        other than gradients, parameters and state.
         """
-        if len(ran) != 1 or ran[0][2]:
+        graph, args, results = ran
+        if results:
             return None
-        graph, args, _ = ran[0]
         fixed, gradients, names = _tensors_of(optimizer)
         every = [*gradients, *fixed]
         if any(not isinstance(one, torch.Tensor) for one in every):
