@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 # Modules whose names in a file are replaced by their whole names.
-_MODULES: Final = frozenset({"torch", "sys", "platform", "packaging", "importlib"})
+_MODULES: Final = frozenset(
+    {"torch", "sys", "sysconfig", "platform", "packaging", "importlib", "operator", "re"}
+)
 # Statements of a function that is read as one expression: its local names are put in, each time.
 _LONGEST_TEST: Final = 8
 

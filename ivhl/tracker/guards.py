@@ -28,6 +28,7 @@ from ivhl.tracker.version_tests import (
     last_name,
     speaks_of_versions,
 )
+from ivhl.tracker.version_values import CaseTest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -140,7 +141,7 @@ def guards_in(code: Trees) -> Found:
     bound: list[dict[str, ast.expr]] = []
     for source in code.files:
         try:  # of a tree of its own, since it is changed
-            tree = whole_names(parsed(source.text))
+            tree = _WithoutMatch().visit(whole_names(parsed(source.text)))
             bound.append(bindings(tree))
         except RecursionError:
             problems.append(f"{source.name}: is nested too deeply to be read whole")
@@ -169,6 +170,25 @@ def _skip_in(node: ast.expr | None) -> ast.Call | None:
             return node
         node = node.func  # of `unittest.skipIf(...)(test)`
     return None
+
+
+class _WithoutMatch(ast.NodeTransformer):
+    """Writes each ``match`` as the ``if`` and ``elif`` that it means."""
+
+    def visit_Match(self, node: ast.Match) -> ast.AST:
+        """Return the chain, whose conditions stand where the patterns are."""
+        self.generic_visit(node)
+        chain: list[ast.stmt] = []
+        for case in reversed(node.cases):
+            whole = isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None
+            if whole and case.guard is None:
+                chain = case.body
+                continue
+            test = CaseTest.of(node.subject, case)
+            chain = [ast.copy_location(ast.If(test, case.body, chain), test)]
+        if len(chain) == 1:
+            return chain[0]
+        return ast.copy_location(ast.If(ast.Constant(value=True), chain or [ast.Pass()], []), node)
 
 
 class _Place(NamedTuple):
@@ -365,14 +385,16 @@ class _Finder(ast.NodeVisitor):
     def visit_If(self, node: ast.If) -> None:
         """Look at a condition of which one side compiles, or which leaves a function that does."""
         condition = condition_of(node.test, self._names)
+        body: Sequence[ast.stmt] = node.body
         other: Sequence[ast.stmt] = node.orelse
-        if (
-            not other
-            and speaks_of_versions(condition)
-            and (_leaves(node.body[-1]) or _leaves_where_it_compiles(node.body))
-        ):
-            other = self._after(node)
-        self._branch(node, node.body, other)
+        if speaks_of_versions(condition):
+            # What comes after runs on the side that does not leave.
+            leaves = _ends(body) or _leaves_where_it_compiles(body)
+            if not leaves and (_ends(other) or _leaves_where_it_compiles(other)):
+                body = [*body, *self._after(node)]
+            elif leaves and not _ends(other):
+                other = [*other, *self._after(node)]
+        self._branch(node, body, other)
         self.visit(node.test)
         self._block(node.body, condition)
         self._block(node.orelse, ~condition)
@@ -542,7 +564,7 @@ def _switched(test: ast.expr, names: Names, *, to: bool) -> tuple[Edit, ...]:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _switched(test.operand, names, to=not to)
     if speaks_of_versions(condition_of(test, names)):
-        return (_edit(test, str(to)),)
+        return (_edit(test, f"_ if {to}" if isinstance(test, CaseTest) else str(to)),)
     return ()
 
 
@@ -551,6 +573,13 @@ def _leaves(node: ast.AST) -> bool:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         return last_name(node.value.func) in ("skip", "skipTest", "exit")
     return isinstance(node, ast.Raise | ast.Return | ast.Continue)
+
+
+def _ends(block: Sequence[ast.stmt]) -> bool:
+    """Return whether nothing runs after a block, whatever its conditions are."""
+    while block and isinstance(last := block[-1], ast.If) and _ends(last.body):
+        block = last.orelse
+    return bool(block) and _leaves(block[-1])
 
 
 def _leaves_where_it_compiles(body: Sequence[ast.stmt]) -> bool:

@@ -17,6 +17,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from ivhl.tracker.foreign_names import with_names
+from ivhl.tracker.version_values import NEWEST_PATCH, CaseTest, Cell, Undecided, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,8 +54,6 @@ _SUBJECTS: Final[tuple[tuple[str, VersionAxis, bool], ...]] = (
     (r"(importlib\.|importlib_)?(metadata\.)?version\(['\"]torch['\"]\)", "torch", True),
     (r"(pkg_resources\.)?get_distribution\(['\"]torch['\"]\)\.version", "torch", True),
 )
-# The newest patch of a Python: cells name its series only.
-_NEWEST_PATCH: Final = 99
 # Names of constants that other packages define: TORCH_GE_2_6, IS_PYTHON_LT_3_13.
 _NAMED: Final = re.compile(
     r".*(?P<axis>torch|python|_py|^py)(?:_?version)?_?(?:(?P<ge>greater_(?:or_)?equal(?:_than)?|ge|gte"
@@ -113,7 +112,7 @@ class VersionTest:
         """Return the part of a version that is compared, as text and as numbers."""
         release = _version(given).release
         if self.axis == "python" and len(release) < 3:  # noqa: PLR2004  (major, minor, patch)
-            release = (*release, _NEWEST_PATCH)
+            release = (*release, NEWEST_PATCH)
             given = ".".join(map(str, release))
         if self.letters:
             return given[: self.letters], release
@@ -212,14 +211,57 @@ class Joined:
         return f" {self.word} ".join(texts)
 
 
-Condition = VersionTest | Unknown | Always | Joined
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """An expression on versions that is no plain comparison: its value in a cell is computed.
+
+    Attributes:
+        node: The expression, or the case of a ``match``.
+        names: What names in it stand for.
+    """
+
+    node: ast.expr
+    names: Names
+    negated: bool = False
+
+    def holds(self, python: str, torch: str) -> bool | None:
+        """Return whether it holds in a cell; ``None`` if that cannot be computed there."""
+        found = self.in_cell(Cell(python, torch))
+        return None if found is None else found != self.negated
+
+    def in_cell(self, cell: Cell) -> bool | None:
+        """Return whether the expression is true in a cell, which notes if a version was asked."""
+        try:
+            return bool(value_of(self.node, cell, self.names.find))
+        except Undecided:
+            return None
+
+    def __invert__(self) -> Computed:
+        """Return its opposite."""
+        return replace(self, negated=not self.negated)
+
+    def __str__(self) -> str:
+        """Return the source."""
+        text = source_of(self.node)
+        return f"not `{text}`" if self.negated else f"`{text}`"
+
+
+Condition = VersionTest | Computed | Unknown | Always | Joined
 
 
 def speaks_of_versions(condition: Condition) -> bool:
     """Return whether a condition looks at the version of Python or PyTorch."""
     if isinstance(condition, Joined):
         return any(map(speaks_of_versions, condition.parts))
-    return isinstance(condition, VersionTest)
+    return isinstance(condition, VersionTest | Computed)
+
+
+def source_of(node: ast.expr) -> str:
+    """Return the source of an expression, at most 80 letters."""
+    if not isinstance(node, CaseTest):
+        return ast.unparse(node)[:80]
+    guard = "" if node.guard is None else f" if {ast.unparse(node.guard)}"
+    return f"match {ast.unparse(node.subject)}: case {ast.unparse(node.pattern)}{guard}"[:80]
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +308,8 @@ def condition_of(node: ast.expr, names: Names, depth: int = 0) -> Condition:  # 
         names: What names in it stand for.
         depth: How many names were followed already: a name may be bound to itself.
     """
-    unknown = Unknown(ast.unparse(node)[:80])
+    if isinstance(node, ast.NamedExpr):
+        return condition_of(node.value, names, depth)
     if isinstance(node, ast.BoolOp):
         parts = tuple(condition_of(value, names, depth) for value in node.values)
         return joined("and" if isinstance(node.op, ast.And) else "or", *parts)
@@ -280,16 +323,30 @@ def condition_of(node: ast.expr, names: Names, depth: int = 0) -> Condition:  # 
     if isinstance(node, ast.Constant):
         return Always(bool(node.value))
     if isinstance(node, ast.Compare):
-        return _comparisons(node, names, depth) or unknown
+        return _comparisons(node, names, depth) or _computed(node, names)
     if isinstance(node, ast.Call):
-        return _call(node, names, depth) or unknown
+        return _call(node, names, depth) or _computed(node, names)
     if isinstance(node, ast.Name | ast.Attribute) and depth < _DEEPEST:
         name = node.id if isinstance(node, ast.Name) else node.attr
         if (found := names.find(name)) is not None:
             meant = condition_of(found, names, depth + 1)
-            return meant if speaks_of_versions(meant) else unknown
-        return _by_name(name) or unknown
-    return unknown
+            return meant if speaks_of_versions(meant) else Unknown(source_of(node))
+        return _by_name(name) or _computed(node, names)
+    return _computed(node, names)
+
+
+# Cells in one of which an expression on versions has a value.
+_TRIED: Final = (("3.12", "2.5.1"), ("3.13", "2.6.0"), ("3.14t", "2.15.0"))
+
+
+def _computed(node: ast.expr, names: Names) -> Computed | Unknown:
+    """Return an expression whose value depends on versions, where it can be computed."""
+    found = Computed(node, names)
+    for tried in _TRIED:
+        cell = Cell(*tried)
+        if found.in_cell(cell) is not None and cell.asked:
+            return found
+    return Unknown(source_of(node))
 
 
 def joined(word: Literal["and", "or"], *parts: Condition) -> Condition:
@@ -463,6 +520,8 @@ _PARTS: Final[dict[str, Callable[[_Subject], _Subject]]] = {
 
 def _subject(node: ast.expr, names: Names, depth: int) -> _Subject | None:  # noqa: PLR0911
     """Return which version an expression is; ``None`` if it is none."""
+    if isinstance(node, ast.NamedExpr):
+        return _subject(node.value, names, depth)
     text = ast.unparse(node)
     for pattern, axis, textual in _SUBJECTS:
         if re.fullmatch(pattern, text):

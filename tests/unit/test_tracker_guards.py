@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import operator
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from typer.testing import CliRunner
 
@@ -150,6 +152,7 @@ def decided_by_python(text: str, python: str, torch: str) -> bool:
             python_version=lambda: plain, python_version_tuple=lambda: tuple(plain.split("."))
         ),
         "metadata": SimpleNamespace(version=lambda _: torch),
+        "re": re, "SpecifierSet": SpecifierSet,
         "Version": Version, "parse": Version, "TorchVersion": TorchVersion, "operator": operator,
     }  # fmt: skip
     return bool(eval(text, names))  # noqa: S307
@@ -193,6 +196,80 @@ def test_the_syntax_tree_decides_as_python_does(cell: tuple[str, str]) -> None:
                 for text in (f"{left} {sign} {right}", f"{right} {sign} {left}"):
                     condition = condition_of(ast.parse(text, mode="eval").body, Names({}))
                     assert condition.holds(*cell) is decided_by_python(text, *cell), text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "platform.python_version_tuple() >= ('3', '13')",
+        "platform.python_version_tuple()[:2] == ('3', '12')",
+        "sys.hexversion >> 16 >= 0x030d",
+        "(sys.hexversion >> 24, sys.hexversion >> 16 & 255) >= (3, 13)",
+        "Version(torch.__version__) in SpecifierSet('>=2.5,<2.10')",
+        "SpecifierSet('>=2.6').contains(torch.__version__)",
+        "'3.13' in sys.version",
+        "'+' not in torch.__version__ and torch.__version__ < '2.6'",
+        "sys.version_info >= (3,) + (13,)",
+        "sys.version_info.__ge__((3, 13))",
+        "torch.__version__.__lt__('2.6')",
+        "any([sys.version_info >= (3, 13), torch.__version__ < '2.5'])",
+        "all((sys.version_info >= (3, 13), torch.__version__ > '2.5'))",
+        "max(sys.version_info[:2], (3, 13)) == sys.version_info[:2]",
+        "sorted([sys.version_info[1], 13])[0] < 13",
+        "float(f'{sys.version_info.major}.{sys.version_info.minor}') >= 3.13",
+        "'%d.%d' % sys.version_info[:2] == '3.13'",
+        "sys.version_info[1] in range(12, 13)",
+        "sys.version_info[1] - 12",
+        "re.match(r'2\\.[56]\\.', torch.__version__)",
+        "re.search(r'^(\\d+)\\.(\\d+)', torch.__version__).group(2) == '15'",
+        "[int(x) for x in torch.__version__.split('.') if x.isdigit()] > [2, 5, 1]",
+        "dict(a=1) and torch.__version__ < '2.6'",
+        "torch.__version__.partition('.')[2].split('.')[0].zfill(2) > '06'",
+        "(lambda: sys.version_info)() > (3, 13)",
+        "sys.version_info[7] == 1",
+        "int(f'{sys.version}') > 3",
+    ],
+)
+def test_what_is_no_plain_comparison_is_computed_as_python_does(text: str) -> None:
+    condition = condition_of(ast.parse(text, mode="eval").body, Names({}))
+    decided = [condition.holds(*cell) for cell in CELLS]
+    try:
+        by_python = [decided_by_python(text, *cell) for cell in CELLS]
+    except (IndexError, ValueError):
+        assert decided == [None] * len(CELLS)
+    else:
+        beyond = ("dict(", "zfill", "lambda")  # none of what is listed there
+        unknown = next((word for word in beyond if word in text), None)
+        assert None in decided if unknown else decided == by_python
+        wrong = [a for a, b in zip(decided, by_python, strict=True) if a not in (None, b)]
+        assert wrong == []
+
+
+def test_what_is_computed_takes_no_more_than_its_bounds() -> None:
+    for text in (
+        "len('a'.join([str(i) for i in range(10 ** 9)])) and sys.version_info",
+        "sum(x for x in range(999999999)) > sys.version_info[0]",
+        "[[[x for x in range(900)] for y in range(900)] for z in range(900)] > sys.version_info",
+        "'a'.replace('a', 'b' * 10 ** 9) > sys.version",
+        "'%999999999d' % sys.version_info[0] > '3'",
+        "f'{sys.version_info[0]:>999999999}' > '3'",
+        "int('9' * 10 ** 7) > sys.version_info[0]",
+        "re.match('(a+)+$', sys.version)",
+        "re.match('a*a*a*a*a*a*a*a*$', sys.version)",
+        "sys.version_info[0] << 10 ** 9",
+        "sys.version_info.__class__.__base__.__subclasses__()",
+    ):
+        condition = condition_of(ast.parse(text, mode="eval").body, Names({}))
+        assert [condition.holds(*cell) for cell in CELLS] == [None] * len(CELLS), text
+
+
+def test_the_lock_of_a_free_threaded_python_is_asked_by_either_name() -> None:
+    for text, holds in (
+        ("sysconfig.get_config_var('Py_GIL_DISABLED')", {"3.13": False, "3.14t": True}),
+        ("not sys._is_gil_enabled()", {"3.13": False, "3.14t": None}),
+    ):
+        condition = condition_of(ast.parse(text, mode="eval").body, Names({}))
+        assert {python: condition.holds(python, "2.15.0") for python in holds} == holds
 
 
 def search(folder: Path, text: str, name: str = "test_a.py") -> Found:
@@ -378,7 +455,11 @@ TESTS = [
     "Version(torch.__version__) < Version('2.6')",
     "Version(torch.__version__) >= Version('2.6')",
     "Version(torch.__version__) >= Version('2.10')",
+    "sys.version_info[1] in range(13)",
+    "(minor := sys.version_info[1]) > 12",
 ]
+PATTERNS = ["(3, 12)", "[3, 13 | 14]", "(3, minor) if minor > 12", "(3, *rest) if rest[-1] == 12"]
+LEAVING = ["return m", "raise RuntimeError('no torch.compile here')", "return torch.compile(m)"]
 
 
 @st.composite
@@ -386,6 +467,16 @@ def guarded_blocks(draw: st.DrawFn, depth: int = 2) -> list[str]:
     """Draw conditions on versions, in and behind each other, some of which leave."""
     lines = []
     for _ in range(draw(st.integers(1, 2))):
+        if draw(st.integers(0, 3)) == 0:
+            lines.append("match sys.version_info[:2]:")
+            for pattern in draw(st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=2)):
+                lines.append(f"    case {pattern}:")
+                inner = draw(guarded_blocks(depth - 1)) if depth and draw(st.booleans()) else []
+                inner = inner or [draw(st.sampled_from(LEAVING))]
+                lines += [f"        {line}" for line in inner]
+            if draw(st.booleans()):
+                lines += ["    case _:", f"        {draw(st.sampled_from([LEAVING[-1], 'pass']))}"]
+            continue
         lines.append(f"if {draw(st.sampled_from(TESTS))}:")
         if depth and draw(st.booleans()):
             inner = draw(guarded_blocks(depth - 1))
@@ -406,7 +497,7 @@ def guarded_blocks(draw: st.DrawFn, depth: int = 2) -> list[str]:
 
 
 @given(guarded_blocks())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_guards_in_and_behind_each_other_exclude_what_python_does_not_compile(
     tmp_path_factory: pytest.TempPathFactory, block: list[str]
 ) -> None:
@@ -435,6 +526,24 @@ def test_what_else_a_condition_asks_stays_when_its_guard_is_switched_off(tmp_pat
     assert switched_off(IMPORTS + text, guard.edits) == IMPORTS + text.replace(
         "sys.version_info >= (3, 13)", "False"
     )
+
+
+def test_a_case_is_switched_off_by_its_pattern(tmp_path: Path) -> None:
+    text = (
+        "match sys.version_info[:2]:\n    case (3, 12 as minor) if minor:\n        g = f\n"
+        "    case _:\n        g = torch.compile(f)\n"
+    )
+    (guard,) = search(tmp_path, text).guards
+    off = switched_off(IMPORTS + text, guard.edits)
+    assert off == IMPORTS + text.replace("(3, 12 as minor) if minor", "_ if False")
+    compile(off, "off", "exec")
+    turned = text.replace("g = f\n", "g = torch.compile(f)\n", 1).replace(
+        "_:\n        g = torch.compile(f)", "_:\n        g = f"
+    )
+    (guard,) = search(tmp_path, turned).guards
+    off = switched_off(IMPORTS + turned, guard.edits)
+    assert off == IMPORTS + turned.replace("(3, 12 as minor) if minor", "_ if True")
+    compile(off, "off", "exec")
 
 
 def test_what_does_not_compile_is_no_guard(tmp_path: Path) -> None:
