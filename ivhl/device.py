@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -108,7 +108,10 @@ class Profile:
         return text
 
     def kernels(self) -> list[tuple[str, float, int]]:
-        """Return name, own seconds on the device and calls of each operation, longest first.
+        """Return name, own seconds on the device and calls of each kernel, longest first.
+
+        On the CPU these are PyTorch's operations and what Inductor made; on a GPU what ran there.
+        Ranges that a user or PyTorch's compiler marks are none.
 
         Raises:
             RuntimeError: If the block has not ended.
@@ -117,8 +120,18 @@ class Profile:
         found = [
             (str(event.key), 1e-6 * float(getattr(event, own)), int(event.count))
             for event in self._finished().key_averages()
+            if self._is_kernel(event)
         ]
         return sorted(found, key=lambda one: -one[1])
+
+    def _is_kernel(self, event: Any) -> bool:  # noqa: ANN401
+        if getattr(event, "is_user_annotation", False):  # PyTorch 2.5 does not say
+            return False
+        on_cpu = event.device_type == torch.autograd.DeviceType.CPU
+        if self._device.type == "cpu":
+            # A range of the compiler has words for a name: "Torch-Compiled Region: 0/0".
+            return on_cpu and " " not in str(event.key)
+        return not on_cpu  # an operation on the CPU has the time of its kernels a second time
 
     def write_trace(self, path: str | Path) -> Path:
         """Write a trace for ``chrome://tracing`` or https://ui.perfetto.dev; return its path.

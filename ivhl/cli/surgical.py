@@ -28,8 +28,9 @@ def advise_parts_command(
         str,
         typer.Argument(
             metavar="MODULE",
-            help="package.module:function; it returns the model, a tuple of its inputs and, if you "
-            "like, a function from the outputs to the loss.",
+            help="package.module:function; it returns the model, its inputs (a tuple, or a "
+            "dictionary of keyword arguments) and, if you like, a function from the outputs to the "
+            "loss.",
         ),
     ],
     python: Annotated[
@@ -56,7 +57,7 @@ def advise_parts_command(
     if ":" not in module:
         raise SpecError(
             f"{module!r} is not of the form 'package.module:function'",
-            hint="the function returns the model and a tuple of its inputs; docs/surgical.md",
+            hint="the function returns the model and its inputs; docs/surgical.md",
         )
     code = advise_in_cell(
         root,

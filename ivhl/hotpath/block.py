@@ -15,6 +15,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 import torch
+import torch._dynamo.eval_frame
+import torch._functorch.eager_transforms
+import torch._functorch.vmap
 from torch.autograd.graph import GradientEdge
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -28,7 +31,7 @@ from ivhl.hotpath.recorder import Recorder
 from ivhl.hotpath.regions import OptimizerSteps, Region, key_of_arguments
 from ivhl.hotpath.report import HotpathReport
 from ivhl.hotpath.settings import AUTO, BoundaryRule, read_settings
-from ivhl.hotpath.surroundings import CompilerSettings
+from ivhl.hotpath.surroundings import CompilerSettings, top_hooks
 from ivhl.hotpath.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -106,6 +109,9 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         self._functions = 0  # whose block this is
         self._lock = threading.Lock()
         self._settings: CompilerSettings | None = None
+        # While a function that the program has compiled runs: the frame of its call, by id, and
+        # what keeps the mode away.
+        self.in_dynamo: tuple[int, Any] | None = None
 
     def __enter__(self) -> HotpathReport:
         outer = _active.block
@@ -280,7 +286,7 @@ def start_for_process() -> None:
     atexit.register(stop)
 
 
-# --- what enters autograd without a call that modes see ------------------------------------------
+# --- what modes do not see, or see too late ------------------------------------------------------
 
 _backward: Final = torch.autograd.backward
 _tensor_backward: Final = torch.Tensor.backward
@@ -346,13 +352,114 @@ def _settled_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         return _apply.__get__(None, cls)(*args, **kwargs)
 
 
+def _settled(enter: Callable[P, R]) -> Callable[P, R]:
+    """Return what enters a state in which calls that wait could not run as they would have."""
+
+    @functools.wraps(enter)
+    def settled(*args: P.args, **kwargs: P.kwargs) -> R:
+        block = _active.block
+        if block is not None and not block.recorder.is_passing:
+            block.recorder.settle()
+        return enter(*args, **kwargs)
+
+    return settled
+
+
+def _without_mode(switch: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what switches Dynamo on and off, which would trace our mode with the program.
+
+    One frame does both, around a call. What it calls may switch Dynamo off and on again.
+    """
+
+    @functools.wraps(switch)
+    def switched(callback: Any) -> Any:
+        block = _active.block
+        if block is not None:
+            caller = sys._getframe(1)  # noqa: SLF001
+            if block.in_dynamo is not None:
+                if id(caller) == block.in_dynamo[0] and not callable(callback):
+                    block.in_dynamo[1].__exit__()
+                    block.in_dynamo = None
+            elif (
+                callable(callback)
+                and not block.recorder.paused
+                and caller.f_code.co_name in ("compile_wrapper", "_fn")
+            ):
+                block.recorder.end_segment()
+                block.in_dynamo = id(caller), block.recorder.aside()
+                block.in_dynamo[1].__enter__()
+        return switch(callback)
+
+    return switched
+
+
+_enter_hooks: Final = torch.autograd.graph.saved_tensors_hooks.__enter__
+_exit_hooks: Final = torch.autograd.graph.saved_tensors_hooks.__exit__
+
+
+@functools.wraps(_enter_hooks)
+def _paused_enter_hooks(self: torch.autograd.graph.saved_tensors_hooks) -> None:
+    """Record nothing while hooks hold, where this release does not say that they do."""
+    block = _active.block
+    if block is not None:
+        block.recorder.end_segment()
+        block.recorder.paused += 1
+        self.__dict__["_hotpath_recorder"] = block.recorder
+    _enter_hooks(self)
+
+
+@functools.wraps(_exit_hooks)
+def _paused_exit_hooks(self: torch.autograd.graph.saved_tensors_hooks, *error: object) -> None:
+    _exit_hooks(self, *error)
+    recorder = self.__dict__.pop("_hotpath_recorder", None)
+    if recorder is not None:
+        recorder.paused -= 1
+
+
+def _replacements() -> list[tuple[Any, str, Any, Any]]:
+    """Return a place, a name, what is there, and what is there while there are blocks."""
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    replaced = [
+        (torch.autograd, "backward", _settled_backward),
+        (torch.Tensor, "backward", _settled_tensor_backward),
+    ]
+    if top_hooks is None:
+        replaced += [(hooks, "__enter__", _paused_enter_hooks)]
+        replaced += [(hooks, "__exit__", _paused_exit_hooks)]
+    # Inference, hooks on what autograd saves, modes of the program, transforms of functions.
+    transforms = torch._functorch.eager_transforms  # noqa: SLF001
+    for place, name in (
+        (torch.inference_mode, "__enter__"),
+        *(((hooks, "__enter__"),) if top_hooks is not None else ()),
+        (torch.overrides.TorchFunctionMode, "__enter__"),
+        (torch.utils._device.DeviceContext, "__enter__"),  # noqa: SLF001
+        # Before it notes which modes there are.
+        (torch.utils._python_dispatch.TorchDispatchMode, "__enter__"),  # noqa: SLF001
+        (torch._functorch.vmap, "_vmap_increment_nesting"),  # noqa: SLF001
+        (transforms, "_grad_increment_nesting"),
+        (transforms, "_jvp_increment_nesting"),
+        (transforms, "_func_increment_nesting"),
+    ):
+        replaced.append((place, name, _settled(getattr(place, name))))
+    dynamo = torch._dynamo.eval_frame  # noqa: SLF001
+    for name in ("set_eval_frame", "_maybe_set_eval_frame"):
+        if hasattr(dynamo, name):
+            replaced.append((dynamo, name, _without_mode(getattr(dynamo, name))))
+    return [
+        *((place, name, getattr(place, name), new) for place, name, new in replaced),
+        (torch.autograd.Function, "apply", _apply, classmethod(_settled_apply)),
+    ]
+
+
+_REPLACED: Final = _replacements()
+
+
 def _patch() -> None:
     global _patched  # noqa: PLW0603  (of the process, as what it counts)
     with _lock:
         if not _patched:
-            torch.autograd.backward = _settled_backward
-            torch.Tensor.backward = _settled_tensor_backward
-            torch.autograd.Function.apply = classmethod(_settled_apply)
+            for place, name, _, new in _REPLACED:
+                setattr(place, name, new)
         _patched += 1
 
 
@@ -361,9 +468,8 @@ def _unpatch() -> None:
     with _lock:
         _patched -= 1
         if not _patched:
-            torch.autograd.backward = _backward
-            torch.Tensor.backward = _tensor_backward
-            torch.autograd.Function.apply = _apply
+            for place, name, old, _ in _REPLACED:
+                setattr(place, name, old)
 
 
 _lock: Final = threading.Lock()
@@ -461,7 +567,7 @@ class boundary:  # noqa: N801  (as auto)
             regions[block] = region
             block.add_region(region)
             if rule is False:
-                region.refuse("compile: false")
+                region.refuse("compile: false", "OFF")
         with recorder.aside():
             outer, recorder.boundary_threshold = recorder.boundary_threshold, 1 if rule else None
             try:

@@ -32,6 +32,7 @@ from ivhl.hotpath.calls import (
     facts_of,
     fill,
     name_of,
+    roles_in,
     tensors_in,
     turn_of,
 )
@@ -513,6 +514,8 @@ class Recorder(TorchFunctionMode):
 
     def _bind(self, call: Call) -> bool:
         """Keep the inputs of a call; return whether it may wait."""
+        if self._has_copies and not self._are_copies_exact(call):
+            return self._may_not_wait("the memory of an input was changed by NumPy or others")
         if len(self._inputs) == len(self._wiring.given) and not self._has_copies:
             return True
         inputs: list[Any] = [reference() for reference in self._wiring.given[len(self._inputs) :]]
@@ -526,10 +529,20 @@ class Recorder(TorchFunctionMode):
         if shared:
             self._has_copies = True
             inputs = [
-                one.clone() if any(one is other for other in shared) else one for one in inputs
+                self.pass_by(one.clone, (), {}) if any(one is other for other in shared) else one
+                for one in inputs
             ]
         self._hold(originals, inputs)
         return True
+
+    def _are_copies_exact(self, call: Call) -> bool:
+        """Return whether what a call reads again is still what was copied when it was read first."""
+        again = [
+            (self._originals[role.index], self._inputs[role.index])
+            for role in roles_in((call.args, call.kwargs))
+            if isinstance(role, Given) and role.index < len(self._inputs)
+        ]
+        return all(one is copy or self.pass_by(_are_same, (one, copy), {}) for one, copy in again)
 
     def _may_not_wait(self, reason: str) -> bool:
         text = f"inputs: {reason}"
@@ -557,7 +570,7 @@ class Recorder(TorchFunctionMode):
         self._depth += 1
         if call.changes and self._watch is None:
             self._watch = _Watch(self)
-            self._watch.__enter__()
+            self.pass_by(self._watch.__enter__, (), {})
         if call.form is None:
             return None
         return results[0] if call.form is torch.Tensor else call.form(results)
@@ -872,6 +885,14 @@ class _Aside:
             push_mode(recorder)
         else:
             recorder.wake()
+
+
+def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether numbers are the same, signs of zeros too."""
+    if not torch.equal(one, other):
+        return False
+    same: bool = torch.equal(one.signbit(), other.signbit())
+    return same
 
 
 def _guard_of(tensors: list[Any]) -> Any:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ivhl.hotpath.recorder import Recorder
 
 _SAMPLES: Final = 200
+# Compiled runs before the speedup is told: the first ones may compile again, for a gradient.
+_LEAST_TOLD: Final = 10
 _MOST_KEYS: Final = 256
 # What ``torch.no_grad`` calls; the context manager itself takes two microseconds of a step.
 _set_grad_enabled: Final = torch._C._set_grad_enabled  # noqa: SLF001
@@ -140,7 +142,7 @@ class Region:
         if not is_first:
             self.hits += 1
             self.compiled_s.append(end - begun)
-            if len(self.compiled_s) == recorder.threshold and self.speedup is not None:
+            if len(self.compiled_s) == max(recorder.threshold, _LEAST_TOLD) and self.speedup:
                 self.log.add("SPEEDUP", f"{self.name}: {self.speedup:.2f}x", self.name)
             return result
         self._ready.add(key)
@@ -165,10 +167,10 @@ class Region:
             "",
         )
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, kind: str = "REFUSED") -> None:
         """Run eagerly from now on."""
         self.refused = reason
-        self.log.add("REFUSED", f"{self.name}: {reason}", self.name)
+        self.log.add(kind, f"{self.name}: {reason}", self.name)
 
     def count(self, key: Any, threshold: int) -> None:
         """Count an eager run."""

@@ -154,7 +154,7 @@ class HotpathReport:
             if one.refused:
                 lines.append(f"{'':>15}refused: {one.refused}")
         lines += [f"by itself: {text} ({count}x)" for text, count in self._reasons.items()]
-        lines += [f"boundary {name!r} is in the YAML file only" for name in self.unused]
+        lines += [f"boundary {name!r} has a rule and was never entered" for name in self.unused]
         return "\n".join(lines)
 
     def write_timeline(self, path: Path | str) -> None:

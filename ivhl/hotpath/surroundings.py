@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Surroundings = tuple[bool, torch.dtype]  # whether gradients are recorded, and the default dtype
 
 _autograd: Final = torch._C._autograd  # noqa: SLF001
-_top_hooks: Final = getattr(_autograd, "_top_saved_tensors_default_hooks", None)
+top_hooks: Final = getattr(_autograd, "_top_saved_tensors_default_hooks", None)
 _any_autocast: Final = torch._C._is_any_autocast_enabled  # noqa: SLF001
 _dispatch_modes: Final = torch._C._len_torch_dispatch_stack  # noqa: SLF001
 _inference: Final = torch.is_inference_mode_enabled
@@ -52,7 +52,7 @@ def surroundings_now(n_dispatch_modes: int) -> Surroundings | None:
         or _transforms()
         or _is_tracing()
         or forward_ad._current_level >= 0  # noqa: SLF001
-        or (_top_hooks is not None and _top_hooks(True) is not None)  # noqa: FBT003
+        or (top_hooks is not None and top_hooks(True) is not None)  # noqa: FBT003
     ):
         return None
     return _is_grad_enabled(), _default_dtype()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -32,11 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.threads is not None:
             torch.set_num_threads(arguments.threads)
+        check_device(arguments.device)
         arguments.run(arguments, recipe_of(arguments))
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on with what is missing", file=sys.stderr)
         return 130
-    except Exception as error:  # noqa: BLE001  (each becomes a message)
+    except Exception as error:
+        if os.environ.get("IVHL_TRACEBACK") == "1":
+            raise
         found: IvhlError = (
             SpecError(str(error), hint="python -m ivhl.rollout --help")
             if isinstance(error, (ValueError, FloatingPointError))
@@ -57,6 +62,9 @@ def parser() -> argparse.ArgumentParser:
     writing.set_defaults(run=_generate)
     writing.add_argument("--operators", type=int, required=True, metavar="N")
     writing.add_argument("--out", type=Path, required=True, metavar="DIR")
+    writing.add_argument(
+        "--check", action="store_true", help="read what is there first; write again what is broken"
+    )
     profiling = commands.add_parser("profile", help="print the five most expensive kernels")
     profiling.set_defaults(run=_profile)
     for one in (writing, profiling):
@@ -94,8 +102,45 @@ def _add_recipe(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument("--device", default=str(get_device()))
     p.add_argument("--eager", action="store_true", help="compile nothing")
-    p.add_argument("--threads", type=int, metavar="N", help="CPU threads")
-    p.add_argument("--memory", type=float, metavar="GIB", help="most memory of a step")
+    p.add_argument("--threads", type=_threads, metavar="N", help="CPU threads")
+    p.add_argument("--memory", type=_memory, metavar="GIB", help="most memory of a step")
+
+
+def _threads(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1 (got {text})")
+    return number
+
+
+def _memory(text: str) -> float:
+    if not 0 < (number := float(text)) < math.inf:  # also not "nan"
+        raise argparse.ArgumentTypeError(f"must be more than 0 and finite (got {text})")
+    return number
+
+
+def check_device(name: str) -> None:
+    """Raise if PyTorch cannot compute on a device.
+
+    Raises:
+        SpecError: If it knows no such device, or does not reach it.
+    """
+    hint = f"leave out --device to compute on {get_device()}"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise SpecError(
+            f"--device must be one that PyTorch knows, such as cpu or cuda:0, got {name!r}",
+            hint=hint,
+        ) from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SpecError(f"--device {name}: this PyTorch sees no GPU", hint=hint)
+    try:
+        torch.zeros(1, device=device).item()
+    except Exception as error:
+        told = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
+        raise SpecError(
+            f"--device {name}: PyTorch cannot compute there: {told}", hint=hint
+        ) from error
 
 
 def recipe_of(arguments: argparse.Namespace) -> DatasetRecipe:
@@ -137,9 +182,12 @@ def _generate(arguments: argparse.Namespace, recipe: DatasetRecipe) -> None:
         device=arguments.device,
         compiled=not arguments.eager,
         memory_budget=_budget(arguments),
+        check=arguments.check,
         report=_show,
     )
     print(f"{arguments.out}: {done.of} operators, {done.written} of them written now")
+    if done.unreadable:
+        print(f"{done.unreadable} of them could not be read, and were written again")
     if done.diverged:
         print(
             f"{done.diverged} realisations are not finite to the end: finite_steps says up to where"

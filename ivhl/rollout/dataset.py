@@ -8,11 +8,13 @@ has it is complete, and a run that was killed goes on with the others. Only this
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,6 +111,7 @@ class DatasetProgress:
         diverged: Realisations written in this run that are not finite to the end.
         seconds: Since this run began.
         written: Operators written in this run.
+        unreadable: Those of them that were said to be complete, and could not be read.
     """
 
     operators: int
@@ -116,6 +119,7 @@ class DatasetProgress:
     diverged: int
     seconds: float
     written: int
+    unreadable: int = 0
 
 
 def generate(
@@ -126,6 +130,7 @@ def generate(
     device: torch.device | str = "cpu",
     compiled: bool = True,
     memory_budget: int | None = None,
+    check: bool = False,
     report: Callable[[DatasetProgress], None] = lambda _: None,
 ) -> DatasetProgress:
     """Write a dataset, or what is missing of it.
@@ -138,6 +143,7 @@ def generate(
         device: Where to compute.
         compiled: As for ``evolve``.
         memory_budget: As for ``evolve``.
+        check: Whether to read all that is complete first, and write again what cannot be read.
         report: Called when it begins and after each operator.
 
     Returns:
@@ -145,16 +151,27 @@ def generate(
 
     Raises:
         SpecError: If zarr is not installed, or the folder holds something else.
-        ResultsError: If zarr cannot read what is there.
-        OSError: If the disk is full or the folder cannot be written; what is complete stays.
+        ResultsError: If zarr cannot read what is there, the disk is full, or the folder cannot be
+            written; what is complete stays.
         ValueError: If an argument is wrong.
     """
     if n_operators < 1:
         raise ValueError(f"n_operators must be at least 1, got {n_operators}")
     began = time.monotonic()
-    group = _open(recipe, folder, n_operators)
+    with _writing(folder):
+        group = _open(recipe, folder, n_operators)
     marks, state, weights = group["finite_steps"], group["state"], group["weights"]
-    rows = marks[:n_operators].tolist()
+    broken = [n for n in range(n_operators) if not _is_readable(group, n)] if check else []
+    with _writing(folder):
+        for number in broken:
+            marks[number] = NOT_YET
+    try:
+        rows = marks[:n_operators].tolist()
+    except RuntimeError as error:  # of a codec
+        raise ResultsError(
+            f"{folder}: zarr cannot read finite_steps there: {error}",
+            hint="run the same command with --check: it writes again what is broken",
+        ) from error
     missing = [number for number, row in enumerate(rows) if NOT_YET in row]
     diverged = written = 0
 
@@ -165,6 +182,7 @@ def generate(
             diverged=diverged,
             seconds=time.monotonic() - began,
             written=written,
+            unreadable=len(broken),
         )
 
     report(so_far())
@@ -185,14 +203,38 @@ def generate(
         )
         trajectories = kept[:, 0].transpose(0, 1).contiguous().cpu()
         finite = _finite_steps(trajectories, recipe.keep_every)
-        weights[number] = torch.cat([v.flatten() for v in parameters.values()]).numpy()
-        for realisation, trajectory in enumerate(trajectories):
-            state[number, realisation] = trajectory.numpy()
-        marks[number] = finite.numpy()
+        with _writing(folder):
+            weights[number] = torch.cat([v.flatten() for v in parameters.values()]).numpy()
+            for realisation, trajectory in enumerate(trajectories):
+                state[number, realisation] = trajectory.numpy()
+            marks[number] = finite.numpy()
         diverged += int((finite < (recipe.n_kept - 1) * recipe.keep_every).sum())
         written += 1
         report(so_far())
     return so_far()
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Name the dataset where its disk refuses a file: the names of zarr's files say nothing.
+
+    Raises:
+        ResultsError: In place of an error of the system.
+    """
+    try:
+        yield
+    except OSError as error:
+        hint = "check the permissions of this folder and its disk, or choose another one (--out)"
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            hint = (
+                "make room there and run the same command again, it goes on; or choose another "
+                "folder (--out)"
+            )
+        elif error.errno == errno.EROFS:
+            hint = "choose a folder on a disk that can be written (--out)"
+        raise ResultsError(
+            f"{folder}: the dataset cannot be written: {error.strerror or error}", hint=hint
+        ) from error
 
 
 def _open(recipe: DatasetRecipe, folder: Path, n_operators: int) -> Any:  # noqa: ANN401  (zarr.Group)
@@ -233,6 +275,18 @@ def _open(recipe: DatasetRecipe, folder: Path, n_operators: int) -> Any:  # noqa
             if name == "operator":
                 array[:] = list(range(n_operators))
     return group
+
+
+def _is_readable(group: Any, number: int) -> bool:  # noqa: ANN401  (zarr.Group)
+    """Return whether all of an operator can be read, or it is not yet complete."""
+    try:
+        names = ("finite_steps", "weights", "state")
+        marks, weights, state = (torch.from_numpy(group[name][number]) for name in names)
+    except Exception:  # noqa: BLE001  (whatever the codecs of zarr raise)
+        return False
+    # A chunk whose file is missing is read as numbers that are not finite.
+    whole = bool(weights.isfinite().all() and state[:, 0].isfinite().all())
+    return whole or NOT_YET in marks.tolist()
 
 
 def _holds_a_dataset(folder: Path) -> bool:

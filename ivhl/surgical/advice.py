@@ -122,7 +122,7 @@ class ModelAdvice:
 
 def advise_parts(
     model: nn.Module,
-    inputs: tuple[Any, ...],
+    inputs: tuple[Any, ...] | dict[str, Any],
     *,
     loss: Callable[[Any], torch.Tensor] | None = None,
     train: bool = False,
@@ -137,7 +137,7 @@ def advise_parts(
 
     Args:
         model: The model, on the device of its inputs.
-        inputs: Positional arguments of one call.
+        inputs: Arguments of one call: a tuple, or a dictionary of keyword arguments.
         loss: From the outputs, for a training step; ``None``: their own, or a weighted sum.
         train: Whether to time a training step, forward and backward, in place of the forward pass.
         clock: What times calls, see ``ivhl.measure.job.choose_clock``.
@@ -158,9 +158,11 @@ def advise_parts(
         for part in found.parts.values():
             say(f"{part.name}, {counted(len(part.calls), 'call')}")
             advices.append(_measure_part(part, bench, model_s))
-        chosen = _choose(advices, found.parts)
+        # Of a model that draws random numbers no set can be tried.
+        chosen = [] if subject.is_random else _choose(advices, found.parts)
         advices = [replace(part, chosen=part.name in chosen) for part in advices]
-        say(f"the model, with {' and '.join(chosen) or 'no part'} compiled, and whole")
+        forms = f", with {' and '.join(chosen) or 'no part'} compiled, and whole"
+        say(f"the model{'' if subject.is_random else forms}")
         made = _measure_model([found.parts[name] for name in chosen], bench, len(found.parts))
     return replace(
         made,
@@ -210,7 +212,7 @@ class _Advised:
                 hint="call the model on these inputs yourself; IVHL_TRACEBACK=1 prints where",
             ) from error
 
-    def check(self, inputs: tuple[Any, ...]) -> None:
+    def check(self, inputs: tuple[Any, ...] | dict[str, Any]) -> None:
         """Call it twice, and note what a call changes.
 
         Raises:
@@ -323,7 +325,7 @@ def _measure_part(part: Part, bench: _Bench, model_s: float) -> PartAdvice:
         share=part.seconds / model_s,
         code=part.code,
     )
-    if part.refused:
+    if part.refused and part.is_function:  # the seconds are those of its profile
         return replace(advice, failure=f"{part.refused}: not tried")
     try:
         return _measure_calls(part, bench, advice, model_s)
@@ -347,6 +349,8 @@ def _measure_calls(part: Part, bench: _Bench, advice: PartAdvice, model_s: float
     advice = replace(advice, eager_s=seconds, share=seconds / model_s)
     if advice.share < LEAST_SHARE:
         return replace(advice, failure=TOO_SHORT)
+    if part.refused:
+        return replace(advice, failure=f"{part.refused}: not tried")
     if part.is_function and reads_numbers(part.target, part.calls[0]):
         return replace(advice, failure="returns values that depend on its tensors: not tried")
     _allow_recompiles(len(part.calls))

@@ -130,7 +130,7 @@ class ModelStep:
 
     Args:
         model: The model.
-        inputs: Of each call.
+        inputs: Of each call: a tuple, or a dictionary of keyword arguments.
         train: Whether there is a backward pass.
         loss: From the outputs; ``None``: their own ``loss``, or a weighted sum.
     """
@@ -138,12 +138,14 @@ class ModelStep:
     def __init__(
         self,
         model: nn.Module,
-        inputs: tuple[Any, ...],
+        inputs: tuple[Any, ...] | dict[str, Any],
         *,
         train: bool,
         loss: Callable[[Any], torch.Tensor] | None,
     ) -> None:
         self.model, self._inputs, self._train = model, inputs, train
+        given = ((), inputs) if isinstance(inputs, dict) else (inputs, {})
+        self._call = PartCall(model, *given)
         self._given, self._loss = loss, loss or Loss()
         self._trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
 
@@ -153,7 +155,7 @@ class ModelStep:
         Raises:
             SpecError: If there is nothing to differentiate.
         """
-        output = self.model(*self._inputs)
+        output = make_call(self._call)
         if not self._train:
             return PartOutcome(output)
         if not self._trained:
@@ -183,8 +185,10 @@ class ModelStep:
 
     def in_float64(self) -> ModelStep:
         """Return the same step in float64, of a copy of the model."""
-        call = in_float64(PartCall(self.model, self._inputs, {}))
-        return ModelStep(call.target, call.arguments, train=self._train, loss=self._given)
+        call = in_float64(self._call)
+        return ModelStep(
+            call.target, call.named or call.arguments, train=self._train, loss=self._given
+        )
 
 
 def mistake(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 SEED: Final = 1337
 HINT: Final = (
     "MODULE is `package.module:function`; the function takes no arguments and returns the model and "
-    "a tuple of its inputs, and as a third value, if you like, a function from the outputs to the "
-    "loss"
+    "its inputs, a tuple or a dictionary of keyword arguments, and as a third value, if you like, a "
+    "function from the outputs to the loss"
 )
 
 
@@ -26,7 +27,7 @@ class LoadedModel(NamedTuple):
     """What the user's function returned: the model, its inputs and, if it did, its loss."""
 
     model: nn.Module
-    inputs: tuple[Any, ...]
+    inputs: tuple[Any, ...] | dict[str, Any]
     loss: Callable[[Any], torch.Tensor] | None
 
 
@@ -60,14 +61,23 @@ def load_model(reference: str) -> LoadedModel:
         ) from error
     if not (isinstance(made, tuple) and len(made) in {2, 3} and isinstance(made[0], nn.Module)):
         raise SpecError(
-            f"{reference} must return a torch.nn.Module and a tuple of its inputs, got "
-            f"{_described(made)}",
+            f"{reference} must return a torch.nn.Module and its inputs, got {_described(made)}",
             hint=HINT,
         )
     model, inputs, loss = made if len(made) == 3 else (*made, None)  # noqa: PLR2004
-    if not isinstance(inputs, tuple):
+    if isinstance(inputs, Mapping):
+        inputs = dict(inputs)  # what a tokenizer returns is another mapping
+    if not isinstance(inputs, (tuple, dict)):
         raise SpecError(
-            f"{reference} must return the inputs as a tuple, got {_described(inputs)}", hint=HINT
+            f"{reference} must return the inputs as a tuple, or as a dictionary of keyword "
+            f"arguments, got {_described(inputs)}",
+            hint=HINT,
+        )
+    if isinstance(inputs, dict) and not all(isinstance(name, str) for name in inputs):
+        raise SpecError(
+            f"{reference}: the names of keyword arguments must be text, got "
+            f"{', '.join(map(repr, inputs))}",
+            hint=HINT,
         )
     if not (loss is None or callable(loss)):
         raise SpecError(

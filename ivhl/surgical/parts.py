@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 FOREIGN: Final = frozenset({"torch", "builtins"})
+DRAWS: Final = "draws random numbers"
 READ: Final = "_local_scalar_dense"  # what `item()` and `bool()` of a tensor call
 # Values whose state nobody can change: they are passed again as they are.
 _FIXED: Final = (bool, int, float, complex, str, bytes, type(None), type, torch.dtype)
@@ -75,7 +76,7 @@ class Part:
         calls: In the order of the forward pass.
         inside: Classes and functions that were called while this one ran.
         places: Where the model looks the function up; none for modules.
-        refused: Why it cannot be compiled in place of what it is.
+        refused: Why it cannot be compared, or compiled in place of what it is.
         seconds: Of a function: how long its calls took while they were profiled.
     """
 
@@ -308,13 +309,17 @@ class _Recorder:
     @contextmanager
     def hooks(self, model: nn.Module) -> Iterator[None]:
         """Remember the calls of all modules inside a model."""
+        states: list[tuple[Any, ...]] = []  # of random numbers, where each running call began
 
         def enter(module: nn.Module, arguments: Any, named: Any) -> None:  # noqa: ANN401
             part = self._enter(type(module), type(module).__name__)
             part.calls.append(PartCall(module, *kept((arguments, named))))
+            states.append(random_state())
 
         def leave(*_: object) -> None:
-            self._running.pop()
+            part = self._running.pop()
+            if random_state() != states.pop():
+                part.refused = DRAWS
 
         with ExitStack() as stack:
             for module in model.modules():
@@ -342,7 +347,7 @@ class _Recorder:
             finally:
                 self._running.pop()
             if random_state() != state:
-                part.refused = part.refused or "draws random numbers"
+                part.refused = part.refused or DRAWS
             if not alike(before, (arguments, named)):
                 part.refused = part.refused or "changes its arguments"
             if isinstance(returned, (float, complex)) or not taken_apart(returned).tensors:

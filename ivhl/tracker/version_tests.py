@@ -17,7 +17,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from ivhl.tracker.foreign_names import with_names
-from ivhl.tracker.version_values import NEWEST_PATCH, CaseTest, Cell, Undecided, value_of
+from ivhl.tracker.version_values import NEWEST_PATCH, CaseTest, Undecided, VersionsOfCell, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -226,10 +226,10 @@ class Computed:
 
     def holds(self, python: str, torch: str) -> bool | None:
         """Return whether it holds in a cell; ``None`` if that cannot be computed there."""
-        found = self.in_cell(Cell(python, torch))
+        found = self.in_cell(VersionsOfCell(python, torch))
         return None if found is None else found != self.negated
 
-    def in_cell(self, cell: Cell) -> bool | None:
+    def in_cell(self, cell: VersionsOfCell) -> bool | None:
         """Return whether the expression is true in a cell, which notes if a version was asked."""
         try:
             return bool(value_of(self.node, cell, self.names.find))
@@ -343,7 +343,7 @@ def _computed(node: ast.expr, names: Names) -> Computed | Unknown:
     """Return an expression whose value depends on versions, where it can be computed."""
     found = Computed(node, names)
     for tried in _TRIED:
-        cell = Cell(*tried)
+        cell = VersionsOfCell(*tried)
         if found.in_cell(cell) is not None and cell.asked:
             return found
     return Unknown(source_of(node))

@@ -166,7 +166,7 @@ _PATTERNS: Final = frozenset({"match", "search", "fullmatch"})
 
 
 @dataclass
-class Cell:
+class VersionsOfCell:
     """What an expression sees of a cell.
 
     Attributes:
@@ -220,7 +220,7 @@ class Cell:
         return value
 
 
-def value_of(node: ast.AST, cell: Cell, find: Callable[[str], ast.expr | None]) -> Value:
+def value_of(node: ast.AST, cell: VersionsOfCell, find: Callable[[str], ast.expr | None]) -> Value:
     """Return the value that an expression has in a cell.
 
     Args:
@@ -240,7 +240,7 @@ def value_of(node: ast.AST, cell: Cell, find: Callable[[str], ast.expr | None]) 
 class _Values(ast.NodeVisitor):
     """Computes expressions in a cell."""
 
-    def __init__(self, cell: Cell, find: Callable[[str], ast.expr | None]) -> None:
+    def __init__(self, cell: VersionsOfCell, find: Callable[[str], ast.expr | None]) -> None:
         self._cell, self._find = cell, find
         self._steps = self._depth = 0
         # Names of the comprehension, function or case that is computed.

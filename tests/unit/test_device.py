@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -122,6 +123,44 @@ def test_a_profile_is_a_table_and_a_chrome_trace(name: str, tmp_path: Path) -> N
     with opened(tmp_path / name, "rt", encoding="utf-8") as file:
         names = [event.get("name") for event in json.load(file)["traceEvents"]]
     assert names.count("aten::mm") == 3
+
+
+def test_kernels_are_operations_and_no_ranges() -> None:
+    a = torch.ones(64, 64)
+    # As compiled code marks its calls, unlike a user.
+    called = torch._C._profiler._RecordFunctionFast("## Call CompiledFxGraph fh2inw6x ##")
+    with profile(device="cpu") as seen, torch.profiler.record_function("mine"), called:
+        (a @ a).sin()
+    assert "## Call CompiledFxGraph" in seen.table()
+    assert {"aten::mm", "aten::sin"} <= {name for name, _, _ in seen.kernels()}
+    assert all(name.startswith("aten::") for name, _, _ in seen.kernels())
+
+
+def test_kernels_of_a_gpu_are_what_ran_there_once() -> None:
+    kinds = torch.autograd.DeviceType
+
+    def event(key: str, kind: Any, us: float, *, marked: bool = False) -> SimpleNamespace:  # noqa: ANN401
+        return SimpleNamespace(
+            key=key,
+            device_type=kind,
+            self_device_time_total=us,
+            count=2,
+            is_user_annotation=marked,
+        )
+
+    events = [
+        event("aten::mm", kinds.CPU, 4.0),
+        event("mine", kinds.CUDA, 9.0, marked=True),
+        event("void at::native::vectorized<4>(int, float)", kinds.CUDA, 1.0),
+        event("ampere_sgemm_128x64_nn", kinds.CUDA, 4.0),
+    ]
+    profiler: Any = SimpleNamespace(key_averages=lambda: events)
+    seen = module.Profile(profiler, torch.device("cuda", 0))
+    seen.end()
+    assert [(name, calls) for name, _, calls in seen.kernels()] == [
+        ("ampere_sgemm_128x64_nn", 2),
+        ("void at::native::vectorized<4>(int, float)", 2),
+    ]
 
 
 def test_a_trace_can_be_written_later(tmp_path: Path) -> None:

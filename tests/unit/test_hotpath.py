@@ -25,6 +25,8 @@ import torch._inductor
 from hypothesis import HealthCheck, given, settings
 from torch.nn import functional as F  # noqa: N812  (as everywhere)
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ivhl import hotpath
 from ivhl.errors import SpecError
@@ -55,6 +57,7 @@ PLAIN_COMPILE_GRAPH = torch._inductor.compile
 APPLY = torch.autograd.Function.__dict__["apply"]
 BACKWARD = torch.autograd.backward
 TENSOR_BACKWARD = torch.Tensor.backward
+INFERENCE = torch.inference_mode.__enter__
 
 
 class Compilations:
@@ -102,6 +105,7 @@ def _leaves_nothing() -> Iterator[None]:
     assert torch.autograd.Function.__dict__["apply"] is APPLY
     assert torch.autograd.backward is BACKWARD
     assert torch.Tensor.backward is TENSOR_BACKWARD
+    assert torch.inference_mode.__enter__ is INFERENCE
     assert torch._C._len_torch_function_stack() == 0
     assert torch._C._len_torch_dispatch_stack() == 0
 
@@ -1069,6 +1073,143 @@ def test_numpy_may_write_into_an_input_while_it_waits() -> None:
             struct.pack_into("4f", memory, 0, *[-100.0] * 4)
             z = y * 2.0
             assert z.tolist() == [2.0 * (n + 1)] * 4
+    assert report.hits
+
+
+def test_numpy_may_write_into_an_input_between_two_calls_that_read_it() -> None:
+    numpy = pytest.importorskip("numpy")
+    for is_changed in (True, False):
+        data = numpy.ones(4, dtype=numpy.float32)
+        shared = torch.from_numpy(data)
+        found = []
+        with hotpath.auto(threshold=3) as report:
+            for turn in range(8):
+                data[:] = turn
+                first = (shared * 2.0).relu()
+                if is_changed:
+                    data[:] = 100.0 + turn
+                second = (shared + 1.0).relu()
+                found.append((first[0].item(), second[0].item()))
+        assert found == [(2.0 * n, n + (101.0 if is_changed else 1.0)) for n in range(8)]
+        assert bool(report.hits) != is_changed
+
+
+class CountingDispatch(TorchDispatchMode):
+    """A mode of the program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+class CountingFunction(TorchFunctionMode):
+    """A mode of the program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        self.seen.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+# jvp of 2.15.0 uses it.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")
+@pytest.mark.parametrize("changes", [True, False])
+@pytest.mark.parametrize(
+    "state", ["inference", "grad", "vmap", "jvp", "dispatch", "function", "saved", "functionalize"]
+)
+def test_calls_that_wait_have_run_before_the_program_enters_another_state(
+    state: str,
+    changes: bool,  # noqa: FBT001
+) -> None:
+    def run(turns: int) -> list[Any]:
+        torch.manual_seed(0)
+        weight, x = torch.randn(4), torch.zeros(4)
+        found: list[Any] = []
+        for _ in range(turns):
+            if changes:
+                x.add_(1.0)
+                x.mul_(0.5)
+                x.sub_(weight)
+            else:
+                x = (x + 1.0) * 0.5 - weight
+            if state == "inference":
+                with torch.inference_mode():
+                    found.append((weight * x).sum().clone())
+            elif state in ("dispatch", "function"):
+                mode = CountingDispatch() if state == "dispatch" else CountingFunction()
+                with mode:
+                    found.append((weight * x).sum())
+                found.append(len(mode.seen))
+            elif state == "saved":
+                packed: list[Any] = []
+                leaf = weight.detach().requires_grad_()
+                with torch.autograd.graph.saved_tensors_hooks(
+                    lambda one, packed=packed: packed.append(one.sum()) or one, lambda one: one
+                ):
+                    loss = (leaf * x).sum()
+                loss.backward()
+                found += [leaf.grad, len(packed)]
+            else:
+                changed = {
+                    "grad": torch.func.grad(lambda one, x=x: (one * x).sum()),
+                    "vmap": torch.func.vmap(lambda one, x=x: (one * x).sum()),
+                    "jvp": lambda one, x=x: torch.func.jvp(lambda w: (w * x).sin(), (one,), (x,))[
+                        1
+                    ],
+                    "functionalize": torch.func.functionalize(lambda one, x=x: one * x),
+                }[state]
+                given = torch.stack((weight, x)) if state == "vmap" else weight
+                found.append(changed(given))
+            found.append(x.sum().item())
+        return found
+
+    expected = run(8)
+    with hotpath.auto(threshold=2):
+        found = run(8)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    torch.randn(2)  # raises where the dispatcher was left with a mode that is gone
+
+
+@pytest.mark.skipif(
+    sys.version_info >= (3, 13) and torch.__version__ < "2.6",
+    reason="torch.compile of PyTorch 2.5 refuses this Python",
+)
+def test_what_the_program_compiles_itself_is_compiled_as_without_a_block() -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def apart(x: torch.Tensor) -> torch.Tensor:
+        return x * 3.0
+
+    whole = PLAIN_COMPILE(lambda x: (x.sin() + 1.0).cos(), backend=backend, fullgraph=True)
+    broken = PLAIN_COMPILE(lambda x: apart(x.sin()) + 1.0, backend=backend)
+    expected = [whole(X * 2.0 + 1.0), broken(X * 2.0 + 1.0)]
+    assert len(graphs) == 3
+    with hotpath.auto(threshold=3) as report:
+        for _ in range(8):
+            assert torch.equal(whole(X * 2.0 + 1.0), expected[0])
+            assert torch.equal(broken(X * 2.0 + 1.0), expected[1])
+            assert torch._C._len_torch_function_stack() == 1
+        with pytest.raises(TypeError):
+            whole(X, X)
+        assert torch._C._len_torch_function_stack() == 1
+    assert len(graphs) == 3  # not compiled again for the block
     assert report.hits
 
 

@@ -26,6 +26,7 @@ from ivhl.rollout import (
     rollout_loss,
     select_precision,
 )
+from ivhl.rollout.__main__ import main
 from ivhl.rollout.evolution import (
     batch_sizes,
     batches,
@@ -37,6 +38,8 @@ from ivhl.rollout.operator import EPS, logistic_gelu, norm_by_channel
 from ivhl.rollout.policy import update
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor, fx, nn
 
     from ivhl.rollout.operator import Activation, Boundary, Norm
@@ -426,6 +429,44 @@ def test_the_loss_of_training_is_that_of_the_evolved_states() -> None:
     expected = (kept[1:] - targets).square().mean()
     loss = rollout_loss(SMALL, parameters, state, targets, **run)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("command", ["generate --operators 1 --out d", "profile"])
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--device cuda", "--device cuda: this PyTorch sees no GPU"),
+        (
+            "--device foo",
+            "--device must be one that PyTorch knows, such as cpu or cuda:0, got ",
+        ),
+        ("--device meta", "--device meta: PyTorch cannot compute there: "),
+        ("--threads 0", "argument --threads: must be at least 1"),
+        ("--memory nan", "argument --memory: must be more than 0"),
+        ("--memory inf", "argument --memory: must be more than 0"),
+    ],
+)
+def test_a_device_or_a_number_that_cannot_be_is_the_users_mistake(
+    command: str,
+    arguments: str,
+    says: str,
+    *,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    code: object
+    try:
+        code = main([*command.split(), *arguments.split()])
+    except SystemExit as usage:  # of argparse, which prints what it takes
+        code = usage.code
+    told = capsys.readouterr().err
+    assert code == 2
+    assert says in told
+    assert "next: leave out --device to compute on cpu" in told or "usage: " in told
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_profile_names_five_kernels_and_their_shares() -> None:

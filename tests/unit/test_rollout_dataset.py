@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -137,6 +138,36 @@ def test_more_operators_are_added_and_a_complete_dataset_is_left_alone(tmp_path:
     assert generate(RECIPE, tmp_path / "d", n_operators=1, compiled=False).written == 0
 
 
+@pytest.mark.parametrize("name", ["state", "weights", "finite_steps"])
+@pytest.mark.parametrize("size", [100, 0, None])
+def test_an_operator_that_cannot_be_read_is_written_again_when_asked(
+    name: str, size: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["generate", "--out", str(tmp_path / "d"), "--operators", "3", *ARGUMENTS]
+    assert main(command) == 0
+    before = {one: read(tmp_path / "d", one) for one in ("weights", "state", "finite_steps")}
+    inner = {"state": "1/1/0/0/0/0", "weights": "1/0", "finite_steps": "1/0"}[name]
+    chunk = tmp_path / "d" / name / "c" / inner
+    whole = chunk.read_bytes()
+    chunk.unlink()
+    if size is not None:
+        chunk.write_bytes(whole[: min(size, len(whole) - 1)])
+    if name == "finite_steps" and size == 100:
+        assert main(command) == 5
+        assert "next: run the same command with --check" in capsys.readouterr().err
+    capsys.readouterr()
+    assert main([*command, "--check"]) == 0
+    told = capsys.readouterr().out
+    assert "3 operators, 1 of them written now" in told
+    # Without its marks an operator that was written is as one that was not.
+    missing_marks = name == "finite_steps" and size is None
+    assert ("1 of them could not be read, and were written again" in told) is not missing_marks
+    for one, values in before.items():
+        torch.testing.assert_close(read(tmp_path / "d", one), values, rtol=1e-4, atol=1e-4)
+    assert main([*command, "--check"]) == 0
+    assert "0 of them written now\n" in capsys.readouterr().out
+
+
 def test_another_recipe_is_refused_and_names_what_differs(tmp_path: Path) -> None:
     generate(RECIPE, tmp_path / "d", n_operators=1, compiled=False)
     with pytest.raises(SpecError, match="n_steps: 6 there, 4 asked for"):
@@ -169,8 +200,8 @@ def test_a_full_disk_is_a_sentence_and_keeps_what_is_complete(
         assert main(arguments) == 5
         message = capsys.readouterr().err
         assert "error: " in message
-        assert "No space left on device" in message
-        assert "next: make room" in message
+        assert f"{disk / 'd'}: the dataset cannot be written: No space left on device" in message
+        assert "next: make room there and run the same command again, it goes on" in message
         assert "Traceback" not in message
         marks = read(disk / "d", "finite_steps")
         complete = int((marks >= 0).all(1).sum())
@@ -178,6 +209,34 @@ def test_a_full_disk_is_a_sentence_and_keeps_what_is_complete(
         assert bool(read(disk / "d", "state")[:complete].isfinite().all())
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("number", "says", "step"),
+    [
+        (errno.ENOSPC, "No space left on device", "make room there and run the same command"),
+        (errno.EROFS, "Read-only file system", "choose a folder on a disk that can be written"),
+        (errno.EACCES, "Permission denied", "check the permissions of this folder and its disk"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_named_and_no_file_of_zarr(
+    number: int,
+    says: str,
+    step: str,
+    *,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:  # noqa: ANN401
+        raise OSError(number, os.strerror(number), "zarr.abc.partial")
+
+    monkeypatch.setattr(zarr, "open_group", refuse)
+    assert main(["generate", "--out", str(tmp_path / "d"), "--operators", "1", *ARGUMENTS]) == 5
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error == f"error: {tmp_path / 'd'}: the dataset cannot be written: {says}"
+    assert hint.startswith(f"next: {step}")
+    assert "--out" in hint
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,7 @@ def model(): return nn.Linear(4, 4), (torch.ones(2, 4),)
 def broken(): raise KeyError("weights")
 def one(): return nn.Linear(4, 4)
 def listed(): return nn.Linear(4, 4), [torch.ones(2, 4)]
+def unnamed(): return nn.Linear(4, 4), {0: torch.ones(2, 4)}
 def misfit(): return nn.Linear(4, 4), (torch.ones(2, 5),)
 number = 3
 """
@@ -276,8 +277,9 @@ number = 3
         ("my_models:nothing", "module 'my_models' has no 'nothing'"),
         ("my_models:number", "module 'my_models' has no function 'number'"),
         ("my_models:broken", "my_models:broken raised KeyError: 'weights'"),
-        ("my_models:one", "must return a torch.nn.Module and a tuple of its inputs, got Linear"),
-        ("my_models:listed", "must return the inputs as a tuple, got list"),
+        ("my_models:one", "must return a torch.nn.Module and its inputs, got Linear"),
+        ("my_models:listed", "must return the inputs as a tuple, or as a dictionary of keyword"),
+        ("my_models:unnamed", "the names of keyword arguments must be text, got 0"),
         ("my_models:misfit", "Linear raised RuntimeError on its inputs: "),
     ],
 )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
+from torch import nn
 
 from ivhl.errors import SpecError
 from ivhl.measure.timing import Schedule
 from ivhl.surgical.__main__ import advice_of, lines_of, main
-from ivhl.surgical.advice import advise_parts
+from ivhl.surgical.advice import LEAST_SHARE, advise_parts
 from ivhl.surgical.judging import PartOutcome, mistake
 from ivhl.surgical.parts import NamePlace, find_parts, reads_numbers, swapped
 
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import ModuleType
-
-    from torch import nn
 
     from ivhl.surgical.advice import ModelAdvice
     from ivhl.surgical.parts import FoundParts, Part
@@ -163,6 +164,14 @@ class Bare(nn.Module):
     def forward(self, given, nothing):
         assert nothing is None
         return {"sum": given["x"].sum()}
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x, *, mask):
+        return self.linear(x) * mask
 
 class Texts(nn.Module):
     def forward(self, x):
@@ -365,10 +374,63 @@ def test_a_model_that_draws_random_numbers_gets_no_advice(models: ModuleType) ->
 
 
 @pytest.mark.usefixtures("quick")
+def test_modules_that_draw_random_numbers_are_not_compared_and_nothing_is_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ivhl.surgical.advice._choose", lambda *_: ["LayerNorm"])
+    layers = nn.Linear(64, 64), nn.GELU(), nn.Dropout(0.5), nn.LayerNorm(64)
+    said: list[str] = []
+    model, x = nn.Sequential(nn.Sequential(*layers), nn.Identity()), torch.randn(64, 64)
+    found = advised(model.train(), x, say=said.append)
+    failures = {part.name: part.failure for part in found.parts if part.share >= LEAST_SHARE}
+    assert failures["Dropout"] == failures["Sequential"] == "draws random numbers: not tried"
+    assert failures["Linear"] == failures["LayerNorm"] == ""
+    assert not any(part.chosen for part in found.parts)
+    assert said[-1] == "the model"
+    text = "\n".join(lines_of(found, "here"))
+    assert "wrong" not in text
+    assert "<- compile" not in text
+    # Where they draw nothing, they are parts as any other.
+    assert all(not part.refused for part in found_in(model.eval(), x).parts.values())
+
+
+@pytest.mark.usefixtures("quick")
 def test_inputs_may_be_dictionaries_and_none(models: ModuleType) -> None:
     found = advised(models.Bare(), {"x": torch.randn(4)}, None)
     assert found.whole is not None
     assert found.parts == ()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("train", [False, True])
+def test_inputs_may_be_keyword_arguments(
+    models: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    train: bool,
+) -> None:
+    inputs = MappingProxyType({"x": torch.randn(64, 16), "mask": torch.ones(16)})
+    vars(models)["made"] = lambda: (models.Masked(), inputs)
+    monkeypatch.setattr("ivhl.surgical.advice._choose", lambda *_: ["Linear"])
+    monkeypatch.setattr("ivhl.surgical.__main__.choose_cache_folder", lambda: None)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    n_threads = torch.get_num_threads()
+    try:
+        assert main(["advise", "my_models:made", "--json", *(["--train"] if train else [])]) == 0
+    finally:
+        torch.set_num_threads(n_threads)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["failures"], found["notes"]) == ([], [])
+    assert found["chosen"]
+    assert found["whole"]
+    assert [(part["name"], part["failure"]) for part in found["parts"]] == [("Linear", "")]
+
+
+@pytest.mark.usefixtures("quick")
+def test_keyword_arguments_that_a_model_overwrites_are_refused(models: ModuleType) -> None:
+    with pytest.raises(SpecError, match="Writing changes its inputs"):
+        advise_parts(models.Writing(), {"x": torch.randn(4)}, schedule=SHORT)
 
 
 @pytest.mark.parametrize(
