@@ -18,7 +18,7 @@ from ivhl.matrix.project import load
 from ivhl.records.store import case_name
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.index import open_index
-from ivhl.tracker.steps import SIDES, cases_of, find_steps, of_one_code
+from ivhl.tracker.steps import QUANTITIES, SIDES, cases_of, find_steps, of_one_code
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds, times
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import Matrix
     from ivhl.tracker.entries import Entry
-    from ivhl.tracker.steps import CourseStep, SideStep, SubjectCase
+    from ivhl.tracker.steps import CourseStep, QuantityStep, SubjectCase
 
 _WORDS = {"torch": "PyTorch", "python": "Python"}
 # Only these have names of their own in what a step changed; the rest are counted.
@@ -133,12 +133,12 @@ def _print(
     console.print(Text(f"{case_name(subject)}  {where}, commit {', '.join(commits)}", "bold"))
     _print_cells(console, runs, steps)
     if not steps:
-        console.print("  no step of either side is shown between neighbouring releases or Pythons")
+        console.print("  no step is shown between neighbouring releases or Pythons")
     for step in steps:
         ends = f"{_WORDS[step.along]} {step.before} -> {step.place}"
         on = "Python" if step.along == "torch" else "PyTorch"
         console.print(Text(f"  {ends}, on {on} {', '.join(step.cells)}", "bold"))
-        for side in SIDES:
+        for side in QUANTITIES:
             if side in step.sides:
                 _print_side(console, side, step.sides[side])
         console.print(f"    {step.whose}")
@@ -146,13 +146,14 @@ def _print(
             console.print(Text(f"    installed: {changed}", "bright_black"))
 
 
-def _print_side(console: Terminal, side: str, found: SideStep) -> None:
+def _print_side(console: Terminal, side: str, found: QuantityStep) -> None:
     text = f"    {side} {found.word}: {times(found.ratio)} [{found.low:.2f}, {found.high:.2f}]"
     if len(found.each) > 1:
         text += (
             f" ({', '.join(f'{times(ratio)} on {cell}' for cell, ratio in found.each.items())})"
         )
-    style = "" if not found.moved else "red" if found.ratio > 1 else "green"
+    is_worse = (found.ratio > 1) != (side == "speedup")
+    style = "" if not found.moved else "red" if is_worse else "green"
     console.print(Text(text, style))
 
 
@@ -186,10 +187,10 @@ def _cell(run: Entry, steps: Sequence[CourseStep]) -> str:
         and (step.place, run.python if step.along == "torch" else run.torch)
         in {(run.torch if step.along == "torch" else run.python, cell) for cell in step.cells}
     }
-    parts = [times(run.values["speedup"].value)] if "speedup" in run.values else []
-    parts += [
-        seconds(run.values[side].value) + ("*" if side in marked else "")
-        for side in SIDES
+    parts = [
+        (times if side == "speedup" else seconds)(run.values[side].value)
+        + ("*" if side in marked else "")
+        for side in ("speedup", *SIDES)
         if side in run.values
     ]
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""Where a case moved along PyTorch releases and Pythons, eager and compiled each by its own seconds.
+"""Where a case moved along PyTorch releases and Pythons: its speedup, and each side by its seconds.
 
 A *step* lies between neighbours: two releases on the same Pythons, or two Pythons beside the same
 releases. What all cells of a step share is estimated from all of them together, since one pair of
@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.records.age import recorded_rank
-from ivhl.tracker.changes import largest_significant, probability, tests_of
+from ivhl.tracker.changes import FALSE_ALARMS, largest_significant, probability, tests_of
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.entries import subject_of
 from ivhl.tracker.metrics import RELEVANT
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 StepAxis = Literal["torch", "python"]
 SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
+# Of the speedup, what disturbs both sides falls out, so it shows what neither side shows alone.
+QUANTITIES: Final[tuple[Metric, ...]] = (*SIDES, "speedup")
 
 
 class SubjectCase(NamedTuple):
@@ -45,16 +47,18 @@ class SubjectCase(NamedTuple):
     existing: bool
 
 
-class SideStep(NamedTuple):
-    """What one side did at a step.
+class QuantityStep(NamedTuple):
+    """What the seconds of a side, or the speedup, did at a step.
 
     Attributes:
-        ratio: Seconds after over seconds before, at equal speed of the machine.
+        metric: ``eager``, ``compiled`` or ``speedup``.
+        ratio: After over before; seconds at equal speed of the machine.
         low: With ``high``, the 95 % interval if all were run again.
         each: Python or release of each cell to its own ratio.
         moved: Whether the change is significant among all of the case, and relevant.
     """
 
+    metric: Metric
     ratio: float
     low: float
     high: float
@@ -62,13 +66,31 @@ class SideStep(NamedTuple):
     moved: bool
 
     @property
+    def may_be_none(self) -> bool:
+        """Whether no change is in the interval."""
+        return self.low <= 1 <= self.high
+
+    @property
+    def is_none(self) -> bool:
+        """Whether no relevant change is in the interval."""
+        relevant = RELEVANT[self.metric]
+        return 1 / relevant <= self.low and self.high <= relevant
+
+    @property
     def word(self) -> str:
-        """What happened, as ``compiled`` or ``eager`` would be followed by it."""
-        if not self.moved:
-            if self.low <= 1 <= self.high:
-                return "shows no change"
-            return f"may have become {'slower' if self.ratio > 1 else 'faster'}"
-        return "became slower" if self.ratio > 1 else "became faster"
+        """What happened, as the name of the quantity would be followed by it."""
+        is_up = self.ratio > 1
+        if self.metric == "speedup":
+            became, may = ("rose", "rise") if is_up else ("fell", "fall")
+        else:
+            became = may = "became slower" if is_up else "became faster"
+            may = may.replace("became", "become")
+        if self.moved:
+            return became
+        return "shows no change" if self.may_be_none else f"may have {_PARTICIPLES.get(may, may)}"
+
+
+_PARTICIPLES: Final = {"rise": "risen", "fall": "fallen"}
 
 
 class CourseStep(NamedTuple):
@@ -78,33 +100,61 @@ class CourseStep(NamedTuple):
         before: Release or Python before it.
         place: The next one that was measured.
         cells: The Pythons or releases on which it is seen.
+        is_alone: Whether other cells of this place do not show it.
     """
 
     along: StepAxis
     before: str
     place: str
     cells: tuple[str, ...]
-    sides: Mapping[Metric, SideStep]
+    sides: Mapping[Metric, QuantityStep]
+    is_alone: bool = False
 
     @property
     def whose(self) -> str:
         """Which side moved and so whose doing it is, as a sentence without its full stop."""
+        speedup = self.sides.get("speedup")
+        if self.is_alone and (speedup is None or not speedup.moved):
+            return f"{self._whose}; in this cell alone, so perhaps what disturbed one of its runs"
+        return self._whose
+
+    @property
+    def _whose(self) -> str:  # noqa: PLR0911  (one for each answer)
         moved = [side for side in SIDES if side in self.sides and self.sides[side].moved]
         who = "PyTorch" if self.along == "torch" else "Python"
+        speedup = self.sides.get("speedup")
+        has_parted = speedup is not None and speedup.moved  # one side from the other
         if not moved:
-            return "no change is shown"
+            if speedup is None or not has_parted:
+                return "no change is shown"
+            return f"the speedup {speedup.word}: {who}; {self._likely}"
         if len(moved) == len(SIDES):
             return f"both sides moved: {who}, in what eager and compiled code both run"
         name: Metric = "compiled" if moved == ["eager"] else "eager"
         other = self.sides.get(name)
-        word = "not measured" if other is None else other.word
-        if other is not None and not other.low <= 1 <= other.high:
-            return f"{moved[0]} moved, {name} {word}: {who}, perhaps in what both run"
-        if moved == ["eager"]:
-            return f"eager moved, compiled: {word}; {who}, in what only eager code runs"
-        if self.along == "torch":
-            return f"compiled moved, eager: {word}; PyTorch's compiler"
-        return f"compiled moved, eager: {word}; {who}, in what only compiled code runs"
+        if other is None:
+            return f"{moved[0]} moved, {name} was not measured: {who}"
+        if not other.may_be_none:
+            return f"{moved[0]} moved, {name} {other.word}: {who}, perhaps in what both run"
+        where = "PyTorch's compiler" if (who, name) == ("PyTorch", "eager") else who
+        if where == who:
+            where += f", in what only {moved[0]} code runs"
+        if other.is_none:
+            return f"{moved[0]} moved, {name} did not: {where}"
+        if has_parted:
+            return (
+                f"{moved[0]} moved, and by more than {name}, which is too noisy to rule a change "
+                f"out: {where}, at least in part"
+            )
+        return f"{moved[0]} moved; {name} is too noisy to say whether it did, too: {who}"
+
+    @property
+    def _likely(self) -> str:
+        """Which side may have moved the speedup."""
+        may = [side for side in SIDES if side in self.sides and not self.sides[side].may_be_none]
+        if len(may) == 1:
+            return f"{may[0]} {self.sides[may[0]].word}"
+        return "the seconds are too noisy to say by which side"
 
 
 class _Candidate(NamedTuple):
@@ -164,27 +214,35 @@ def find_steps(
     found: list[_Candidate] = []
     for along in ("torch", "python"):
         found += _candidates(timed, along, spreads)
-    # Of each place all cells together, and each by itself.
-    judged = [(one, tuple(one.tests)) for one in found]
-    judged += [(one, (cell,)) for one in found if len(one.tests) > 1 for cell in one.tests]
-    limits = {
-        side: largest_significant(
-            [_pool(one, cells, side).p for one, cells in judged if _has(one, cells, side)] or [1.0]
-        )
-        for side in SIDES
-    }
+    # All cells of each place together, and each by itself: two questions, of which the second has
+    # many more tests.
+    limits = _limits((one, tuple(one.tests)) for one in found)
+    limits_alone = _limits(
+        (one, (cell,)) for one in found if len(one.tests) > 1 for cell in one.tests
+    )
     steps = []
     for one in found:
         whole = _step(one, tuple(one.tests), limits)
-        alone = [_step(one, (cell,), limits) for cell in one.tests if len(one.tests) > 1]
+        alone = [_step(one, (cell,), limits_alone) for cell in one.tests if len(one.tests) > 1]
         moved = [step for step in alone if _moves(step)]
         if _moves(whole) and (_agree(one, whole) or not moved):
             steps.append(whole)
         elif moved:
-            steps += moved
+            steps += [step._replace(is_alone=True) for step in moved]
         elif every and whole.sides:
             steps.append(whole)
     return tuple(steps)
+
+
+def _limits(judged: Iterable[tuple[_Candidate, tuple[str, ...]]]) -> dict[Metric, float]:
+    """Return for each quantity the largest probability that is significant among these tests."""
+    asked = tuple(judged)
+    return {
+        metric: largest_significant(
+            [_pool(one, cells, metric).p for one, cells in asked if _has(one, cells, metric)]
+        )
+        for metric in QUANTITIES
+    }
 
 
 def _candidates(entries: Sequence[Entry], along: StepAxis, spreads: Spreads) -> list[_Candidate]:
@@ -219,13 +277,18 @@ def _pool(one: _Candidate, cells: Iterable[str], side: Metric) -> _Pooled:
 
 
 def _step(one: _Candidate, cells: tuple[str, ...], limits: Mapping[Metric, float]) -> CourseStep:
-    sides: dict[Metric, SideStep] = {}
-    for side in SIDES:
+    sides: dict[Metric, QuantityStep] = {}
+    for side in reversed(QUANTITIES):
         if not _has(one, cells, side):
             continue
         pooled = _pool(one, cells, side)
+        limit = limits[side]
+        if "speedup" in sides and sides["speedup"].moved:
+            # Then one of the sides did, and which one is asked of this place alone.
+            limit = max(limit, FALSE_ALARMS)
         factor = math.exp(abs(pooled.apart))
-        sides[side] = SideStep(
+        sides[side] = QuantityStep(
+            metric=side,
             ratio=math.exp(pooled.apart),
             low=math.exp(pooled.apart - pooled.reach),
             high=math.exp(pooled.apart + pooled.reach),
@@ -234,7 +297,7 @@ def _step(one: _Candidate, cells: tuple[str, ...], limits: Mapping[Metric, float
                 for cell in cells
                 if side in one.tests[cell]
             },
-            moved=pooled.p <= limits[side] and factor >= RELEVANT[side],
+            moved=pooled.p <= limit and factor >= RELEVANT[side],
         )
     return CourseStep(one.along, one.before, one.place, cells, sides)
 
