@@ -26,12 +26,15 @@ from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec, newest_of
 from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import RELEVANT
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds
 from ivhl.workload import core_cases, named_cases, select_cases
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from ivhl.bench.bisection import Culprit
     from ivhl.matrix.spec import Matrix, Tier
     from ivhl.tracker.metrics import Metric
@@ -120,7 +123,23 @@ def bisect_command(
     along, positions = _positions(
         root, matrix, (before, after), torch, find_commit(root, commit), tier
     )
-    python = python or _newest_python(root, matrix, (positions[0].torch, positions[-1].torch))
+    releases = (positions[0].torch, positions[-1].torch)
+    refused: set[str] = set()
+    if sought in ("slowdown", "compile-time"):  # of what is refused there are no seconds
+        refused = {
+            entry.python
+            for entry in open_index(folder).entries
+            if entry.torch in releases and entry.failure_class == "support_gate"
+        }
+    python = python or _newest_python(root, matrix, releases, refused)
+    for release in releases:
+        lock = lock_state(root, CellSpec(python, release))
+        if lock.kind == "unavailable":
+            raise SpecError(
+                f"PyTorch {release} cannot be installed on Python {python}: "
+                f"{lock.message.splitlines()[0]}",
+                hint="name ends that can, or another --python",
+            )
     check_device(device)
     question = Question(
         positions=positions,
@@ -152,9 +171,20 @@ def bisect_command(
         _print(console, question, found, command)
 
 
-def _newest_python(root: Path, matrix: Matrix, releases: tuple[str, str]) -> str:
-    """Return the newest Python that is here and has both releases; the newest at all if none is."""
+def _newest_python(
+    root: Path, matrix: Matrix, releases: tuple[str, str], refused: Container[str]
+) -> str:
+    """Return the newest Python that is here and has both releases; the newest at all if none is.
+
+    Args:
+        root: Root of the project.
+        matrix: Its matrix.
+        releases: The ends.
+        refused: Pythons on which one of them refuses to compile.
+    """
     for python in sorted(matrix.pythons, key=python_key, reverse=True):
+        if python in refused:
+            continue
         cells = [CellSpec(python, release) for release in releases]
         if (
             not python.endswith("t")

@@ -156,6 +156,11 @@ def index_options(cell: CellSpec, *, of_next: bool) -> tuple[str, ...]:
     if not of_next:
         return ()
     if index := os.environ.get(NEXT_INDEX):
+        if not _ADDRESS.match(index) and not Path(index).is_dir():
+            raise LockError(
+                f"{NEXT_INDEX}: must be an address such as https://..., or a folder (got {index!r})",
+                hint=f"export {NEXT_INDEX}=ADDRESS, that of the index which has {cell.torch}",
+            )
         return ("--index", index)
     raise LockError(
         f'{cell.id}: is of the tier "next", and {NEXT_INDEX} is not set',
@@ -575,6 +580,12 @@ def _why_unavailable(
                 f"PyTorch release: must not be newer than exclude-newer of envs/matrix.toml, "
                 f"{matrix.exclude_newer} (got {cell.torch!r}): {_in_one_line(messages)}",
                 hint=f"raise exclude-newer and make all locks again: {COMMAND}",
+            )
+        if matrix.tier(cell) == "next":
+            raise LockError(
+                f"{cell.id}: the index that {NEXT_INDEX} names has no torch {cell.torch}",
+                hint="is the address right, and is the release still there? If not, remove its row "
+                "from envs/matrix.toml",
             )
         # Nearest by version, not by spelling: for 2.5.7 suggest 2.5.1 and 2.6.0, not 2.9.1.
         known = tuple(_nearest_releases(root, matrix, cell)) or matrix.releases("extended")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import random
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -362,6 +363,39 @@ def test_stored_records_answer_for_what_has_no_noise(tmp_path: Path) -> None:
     assert int(again.after.name, 16) == 40
     # Both ends twice, and each side of the culprit once more.
     assert len(bench.runs) - before <= 6
+
+
+def test_a_flaky_case_is_looked_at_more_often_where_its_ends_were_alike(tmp_path: Path) -> None:
+    fails = iter([False] * 6 + [True] * 100)  # at the last place, where it is flaky
+
+    def make(number: int) -> RunRecord:
+        return make_failure("crash", "gone") if number == N and next(fails) else make_record()
+
+    bench = Bench(tmp_path, make)
+    for n_runs, rate in ((2, "78%"), (4, "53%"), (6, "39%")):
+        with pytest.raises(
+            SpecError, match=f"in {n_runs} runs each; what less than {rate}"
+        ) as told:
+            search(bench, question("failure"))
+        assert "the same command again runs both ends twice more" in str(told.value.hint)
+    assert len(bench.runs) == 12
+    printed = StringIO()
+    with suppress(SpecError):
+        search(bench, question("failure"), printed)
+    assert "works" in printed.getvalue()
+    assert "crash" in printed.getvalue()
+
+
+def test_an_answer_that_a_kill_cut_off_is_asked_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, fails_from(41), dies_after=6)
+    asked = question("failure")
+    with pytest.raises(KeyboardInterrupt):
+        search(bench, asked)
+    (log,) = tmp_path.glob(".asv/bisect/*.jsonl")
+    log.write_bytes(log.read_bytes()[:-9])
+    bench.dies_after = math.inf
+    assert search(bench, asked).after == asked.positions[41]
+    assert all(json.loads(line) for line in log.read_text().splitlines())
 
 
 def test_ends_that_do_not_differ_are_refused_with_what_was_seen(tmp_path: Path) -> None:

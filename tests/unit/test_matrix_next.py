@@ -102,6 +102,19 @@ def test_where_the_index_has_no_wheel_the_reason_holds_no_address(
     assert "127.0.0.1" not in state.path.read_text(encoding="utf-8")
 
 
+def test_a_release_that_its_index_lacks_is_no_unknown_one(
+    tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = "2.99.0rc9"
+    rows = [{"release": "2.15.0", "tier": "default"}, {"release": gone, "tier": "next"}]
+    monkeypatch.setenv(NEXT_INDEX, index)
+    with pytest.raises(LockError, match=f"the index that {NEXT_INDEX} names has no torch {gone}"):
+        lock_release(tmp_path, matrix_of(torch=rows), gone)
+    monkeypatch.setenv(NEXT_INDEX, "nonsense")
+    with pytest.raises(LockError, match=f"{NEXT_INDEX}: must be an address .*'nonsense'"):
+        lock_release(tmp_path, matrix_of(), NIGHTLY)
+
+
 def test_without_its_index_a_nightly_is_refused_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,8 +51,8 @@ def list_cells(
     python: PythonOption = None,
     torch: TorchOption = None,
     tier: Annotated[
-        Literal["default", "extended"],
-        typer.Option(help="Releases to list; extended includes default."),
+        Literal["default", "extended", "next"],
+        typer.Option(help="Releases to list; extended includes default, and next is apart."),
     ] = "extended",
     workload: Annotated[
         list[str] | None, typer.Option("--workload", help="Only this workload; repeatable.")
