@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +35,7 @@ from ivhl.tracker.attribution import (
     not_matched,
     overall,
 )
+from ivhl.tracker.entries import subject_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
@@ -212,8 +214,8 @@ def _from_records(
 ) -> tuple[tuple[Ends, Ends], dict[tuple[str, str, str], dict[Corner, RunRecord]]]:
     """Return both ends, and the records of the cases that every corner has.
 
-    Without a commit, it is the one at which most cases were measured in all corners; of several, the
-    newest.
+    Without a commit, it is the one of which most cases were measured in all corners, there or at
+    another commit with the same code of the case; of several, the newest.
 
     Raises:
         ResultsError: If there is no such case; names the corners without records.
@@ -222,16 +224,18 @@ def _from_records(
     commit = find_commit(root, "HEAD") if named else ""
     first, last = (_ends(root, matrix, text, commit) for text in texts)
     _, corners = _factorial(first, last)
-    hashes = {entry.commit for entry in entries}
-    if not named:
-        commit = _best_commit(corners, entries)
+    if named:
+        hashes = {entry.commit for entry in entries}
+        same = {
+            like: corner.at.commit
+            for corner in corners
+            for like in commits_of_same_code(root, corner.at.commit, hashes)
+        }
+    else:
+        commit, entries = _of_best_commit(corners, entries)
         first, last = first._replace(commit=commit), last._replace(commit=commit)
         _, corners = _factorial(first, last)
-    same = {
-        like: corner.at.commit
-        for corner in corners
-        for like in (commits_of_same_code(root, corner.at.commit, hashes) if named else {commit})
-    }
+        same = {entry.commit: commit for entry in entries}
     places = {corner.at for corner in corners}
     mine = [e for e in entries if Ends(e.python, e.torch, same.get(e.commit, "")) in places]
     tables = complete(index.read(mine), corners, same)
@@ -241,27 +245,52 @@ def _from_records(
             f"py{at.python}-torch{at.torch}{f' at {at.commit[:8]}' if named else ''}"
             for at in sorted(places - there)
         ]
+        never = [
+            cell.id
+            for cell in dict.fromkeys(CellSpec(at.python, at.torch) for at in sorted(places))
+            if lock_state(root, cell).kind == "unavailable"
+        ]
         raise ResultsError(
             "no case has records in all cells of the factorial"
             + (f"; none in {', '.join(lacking)}" if lacking else ""),
-            hint="ivhl attribute ... --case NAME --rounds 3 measures them",
+            hint=f"{', '.join(never)} cannot be installed: name cells that differ in one axis, or "
+            "whose other corners can be"
+            if never
+            else "ivhl attribute ... --case NAME --rounds 3 measures them",
         )
     return (first, last), tables
 
 
-def _best_commit(corners: Sequence[Corner], entries: Sequence[Entry]) -> str:
-    """Return the commit with most cases in all cells; empty if there is none."""
+def _of_best_commit(
+    corners: Sequence[Corner], entries: Sequence[Entry]
+) -> tuple[str, list[Entry]]:
+    """Return the commit of which most cases have records in all cells, and the records of its code.
+
+    A record counts for each commit at which the case has the same code. Empty if there is none.
+    """
     cells = {(corner.at.python, corner.at.torch) for corner in corners}
-    there: dict[str, dict[tuple[str, ...], set[tuple[str, str]]]] = {}
-    newest: dict[str, str] = {}
+    entries = [e for e in entries if (e.python, e.torch) in cells]
+    codes: dict[str, set[tuple[object, ...]]] = defaultdict(set)
     for e in entries:
-        case = (e.case.machine, e.case.device, case_name(e.case))
-        there.setdefault(e.commit, {}).setdefault(case, set()).add((e.python, e.torch))
-        newest[e.commit] = max(newest.get(e.commit, ""), e.recorded_at)
-    counts = {
-        commit: sum(found >= cells for found in cases.values()) for commit, cases in there.items()
-    }
-    return max(counts, key=lambda commit: (counts[commit], newest[commit]), default="")
+        codes[e.commit].add(_code_of(e))
+    best, found, most = "", [], (-1, "")
+    for commit, mine in codes.items():
+        # What failed early may not say its code.
+        alike = [e for e in entries if e.commit == commit or _code_of(e) in mine]
+        there: dict[tuple[str, ...], set[tuple[str, str]]] = defaultdict(set)
+        for e in alike:
+            there[e.case.machine, e.case.device, case_name(e.case)].add((e.python, e.torch))
+        newest = max(e.recorded_at for e in alike if e.commit == commit)
+        size = sum(places == cells for places in there.values()), newest
+        if size > most:
+            best, found, most = commit, alike, size
+    return best, found
+
+
+def _code_of(entry: Entry) -> tuple[object, ...]:
+    """Return a case on a machine with its code."""
+    case = entry.case
+    return case.machine, case.device, case_name(case), entry.dtype, subject_of(entry)
 
 
 def _cases(root: Path, names: Sequence[str]) -> tuple[str, ...]:

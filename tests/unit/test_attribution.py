@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
@@ -268,6 +269,31 @@ def test_the_command_says_whose_a_difference_is(project: Path) -> None:
     one_axis, error = run("py3.12-torch2.5.1", "py3.12-torch2.6.0", "--case", CASE)
     assert error is None
     assert "compiled 1.40x" in one_axis
+
+
+def test_records_of_another_commit_with_the_same_code_count(project: Path) -> None:
+    cells = ("py3.12-torch2.5.1", "py3.13-torch2.6.0")
+    *first, last = records_of(project)
+    commit(project, "something else")
+    later = replace(last, commit=git(project, "rev-parse", "HEAD"))
+    write_records(project / "results", *first, replace(later, sources="t" * 64))
+    text = str(run(*cells)[1])
+    assert text.startswith("no case has records in all cells of the factorial")
+    shutil.rmtree(project / "results")
+    write_records(project / "results", *first, later)
+    text, error = run(*cells)
+    assert error is None
+    assert "1 case in 4 cells, 1 measured in all of them" in text
+
+
+def test_what_failed_before_its_code_was_known_counts_at_its_commit(project: Path) -> None:
+    *kept, _, last = records_of(project)
+    failed = make_failure("support_gate", "not supported").failure
+    refused = a_record(project, python="3.13", torch="2.5.1", failure=failed, speedup=None)
+    write_records(project / "results", *kept, refused, last)
+    text, error = run("py3.12-torch2.5.1", "py3.13-torch2.6.0")
+    assert error is None
+    assert "support_gate" in text
 
 
 def test_cells_that_differ_in_what_is_installed_are_refused(project: Path) -> None:
