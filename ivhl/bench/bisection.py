@@ -242,8 +242,25 @@ def bisect(
     return _Bisection(question, request, results, console, measure).run()
 
 
-def announce(question: Question, request: Request, results: Path, console: Console) -> None:
-    """Print what the search is expected to cost, before anything is measured.
+class Expected(NamedTuple):
+    """What a search is expected to cost if none of it was done.
+
+    Attributes:
+        places: Commits or releases that are searched.
+        runs: Runs, of which seldom more than ``most_runs`` are needed.
+        run_s: Seconds of a run by earlier records; ``None`` without any.
+        answers: What an earlier search has left: it is not asked again.
+    """
+
+    places: int
+    runs: int
+    most_runs: int
+    run_s: float | None
+    answers: int
+
+
+def announce(question: Question, request: Request, results: Path, console: Console) -> Expected:
+    """Print what the search is expected to cost, before anything is measured, and return it.
 
     Args:
         question: What is searched for.
@@ -273,6 +290,7 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     text = f"{counted(n, question.word)}, Python {question.python}; expected: {runs:.0f} runs"
     if most_runs > round(runs):
         text += f", seldom more than {most_runs}"
+    each: float | None = None
     if durations:
         # A record has the time of one run of few processes.
         processes = request.effort.processes
@@ -287,8 +305,14 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     console.print(text)
     if question.along == "torch":
         console.print(
-            "an environment that is not there yet is made: 4.5 to 7 GB, less what uv shares"
+            "beside that, each environment that is not there yet is made: up to "
+            f"{counted(n + 1, 'environment')} of 4.5 to 7 GB, less what uv shares"
         )
+    log = log_of_search(request.root, question, request)
+    answers = log.read_bytes().count(b"\n") if log.is_file() else 0
+    if answers:
+        console.print(f"of that, an earlier search has left {counted(answers, 'answer')}")
+    return Expected(n, round(runs), most_runs, each, answers)
 
 
 class _Bisection:

@@ -160,8 +160,10 @@ def bisect_command(
     )
     if force:
         log_of_search(root, question, request).unlink(missing_ok=True)
-    announce(question, request, folder, console)
+    expected = announce(question, request, folder, console)
     if dry_run:
+        if as_json:
+            typer.echo(json.dumps(expected._asdict(), indent=1))
         return
     found = bisect(question, request, results=folder, console=console)
     command = _command(question, found, machine)

@@ -501,3 +501,7 @@ def test_the_command_refuses_ends_that_are_no_line(
     ):
         done = CliRunner().invoke(app, ["bisect", *ends, *case, "--dry-run"])
         assert text in done.output
+    told = CliRunner().invoke(app, ["bisect", "HEAD~3", "2.0", *case, "--dry-run", "--json"])
+    expected = json.loads(told.stdout)
+    assert (expected["places"], expected["run_s"], expected["answers"]) == (3, None, 0)
+    assert 0 < expected["runs"] <= expected["most_runs"]
