@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -95,6 +96,8 @@ _FURTHER_ON_GPU: Final = (
 )
 # Trials of one case: what importing and the first compile take is paid once.
 _START_S: Final = 300.0
+# How often it is looked whether one has ended.
+_LOOK_S: Final = 0.5
 # Each trial that has ended, written by ``ivhl.measure.stages``.
 _ENDED: Final = "ended.jsonl"
 # Runs, each in a process of its own, that tell a flaky case from a steady one; and how many are
@@ -229,7 +232,8 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
             {"name": "bisect", "task": "bisect", "symptom": asked.symptom},
             {"name": "reduce", "task": "reduce", "symptom": asked.symptom, "backend": backend},
         ]
-    console.print(f"{asked.bad.id}: {counted(len(more), 'further trial')}")
+    cost = "" if runner.trial_s is None else f", about {seconds(runner.trial_s)} each and more"
+    console.print(f"{asked.bad.id}: {counted(len(more), 'further trial')}{cost}")
     found = runner.run(asked.bad, more, above=above)
     bisected = found.pop("bisect", None)
     reduced = found.pop("reduce", None)
@@ -341,6 +345,7 @@ class _Runner:
         )
         self._made: dict[str, tuple[Path, Path]] = {}
         self._forgotten: set[Path] = set()
+        self.trial_s: float | None = None  # seconds of the last trial
 
     def run(
         self, cell: CellSpec, trials: Sequence[dict[str, Any]], *, above: float = 0.0
@@ -393,23 +398,55 @@ class _Runner:
         )
         before = _ended(kept / _ENDED, asked.effort.deadline_s)
         command = [str(folder / "bin" / "python"), "-m", "ivhl.measure.stages"]
-        with self._console.status(f"{cell.id}: {counted(len(trials), 'trial')}"):
-            done = subprocess.run(
+        told = self._here / "trials.err"
+        limit = time.monotonic() + _START_S + asked.effort.deadline_s * len(trials)
+        with (
+            self._console.status(f"{cell.id}: {counted(len(trials), 'trial')}"),
+            told.open("w+", encoding="utf-8") as err,
+        ):
+            process = subprocess.Popen(
                 [*command, json.dumps(asdict(job)), str(listed)],
                 cwd=self._here,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=_START_S + asked.effort.deadline_s * len(trials),
+                stdout=subprocess.DEVNULL,
+                stderr=err,
             )
+            try:
+                self._follow(process, cell, trials, kept, limit)
+            finally:
+                process.kill()
+                process.wait()
         if _ended(kept / _ENDED, asked.effort.deadline_s) == before:
             raise IvhlError(
-                f"{cell.id}: no trial was run: {done.stderr.strip()[-600:]}",
+                f"{cell.id}: no trial was run: "
+                f"{told.read_text(encoding='utf-8', errors='replace').strip()[-600:]}",
                 hint="ivhl try shows more of a case in a cell",
             )
+
+    def _follow(
+        self,
+        process: subprocess.Popen[bytes],
+        cell: CellSpec,
+        trials: Mapping[str, dict[str, Any]],
+        kept: Path,
+        limit: float,
+    ) -> None:
+        """Name each trial that ends, until the process does; one may take minutes."""
+        seen: set[str] = set()
+        while True:
+            has_ended = process.poll() is not None
+            ended = _ended(kept / _ENDED, self._asked.effort.deadline_s)
+            for key in trials.keys() & ended.keys() - seen:
+                seen.add(key)
+                self.trial_s = ended[key][1]
+                self._console.print(
+                    f"  {cell.id}: {len(seen)} of {counted(len(trials), 'trial')}: "
+                    f"{trials[key]['name']}, {seconds(self.trial_s)}"
+                )
+            if has_ended or time.monotonic() > limit:
+                return
+            time.sleep(_LOOK_S)
 
     @property
     def _job_stage(self) -> str:
