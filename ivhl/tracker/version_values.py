@@ -207,6 +207,10 @@ class VersionsOfCell:
                 f"{module}version('torch')": self.torch
                 for module in ("importlib.metadata.", "importlib_metadata.", "metadata.", "")
             },
+            **{
+                f"getattr(torch, '{name}', None)": Version(self.torch) >= Version(since) or None
+                for name, since in (("compile", "2.0"), ("_dynamo", "2.0"), ("compiler", "2.1"))
+            },
             # Of a free-threaded one, imports decide.
             **({"sys._is_gil_enabled()": True} if not freed and info >= (3, 13) else {}),
             "pkg_resources.get_distribution('torch').version": self.torch,

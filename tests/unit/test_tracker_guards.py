@@ -263,10 +263,11 @@ def test_what_is_computed_takes_no_more_than_its_bounds() -> None:
         assert [condition.holds(*cell) for cell in CELLS] == [None] * len(CELLS), text
 
 
-def test_the_lock_of_a_free_threaded_python_is_asked_by_either_name() -> None:
+def test_what_a_python_or_pytorch_has_is_asked_by_its_name() -> None:
     for text, holds in (
         ("sysconfig.get_config_var('Py_GIL_DISABLED')", {"3.13": False, "3.14t": True}),
         ("not sys._is_gil_enabled()", {"3.13": False, "3.14t": None}),
+        ("getattr(torch, 'compile', None) is None", {"3.13": False, "3.14t": False}),
     ):
         condition = condition_of(ast.parse(text, mode="eval").body, Names({}))
         assert {python: condition.holds(python, "2.15.0") for python in holds} == holds
