@@ -7,6 +7,7 @@ releases later nobody looks. Found by the syntax tree, without running or import
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,7 +142,9 @@ def guards_in(code: Trees) -> Found:
     bound: list[dict[str, ast.expr]] = []
     for source in code.files:
         try:  # of a tree of its own, since it is changed
-            tree = _WithoutMatch().visit(whole_names(parsed(source.text)))
+            tree = whole_names(parsed(source.text))
+            if re.search(r"^\s*match\s", source.text, re.MULTILINE):
+                tree = _WithoutMatch().visit(tree)
             bound.append(bindings(tree))
         except RecursionError:
             problems.append(f"{source.name}: is nested too deeply to be read whole")

@@ -335,12 +335,35 @@ def condition_of(node: ast.expr, names: Names, depth: int = 0) -> Condition:  # 
     return _computed(node, names)
 
 
+# Parts of the names that ask for a version, or for the lock of a free-threaded Python.
+_ASKING: Final = re.compile(r"version|get_config_var|_is_gil_enabled|getattr|get_distribution")
+
+
+def _may_ask(node: ast.AST, names: Names) -> bool:
+    """Return whether an expression, or one that its names stand for, may ask for a version."""
+    seen: set[str] = set()
+    left = [node]
+    while left and len(seen) < _MOST_NAMES:
+        for one in ast.walk(left.pop()):
+            name = last_name(one) if isinstance(one, ast.expr) else ""
+            if _ASKING.search(name):
+                return True
+            if name and name not in seen:
+                seen.add(name)
+                if (found := names.find(name)) is not None:
+                    left.append(found)
+    return False
+
+
+_MOST_NAMES: Final = 200
 # Cells in one of which an expression on versions has a value.
 _TRIED: Final = (("3.12", "2.5.1"), ("3.13", "2.6.0"), ("3.14t", "2.15.0"))
 
 
 def _computed(node: ast.expr, names: Names) -> Computed | Unknown:
     """Return an expression whose value depends on versions, where it can be computed."""
+    if not _may_ask(node, names):
+        return Unknown(source_of(node))
     found = Computed(node, names)
     for tried in _TRIED:
         cell = VersionsOfCell(*tried)
