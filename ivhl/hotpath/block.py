@@ -403,9 +403,10 @@ def _paused_enter_hooks(self: torch.autograd.graph.saved_tensors_hooks) -> None:
     block = _active.block
     if block is not None:
         block.recorder.end_segment()
+    _enter_hooks(self)  # raises where such hooks are disabled
+    if block is not None:
         block.recorder.paused += 1
         self.__dict__["_hotpath_recorder"] = block.recorder
-    _enter_hooks(self)
 
 
 @functools.wraps(_exit_hooks)
