@@ -7,10 +7,11 @@ of others is run, and a value that is not known raises ``Undecided``.
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from packaging.specifiers import SpecifierSet
@@ -165,6 +166,45 @@ _FIELDS: Final[dict[type, frozenset[str]]] = {
 _PATTERNS: Final = frozenset({"match", "search", "fullmatch"})
 
 
+@functools.lru_cache(maxsize=1024)
+def _known(python: str, torch_release: str) -> dict[str, Value]:
+    """Return what expressions say of a cell, by their source."""
+    numbers = list(map(int, python.removesuffix("t").split(".")))
+    major, minor, micro = [*numbers, NEWEST_PATCH][:3]
+    info = _VersionInfo(major, minor, micro)
+    plain = ".".join(map(str, info[:3]))
+    freed = python.endswith("t")
+    hexversion = info.major << 24 | info.minor << 16 | info.micro << 8 | 0xF0
+    gil = "sysconfig.get_config_var('Py_GIL_DISABLED')"
+    torch = _TorchVersion(torch_release)
+    return {
+        **dict.fromkeys(("sys.version_info", "version_info"), info),
+        "sys.version": f"{plain} (main)",
+        "sys.hexversion": hexversion,
+        "sys.implementation.name": "cpython",
+        "platform.python_version()": plain,
+        "platform.python_version_tuple()": tuple(plain.split(".")),
+        "platform.python_implementation()": "CPython",
+        gil: int(freed),
+        "torch.__version__": torch,
+        "torch.torch_version.__version__": torch,
+        "torch_version.__version__": torch,
+        "torch.version.__version__": torch_release,
+        **{
+            f"{module}version('torch')": torch_release
+            for module in ("importlib.metadata.", "importlib_metadata.", "metadata.", "")
+        },
+        **{
+            f"getattr(torch, '{name}', None)": Version(torch_release) >= Version(since) or None
+            for name, since in (("compile", "2.0"), ("_dynamo", "2.0"), ("compiler", "2.1"))
+        },
+        # Of a free-threaded one, imports decide.
+        **({"sys._is_gil_enabled()": True} if not freed and info >= (3, 13) else {}),
+        "pkg_resources.get_distribution('torch').version": torch_release,
+        "get_distribution('torch').version": torch_release,
+    }
+
+
 @dataclass
 class VersionsOfCell:
     """What an expression sees of a cell.
@@ -178,48 +218,10 @@ class VersionsOfCell:
     python: str
     torch: str
     asked: bool = False
-    known: dict[str, Value] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Make what the names of modules stand for."""
-        numbers = list(map(int, self.python.removesuffix("t").split(".")))
-        major, minor, micro = [*numbers, NEWEST_PATCH][:3]
-        info = _VersionInfo(major, minor, micro)
-        plain = ".".join(map(str, info[:3]))
-        freed = self.python.endswith("t")
-        hexversion = info.major << 24 | info.minor << 16 | info.micro << 8 | 0xF0
-        gil = "sysconfig.get_config_var('Py_GIL_DISABLED')"
-        torch = _TorchVersion(self.torch)
-        self.known = {
-            **dict.fromkeys(("sys.version_info", "version_info"), info),
-            "sys.version": f"{plain} (main)",
-            "sys.hexversion": hexversion,
-            "sys.implementation.name": "cpython",
-            "platform.python_version()": plain,
-            "platform.python_version_tuple()": tuple(plain.split(".")),
-            "platform.python_implementation()": "CPython",
-            gil: int(freed),
-            "torch.__version__": torch,
-            "torch.torch_version.__version__": torch,
-            "torch_version.__version__": torch,
-            "torch.version.__version__": self.torch,
-            **{
-                f"{module}version('torch')": self.torch
-                for module in ("importlib.metadata.", "importlib_metadata.", "metadata.", "")
-            },
-            **{
-                f"getattr(torch, '{name}', None)": Version(self.torch) >= Version(since) or None
-                for name, since in (("compile", "2.0"), ("_dynamo", "2.0"), ("compiler", "2.1"))
-            },
-            # Of a free-threaded one, imports decide.
-            **({"sys._is_gil_enabled()": True} if not freed and info >= (3, 13) else {}),
-            "pkg_resources.get_distribution('torch').version": self.torch,
-            "get_distribution('torch').version": self.torch,
-        }
 
     def find(self, text: str) -> Value:
         """Return what an expression says of the cell; raises ``KeyError``."""
-        value = self.known[text]
+        value = _known(self.python, self.torch)[text]
         self.asked = True
         return value
 
