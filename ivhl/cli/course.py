@@ -1,8 +1,10 @@
-"""``ivhl course``: one case over all releases and Pythons, and where each side of it moved."""
+"""``ivhl course``: cases over all releases and Pythons, and where each side of them moved."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,23 +25,29 @@ from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds, times
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ivhl.matrix.spec import Matrix
     from ivhl.tracker.entries import Entry
-    from ivhl.tracker.steps import CourseStep, QuantityStep, SubjectCase
+    from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.steps import CourseStep, QuantityStep, StepAxis, SubjectCase
 
 _WORDS = {"torch": "PyTorch", "python": "Python"}
 # Only these have names of their own in what a step changed; the rest are counted.
 _NVIDIA = ("nvidia-", "cuda-")
+# Cases that are named for each place, of those with the largest steps.
+_NAMED = 4
 
 
 @app.command("course")
 def course_command(
     case: Annotated[
-        list[str],
-        typer.Argument(help="WORKLOAD/SIZE/VARIANT, or a workload; several may be given."),
-    ],
+        list[str] | None,
+        typer.Argument(
+            help="WORKLOAD/SIZE/VARIANT, or a workload; several may be given. "
+            "Without one, what moved at each place, over all cases."
+        ),
+    ] = None,
     machine: Annotated[
         list[str] | None, typer.Option("--machine", help="Only this machine; repeatable.")
     ] = None,
@@ -48,21 +56,25 @@ def course_command(
     ] = None,
     *,
     every: Annotated[
-        bool, typer.Option("--all", help="Places at which nothing moved, too.")
+        bool,
+        typer.Option(
+            "--all", help="Places at which nothing moved, too; without a case, all that moved."
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Show a case over all releases and Pythons, and where eager and compiled moved.
+    """Show cases over all releases and Pythons, and where eager and compiled moved.
 
     From the records alone: speedup and seconds of each cell, the steps of each side between
-    neighbours, and what was installed that differs there.
+    neighbours, and what was installed that differs there. Without a case: for each step, in which
+    cases.
     """
     root, matrix = load()
     index = open_index(results_folder(results, root))
     warn(index.problems)
     names = {name for e in index.entries for name in (e.case.workload, case_name(e.case))}
     machines = {entry.case.machine for entry in index.entries}
-    for kind, wanted, known in (("case", case, names), ("machine", machine or (), machines)):
+    for kind, wanted, known in (("case", case or (), names), ("machine", machine or (), machines)):
         for name in wanted:
             if name not in known:
                 raise UnknownNameError(kind, name, known)
@@ -70,11 +82,14 @@ def course_command(
         entry
         for entry in index.entries
         if entry.case.machine in (machine or machines)
-        and not {entry.case.workload, case_name(entry.case)}.isdisjoint(case)
+        and (not case or not {entry.case.workload, case_name(entry.case)}.isdisjoint(case))
     )
     installed = _Installed(root, matrix)
     found = []
     console = Terminal(highlight=False, soft_wrap=True)
+    if not case and not as_json:
+        _print_places(console, chosen, index.spreads, every=every)
+        return
     for subject, entries in chosen.items():
         runs = of_one_code(entries)
         steps = find_steps(runs, index.spreads, every=every)
@@ -119,6 +134,92 @@ class _Installed:
         if rest := len(moved) - len(named):
             named.append(counted(rest, "package") + " of CUDA")
         return ", ".join(named) or "nothing"
+
+
+def _print_places(
+    console: Terminal,
+    cases: Mapping[SubjectCase, Sequence[Entry]],
+    spreads: Spreads,
+    *,
+    every: bool,
+) -> None:
+    """Print what moved at each place, in which cases, one machine and device after another."""
+    for (machine, device), subjects in groupby(cases, key=lambda one: (one.machine, one.device)):
+        places: dict[tuple[StepAxis, str, str], list[tuple[SubjectCase, CourseStep]]]
+        places = defaultdict(list)
+        runs = {subject: of_one_code(cases[subject]) for subject in subjects}
+        for subject, entries in runs.items():
+            for step in find_steps(entries, spreads):
+                places[step.along, step.before, step.place].append((subject, step))
+        releases = {run.torch for entries in runs.values() for run in entries}
+        pythons = {run.python for entries in runs.values() for run in entries}
+        console.print(
+            Text(
+                f"{machine}, {device}: {counted(len(runs), 'case')} over "
+                f"{counted(len(releases), 'PyTorch release')} and "
+                f"{counted(len(pythons), 'Python')}",
+                "bold",
+            )
+        )
+        alone = [step for steps in places.values() for _, step in steps if step.is_alone]
+        for place in sorted(places, key=_place_key):
+            shared = [(subject, step) for subject, step in places[place] if not step.is_alone]
+            if shared:
+                _print_place(console, place, shared, every=every)
+        if not len(alone) < sum(map(len, places.values())):
+            console.print("  no step is shown between neighbouring releases or Pythons")
+        if alone:
+            console.print(
+                f"  {counted(len(alone), 'step')} that one cell of several shows alone, so perhaps "
+                "disturbed runs: ivhl course CASE",
+                style="bright_black",
+            )
+
+
+def _place_key(place: tuple[StepAxis, str, str]) -> tuple[bool, Any, Any]:
+    along, before, after = place
+    key = release_key if along == "torch" else python_key
+    return along == "python", key(after), key(before)
+
+
+def _print_place(
+    console: Terminal,
+    place: tuple[StepAxis, str, str],
+    steps: Sequence[tuple[SubjectCase, CourseStep]],
+    *,
+    every: bool,
+) -> None:
+    along, before, after = place
+    cells = sorted(
+        {cell for _, step in steps for cell in step.cells},
+        key=python_key if along == "torch" else release_key,
+    )
+    on = "Python" if along == "torch" else "PyTorch"
+    console.print(
+        Text(f"  {_WORDS[along]} {before} -> {after}, on {on} {', '.join(cells)}", "bold")
+    )
+    for side in QUANTITIES:
+        for is_up in (True, False):
+            moved = [
+                (subject, step.sides[side])
+                for subject, step in steps
+                if side in step.sides
+                and step.sides[side].moved
+                and (step.sides[side].ratio > 1) == is_up
+            ]
+            if not moved:
+                continue
+            moved.sort(key=lambda one: one[1].ratio, reverse=is_up)
+            named = [
+                f"{subject.workload} {times(found.ratio)} [{found.low:.2f}, {found.high:.2f}]"
+                for subject, found in moved[: None if every else _NAMED]
+            ]
+            if rest := len(moved) - len(named):
+                named.append(f"{rest} more")
+            style = "red" if is_up != (side == "speedup") else "green"
+            word = moved[0][1].word
+            text = f"    {side} {word}, {counted(len(moved), 'case')}: {', '.join(named)}"
+            console.print(Text(text, style))
 
 
 def _print(

@@ -110,14 +110,16 @@ class Calibration(_Strict):
     Each process of the case measures it before its first round and after its last one.
 
     Attributes:
-        c_s: Integer arithmetic in C.
         compute_s: Arithmetic in torch on data in the cache.
-        memory_s: A copy in torch that does not fit into the cache.
+        memory_s: A copy in torch that does not fit into the cache. On a virtual machine it is
+            noisier than what it would correct, so it corrects nothing.
+        c_s: Hashing by Python's standard library; only in records made before 2026-11-26. Another
+            Python may have other code for it, so nothing is judged by it.
     """
 
-    c_s: tuple[float, ...]
     compute_s: tuple[float, ...]
     memory_s: tuple[float, ...]
+    c_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -407,6 +409,7 @@ def to_json(record: RunRecord) -> str:
         (data, ("sources", "benchmark", "rounds", "draws", "prepare_s", "finish_s", "phase_s")),
         (data, ("same_as", "calibration", "passes", "leaves", "uncommitted")),
         *((error, ("cosine",)) for error in data["accuracy"]),
+        *((found, ("c_s",)) for found in (data["calibration"],) if found),
     )
     for part, names in optional:
         for name in names:

@@ -69,7 +69,7 @@ class Entry(NamedTuple):
         facts: Digest of what it says without noise (``facts.facts_digest``).
         errors: The errors of the outputs, as JSON; equal texts are equal errors.
         values: The quantities that it has.
-        calibration: Seconds of the calibration (``metrics.speed_of_machine``).
+        calibration: The calibration (``metrics.speed_of_machine``).
         shown: What pages show beside the quantities.
     """
 
@@ -89,7 +89,7 @@ class Entry(NamedTuple):
     facts: str
     errors: str
     values: dict[Metric, Measured]
-    calibration: float | None
+    calibration: Measured | None
     shown: Shown
 
     @property

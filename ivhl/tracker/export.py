@@ -103,7 +103,7 @@ def _row(entry: Entry, record: RunRecord) -> dict[str, Any]:
         "recompiles": _count(facts, "recompiles"),
         **{metric: found.value for metric, found in entry.values.items()},
         **{f"{metric}_error": found.error for metric, found in entry.values.items()},
-        "calibration_s": entry.calibration,
+        "calibration_s": entry.calibration.value if entry.calibration else None,
         "error_rmse": max(rmse, default=None),
         **{f"{name}_samples_s": arm.samples_s for name, arm in arms if arm is not None},
     }

@@ -63,7 +63,8 @@ _WAIT_S = 60.0
 # Bytes of files: more would be a whole history in memory, the first time that it is read.
 _MOST_PARSED = 64 << 20
 _AGAIN: Final = "run the same command again: the index is made from the records"
-_VALUES: Final = tuple(f"{metric}{end}" for metric in METRICS for end in ("", "_error"))
+_QUANTITIES: Final = (*METRICS, "calibration")
+_VALUES: Final = tuple(f"{one}{end}" for one in _QUANTITIES for end in ("", "_error"))
 _SCHEMA: Final = f"""
 CREATE TABLE about (token TEXT, possible TEXT);
 CREATE TABLE file (
@@ -82,7 +83,7 @@ CREATE TABLE run (
     id INTEGER PRIMARY KEY AUTOINCREMENT, file INTEGER, line INTEGER, start INTEGER, length INTEGER,
     cases INTEGER, "commit" TEXT, recorded_at TEXT, subject INTEGER, made INTEGER,
     failure_class TEXT, exception TEXT, compiled_s REAL, facts TEXT, errors TEXT,
-    {", ".join(f"{name} REAL" for name in _VALUES)}, calibration REAL, shown TEXT,
+    {", ".join(f"{name} REAL" for name in _VALUES)}, shown TEXT,
     point TEXT, duration_s REAL, load REAL, phase_s TEXT, held INTEGER, latest INTEGER DEFAULT 1
 );
 CREATE INDEX run_of_case ON run (cases, "commit");
@@ -102,7 +103,6 @@ _COLUMNS: Final = (
         "facts",
         "errors",
         *_VALUES,
-        "calibration",
         "shown",
         "point",
         "duration_s",
@@ -118,13 +118,13 @@ _INSERT: Final = (
 _SELECT: Final = (
     'SELECT id, cases, "commit", recorded_at, subject, made, failure_class, exception, '  # noqa: S608
     "compiled_s, "
-    f"facts, errors, calibration, shown, {', '.join(_VALUES)} FROM run WHERE "
+    f"facts, errors, shown, {', '.join(_VALUES)} FROM run WHERE "
 )
 _REPEATED: Final = (
     "(cases, subject) IN "
     "(SELECT cases, subject FROM run GROUP BY cases, subject HAVING count(*) > 1)"
 )
-_FIRST_VALUE: Final = 13  # of the selected columns
+_FIRST_VALUE: Final = 12  # of the selected columns
 # Where a record is, and what it must be (``_what``).
 _PLACE: Final = (
     'SELECT path, start, run.length, machine, "commit", cell, workload, cases.size, variant, '
@@ -457,12 +457,13 @@ class Index:
         rows.sort(key=lambda row: place[row[1]])
         for row in rows:
             number, case, commit, at, subject, how = row[:6]
-            failure_class, exception, compiled_s, facts, errors, calibration, look = row[6:13]
+            failure_class, exception, compiled_s, facts, errors, look = row[6:_FIRST_VALUE]
             key, python, torch, dtype = cases[case]
             shown = looks.get(look)
             if shown is None:
                 shown = looks[look] = Shown(*json.loads(look))
             values = {m: new(Measured, row[i : i + 2]) for m, i in measured if row[i] is not None}
+            calibration = None if row[-2] is None else new(Measured, row[-2:])
             columns = (
                 number, key, commit, python, torch, dtype, at, *subjects[subject], made[how],
                 failure_class, exception, compiled_s, facts, errors, values, calibration, shown,
@@ -667,9 +668,9 @@ class _Known(MutableMapping[tuple["Metric", bool], "Learnt"]):
             self._here[key] = Learnt(
                 {
                     (machine, CaseKind(*kind)): Spread(
-                        tau, Scores(*scores), Scores(*own_scores), pairs, origin
+                        tau, Scores(*scores), Scores(*own_scores), *rest
                     )
-                    for machine, kind, tau, scores, own_scores, pairs, origin in kinds
+                    for machine, kind, tau, scores, own_scores, *rest in kinds
                 },
                 {Key(*case): Own(*own) for case, own in cases},
             )
@@ -769,12 +770,13 @@ def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
     machine, device, _, *what = entry.case
     case = ids.of("cases", (machine, device, *what, entry.python, entry.torch, entry.dtype))
     values = [number for m in METRICS for number in entry.values.get(m, (None, None))]
+    values += entry.calibration or (None, None)
     columns = (
         *place, case, entry.commit, entry.recorded_at,
         ids.of("subject", (entry.sources, entry.benchmark)),
         ids.of("made", (_json_of(entry.made),)),
         entry.failure_class, entry.exception, entry.compiled_s, entry.facts, entry.errors,
-        *values, entry.calibration, _json_of(entry.shown), point_of(entry),
+        *values, _json_of(entry.shown), point_of(entry),
         ran.duration_s, ran.load, json.dumps(ran.phase_s), ids.of("held", (_json_of(ran.held),)),
     )  # fmt: skip
     return _Row(case, entry.commit, columns)

@@ -85,24 +85,21 @@ def _of_record(record: RunRecord, metric: Metric) -> Measured | None:
     return _positive(cpu if cpu is not None else wall or 0.0, 0.0)
 
 
-def speed_of_machine(record: Run) -> float | None:
-    """Return the seconds of the calibration, as one number: the geometric mean of two kinds.
+def speed_of_machine(record: Run) -> Measured | None:
+    """Return the seconds of the calibration, with their error; ``None`` without one.
 
-    Copying memory is left out: on a virtual machine it differs several times as much from run to
-    run of a session as the cases do, so it would add noise. `python -m studies.confirmation` keeps
-    both.
-
-    ``None`` if it was not measured.
+    The geometric mean over the processes of a run. Of what a process measured before and after its
+    rounds, the shorter counts: a disturbance of those milliseconds is not one of the rounds, whose
+    median forgets it.
     """
     if not isinstance(record, RunRecord):
         return record.calibration
-    calibration = record.calibration
-    if calibration is None:
+    seconds = record.calibration.compute_s if record.calibration else ()
+    if not seconds or min(seconds) <= 0:
         return None
-    kinds = (calibration.c_s, calibration.compute_s)
-    if not all(kind and min(kind) > 0 for kind in kinds):
-        return None
-    return math.exp(fmean(math.log(median(kind)) for kind in kinds))
+    processes = [math.log(min(seconds[i : i + 2])) for i in range(0, len(seconds), 2)]
+    error = stdev(processes) / math.sqrt(len(processes)) if len(processes) > 1 else 0.0
+    return _positive(math.exp(fmean(processes)), error)
 
 
 def difference(before: Run, after: Run, metric: Metric) -> float | None:
@@ -114,8 +111,9 @@ def difference(before: Run, after: Run, metric: Metric) -> float | None:
     if was is None or now is None:
         return None
     found = math.log(now.value / was.value)
-    if is_calibrated(before, after, metric):
-        found -= math.log((speed_of_machine(after) or 1.0) / (speed_of_machine(before) or 1.0))
+    before_s, after_s = speed_of_machine(before), speed_of_machine(after)
+    if metric in SECONDS and before_s is not None and after_s is not None:
+        found -= math.log(after_s.value / before_s.value)
     return found
 
 
@@ -150,10 +148,19 @@ def is_calibrated(before: Run, after: Run, metric: Metric) -> bool:
     return metric in SECONDS and None not in map(speed_of_machine, (before, after))
 
 
-def within(record: Run, metric: Metric = "speedup") -> float:
-    """Return the standard error of a quantity's logarithm, from the run itself; 0 if unknown."""
+def within(record: Run, metric: Metric = "speedup", *, calibrated: bool = False) -> float:
+    """Return the standard error of a quantity's logarithm, from the run itself; 0 if unknown.
+
+    Args:
+        record: The run.
+        metric: Which quantity.
+        calibrated: Whether it is taken relative to the speed of the machine, which has its own
+            error.
+    """
     found = measured(record, metric)
-    return 0.0 if found is None else found.error
+    error = 0.0 if found is None else found.error
+    speed = speed_of_machine(record) if calibrated else None
+    return error if speed is None else math.hypot(error, speed.error)
 
 
 def student(z: float, freedom: int) -> float:

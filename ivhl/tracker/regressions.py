@@ -423,7 +423,8 @@ def _sides(
 def _value(entry: Entry, metric: Metric) -> float:
     """Return a quantity; seconds relative to those of the calibration, where there is one."""
     value = entry.values[metric].value
-    return value / entry.calibration if metric in SECONDS and entry.calibration else value
+    machine = entry.calibration if metric in SECONDS else None
+    return value / machine.value if machine else value
 
 
 def _is_of_the_code(one: Entry, other: Entry) -> bool:

@@ -98,6 +98,7 @@ class Spread:
         own_scores: The same for scales that are corrected by other runs of the case.
         pairs: Number of pairs of runs it was learnt from.
         origin: Which runs these were, as text.
+        calibrated: Whether they were compared relative to the speed of the machine.
     """
 
     tau: float
@@ -105,6 +106,7 @@ class Spread:
     own_scores: Scores
     pairs: int
     origin: str
+    calibrated: bool = False
 
     def corrected_by(self, own: Own) -> Spread:
         """Return the spread of a case, of which its own runs say this.
@@ -127,7 +129,9 @@ class Spread:
 
     def scale(self, *runs: Run, metric: Metric = "speedup") -> float:
         """Return the scale of the difference of two runs; see ``factor``."""
-        scales = [_scale(self.tau, within(run, metric)) for run in runs]
+        scales = [
+            _scale(self.tau, within(run, metric, calibrated=self.calibrated)) for run in runs
+        ]
         return math.hypot(scales[0], scales[-1])
 
 
@@ -197,7 +201,7 @@ class Spreads:
             kind, metric, calibrated=calibrated
         )
         own = learnt.cases.get(case)
-        return found if own is None else found.corrected_by(own)
+        return replace(found if own is None else found.corrected_by(own), calibrated=calibrated)
 
     def digest(self, metrics: Iterable[Metric]) -> str:
         """Return a digest of all that was learnt of some quantities."""
@@ -378,7 +382,10 @@ def _pair(one: Entry, other: Entry, metric: Metric) -> _Pair | None:
         return None
     return _Pair(
         difference=apart,
-        within=(within(one, metric), within(other, metric)),
+        within=(
+            within(one, metric, calibrated=is_calibrated(one, other, metric)),
+            within(other, metric, calibrated=is_calibrated(one, other, metric)),
+        ),
         runs=(one.recorded_at, other.recorded_at),
     )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.records.files import record_file
 from ivhl.records.store import is_existing, latest_per_case, load_records
+from ivhl.tracker.compat import python_key
 from ivhl.workload import load_workloads
 from studies.tables.layout import markdown, once
 
@@ -76,6 +77,8 @@ LOOPS: Final = (
 REPEATED: Final = {"quiet": "vm-2core", "beside other work": "vm-2core-load"}
 REPEATED_COMMITS: Final = ("6715d198", "44f8ac83")
 REPEATED_CELL: Final = "py3.12-torch2.15.0"
+# The machine on which the core suite ran with every release and Python.
+STAIRCASE: Final = "vm-core1"
 
 
 EXAMPLES: Final = ("x_transformers", "e3nn", "torchdiffeq", "timm")
@@ -346,6 +349,29 @@ def _time(records: Records, place: TablePlace, *, compiled: bool = True) -> str:
     return NOT_RECORDED if arm is None else f"{1e6 * median(arm.samples_s):.0f} µs"
 
 
+def calibration(root: Path) -> list[str]:
+    """Return how much the work of the calibration depends on Python and PyTorch.
+
+    The other work, which was timed beside it until 25 November 2026, is of Python's library.
+    """
+    medians: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for record in load_records(root / "results").records:
+        found = record.calibration
+        if record.machine.name == STAIRCASE and found is not None and found.c_s:
+            releases = medians.setdefault(record.cell.python, {})
+            both = median(found.compute_s) * 1e6, median(found.c_s) * 1e6
+            releases.setdefault(record.cell.torch, []).append(both)
+    rows = []
+    for python, releases in sorted(medians.items(), key=lambda one: python_key(one[0])):
+        columns = []
+        for kind in (0, 1):
+            found_us = [median(both[kind] for both in runs) for runs in releases.values()]
+            columns.append(f"{min(found_us):.1f} to {max(found_us):.1f} µs")
+        rows.append([python, str(len(releases)), *columns])
+    head = ["Python", "PyTorch releases", "the sine", "BLAKE2b of 256 KiB, of `hashlib`"]
+    return markdown(head, rows)
+
+
 FROM_RECORDS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "operations": operations,
     "larger-sizes": larger_sizes,
@@ -356,4 +382,5 @@ FROM_RECORDS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "exponential": exponential,
     "loops": loops,
     "spread": spread,
+    "calibration": calibration,
 }

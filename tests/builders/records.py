@@ -187,5 +187,5 @@ class Known(Spreads):
 
     def of(self, run: Run, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
         """Return the spread."""
-        del run, metric, calibrated
-        return self._spread
+        del run, metric
+        return replace(self._spread, calibrated=calibrated)

@@ -339,7 +339,7 @@ _COMPILED = {
     "warnings": [{"text": "UserWarning: x", "count": 2}], "phase_s": {"compile": 1.5}, "done": True,
 }  # fmt: skip
 _TIMED = {
-    "clock": "cpu", "draws": 3, "calibration": {"c_s": [1.0], "compute_s": [1.0], "memory_s": [1.0]},
+    "clock": "cpu", "draws": 3, "calibration": {"compute_s": [1.0], "memory_s": [1.0]},
     **dict.fromkeys(("eager", "eager_again", "compiled"), _ARM),
     "compile": {"warm_s": 1.0, "warm_cpu_s": 1.0, **_COMPILED["compile"]},  # type: ignore[dict-item]
     "memory": {"eager_peak": 5, "compiled_peak": None}, "disturbed": "", "passes": None,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 BASE, HEAD = "a" * 40, "b" * 40
 CASE = "ops.gp_evolve/small/naive-compiled"
-FIXED = Calibration(c_s=(3e-4,), compute_s=(5e-5,), memory_s=(6e-4,))
+FIXED = Calibration(compute_s=(5e-5,), memory_s=(6e-4,))
 
 
 def timed(
@@ -267,7 +267,7 @@ def test_processes_and_rounds_that_differ_widen_the_evidence() -> None:
 
 def test_the_noise_of_the_calibration_is_in_no_evidence() -> None:
     pair = (timed(2e-3, 1e-3), timed(2e-3, 1e-3))
-    slow = Calibration(c_s=(6e-4,), compute_s=(1e-4,), memory_s=(6e-4,))
+    slow = Calibration(compute_s=(1e-4,), memory_s=(6e-4,))
     assert weigh([(pair[0], replace(pair[1], calibration=slow))], "compiled") == weigh(
         [pair], "compiled"
     )

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 N = 64
 CASE = "ops.gp_evolve/small/naive-compiled"
-FIXED = Calibration(c_s=(3e-4,), compute_s=(5e-5,), memory_s=(6e-4,))
+FIXED = Calibration(compute_s=(5e-5,), memory_s=(6e-4,))
 
 
 def timed(compiled_s: float, draw: random.Random, sigma: float) -> RunRecord:

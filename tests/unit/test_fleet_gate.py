@@ -374,7 +374,7 @@ def broken(record: RunRecord) -> RunRecord:
 def at_seconds(eager_s: float, compiled_s: float) -> RunRecord:
     """Return a record with these seconds, on a machine whose speed is known."""
     eager, compiled = (Arm(calls=1, samples_s=(s,) * 16) for s in (eager_s, compiled_s))
-    fixed = Calibration(c_s=(3e-4,), compute_s=(5e-5,), memory_s=(6e-4,))
+    fixed = Calibration(compute_s=(5e-5,), memory_s=(6e-4,))
     record = make_record(speedup=eager_s / compiled_s, width=0.001, calibration=fixed)
     return replace(record, eager=eager, compiled=compiled)
 

@@ -219,7 +219,7 @@ def test_a_machine_that_was_slow_before_is_no_doing_of_the_variant(
 ) -> None:
     case = pytest.importorskip("ivhl.measure.case", reason="imports torch")
     noted: dict[str, Any] = {}
-    fixed = {"c_s": 3e-4, "compute_s": 5e-5, "memory_s": 6e-4}
+    fixed = {"compute_s": 5e-5, "memory_s": 6e-4}
     measurement = SimpleNamespace(
         _eager_before=(before_s,) * 4,
         _calibration_before=fixed | {"memory_s": copy_before_s},
