@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from statistics import NormalDist, fmean
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from ivhl.bench import bench
@@ -16,13 +18,12 @@ from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.locks import LockState, lock_path, matrix_digest, parse_lock
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.store import case_name
-from ivhl.tracker.attribution import attribute_rounds
+from ivhl.tracker.attribution import attribute_rounds, place_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import student, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from rich.console import Console
 
@@ -119,37 +120,42 @@ def measure_corners(
         IvhlError: As ``bench``; the records written before stay.
     """
     found: dict[str, list[dict[Corner, RunRecord]]] = {case: [] for case in cases}
-    for number in range(rounds):
-        # The first of a round moves on: what a session warms up or wears out favours no corner.
-        turn = number % len(corners)
-        table: dict[str, dict[Corner, RunRecord]] = {case: {} for case in cases}
-        for corner in (*corners[turn:], *corners[:turn]):
-            at = corner.at
-            cell = CellSpec(at.python, at.torch)
-            console.print(f"round {number + 1} of {rounds}: {cell.id} at {at.commit[:8]}")
-            measure(
-                replace(
-                    request,
-                    python=at.python,
-                    releases=(at.torch,),
-                    commit=at.commit,
-                    selection=Selection(cases=tuple(cases)),
-                    effort=replace(request.effort, force=True, processes=PROCESSES_PER_ROUND),
-                ),
-                console,
-            )
-            for record in _newest(results, request, corner):
-                if case_name(record) in table:
-                    table[case_name(record)][corner] = record
-        for case, records in table.items():
-            if missing := [corner for corner in corners if corner not in records]:
-                at = missing[0].at
-                raise ResultsError(
-                    f"{case} has no record in py{at.python}-torch{at.torch} at {at.commit[:8]}",
-                    hint="ivhl bench says why it cannot be measured there",
+    with TemporaryDirectory(prefix="ivhl-flags-") as apart:
+        for number in range(rounds):
+            # The first of a round moves on: what a session warms up or wears out favours no corner.
+            turn = number % len(corners)
+            table: dict[str, dict[Corner, RunRecord]] = {case: {} for case in cases}
+            for corner in (*corners[turn:], *corners[:turn]):
+                at = corner.at
+                console.print(f"round {number + 1} of {rounds}: {place_of(corner)}")
+                # A record with flags would take the place of one without.
+                folder = Path(apart) if at.flags else results
+                effort = replace(
+                    request.effort, force=True, processes=PROCESSES_PER_ROUND, flags=at.flags
                 )
-            check(records)
-            found[case].append({corner: records[corner] for corner in corners})
+                measure(
+                    replace(
+                        request,
+                        python=at.python,
+                        releases=(at.torch,),
+                        commit=at.commit,
+                        results=folder,
+                        selection=Selection(cases=tuple(cases)),
+                        effort=effort,
+                    ),
+                    console,
+                )
+                for record in _newest(folder, request, corner):
+                    if case_name(record) in table:
+                        table[case_name(record)][corner] = record
+            for case, records in table.items():
+                if missing := [corner for corner in corners if corner not in records]:
+                    raise ResultsError(
+                        f"{case} has no record in {place_of(missing[0])}",
+                        hint="ivhl bench says why it cannot be measured there",
+                    )
+                check(records)
+                found[case].append({corner: records[corner] for corner in corners})
     return [attribute_rounds(one, factors, reach, expected) for one in found.values()]
 
 
@@ -160,6 +166,7 @@ def _newest(results: Path, request: Request, corner: Corner) -> tuple[RunRecord,
         for entry in index.entries
         if (entry.commit, entry.case.cell, entry.case.machine, entry.case.existing)
         == (corner.at.commit, cell, request.machine, False)
+        and entry.made.flags == corner.at.flags
     )
 
 

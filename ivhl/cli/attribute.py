@@ -23,6 +23,7 @@ from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
 from ivhl.matrix.swap import swap_package
+from ivhl.measure.flags import parse_flag
 from ivhl.records.store import case_name
 from ivhl.tracker.attribution import (
     FACTOR_WORDS,
@@ -61,7 +62,8 @@ def attribute_command(
         str, typer.Argument(metavar="A", help="A cell, e.g. py3.12-torch2.6.0, or CELL@COMMIT.")
     ],
     last: Annotated[
-        str | None, typer.Argument(metavar="B", help="Another one; none with --swap.")
+        str | None,
+        typer.Argument(metavar="B", help="Another one; none with --swap."),
     ] = None,
     case: Annotated[
         list[str] | None,
@@ -84,11 +86,18 @@ def attribute_command(
         str | None,
         typer.Option(help="PACKAGE==VERSION: compare A with itself, this one package swapped."),
     ] = None,
+    flag: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A setting of the compiler, e.g. inductor.cpp.simdlen=1, as a further axis: "
+            "without it and with it; repeatable."
+        ),
+    ] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="List every case.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Say whether Python, PyTorch, a package or the commit makes two cells differ.
+    """Say whether Python, PyTorch, a package, compiler flags or the commit makes two cells differ.
 
     Uses a factorial: both cells, and those with one axis of each. Cells that differ in what is
     installed beyond these axes are refused.
@@ -99,17 +108,26 @@ def attribute_command(
     if rounds and not cases:
         raise SpecError("--rounds: needs --case", hint="name the cases to measure")
     installed = RecordedLocks(root, matrix)
-    if (last is None) != (swap is not None):
+    flags = tuple(str(parse_flag(text)) for text in flag or ())
+    if flags and (swap is not None or not rounds):
+        raise SpecError(
+            "--flag: not with --swap"
+            if rounds
+            else "--flag: needs --case and --rounds: no record is of changed flags",
+            hint="--case NAME --rounds 3",
+        )
+    if (last is None and not flags) != (swap is not None):
         raise SpecError(
             "needs a second cell, or --swap, and not both", hint="ivhl attribute --help"
         )
-    if last is None or swap is not None:
-        ends, found = _swapped(root, matrix, first, swap or "", cases, rounds, machine, console)
+    if swap is not None:
+        ends, found = _swapped(root, matrix, first, swap, cases, rounds, machine, console)
         factors, corners = _factorial(*ends)
     elif rounds:
         folder = (results or root / "results").resolve()
         head = find_commit(root, "HEAD")
-        ends = _ends(root, matrix, first, head), _ends(root, matrix, last, head)
+        other = _ends(root, matrix, last or first, head)._replace(flags=flags)
+        ends = _ends(root, matrix, first, head), other
         factors, corners = _factorial(*ends)
 
         def check(records: Mapping[Corner, RunRecord]) -> None:
@@ -135,7 +153,7 @@ def attribute_command(
             and not entry.case.existing
             and (not cases or case_name(entry.case) in cases)
         ]
-        ends, tables = _from_records(root, matrix, (first, last), index, entries)
+        ends, tables = _from_records(root, matrix, (first, last or first), index, entries)
         factors, corners = _factorial(*ends)
         reasons = {key: not_matched(one, factors, installed) for key, one in tables.items()}
         if tables and all(reasons.values()):
@@ -186,7 +204,7 @@ def _factorial(first: Ends, last: Ends) -> tuple[tuple[Factor, ...], tuple[Corne
     if not factors:
         raise SpecError(
             "both cells are the same",
-            hint="name two that differ in Python, PyTorch or commit: CELL@COMMIT",
+            hint="name two that differ in Python, PyTorch or commit: CELL@COMMIT; or --flag",
         )
     return factors, corners_of(first, last)
 
@@ -330,6 +348,8 @@ def _named(ends: tuple[Ends, Ends], factors: Sequence[Factor]) -> str:
         values = [getattr(end, factor) for end in ends]
         if factor == "commit":
             values = [value[:8] for value in values]
+        elif factor == "flags":
+            values = [" ".join(value) or "none" for value in values]
         texts.append(f"{FACTOR_WORDS[factor].removeprefix('the ')} {values[0]} -> {values[1]}")
     joined = " with ".join(texts)
     return joined if len(texts) == 1 else f"{joined}, beyond each"
@@ -385,7 +405,7 @@ def _print_outcomes(console: Terminal, whose: str, alike: Sequence[Attributed]) 
         console.print(f"    {whose}")
     for corner, outcome in alike[0].outcomes.items():
         at = corner.at
-        swapped = f" with {at.package}" if at.package else ""
+        swapped = "".join(f" with {one}" for one in (at.package, *at.flags) if one)
         console.print(
             Text(
                 f"    py{at.python}-torch{at.torch}{swapped}: {outcome[:_LONGEST]}", "bright_black"

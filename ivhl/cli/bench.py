@@ -22,6 +22,7 @@ from ivhl.image.executor import DockerExecutor
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import Tier, load_matrix
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
+from ivhl.measure.flags import parse_flag
 from ivhl.records.store import case_name
 from ivhl.tracker.index import open_index
 from ivhl.tracker.table import render_results
@@ -86,6 +87,13 @@ def bench_command(
     processes: Annotated[
         int, typer.Option(min=1, max=32, help="Processes that time each case, one by one.")
     ] = PROCESSES,
+    flag: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A setting of the compiler, e.g. inductor.cpp.simdlen=1; repeatable; needs "
+            "--results, since these records answer for no others."
+        ),
+    ] = None,
     shard: Annotated[
         str | None, typer.Option(help="I/N: measure only the I-th of N shares, for a fleet.")
     ] = None,
@@ -150,6 +158,7 @@ def bench_command(
         deadline_s=deadline,
         memory_limit=None if memory_limit is None else int(memory_limit * 2**30),
         processes=processes,
+        flags=_flags(flag or (), root, results),
     )
     share = None if shard is None else parse_shard(shard)
     names = _commits(root, commit, commits, at_most)
@@ -202,6 +211,20 @@ def bench_command(
             "not measured: " + "; ".join(f"{place}: {error}" for place, error in failed.items()),
             hint=next(iter(failed.values())).hint,
         )
+
+
+def _flags(texts: Sequence[str], root: Path, results: Path | None) -> tuple[str, ...]:
+    """Return the settings of the compiler, each as it is written in records.
+
+    Raises:
+        SpecError: If one is not of that form, or records with them would replace others.
+    """
+    if texts and (results is None or results.resolve() == (root / "results").resolve()):
+        raise SpecError(
+            "--flag: these records would take the place of those without",
+            hint="--results FOLDER puts them elsewhere; ivhl attribute --flag compares both",
+        )
+    return tuple(str(parse_flag(text)) for text in texts)
 
 
 def _commits(root: Path, commit: str, commits: str | None, at_most: int | None) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from ivhl.measure.failures import (
     place_of,
     qualified_name,
 )
+from ivhl.measure.flags import NoSuchFlagError, parse_flag, set_flag
 from ivhl.measure.job import Job, choose_clock, read_job
 from ivhl.measure.process import die_with
 from ivhl.measure.turns import Turns
@@ -239,6 +240,11 @@ class Measurement:
         self.clock = choose_clock(self.device.type, self.job.effort.threads)
         self.dtype: torch.dtype = getattr(torch, self.case.workload.dtype)
         self.variant_dtype: torch.dtype = getattr(torch, self.case.dtype)
+        for flag in map(parse_flag, self.job.effort.flags):
+            try:
+                set_flag(flag)
+            except NoSuchFlagError as error:
+                raise CaseError("unsupported", str(error)) from error
         device_name = "cpu"
         if self.device.type == "cuda":
             device_name = f"cuda {torch.cuda.get_device_name(self.device)}"

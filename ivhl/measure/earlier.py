@@ -13,7 +13,7 @@ from ivhl.records.answers import cold_seconds, newest_of_other_commits
 if TYPE_CHECKING:
     from ivhl.measure.run import Run
     from ivhl.measure.sources import Sources
-    from ivhl.records.answers import CaseId, RunKey
+    from ivhl.records.answers import CaseId, MadeLike, RunKey
     from ivhl.workload import Case
 
 
@@ -35,10 +35,13 @@ def case_key(run: Run, case: Case) -> CaseId:
     return (workload.name, workload.version, case.size, case.variant.name, run.effort.device)
 
 
-def run_key(run: Run) -> tuple[str, str, str | None, int, str, str | None]:
+def run_key(run: Run) -> MadeLike:
     """Return how a record of this run is made, whatever the benchmark."""
     cell = run.cell
-    return (run.commit, cell.id, cell.lock_sha256, run.effort.threads, str(INSTRUMENT), run.image)
+    return (
+        run.commit, cell.id, cell.lock_sha256, run.effort.threads, str(INSTRUMENT), run.image,
+        run.effort.flags,
+    )  # fmt: skip
 
 
 def records_of_other_commits(run: Run) -> dict[CaseId, dict[str, Any]]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DEADLINE_S = 600.0
 # Processes that time a case.
@@ -21,6 +26,7 @@ class Effort:
         deadline_s: Time limit in wall seconds for each process of a case.
         memory_limit: Bytes; ``None`` means 90 % of the machine's.
         processes: Processes that time a case, one after the other.
+        flags: Settings of the compiler, as ``ivhl.measure.flags`` writes them.
     """
 
     device: str = "cpu"
@@ -30,6 +36,7 @@ class Effort:
     deadline_s: float = DEADLINE_S
     memory_limit: int | None = None
     processes: int = PROCESSES
+    flags: tuple[str, ...] = ()
 
     def options(self) -> tuple[str, ...]:
         """Return the options of ``ivhl bench`` that repeat what is not the default."""
@@ -44,4 +51,10 @@ class Effort:
             words.append(f"--memory-limit {self.memory_limit / 2**30:g}")
         if self.processes != PROCESSES:
             words.append(f"--processes {self.processes}")
+        words += [f"--flag {shlex.quote(flag)}" for flag in self.flags]
         return tuple(words)
+
+
+def read_effort(data: Mapping[str, Any]) -> Effort:
+    """Return the effort that was written as JSON."""
+    return Effort(**{**data, "flags": tuple(data["flags"])})

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ivhl.measure.effort import Effort
+from ivhl.measure.effort import Effort, read_effort
 
 if TYPE_CHECKING:
     from ivhl.workload import Mode
@@ -56,7 +56,7 @@ class Job:
 def read_job(text: str) -> Job:
     """Return the job that a parent has written as JSON."""
     data = json.loads(text)
-    return Job(**data | {"effort": Effort(**data["effort"])})
+    return Job(**data | {"effort": read_effort(data["effort"])})
 
 
 def choose_clock(device: str, threads: int) -> Clock:

@@ -92,6 +92,7 @@ def make_record(
             stability=stability,
             wheels=installed_wheels() if in_cell else None,
             gil=findings.get("gil"),
+            flags=run.effort.flags,
         ),
         sources=findings.get("sources"),
         # A process that died has not reported it.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ivhl
-from ivhl.measure.effort import Effort
+from ivhl.measure.effort import Effort, read_effort
 from ivhl.measure.run import MEASURING_CODE, Run
 from ivhl.records.record import Cell, Machine
 from ivhl.workload import Case, load_workloads, named_cases, select_cases
@@ -89,6 +89,7 @@ class Settings:
         project_path: str | None = None,
     ) -> Run:
         """Return the run of one cell at one commit, in a container of the image if there is one."""
+        folder = Path(self.scratch).parent
         return Run(
             project=self.project,
             commit=commit,
@@ -99,8 +100,9 @@ class Settings:
             scratch=self.scratch,
             repeat=f"ivhl bench --python {cell.python} --torch {cell.torch} --commit {commit[:8]}",
             effort=self.effort,
-            # A container's would go with it, and takes of its memory until then.
-            cache=None if image else str(Path(self.scratch).parent / "compile-cache"),
+            # A container's would go with it, and takes of its memory until then. What other flags
+            # compiled is no cold start.
+            cache=None if image or self.effort.flags else str(folder / "compile-cache"),
             image=image,
             project_path=project_path,
         )
@@ -160,7 +162,7 @@ def read_settings(path: Path | None = None) -> Settings:
         **data
         | {
             "machine": Machine(**data["machine"]),
-            "effort": Effort(**data["effort"]),
+            "effort": read_effort(data["effort"]),
             "names": tuple(data["names"]),
         }
     )

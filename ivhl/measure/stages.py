@@ -17,7 +17,6 @@ import sys
 import time
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from ivhl.measure.case import Journal, Measurement, class_of, use_compiler
 from ivhl.measure.clocks import adopt_orphans, end_descendants
 from ivhl.measure.failures import CaseError, message_of, place_of, qualified_name
+from ivhl.measure.flags import Flag, NoSuchFlagError, set_flag
 from ivhl.measure.job import read_job
 from ivhl.measure.process import die_with
 from ivhl.workload import load_workloads, select_cases
@@ -180,15 +180,12 @@ def set_up(trial: StageTrial) -> None:
     """
     if not trial.module:
         return
-    *path, name = trial.field.split(".")
     try:
-        holder: Any = reduce(getattr, path, import_module(trial.module))
-        before = getattr(holder, name)
-    except (ImportError, AttributeError) as error:
-        raise NotHereError(f"this release has no {trial.module}.{trial.field}") from error
+        before = set_flag(Flag(trial.module, trial.field, trial.value))
+    except NoSuchFlagError as error:
+        raise NotHereError(str(error)) from error
     if before == trial.value:
         raise NotHereError(f"{trial.module}.{trial.field} is {trial.value!r} already")
-    setattr(holder, name, trial.value)
 
 
 class Staged(Measurement):

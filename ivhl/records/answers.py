@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Workload, version, size, variant and device; commit, cell, lock, threads, instrument, image, and
-# the hash of the benchmark.
+# Workload, version, size, variant and device; commit, cell, lock, threads, instrument, image and
+# flags; and these with the hash of the benchmark.
 CaseId = tuple[str, int, str, str, str]
-RunKey = tuple[str, str, str | None, int, str, str | None, str | None]
+MadeLike = tuple[str, str, str | None, int, str, str | None, tuple[str, ...]]
+RunKey = tuple[str, str, str | None, int, str, str | None, tuple[str, ...], str | None]
 
 
 def newest_keys(path: Path) -> dict[CaseId, RunKey]:
@@ -38,9 +39,7 @@ def newest_keys(path: Path) -> dict[CaseId, RunKey]:
     return found
 
 
-def newest_of_other_commits(
-    folder: Path, made_like: tuple[str, str, str | None, int, str, str | None]
-) -> dict[CaseId, dict[str, Any]]:
+def newest_of_other_commits(folder: Path, made_like: MadeLike) -> dict[CaseId, dict[str, Any]]:
     """Return each case's newest final record with sources that was made like this, at any commit.
 
     Args:
@@ -96,6 +95,7 @@ def read_records(path: Path) -> Iterator[tuple[CaseId, RunKey | None, dict[str, 
                 conditions["threads"],
                 version_of(conditions["instrument"]),
                 conditions.get("image"),  # not there outside of containers
+                tuple(conditions.get("flags", ())),  # nor without any
                 data.get("benchmark"),
             )
             hash((case, made))  # a list is no key

@@ -288,6 +288,7 @@ class Conditions(_Strict):
         wheels: Installed wheels of PyTorch and Triton; ``None`` likewise.
         gil: Whether the GIL was on after importing torch in a free-threaded Python; ``None`` in
             other Pythons.
+        flags: Settings of the compiler that were changed (``ivhl.measure.flags``).
     """
 
     device: str
@@ -303,6 +304,7 @@ class Conditions(_Strict):
     stability: tuple[RecordedObservation, ...] | None = None
     wheels: tuple[Wheel, ...] | None = None
     gil: bool | None = None
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -405,7 +407,7 @@ def to_json(record: RunRecord) -> str:
     data = asdict(record)
     # Optional fields without a value are left out, as in records older than these fields.
     optional = (
-        (data["conditions"], ("image", "stability", "wheels", "gil")),
+        (data["conditions"], ("image", "stability", "wheels", "gil", "flags")),
         (data, ("sources", "benchmark", "rounds", "draws", "prepare_s", "finish_s", "phase_s")),
         (data, ("same_as", "calibration", "passes", "leaves", "uncommitted")),
         *((error, ("cosine",)) for error in data["accuracy"]),

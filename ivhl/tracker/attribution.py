@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
 
-Factor = Literal["python", "torch", "commit", "package"]
+Factor = Literal["python", "torch", "commit", "package", "flags"]
 FACTORS: Final[tuple[Factor, ...]] = get_args(Factor)
 FACTOR_WORDS: Final[dict[Factor, str]] = {
     "python": "Python",
     "torch": "PyTorch",
     "commit": "the commit",
     "package": "the package",
+    "flags": "the compiler flags",
 }
 ATTRIBUTED: Final[tuple[Metric, ...]] = ("eager", "compiled", "speedup")
 # Whether each axis is that of the second cell.
@@ -53,12 +54,14 @@ class Ends(NamedTuple):
     Attributes:
         commit: Full hash.
         package: A package that is swapped at one of two ends, as it is pinned here; else empty.
+        flags: Settings of the compiler that are changed at one of two ends.
     """
 
     python: str
     torch: str
     commit: str
     package: str = ""
+    flags: tuple[str, ...] = ()
 
 
 class Corner(NamedTuple):
@@ -207,10 +210,10 @@ def not_matched(
         factor = factors[axis]
         # As another PyTorch, another package has another lock.
         apart = differences(*pair, "torch" if factor == "package" else factor)
-        if factors[axis] != "commit":
+        if factor not in ("commit", "flags"):
             apart += installed(*pair)
         for reason in apart:
-            found[f"{_place(one)} and {_place(other)}: {reason}"] = None
+            found[f"{place_of(one)} and {place_of(other)}: {reason}"] = None
     return list(found)
 
 
@@ -381,5 +384,7 @@ def _outcome(record: RunRecord) -> str:
     return f"{record.failure.failure_class}: {message}".removesuffix(": ")
 
 
-def _place(corner: Corner) -> str:
-    return f"py{corner.at.python}-torch{corner.at.torch} at {corner.at.commit[:8]}"
+def place_of(corner: Corner) -> str:
+    """Return the cell, commit and flags of a corner, in words."""
+    flags = f" with {' '.join(corner.at.flags)}" if corner.at.flags else ""
+    return f"py{corner.at.python}-torch{corner.at.torch} at {corner.at.commit[:8]}{flags}"

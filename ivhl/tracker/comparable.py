@@ -10,7 +10,7 @@ from ivhl.tracker.entries import Entry, made_of, subject_of
 if TYPE_CHECKING:
     from ivhl.tracker.entries import Made, Run
 
-Axis = Literal["commit", "torch", "python", "machine", "results"]
+Axis = Literal["commit", "torch", "python", "machine", "results", "flags"]
 
 
 def differences(before: Run, after: Run, axis: Axis) -> list[str]:
@@ -37,6 +37,9 @@ def differences(before: Run, after: Run, axis: Axis) -> list[str]:
         "clock": (old.clock, new.clock),
         "container": tuple("no" if made.image is None else "yes" for made in (old, new)),
     }
+    if axis != "flags":
+        flags = (" ".join(old.flags) or "none", " ".join(new.flags) or "none")
+        pairs["compiler flags"] = flags
     same_cell = axis not in ("torch", "python")
     if same_cell:
         pairs["lock"] = (_short(old.lock), _short(new.lock))

@@ -27,6 +27,7 @@ class Made(NamedTuple):
         instrument: Version of the instrument, as ``ivhl.instrument.version_of`` has it.
         packages: Those of an existing environment; empty for a cell, whose lock names them.
         wheels: Name, version and hash of the installed wheels of PyTorch and Triton.
+        flags: Settings of the compiler that were changed.
     """
 
     lock: str | None
@@ -36,6 +37,7 @@ class Made(NamedTuple):
     image: str | None
     packages: tuple[str, ...]
     wheels: tuple[tuple[str, str, str | None], ...]
+    flags: tuple[str, ...] = ()
 
 
 class Shown(NamedTuple):
@@ -227,6 +229,7 @@ def made_of(run: Run) -> Made:
         image=conditions.image,
         packages=conditions.packages if is_existing(run) else (),
         wheels=tuple((w.name, w.version, w.record_sha256) for w in conditions.wheels or ()),
+        flags=conditions.flags,
     )
 
 

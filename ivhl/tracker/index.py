@@ -717,10 +717,9 @@ def _digest_of(values: Sequence[float], intervals: Sequence[tuple[float, float]]
 
 
 def _made(text: str) -> Made:
-    lock, instrument, threads, clock, image, packages, wheels = json.loads(text)
-    return Made(
-        lock, instrument, threads, clock, image, tuple(packages), tuple(map(tuple, wheels))
-    )
+    values: list[Any] = json.loads(text)
+    *how, packages, wheels, flags = values
+    return Made._make((*how, tuple(packages), tuple(map(tuple, wheels)), tuple(flags)))
 
 
 def _held(text: str) -> HeldValues:

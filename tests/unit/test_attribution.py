@@ -27,8 +27,11 @@ from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.matrix.locks import lock_path, lock_state
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.matrix.swap import Swap
+from ivhl.measure.flags import Flag, parse_flag
+from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_record, record_file
-from ivhl.records.record import Arm
+from ivhl.records.record import Arm, to_json
+from ivhl.records.store import load_records, parse_record
 from ivhl.tracker.attribution import (
     Ends,
     attribute,
@@ -40,13 +43,14 @@ from ivhl.tracker.attribution import (
     not_matched,
     overall,
 )
+from ivhl.tracker.comparable import differences
 from ivhl.workload import named_cases
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import Known, make_failure, make_record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ivhl.errors import IvhlError
     from ivhl.records.record import RunRecord
@@ -370,6 +374,96 @@ def test_corners_are_measured_in_turns_and_each_round_is_one_comparison(project:
     assert torch.ratio == pytest.approx(1.4)
     assert torch.word == "slower"
     assert effects[("python",), "compiled"].word == "nothing"
+
+
+def test_flags_are_an_axis_whose_records_answer_for_no_others(project: Path) -> None:
+    flags = ("inductor.cpp.simdlen=1",)
+    ends = FIRST, FIRST._replace(torch="2.6.0", flags=flags)
+    corners = corners_of(*ends)
+    assert factors_of(*ends) == ("torch", "flags")
+    asked: list[tuple[str, tuple[str, ...]]] = []
+
+    def measure(request: Request, _: Console) -> None:
+        (torch,) = request.releases
+        asked.append((torch, request.effort.flags))
+        slower = (1.1 if torch == "2.6.0" else 1.0) * (3.0 if request.effort.flags else 1.0)
+        record = timed_record(project, request.python, torch, slower)
+        record = replace(
+            record,
+            commit=request.commit,
+            recorded_at=f"2026-11-20T12:00:{len(asked):02}+00:00",
+            conditions=replace(record.conditions, flags=request.effort.flags),
+        )
+        assert request.results is not None
+        append_record(record_file(request.results, "box", record.commit, record.cell.id), record)
+
+    def check(records: Mapping[Corner, RunRecord]) -> None:
+        assert not not_matched(records, ("torch", "flags"), lambda *_: ())
+
+    (found,) = measure_corners(
+        Request(root=project, python="3.12", machine="box", results=project / "results"),
+        corners, ("torch", "flags"), [CASE],
+        rounds=2, results=project / "results", console=Console(file=StringIO()),
+        check=check, measure=measure,
+    )  # fmt: skip
+    assert len(set(asked)) == 4
+    compiled = {e.factors: e.ratio for e in found.effects if e.metric == "compiled"}
+    assert compiled["torch",] == pytest.approx(1.1)
+    assert compiled["flags",] == pytest.approx(3.0)
+    assert compiled["torch", "flags"] == pytest.approx(1.0)
+    kept = load_records(project / "results").records
+    assert {record.conditions.flags for record in kept} == {()}
+
+
+def test_runs_with_other_flags_are_not_compared(project: Path) -> None:
+    one = timed_record(project, "3.12", "2.6.0", 1.0)
+    other = replace(
+        one, conditions=replace(one.conditions, flags=("dynamo.specialize_float=True",))
+    )
+    assert parse_record(to_json(other).encode()) == other
+    (why,) = differences(one, other, "commit")
+    assert why == "compiler flags none before, dynamo.specialize_float=True now"
+    assert differences(one, other, "flags") == []
+    assert newest_key(project, one) != newest_key(project, other)
+
+
+def newest_key(root: Path, record: RunRecord) -> object:
+    """Return how a cell says that the newest record was made."""
+    path = record_file(root / "elsewhere", "box", record.commit, record.cell.id)
+    append_record(path, record)
+    (key,) = newest_keys(path).values()
+    return key
+
+
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        ("inductor.cpp.simdlen=1", Flag("torch._inductor.config", "cpp.simdlen", 1)),
+        ("_inductor.config.cse='off'", Flag("torch._inductor.config", "cse", "off")),
+        ("torch._dynamo.config.verbose=False", Flag("torch._dynamo.config", "verbose", value=False)),
+        ("functorch.a=off", Flag("torch._functorch.config", "a", "off")),
+        ("inductor.a=b=c", Flag("torch._inductor.config", "a", "b=c")),
+    ],
+)
+def test_a_flag_is_read_as_blame_and_as_people_write_it(text: str, flag: Flag) -> None:
+    assert parse_flag(text) == flag
+    assert parse_flag(str(flag)) == flag
+
+
+@pytest.mark.parametrize("text", ["", "simdlen=1", "inductor.cpp.simdlen", "os.environ=1", "="])
+def test_what_is_no_flag_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match=r"--flag: must be PART\.FIELD=VALUE"):
+        parse_flag(text)
+
+
+def test_flags_need_rounds_and_results_of_their_own(project: Path) -> None:
+    cell, flag = "py3.12-torch2.6.0", "inductor.cpp.simdlen=1"
+    assert "--flag: needs --case and --rounds" in str(run(cell, "--flag", flag)[1])
+    done = CliRunner().invoke(app, ["bench", "--python", "3.12", "--flag", flag])
+    assert "would take the place of those without" in str(done.exception)
+    there = ["--results", str(project / "results")]
+    done = CliRunner().invoke(app, ["bench", "--python", "3.12", "--flag", flag, *there])
+    assert "would take the place of those without" in str(done.exception)
 
 
 def test_a_swapped_package_is_measured_in_turns_each_in_its_own_lock(project: Path) -> None:

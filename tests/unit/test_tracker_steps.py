@@ -199,11 +199,7 @@ def test_the_command_shows_cells_and_steps(
     assert isinstance(run(app, ["course", "ops.two"]).exception, UnknownNameError)
     places = run(app, ["course"]).stdout.splitlines()
     assert places[0].endswith(", cpu: 1 case over 2 PyTorch releases and 1 Python")
-    assert places[1:3] == [
-        "  PyTorch 2.6.0 -> 2.7.1, on Python 3.12",
-        f"    eager became slower, 1 case: ops.one {told['steps'][0]['sides']['eager']['ratio']:.2f}x "
-        f"[{told['steps'][0]['sides']['eager']['low']:.2f}, "
-        f"{told['steps'][0]['sides']['eager']['high']:.2f}]",
-    ]
+    assert places[1] == "  PyTorch 2.6.0 -> 2.7.1, on Python 3.12"
+    assert places[2].startswith("    eager became slower, 1 case: ops.one 10.00x [")
     option = ["course", "ops.one", "--machine", "nowhere"]
     assert isinstance(run(app, option).exception, UnknownNameError)
