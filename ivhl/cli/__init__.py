@@ -60,7 +60,7 @@ COMMANDS = {
     ),
     "course": (
         "course",
-        "Show a case over all releases and Pythons, and where eager and compiled moved.",
+        "Show cases over all releases and Pythons, and where eager and compiled moved.",
     ),
     "annotate": (
         "annotate",
@@ -84,7 +84,7 @@ COMMANDS = {
     ),
     "attribute": (
         "attribute",
-        "Say whether Python, PyTorch, a package or the commit makes two cells differ.",
+        "Say whether Python, PyTorch, a package, compiler flags or the commit makes two cells differ.",
     ),
     "gate": (
         "gate",

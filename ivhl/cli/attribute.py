@@ -15,7 +15,7 @@ from ivhl.bench.attribution import RecordedLocks, measure_corners
 from ivhl.bench.request import Request
 from ivhl.bench.swap import measure_swap
 from ivhl.cli import app
-from ivhl.cli.declared import declared, results_folder, warn
+from ivhl.cli.declared import declared, folder_to_write, results_folder, warn
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
@@ -124,7 +124,7 @@ def attribute_command(
         ends, found = _swapped(root, matrix, first, swap, cases, rounds, machine, console)
         factors, corners = _factorial(*ends)
     elif rounds:
-        folder = (results or root / "results").resolve()
+        folder = folder_to_write(results or root / "results")
         head = find_commit(root, "HEAD")
         other = _ends(root, matrix, last or first, head)._replace(flags=flags)
         ends = _ends(root, matrix, first, head), other

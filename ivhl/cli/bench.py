@@ -16,6 +16,7 @@ from ivhl.bench.selection import Selection
 from ivhl.bench.slurm import parse_options, run_on_slurm
 from ivhl.bench.work import in_turns, parse_shard
 from ivhl.cli import app
+from ivhl.cli.declared import folder_to_write
 from ivhl.errors import IvhlError, ResultsError, SpecError
 from ivhl.git import commits_of_range
 from ivhl.image.executor import DockerExecutor
@@ -219,7 +220,9 @@ def _flags(texts: Sequence[str], root: Path, results: Path | None) -> tuple[str,
     Raises:
         SpecError: If one is not of that form, or records with them would replace others.
     """
-    if texts and (results is None or results.resolve() == (root / "results").resolve()):
+    if texts and (
+        results is None or folder_to_write(results) == folder_to_write(root / "results")
+    ):
         raise SpecError(
             "--flag: these records would take the place of those without",
             hint="--results FOLDER puts them elsewhere; ivhl attribute --flag compares both",

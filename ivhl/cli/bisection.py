@@ -16,7 +16,7 @@ from ivhl.bench.bisection import Position, Question, announce, bisect, log_of_se
 from ivhl.bench.checks import check_device
 from ivhl.bench.request import Request
 from ivhl.cli import app
-from ivhl.cli.declared import declared
+from ivhl.cli.declared import declared, folder_to_write
 from ivhl.cli.matrix.app import interpreter_of
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.git import commit_titles, commits_of_range, find_commit, leads_to
@@ -115,7 +115,7 @@ def bisect_command(
     Run again, it goes on where it was stopped.
     """
     root, matrix = load()
-    folder = (results or root / "results").resolve()
+    folder = folder_to_write(results or root / "results")
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
     metric: Metric = "cold" if sought == "compile-time" else side
     if python is not None and python not in matrix.pythons:

@@ -15,7 +15,7 @@ from ivhl.bench.blame import Suspicion, blame
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.bench.checks import check_device
 from ivhl.cli import app
-from ivhl.cli.declared import declared, results_folder
+from ivhl.cli.declared import declared, folder_to_write, results_folder
 from ivhl.errors import LockError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.locks import ensure_lock
@@ -135,9 +135,9 @@ def blame_command(
         symptom=_symptom(sought, symptom, records.get(bad_release), one.name),
         commit=find_commit(root, commit),
         effort=Effort(device=device, threads=threads, deadline_s=deadline),
-        folder=(
+        folder=folder_to_write(
             output or root / ".asv" / "blame" / f"{one.name.replace('/', '-')}-{bad_release}"
-        ).resolve(),
+        ),
         force=force,
     )
     beside = f"beside {good_release}" if good_release else "no release is known to work"

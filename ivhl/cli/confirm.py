@@ -15,7 +15,7 @@ from rich.text import Text
 from ivhl.bench.confirm import ROUNDS, WEIGHED, confirm
 from ivhl.bench.request import Request
 from ivhl.cli import app
-from ivhl.cli.declared import declared, warn
+from ivhl.cli.declared import declared, folder_to_write, warn
 from ivhl.errors import ResultsError, SpecError, WorseError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
@@ -79,7 +79,7 @@ def confirm_command(
     Exit code 7 if one is confirmed to be worse.
     """
     root = find_root()
-    folder = (results or root / "results").resolve()
+    folder = folder_to_write(results or root / "results")
     commits = find_commit(root, base), find_commit(root, head)
     if commits[0] == commits[1]:
         raise SpecError(

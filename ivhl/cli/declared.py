@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ivhl.errors import ResultsError, SpecError
@@ -14,7 +16,6 @@ from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from ivhl.workload import Workload
 
@@ -50,6 +51,14 @@ def warn(problems: Iterable[object], *, every: bool = False) -> None:
     for text in shown:
         console.print("warning:", end=" ", style="bold yellow")
         console.print(text)
+
+
+def folder_to_write(given: Path) -> Path:
+    """Return a folder without links in its path; one that links to itself is left as it is.
+
+    ``Path.resolve`` raises there before Python 3.13, and what opens the folder says it better.
+    """
+    return Path(os.path.realpath(given))
 
 
 def results_folder(given: Path | None, root: Path) -> Path:

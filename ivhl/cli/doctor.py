@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ivhl.bench.tools import observe_names, observe_tools
 from ivhl.cli import app
-from ivhl.cli.declared import declared
+from ivhl.cli.declared import declared, folder_to_write
 from ivhl.machine.cpu import observe_cpu
 from ivhl.machine.disk import observe_disk
 from ivhl.machine.gpu import observe_gpus
@@ -56,7 +56,7 @@ def doctor_command(
         *observe_memory(system, cases if device == "cpu" else ()),
         observe_disk(root / ".asv" / "env"),
         *observe_tools(root, matrix.pythons_of("default")),
-        *observe_names((results or root / "results").resolve(), here),
+        *observe_names(folder_to_write(results or root / "results"), here),
         *observe_gpus(system, wanted=device == "cuda"),
     )
     counts = Counter(one.level for one in observations)

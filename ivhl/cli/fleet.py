@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app
+from ivhl.cli.declared import folder_to_write
 from ivhl.errors import ResultsError, SpecError
 from ivhl.fleet.bring import import_records
 from ivhl.fleet.signed import load_attestations
@@ -69,7 +70,7 @@ def import_command(
             hint="--signer names the repository whose workflow you trust, as OWNER/NAME",
         )
     attested = load_attestations(attestation, signer) if attestation and signer else ()
-    folder = (results or root / "results").resolve()
+    folder = folder_to_write(results or root / "results")
     imported = import_records(root, records, folder, attested=attested)
     if as_json:
         typer.echo(json.dumps(_as_dict(imported), indent=1))

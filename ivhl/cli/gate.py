@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import typer
 
 from ivhl.cli import app
-from ivhl.cli.declared import declared, results_folder, warn
+from ivhl.cli.declared import declared, folder_to_write, results_folder, warn
 from ivhl.cli.markdown import code
 from ivhl.cli.sides import times_table
 from ivhl.errors import IvhlError, MendedError, UnknownNameError, WorseError
@@ -93,8 +93,7 @@ def gate_command(
     """
     root = find_root()
     # What measures makes the folder.
-    folder = results if measure and results else results_folder(results, root)
-    folder = folder.resolve()
+    folder = folder_to_write(results if measure and results else results_folder(results, root))
     commits = find_commit(root, base), find_commit(root, head)
     matrix = load_matrix(root / MATRIX)
     releases = tuple(map(matrix.release, torch or ()))

@@ -440,7 +440,10 @@ def newest_key(root: Path, record: RunRecord) -> object:
     [
         ("inductor.cpp.simdlen=1", Flag("torch._inductor.config", "cpp.simdlen", 1)),
         ("_inductor.config.cse='off'", Flag("torch._inductor.config", "cse", "off")),
-        ("torch._dynamo.config.verbose=False", Flag("torch._dynamo.config", "verbose", value=False)),
+        (
+            "torch._dynamo.config.verbose=False",
+            Flag("torch._dynamo.config", "verbose", value=False),
+        ),
         ("functorch.a=off", Flag("torch._functorch.config", "a", "off")),
         ("inductor.a=b=c", Flag("torch._inductor.config", "a", "b=c")),
     ],
