@@ -84,7 +84,7 @@ COMMANDS = {
     ),
     "attribute": (
         "attribute",
-        "Say whether Python, PyTorch, a package, compiler flags or the commit makes two cells differ.",
+        "Say whether Python, PyTorch, a package, flags or the commit makes two cells differ.",
     ),
     "gate": (
         "gate",

@@ -97,7 +97,7 @@ def attribute_command(
     every: Annotated[bool, typer.Option("--all", help="List every case.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Say whether Python, PyTorch, a package, compiler flags or the commit makes two cells differ.
+    """Say whether Python, PyTorch, a package, flags or the commit makes two cells differ.
 
     Uses a factorial: both cells, and those with one axis of each. Cells that differ in what is
     installed beyond these axes are refused.
