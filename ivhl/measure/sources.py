@@ -222,6 +222,32 @@ def _tree_of(content: bytes) -> ast.Module:
         return ast.Module([], [])
 
 
+@cache
+def _nodes_of(content: bytes, *, inside_functions: bool) -> tuple[ast.AST, ...]:
+    return tuple(_running(_tree_of(content), inside_functions=inside_functions))
+
+
+@cache
+def _importing_of(content: bytes, *, inside_functions: bool) -> tuple[ast.AST, ...]:
+    """Return the nodes that import something, or call a function that does."""
+    return tuple(
+        node
+        for node in _nodes_of(content, inside_functions=inside_functions)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Call) and _last_name(node.func) in _IMPORTERS)
+    )
+
+
+@cache
+def _strings_of(content: bytes) -> frozenset[str]:
+    """Return the string constants of a module, which may name files."""
+    return frozenset(
+        node.value
+        for node in ast.walk(_tree_of(content))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
 def _data(project: _Project, modules: Iterable[str], texts: Iterable[str]) -> Iterator[str]:
     """Yield name and hash of each data file that some modules may read.
 
@@ -428,27 +454,22 @@ class _Reach:
 
     def __init__(self, project: _Project) -> None:
         self._project = project
-        self._tree = cache(self._parse)
-        self._nodes = cache(self._list_nodes)
+        self._content = cache(self._read)
         self._names: set[tuple[str, str]] = set()
         self._plain: dict[str, bool] = {}
         self.reached: set[str] = set()
         self.ran: set[str] = set()
         self.others: set[str] = set()
 
-    def _parse(self, module: str) -> ast.Module:
-        return _tree_of(self._project.file(module).read_bytes())
+    def _read(self, module: str) -> bytes:
+        return self._project.file(module).read_bytes()
 
-    def _list_nodes(self, module: str, *, inside_functions: bool = False) -> list[ast.AST]:
-        return list(_running(self._tree(module), inside_functions=inside_functions))
+    def _nodes(self, module: str, *, inside_functions: bool = False) -> tuple[ast.AST, ...]:
+        return _nodes_of(self._content(module), inside_functions=inside_functions)
 
-    def strings(self, module: str) -> set[str]:
-        """Return the string constants of a module, which may name files."""
-        return {
-            node.value
-            for node in ast.walk(self._tree(module))
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        }
+    def strings(self, module: str) -> frozenset[str]:
+        """Return the string constants of a module."""
+        return _strings_of(self._content(module))
 
     def take(self, module: str) -> None:
         """Mark a module as reached, with everything that it imports."""
@@ -460,12 +481,12 @@ class _Reach:
 
     def follow(self, module: str) -> None:
         """Mark as reached what a module imports, at any place."""
-        for node in self._nodes(module, inside_functions=True):
+        for node in _importing_of(self._content(module), inside_functions=True):
             for found in self._imports(node, module):
                 self._take_import(found)
                 if _is_importer(found):
                     self._take_object(module.partition(".")[0])
-            if isinstance(node, ast.Call) and _last_name(node.func) in _IMPORTERS:
+            if isinstance(node, ast.Call):
                 self._take_computed(node, module)
 
     def _take_import(self, found: _Import) -> None:
@@ -524,7 +545,7 @@ class _Reach:
             if name in self.ran or not self._project.has(name):
                 continue
             self.ran.add(name)
-            for node in self._nodes(name):
+            for node in _importing_of(self._content(name), inside_functions=False):
                 for found in self._imports(node, name):
                     self.run(
                         found.module if found.name is None else f"{found.module}.{found.name}"
