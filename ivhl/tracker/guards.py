@@ -250,6 +250,14 @@ class _Finder(ast.NodeVisitor):
         self._given: list[Condition] = []
         self._inside: list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef] = []
         self._seen: set[int] = set()
+        self._conditions: dict[int, Condition] = {}
+
+    def _condition(self, node: ast.expr) -> Condition:
+        """Return the condition that an expression is in the scope that is visited, its own."""
+        found = self._conditions.get(id(node))
+        if found is None:
+            found = self._conditions[id(node)] = condition_of(node, self._names)
+        return found
 
     @property
     def _names(self) -> Names:
@@ -282,7 +290,7 @@ class _Finder(ast.NodeVisitor):
             return Always()
         if not isinstance(node, ast.If):
             return None
-        condition = condition_of(node.test, self._names)
+        condition = self._condition(node.test)
         sides = []
         for side, holds in ((node.body, condition), (node.orelse, ~condition)):
             lefts = [left for one in side if (left := self._left_by(one)) is not None]
@@ -378,7 +386,7 @@ class _Finder(ast.NodeVisitor):
 
     def _disabled(self, value: ast.expr) -> None:
         """Look at ``torch.compile(f, disable=...)``."""
-        condition = condition_of(value, self._names)
+        condition = self._condition(value)
         if isinstance(value, ast.Constant) and value.value is True:
             self._add(value, "disable", Always(), "", (_edit(value, "False"),), about=True)
         elif speaks_of_versions(condition):
@@ -387,7 +395,7 @@ class _Finder(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         """Look at a condition of which one side compiles, or which leaves a function that does."""
-        condition = condition_of(node.test, self._names)
+        condition = self._condition(node.test)
         body: Sequence[ast.stmt] = node.body
         other: Sequence[ast.stmt] = node.orelse
         if speaks_of_versions(condition):
@@ -413,7 +421,7 @@ class _Finder(ast.NodeVisitor):
             called = isinstance(value, ast.Call) and compiles(value)
             if number and called and isinstance(node.op, ast.And):
                 before = node.values[:number]
-                condition = joined("and", *(condition_of(one, self._names) for one in before))
+                condition = joined("and", *(self._condition(one) for one in before))
                 if speaks_of_versions(condition):
                     edits = tuple(e for b in before for e in _switched(b, self._names, to=True))
                     self._add(node, "branch", ~condition, "", edits, about=True)
@@ -422,7 +430,7 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Assert(self, node: ast.Assert) -> None:
         """Look at ``assert torch.__version__ >= "2.6"`` before what compiles."""
-        condition = condition_of(node.test, self._names)
+        condition = self._condition(node.test)
         if speaks_of_versions(condition):
             reason = _message([node.msg] if node.msg else [])
             after = self._after(node)
@@ -434,7 +442,7 @@ class _Finder(ast.NodeVisitor):
     def _branch(
         self, node: ast.If | ast.IfExp, body: Sequence[ast.AST], orelse: Sequence[ast.AST]
     ) -> None:
-        condition = condition_of(node.test, self._names)
+        condition = self._condition(node.test)
         if isinstance(condition, Always):  # what is never run turns nothing off
             _side(orelse if condition.value else body, self._seen)
         if not speaks_of_versions(condition):

@@ -205,6 +205,13 @@ def _known(python: str, torch_release: str) -> dict[str, Value]:
     }
 
 
+# What the sources of these expressions end with, without arguments.
+_LAST_NAMES: Final = frozenset(
+    text.partition("(")[0].rpartition(".")[2] if text.endswith(")") else text.rpartition(".")[2]
+    for text in _known("3.13", "2.6.0")
+)
+
+
 @dataclass
 class VersionsOfCell:
     """What an expression sees of a cell.
@@ -243,6 +250,15 @@ def value_of(node: ast.AST, cell: VersionsOfCell, find: Callable[[str], ast.expr
         raise Undecided(str(error)) from error
 
 
+def _last_name(node: ast.AST) -> str:
+    """Return the last part of a dotted name, or of what is called; empty for anything else."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 class _Values(ast.NodeVisitor):
     """Computes expressions in a cell."""
 
@@ -257,7 +273,8 @@ class _Values(ast.NodeVisitor):
         self._steps += 1
         if self._steps > _MOST_STEPS or self._depth > _DEEPEST:
             raise Undecided("too long")
-        if isinstance(node, ast.Name | ast.Attribute | ast.Call):
+        # Writing down every expression would take most of the time.
+        if _last_name(node) in _LAST_NAMES:
             with suppress(KeyError):
                 return self._cell.find(ast.unparse(node))
         self._depth += 1
