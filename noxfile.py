@@ -87,6 +87,7 @@ IN_TESTS = (
 )
 ONLY_IN_FULL = (
     *(f"contract(torch={release!r})" for release in RELEASES if release != OLDEST_TORCH),
+    *(f"long(torch={release!r})" for release in (OLDEST_TORCH, NEWEST_TORCH)),
     "calculator",
     "examples",
     "causes",
@@ -140,7 +141,7 @@ def types(session: nox.Session) -> None:
 def unit(session: nox.Session) -> None:
     """Run the unit tests beside the newest PyTorch of the default tier, ASE and zarr."""
     install_cell(session, NEWEST_TORCH, ".[ase,zarr]")
-    run_tests(session, "tests/unit", *SIDE_BY_SIDE)
+    run_tests(session, "tests/unit", *SIDE_BY_SIDE, "-m", "not full")
 
 
 @nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=FULL, allow_parallel=True)
@@ -157,7 +158,17 @@ def calculator(session: nox.Session) -> None:
 def contract(session: nox.Session, torch: str) -> None:
     """Run the contracts of every workload, record and lock on each PyTorch of the default tier."""
     install_cell(session, torch)
-    run_tests(session, "tests/contract", *SIDE_BY_SIDE)
+    less = ("-m", "not full") if torch == OLDEST_TORCH else ()
+    run_tests(session, "tests/contract", *SIDE_BY_SIDE, *less)
+
+
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=FULL)
+@nox.parametrize("torch", [OLDEST_TORCH, NEWEST_TORCH])
+def long(session: nox.Session, torch: str) -> None:
+    """Run what `contract` and `unit` leave out, since it compiles for minutes."""
+    install_cell(session, torch)
+    folder = "tests/contract" if torch == OLDEST_TORCH else "tests/unit"
+    run_tests(session, folder, *SIDE_BY_SIDE, "-m", "full")
 
 
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=CHECK, allow_parallel=True)

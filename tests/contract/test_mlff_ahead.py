@@ -59,6 +59,7 @@ def check(run: ahead.Run, inputs: tuple[torch.Tensor, ...]) -> None:
     assert float(error) <= 2e-5 * float(expected[1].abs().max())
 
 
+@pytest.mark.full
 def test_it_is_the_model_and_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [make_inputs(seed, n) for seed, n in enumerate((WATER, AMMONIUM, WATER))]
     # What holds around the call that compiles stays out of what is compiled

@@ -42,6 +42,7 @@ def leaves(node: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:  # 
             yield from leaves(child, f"{name}.{key}")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("_one_thread")
 def test_what_is_trained_compiled_gets_the_gradients_of_eager_code() -> None:
     numbers, positions = pad_molecules(

@@ -50,7 +50,13 @@ LIBRARY.impl("counted", counted, "CPU")
 LIBRARY.impl("counted", torch.empty_like, "Meta")
 
 
-VARIANTS = [v.name for v in ENERGY_FORCES.variants if "cpu" in v.devices]
+# These take half a minute to more than one to compile.
+LONG = ("naive-compiled", "aotinductor")
+VARIANTS = [
+    pytest.param(v.name, marks=[pytest.mark.full] if v.name in LONG else [])
+    for v in ENERGY_FORCES.variants
+    if "cpu" in v.devices
+]
 
 
 @pytest.fixture

@@ -195,6 +195,7 @@ def _fresh_dynamo() -> Iterator[None]:
             lambda phi, scale: evolve_condensate_gp(phi, 0.01 * scale, M2, LAM, n_steps=2),
             lambda phi, scale: by_stencil(phi, dt=0.01 * scale, rank=3, n_steps=2),
             id="stencil",
+            marks=pytest.mark.full,
         ),
         pytest.param(
             lambda phi, scale: evolve_condensate_gp(phi, 0.7 * scale, M2, LAM, n_steps=2),
@@ -241,6 +242,7 @@ def test_compiled_once_for_all_sizes_and_constants(compiled: Evolve, expected: E
             lambda phi: evolve_condensate_gp(phi, 0.01, M2, LAM),
             lambda phi: by_fourier(phi, dt=0.01, rank=3),
             id="stencil",
+            marks=pytest.mark.full,
         ),
         pytest.param(
             lambda phi: evolve_condensate_gp(phi, 0.7, M2, LAM, n_steps=2),
