@@ -65,6 +65,8 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         mode: Of ``torch.compile``.
         boundaries: Names of boundaries to compile without waiting (``True``), or never (``False``);
             beside those of the file that ``IVHL_HOTPATH_BOUNDARIES`` names.
+        only_faster: Whether what is measured slower compiled than eagerly, in its first N compiled
+            runs, goes back to eager code. ``IVHL_HOTPATH_ONLY_FASTER`` replaces the default, no.
 
     Raises:
         SpecError: If an argument or a variable of the environment is invalid, or a block is open.
@@ -77,6 +79,7 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         min_calls: int | None = None,
         mode: str = "default",
         boundaries: Mapping[str, bool] | None = None,
+        only_faster: bool | None = None,
     ) -> None:
         settings = read_settings(os.environ)
         for name, value in (("threshold", threshold), ("min_calls", min_calls)):
@@ -91,6 +94,11 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
                 raise SpecError(
                     f"hotpath.auto: boundaries[{name!r}] must be True or False (got {rule!r:.60})"
                 )
+        if type(only_faster) not in {bool, type(None)}:
+            raise SpecError(
+                f"hotpath.auto: only_faster must be True or False (got {only_faster!r:.60})"
+            )
+        self.only_faster = settings.only_faster if only_faster is None else only_faster
         self.is_on = settings.auto is not False
         self.threshold = threshold or settings.threshold or THRESHOLD
         if settings.everything:
@@ -196,6 +204,7 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
             threshold=self.threshold,
             min_calls=self.min_calls,
             mode=cast("Any", self.mode),
+            only_faster=self.only_faster,
             roots=self.roots,
             sequences=self.sequences,
             log=log,

@@ -38,7 +38,7 @@ from ivhl.hotpath.calls import (
 )
 from ivhl.hotpath.pending import Pending, become, make_pending
 from ivhl.hotpath.rules import FACTS, PROPERTIES, Look, alone_by_deed, alone_by_name, form_of
-from ivhl.hotpath.sequence import HotSequence, SequenceRun
+from ivhl.hotpath.sequence import LEAST_TOLD, HotSequence, SequenceRun, slower
 from ivhl.hotpath.surroundings import (
     Surroundings,
     is_top,
@@ -96,6 +96,7 @@ class Recorder(TorchFunctionMode):
     Attributes:
         threshold: Repetitions after which a sequence is hot.
         min_calls: Calls of the shortest sequence.
+        only_faster: Whether what is measured slower compiled is given up.
         roots: The trees of sequences, by boundary and surroundings; they outlive the block.
         boundary: The name of the innermost boundary, or empty.
         paused: Number of reasons not to record now.
@@ -108,6 +109,7 @@ class Recorder(TorchFunctionMode):
         threshold: int,
         min_calls: int,
         mode: Mode,
+        only_faster: bool,
         roots: dict[tuple[str, Surroundings | None], Call],
         sequences: list[HotSequence],
         log: Log,
@@ -117,6 +119,7 @@ class Recorder(TorchFunctionMode):
         self.threshold = threshold
         self.min_calls = min_calls
         self.compile_mode = mode
+        self.only_faster = only_faster
         self.roots = roots
         self.sequences = sequences
         self.log = log
@@ -671,6 +674,9 @@ class Recorder(TorchFunctionMode):
                     f"{len(sequence.eager_s)} eager and {self.threshold} compiled runs",
                     sequence.number,
                 )
+            judged = len(sequence.compiled_s) == max(self.threshold, LEAST_TOLD)
+            if self.only_faster and judged and (reason := slower(sequence.speedup)):
+                sequence.refuse(reason)
         if self.log.debug:
             self.log.add("HIT", f"{sequence.number}: {sequence.name} (COMPILED)", sequence.number)
         self.timeline.add(self._begun, end, "compile" if is_first else "compiled", sequence.number)

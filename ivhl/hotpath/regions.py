@@ -16,6 +16,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from ivhl.compile import compile_report, get_compiled
 from ivhl.hotpath.calls import UndescribableError, Wiring
+from ivhl.hotpath.sequence import LEAST_TOLD, slower
 from ivhl.hotpath.updates import StepBackend
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from ivhl.hotpath.recorder import Recorder
 
 _SAMPLES: Final = 200
-# Compiled runs before the speedup is told: the first ones may compile again, for a gradient.
-_LEAST_TOLD: Final = 10
 _MOST_KEYS: Final = 256
 # What ``torch.no_grad`` calls; the context manager itself takes two microseconds of a step.
 _set_grad_enabled: Final = torch._C._set_grad_enabled  # noqa: SLF001
@@ -142,8 +141,10 @@ class Region:
         if not is_first:
             self.hits += 1
             self.compiled_s.append(end - begun)
-            if len(self.compiled_s) == max(recorder.threshold, _LEAST_TOLD) and self.speedup:
+            if len(self.compiled_s) == max(recorder.threshold, LEAST_TOLD) and self.speedup:
                 self.log.add("SPEEDUP", f"{self.name}: {self.speedup:.2f}x", self.name)
+                if recorder.only_faster and (reason := slower(self.speedup)):
+                    self.refuse(reason)
             return result
         self._ready.add(key)
         if cause := self._cause():

@@ -86,6 +86,18 @@ _OPERATORS: Final = {
 }
 
 
+# Compiled runs before it is told or judged what they are worth: the first ones may compile again,
+# for a gradient.
+LEAST_TOLD: Final = 10
+
+
+def slower(speedup: float | None) -> str:
+    """Return that it does not pay to compile something; empty if it does, or nobody knows."""
+    if speedup is None or speedup >= 1:
+        return ""
+    return f"compiled it takes {1 / speedup:.2g} times as long as eager"
+
+
 @dataclass(eq=False, slots=True)
 class _Piece:
     """Calls of a sequence that run as one function, with one node in autograd's graph.

@@ -17,6 +17,7 @@ DEBUG: Final = "IVHL_DEBUG_COMPILE"
 THRESHOLD: Final = "IVHL_HOTPATH_THRESHOLD"
 MIN_CALLS: Final = "IVHL_HOTPATH_MIN_CALLS"
 BOUNDARIES: Final = "IVHL_HOTPATH_BOUNDARIES"
+ONLY_FASTER: Final = "IVHL_HOTPATH_ONLY_FASTER"
 
 _MOST_DIGITS: Final = 9
 _YES: Final = frozenset({"1", "true", "yes", "on"})
@@ -45,6 +46,7 @@ class HotpathSettings:
         threshold: Repetitions after which a sequence is hot, or ``None``.
         min_calls: Calls of the shortest sequence, or ``None``.
         boundaries: What the YAML file says, by name.
+        only_faster: Whether to give up what is slower compiled.
     """
 
     auto: bool | None
@@ -53,6 +55,7 @@ class HotpathSettings:
     threshold: int | None
     min_calls: int | None
     boundaries: Mapping[str, BoundaryRule]
+    only_faster: bool
 
 
 def read_settings(environ: Mapping[str, str]) -> HotpathSettings:
@@ -69,6 +72,7 @@ def read_settings(environ: Mapping[str, str]) -> HotpathSettings:
         threshold=_count(environ, THRESHOLD),
         min_calls=_count(environ, MIN_CALLS),
         boundaries=load_boundaries(Path(path)) if path else {},
+        only_faster=bool(_switch(environ, ONLY_FASTER)),
     )
 
 

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import types
 import weakref
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ivhl import hotpath
 from ivhl.errors import SpecError
+from ivhl.hotpath.sequence import HotSequence
 from ivhl.hotpath.settings import read_settings
 from tests.builders.programs import (
     Program,
@@ -1637,6 +1639,7 @@ def test_switches_are_switches(text: str, value: bool | None) -> None:  # noqa: 
         ("IVHL_HOTPATH_THRESHOLD", "0"),
         ("IVHL_HOTPATH_THRESHOLD", "ten"),
         ("IVHL_HOTPATH_MIN_CALLS", "-1"),
+        ("IVHL_HOTPATH_ONLY_FASTER", "perhaps"),
         ("IVHL_HOTPATH_BOUNDARIES", "/nowhere/rules.yaml"),
     ],
 )
@@ -1698,6 +1701,7 @@ def test_arguments_are_checked() -> None:
         {"min_calls": True},
         {"mode": "reduce-overhead"},
         {"boundaries": {"loss": 1}},
+        {"only_faster": 1},
     )
     for arguments in wrong:
         with pytest.raises(SpecError):
@@ -1728,6 +1732,68 @@ def test_the_report_has_a_line_and_a_picture(tmp_path: Path) -> None:
     drawn = picture.read_text()
     assert "before: 3 runs" in drawn
     assert "after: 8 runs" in drawn
+
+
+@pytest.mark.parametrize("how", ["argument", "environment", "neither"])
+def test_what_is_slower_compiled_is_given_up_if_asked(
+    compiler: Compilations, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    compile_graph = compiler.compile_graph
+
+    def compile_slowly(*arguments: Any, **options: Any) -> Callable[..., Any]:
+        run = compile_graph(*arguments, **options)
+
+        def run_slowly(*inputs: Any) -> Any:
+            time.sleep(0.02)
+            return run(*inputs)
+
+        return run_slowly
+
+    monkeypatch.setattr(torch._inductor, "compile", compile_slowly)
+    if how == "environment":
+        monkeypatch.setenv("IVHL_HOTPATH_ONLY_FASTER", "1")
+    expected = example(X, W).item()
+    with hotpath.auto(threshold=3, only_faster=True if how == "argument" else None) as report:
+        for _ in range(20):
+            assert example(X, W).item() == pytest.approx(expected)
+    (path,) = report.paths
+    if how == "neither":
+        assert (path.hits, path.refused) == (17, "")
+        return
+    assert path.hits == 11  # the one that compiles, and ten that are judged
+    assert path.refused.startswith("compiled it takes ")
+    assert path.refused.endswith(" times as long as eager")
+    assert [one.kind for one in report.events][-1] == "REFUSED"
+
+
+def test_what_is_faster_compiled_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HotSequence, "speedup", 1.5)
+    with hotpath.auto(threshold=3, only_faster=True) as report:
+        for _ in range(20):
+            example(X, W).item()
+    assert (report.paths[0].hits, report.paths[0].refused) == (17, "")
+
+
+def test_a_function_that_is_slower_compiled_is_given_up_if_asked(
+    compiler: Compilations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del compiler
+
+    def compile_slowly(function: Callable[..., Any], **_options: Any) -> Callable[..., Any]:
+        def run_slowly(*inputs: Any) -> Any:
+            time.sleep(0.02)
+            return function(*inputs)
+
+        return run_slowly
+
+    monkeypatch.setattr(torch, "compile", compile_slowly)
+    function = hotpath.boundary("whole")(example)
+    with hotpath.auto(threshold=3, only_faster=True) as report:
+        for _ in range(20):
+            function(X, W)
+    (path,) = [one for one in report.paths if one.name.startswith("whole")]
+    assert path.refused.startswith("compiled it takes ")
+    assert path.hits < 17
 
 
 # --- random programs -----------------------------------------------------------------------------
