@@ -16,7 +16,7 @@ from ivhl.fleet.sources import printable
 from ivhl.matrix.project import find_root
 from ivhl.records.files import write_whole
 from ivhl.tracker.expectations import EXPECTATIONS, load_expectations
-from ivhl.tracker.expecting import standings, unexpected, updated
+from ivhl.tracker.expecting import OF_THE_PROJECT, standings, unexpected, updated
 from ivhl.tracker.project import load_state, rows_of
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, short_message
@@ -93,10 +93,16 @@ def _print(console: Terminal, stood: Sequence[Standing], news: Sequence[Row]) ->
                 console.print(Text(f"    {word}: {_some(rows)}", style))
         if one.is_unmatched:
             console.print(Text("    never matches a measured case", "yellow"))
+    theirs = [row for row in news if row.failure_class not in OF_THE_PROJECT]
+    ours = [row for row in news if row.failure_class in OF_THE_PROJECT]
+    _print_news(console, theirs, "--update writes them")
+    _print_news(console, ours, "before anything is compiled: mend them, or write an entry by hand")
+
+
+def _print_news(console: Terminal, news: Sequence[Row], what_next: str) -> None:
     if news:
-        console.print(
-            Text(f"not expected: {counted(len(news), 'failure')} (--update writes them)", "bold")
-        )
+        text = f"not expected: {counted(len(news), 'failure')} ({what_next})"
+        console.print(Text(text, "bold"))
     groups: dict[str, list[Row]] = {}
     for row in news:
         text = f"{row.failure_class}: {printable(short_message(row.message))}"
