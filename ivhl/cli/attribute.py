@@ -16,7 +16,7 @@ from ivhl.bench.request import Request
 from ivhl.bench.swap import measure_swap
 from ivhl.cli import app
 from ivhl.cli.declared import declared, folder_to_write, results_folder, warn
-from ivhl.errors import LockError, ResultsError, SpecError
+from ivhl.errors import LockError, ResultsError, SpecError, UnknownNameError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
@@ -146,6 +146,7 @@ def attribute_command(
     else:
         index = open_index(results_folder(results, root))
         warn(index.problems)
+        _check_machine(machine, index)
         entries = [
             entry
             for entry in index.entries
@@ -170,6 +171,17 @@ def attribute_command(
         typer.echo(json.dumps(_as_dict(ends, factors, found), indent=1))
     else:
         _print(console, ends, factors, corners, found, every=every or bool(case))
+
+
+def _check_machine(machine: str | None, index: Index) -> None:
+    """Raise if no record is of a machine.
+
+    Raises:
+        UnknownNameError: Names those that have records.
+    """
+    known = {entry.case.machine for entry in index.entries}
+    if machine is not None and machine not in known:
+        raise UnknownNameError("machine", machine, known)
 
 
 def _swapped(

@@ -13,19 +13,20 @@ from rich.text import Text
 
 from ivhl.bench.repetition import repeat
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder
+from ivhl.cli.declared import results_folder, warn
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
 from ivhl.records.reading import read_records_file
 from ivhl.records.store import case_name, read_record
+from ivhl.tracker.compat import release_key
 from ivhl.tracker.index import open_index
 from ivhl.tracker.repetition import outcome_of
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.bench.repetition import Repeated
     from ivhl.records.record import RunRecord
@@ -38,6 +39,8 @@ _STYLES: dict[RepeatVerdict, str] = {
     "differs": "red",
     "undecided": "yellow",
 }
+# Values that a hint names.
+_LISTED = 16
 _NUMBERED = re.compile(r"(?P<path>.+):(?P<line>[0-9]+)")
 
 
@@ -95,8 +98,11 @@ def repeat_command(
 def _in_file(text: str) -> list[RunRecord]:
     """Return the records of a file, or the one of a line; none if the text names no file.
 
+    A line of a whole file that is no record, as the last one after a kill, is left out with a
+    warning.
+
     Raises:
-        SpecError: If the file is not there, or a line is no record; names it.
+        SpecError: If the file is not there, or has no such record; names it.
     """
     numbered = _NUMBERED.fullmatch(text)
     path = Path(text)
@@ -108,24 +114,37 @@ def _in_file(text: str) -> list[RunRecord]:
         if ".jsonl" in path.name:
             raise SpecError(f"{text}: no such file", hint="FILE, FILE:LINE, or a case")
         return []
-    lines = [line for line in read_records_file(path).splitlines() if line.strip()]
+    lines = dict(enumerate(read_records_file(path).splitlines(), 1))
     if numbered and path != Path(text):
         number = int(numbered["line"])
-        if not 0 < number <= len(lines):
+        if number not in lines:
             raise SpecError(
-                f"{path}: line {number}: the file has {counted(len(lines), 'record')}",
+                f"{path}: line {number}: the file has {counted(len(lines), 'line')}",
                 hint="count from 1",
             )
-        lines = lines[number - 1 : number]
-    found = []
-    for number, line in enumerate(lines, 1):
+        lines = {number: lines[number]}
+    return _read(path, lines)
+
+
+def _read(path: Path, lines: Mapping[int, bytes]) -> list[RunRecord]:
+    """Return the records of lines of a file, by number; warn of what is none.
+
+    Raises:
+        SpecError: If there is no record among them.
+    """
+    found, mistakes = [], []
+    for number, line in lines.items():
         try:
-            found.append(read_record(line))
+            if line.strip() or len(lines) == 1:
+                found.append(read_record(line))
         except ValueError as error:
-            raise SpecError(
-                f"{path}: line {number}: is no record: {error}",
-                hint="ivhl results names all that cannot be read",
-            ) from error
+            mistakes.append(f"{path}: line {number}: is no record: {error}")
+    if not found:
+        raise SpecError(
+            mistakes[0] if mistakes else f"{path}: has no record",
+            hint="ivhl results names all that cannot be read",
+        )
+    warn(f"left out: {mistake}" for mistake in mistakes)
     return found
 
 
@@ -152,12 +171,13 @@ def _choose(found: Sequence[RunRecord], wanted: dict[str, str | None], source: s
     left: Iterable[RunRecord] = found
     for name, value in wanted.items():
         if value is not None:
-            known = {_value(record, name) for record in left}
+            order = release_key if name == "PyTorch release" else str
+            known = sorted({_value(record, name) for record in left}, key=order)
             left = [record for record in left if _value(record, name) == value]
             if not left:
                 raise ResultsError(
                     f"{source} has no record of {name} {value}",
-                    hint=f"known: {', '.join(sorted(known)[:8])}",
+                    hint=f"known: {', '.join(known[:_LISTED])}" + " ..." * (len(known) > _LISTED),
                 )
     cases = sorted({case_name(record) for record in left})
     if len(cases) > 1:

@@ -272,8 +272,18 @@ def test_the_command_chooses_one_record_or_says_which(
 
     with pytest.raises(SpecError, match="records of 2 cases"):
         run(str(file))
-    with pytest.raises(SpecError, match=r"line 3: the file has 2 records"):
+    with pytest.raises(SpecError, match=r"line 3: the file has 2 lines"):
         run(f"{file}:3")
+    whole = file.read_text()
+    file.write_text(whole + whole[:200])  # as a kill leaves it
+    with pytest.raises(SpecError, match="records of 2 cases"):
+        run(str(file))
+    with pytest.raises(SpecError, match="line 3: is no record"):
+        run(f"{file}:3")
+    file.write_text(whole[:200])
+    with pytest.raises(SpecError, match="line 1: is no record"):
+        run(str(file))
+    file.write_text(whole)
     with pytest.raises(ResultsError, match=r"no record of PyTorch release 2\.5\.1"):
         run("ops.one", "--torch", "2.5.1")
     with pytest.raises(SpecError, match=r"unknown file or case of the results 'ops\.onn'"):
