@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +37,7 @@ from ivhl.tracker.attribution import (
     not_matched,
     overall,
 )
+from ivhl.tracker.comparable import other_builds
 from ivhl.tracker.entries import subject_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
@@ -43,7 +45,7 @@ from ivhl.tracker.wording import counted
 from ivhl.workload import core_cases, named_cases, select_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ivhl.matrix.spec import Matrix
     from ivhl.records.record import RunRecord
@@ -108,14 +110,8 @@ def attribute_command(
     if rounds and not cases:
         raise SpecError("--rounds: needs --case", hint="name the cases to measure")
     installed = RecordedLocks(root, matrix)
-    flags = tuple(str(parse_flag(text)) for text in flag or ())
-    if flags and (swap is not None or not rounds):
-        raise SpecError(
-            "--flag: not with --swap"
-            if rounds
-            else "--flag: needs --case and --rounds: no record is of changed flags",
-            hint="--case NAME --rounds 3",
-        )
+    pairs: list[tuple[RunRecord, RunRecord]] = []
+    flags = _flags(flag or (), rounds, swap)
     if (last is None and not flags) != (swap is not None):
         raise SpecError(
             "needs a second cell, or --swap, and not both", hint="ivhl attribute --help"
@@ -132,6 +128,7 @@ def attribute_command(
 
         def check(records: Mapping[Corner, RunRecord]) -> None:
             _refuse(not_matched(records, factors, installed))
+            pairs.extend(_pairs(records.values()))
 
         request = Request(
             root=root,
@@ -157,6 +154,7 @@ def attribute_command(
         ends, tables = _from_records(root, matrix, (first, last or first), index, entries)
         factors, corners = _factorial(*ends)
         reasons = {key: not_matched(one, factors, installed) for key, one in tables.items()}
+        pairs += [pair for one in tables.values() for pair in _pairs(one.values())]
         if tables and all(reasons.values()):
             _refuse(next(iter(reasons.values())))
         found = [
@@ -166,11 +164,36 @@ def attribute_command(
         ]
         if left := {key: why for key, why in reasons.items() if why}:
             warn(f"left out: {' '.join(key)}: {why[0]}" for key, why in left.items())
+    for built in other_builds(pairs):
+        console.print(f"these builds, not only these versions: {built}")
     found = judge_together(found)
     if as_json:
         typer.echo(json.dumps(_as_dict(ends, factors, found), indent=1))
     else:
         _print(console, ends, factors, corners, found, every=every or bool(case))
+
+
+def _pairs(records: Iterable[RunRecord]) -> Iterator[tuple[RunRecord, RunRecord]]:
+    """Yield the pairs of corners on two Pythons, that of the first cell first."""
+    for one, other in combinations(records, 2):
+        if one.cell.python != other.cell.python:
+            yield one, other
+
+
+def _flags(texts: Sequence[str], rounds: int, swap: str | None) -> tuple[str, ...]:
+    """Return the flags of the second cell, each as it is written in records.
+
+    Raises:
+        SpecError: If one is none, or they cannot be measured.
+    """
+    if texts and (swap is not None or not rounds):
+        raise SpecError(
+            "--flag: not with --swap"
+            if rounds
+            else "--flag: needs --case and --rounds: no record is of changed flags",
+            hint="--case NAME --rounds 3",
+        )
+    return tuple(str(parse_flag(text)) for text in texts)
 
 
 def _check_machine(machine: str | None, index: Index) -> None:

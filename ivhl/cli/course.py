@@ -18,6 +18,7 @@ from ivhl.errors import UnknownNameError
 from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.project import load
 from ivhl.records.store import case_name
+from ivhl.tracker.comparable import other_build
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.index import open_index
 from ivhl.tracker.steps import QUANTITIES, SIDES, cases_of, find_steps, of_one_code
@@ -130,6 +131,8 @@ class _Installed:
         moved = {name: f"{name} {a} -> {b}" for name, (a, b) in found.changed.items()}
         moved |= {name: f"{name} {version} added" for name, version in found.added.items()}
         moved |= {name: f"{name} {version} removed" for name, version in found.removed.items()}
+        if step.along == "python" and (built := other_build(*ends)):
+            moved["Python"] = built
         named = [text for name, text in sorted(moved.items()) if not name.startswith(_NVIDIA)]
         if rest := len(moved) - len(named):
             named.append(counted(rest, "package") + " of CUDA")

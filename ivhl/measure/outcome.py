@@ -11,6 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, get_args
 
 from ivhl.instrument import INSTRUMENT
+from ivhl.measure.contents import python_build
 from ivhl.measure.earlier import benchmark_of
 from ivhl.measure.intervals import clocks_disagree, paired_ratio
 from ivhl.measure.job import choose_clock
@@ -93,6 +94,7 @@ def make_record(
             wheels=installed_wheels() if in_cell else None,
             gil=findings.get("gil"),
             flags=run.effort.flags,
+            python_build=python_build() if in_cell else None,
         ),
         sources=findings.get("sources"),
         # A process that died has not reported it.

@@ -289,6 +289,8 @@ class Conditions(_Strict):
         gil: Whether the GIL was on after importing torch in a free-threaded Python; ``None`` in
             other Pythons.
         flags: Settings of the compiler that were changed (``ivhl.measure.flags``).
+        python_build: How the Python was built, and its C library
+            (``ivhl.measure.contents.python_build``); ``None`` in records made before 2026-11-26.
     """
 
     device: str
@@ -305,6 +307,7 @@ class Conditions(_Strict):
     wheels: tuple[Wheel, ...] | None = None
     gil: bool | None = None
     flags: tuple[str, ...] = ()
+    python_build: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -407,7 +410,7 @@ def to_json(record: RunRecord) -> str:
     data = asdict(record)
     # Optional fields without a value are left out, as in records older than these fields.
     optional = (
-        (data["conditions"], ("image", "stability", "wheels", "gil", "flags")),
+        (data["conditions"], ("image", "stability", "wheels", "gil", "flags", "python_build")),
         (data, ("sources", "benchmark", "rounds", "draws", "prepare_s", "finish_s", "phase_s")),
         (data, ("same_as", "calibration", "passes", "leaves", "uncommitted")),
         *((error, ("cosine",)) for error in data["accuracy"]),

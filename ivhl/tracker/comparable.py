@@ -8,6 +8,8 @@ from ivhl.instrument import describe_instrument
 from ivhl.tracker.entries import Entry, made_of, subject_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ivhl.tracker.entries import Made, Run
 
 Axis = Literal["commit", "torch", "python", "machine", "results", "flags"]
@@ -48,12 +50,31 @@ def differences(before: Run, after: Run, axis: Axis) -> list[str]:
     if benchmark and other_benchmark:  # older records count the benchmark in ``sources``
         pairs["benchmark"] = (_short(benchmark), _short(other_benchmark))
     found = [f"{name} {a} before, {b} now" for name, (a, b) in pairs.items() if a != b]
+    # Along Pythons, or machines, it always is another one.
+    found += other_builds([] if axis in ("python", "machine") else [(before, after)])
     if not same_cell:
         return found
     if old.lock is None and old.packages != new.packages:
         changed = sorted(set(old.packages) ^ set(new.packages))
         found.append(f"packages of the existing environment: {', '.join(changed[:4])}")
     return found + _other_wheels(old, new)
+
+
+def other_build(before: Run, after: Run) -> str:
+    """Return how the Pythons of two runs were built, if in two ways; else, or if unknown, empty.
+
+    Between two Pythons this is no reason not to compare them: they are always of two builds. But
+    what is said of their versions holds for these builds of them.
+    """
+    was, now = made_of(before).python_build, made_of(after).python_build
+    if was is None or now is None or was == now:
+        return ""
+    return f"Python built with {was} before, with {now} now"
+
+
+def other_builds(pairs: Iterable[tuple[Run, Run]]) -> list[str]:
+    """Return in how many ways the Pythons of pairs of runs were built, each once."""
+    return list(dict.fromkeys(filter(None, (other_build(*pair) for pair in pairs))))
 
 
 def _other_wheels(old: Made, new: Made) -> list[str]:

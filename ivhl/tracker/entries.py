@@ -28,6 +28,7 @@ class Made(NamedTuple):
         packages: Those of an existing environment; empty for a cell, whose lock names them.
         wheels: Name, version and hash of the installed wheels of PyTorch and Triton.
         flags: Settings of the compiler that were changed.
+        python_build: How the Python was built; ``None`` if the record does not say.
     """
 
     lock: str | None
@@ -38,6 +39,7 @@ class Made(NamedTuple):
     packages: tuple[str, ...]
     wheels: tuple[tuple[str, str, str | None], ...]
     flags: tuple[str, ...] = ()
+    python_build: str | None = None
 
 
 class Shown(NamedTuple):
@@ -230,6 +232,7 @@ def made_of(run: Run) -> Made:
         packages=conditions.packages if is_existing(run) else (),
         wheels=tuple((w.name, w.version, w.record_sha256) for w in conditions.wheels or ()),
         flags=conditions.flags,
+        python_build=conditions.python_build,
     )
 
 

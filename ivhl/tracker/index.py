@@ -718,8 +718,8 @@ def _digest_of(values: Sequence[float], intervals: Sequence[tuple[float, float]]
 
 def _made(text: str) -> Made:
     values: list[Any] = json.loads(text)
-    *how, packages, wheels, flags = values
-    return Made._make((*how, tuple(packages), tuple(map(tuple, wheels)), tuple(flags)))
+    *how, packages, wheels, flags, build = values
+    return Made._make((*how, tuple(packages), tuple(map(tuple, wheels)), tuple(flags), build))
 
 
 def _held(text: str) -> HeldValues:

@@ -287,8 +287,8 @@ def repeats(runs: Iterable[Run]) -> Iterator[tuple[Entry, ...]]:
         entry = run if isinstance(run, Entry) else entry_of(run)
         if "speedup" not in entry.values:
             continue
-        # Without the wheels, which older records do not have.
-        made = entry.made._replace(wheels=())
+        # Without what older records do not have.
+        made = entry.made._replace(wheels=(), python_build=None)
         # Keyed by time: the same record in two files is one run.
         groups[entry.case, subject_of(entry), made][entry.recorded_at] = entry
     for found in groups.values():

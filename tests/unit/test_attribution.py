@@ -427,6 +427,35 @@ def test_runs_with_other_flags_are_not_compared(project: Path) -> None:
     assert newest_key(project, one) != newest_key(project, other)
 
 
+def test_another_build_of_a_python_is_named_beside_what_is_said_of_its_version(
+    project: Path,
+) -> None:
+    builds = {"3.12": "GCC 12.2.0, glibc 2.36", "3.13": "GCC 14.2.0, glibc 2.41"}
+    one, other = (
+        replace(
+            found := timed_record(project, python, "2.6.0", 1.0),
+            conditions=replace(found.conditions, python_build=build),
+        )
+        for python, build in builds.items()
+    )
+    assert parse_record(to_json(other).encode()) == other
+    write_records(project / "results", one, other)
+    said = (
+        "these builds, not only these versions: Python built with GCC 12.2.0, glibc 2.36 before, "
+        "with GCC 14.2.0, glibc 2.41 now"
+    )
+    shown = run("py3.12-torch2.6.0", "py3.13-torch2.6.0")[0]
+    assert shown.count(said) == 1
+    compared = CliRunner().invoke(app, ["compare", "3.12", "3.13"])
+    assert compared.output.count(said) == 1
+    # In one cell it is a reason.
+    again = replace(one, conditions=replace(one.conditions, python_build=builds["3.13"]))
+    assert "Python built with GCC 12.2.0" in " ".join(differences(one, again, "commit"))
+    unknown = replace(one, conditions=replace(one.conditions, python_build=None))
+    assert differences(one, unknown, "commit") == []
+    assert differences(one, other, "python") == []
+
+
 def newest_key(root: Path, record: RunRecord) -> object:
     """Return how a cell says that the newest record was made."""
     path = record_file(root / "elsewhere", "box", record.commit, record.cell.id)

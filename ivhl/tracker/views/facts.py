@@ -181,7 +181,8 @@ def _run(record: RunRecord) -> Iterable[Fact]:
         yield Fact(f"{one.check} before the run", f"{one.seen}{mark}")
     yield Fact("machine", f"{machine.name}: {machine.cpu}, {machine.n_cpus} CPUs")
     yield Fact("memory, system", f"{memory(machine.memory_bytes)}, {machine.system}")
-    yield Fact("Python", conditions.python_full)
+    built = f", built with {conditions.python_build}" if conditions.python_build else ""
+    yield Fact("Python", f"{conditions.python_full}{built}")
     if conditions.torch_full is not None:
         yield Fact("PyTorch", conditions.torch_full)
     for wheel in conditions.wheels or ():
