@@ -34,6 +34,7 @@ class Advice:
         cost: What it costs compared with other Pythons; empty if nothing was shown.
         against: Python to what it costs compared with the one to take.
         changed: What the release changed on this Python, compared with the one tried before it.
+        builds: That these Pythons were built in other ways, if they were, or that nobody knows.
     """
 
     python: str
@@ -43,6 +44,7 @@ class Advice:
     against: Mapping[str, str]
     changed: str
     cost: str = ""
+    builds: str = ""
 
     def __str__(self) -> str:
         """Return one paragraph."""
@@ -50,7 +52,7 @@ class Advice:
         found += [f"It costs something, too: {self.cost}."] if self.cost else []
         found += filter(None, self.reasons)
         found += [f"Not {python}: {why}." for python, why in self.against.items()]
-        return " ".join([*found, self.changed] if self.changed else found)
+        return " ".join(filter(None, [*found, self.builds, self.changed]))
 
 
 def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
@@ -112,6 +114,7 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
         },
         changed=_changed(earlier, cells[python], spreads),
         cost=costs[python],
+        builds=_builds(cells),
     )
 
 
@@ -150,6 +153,24 @@ def _reason(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
     if any(one.kind == "incomparable" for one in found):
         return f"The times of {other} were measured in another way: they say nothing."
     return ""
+
+
+def _builds(cells: Mapping[str, Sequence[Row]]) -> str:
+    """Return how Pythons that are compared were built, unless all in one way."""
+    builds = {
+        python: made
+        for python, rows in cells.items()
+        if (made := {record.conditions.python_build for record in _records(rows)})
+    }
+    several = set().union(*builds.values())
+    if len(builds) < 2 or (len(several) == 1 and None not in several):  # noqa: PLR2004  (a pair)
+        return ""
+    if None in several:
+        return "How these Pythons were built is not recorded, and may be what differs."
+    named = "; ".join(
+        f"{python}: {' or '.join(sorted(filter(None, made)))}" for python, made in builds.items()
+    )
+    return f"These Pythons are of other builds, too, which may be what differs ({named})."
 
 
 def _changed(earlier: Sequence[Row], now: Sequence[Row], spreads: Spreads) -> str:

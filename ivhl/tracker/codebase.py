@@ -269,6 +269,7 @@ def recommendation(name: str, own: CodeEvidence | None, suite: CodeEvidence | No
             f"Against Python {python} these cases show: {why}."
             for python, why in found.against.items()
         ]
+        texts += filter(None, [found.builds])
         texts.append(f"Evidence: {suite}.")
     texts.append(
         f"Whether {name} can be installed there was not tried; `ivhl init` in its repository, then "
@@ -290,7 +291,7 @@ def _by_own(name: str, own: CodeEvidence) -> str:
     texts.append(f"{found.worth}.")
     texts += [f"It costs something, too: {found.cost}."] if found.cost else []
     texts += [f"Not Python {python}: {why}." for python, why in found.against.items()]
-    texts += [found.changed] if found.changed else []
+    texts += filter(None, [found.builds, found.changed])
     return " ".join([*texts, f"Evidence: {own}."])
 
 

@@ -83,6 +83,28 @@ def test_a_nightly_is_not_taken_where_a_release_works() -> None:
     assert alone.torch == nightly
 
 
+def test_other_builds_of_python_are_named_beside_their_versions() -> None:
+    def built(records: list[RunRecord], build: str | None) -> list[RunRecord]:
+        return [
+            replace(one, conditions=replace(one.conditions, python_build=build)) for one in records
+        ]
+
+    gcc, other = "GCC 12.2.0, glibc 2.36", "GCC 14.2.0, glibc 2.41"
+    for build, said in (
+        (gcc, ""),
+        (other, f"other builds, too, which may be what differs (3.12: {gcc}; 3.13: {other})."),
+        (None, "How these Pythons were built is not recorded, and may be what differs."),
+    ):
+        found = advice_of(*built(on("3.12"), gcc), *built(on("3.13"), build))
+        assert found is not None
+        assert found.builds.endswith(said)
+        assert bool(found.builds) == bool(said)
+        assert found.builds in str(found)
+    alone = advice_of(*on("3.13"))
+    assert alone is not None
+    assert alone.builds == ""
+
+
 def test_nothing_is_advised_without_a_result() -> None:
     assert advice_of() is None
     assert advice_of(make_failure(python="3.13")) is None
