@@ -33,6 +33,7 @@ from ivhl.measure.job import Job
 from ivhl.measure.launcher import case_environment, read_journal
 from ivhl.measure.settings import Settings
 from ivhl.tracker.blame import (
+    SLOW_STAGES,
     STAGES,
     Tried,
     code_differences,
@@ -223,7 +224,8 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
         if rate[0] < rate[1]:
             console.print(f"flaky: {asked.symptom} in {rate[0]} of {rate[1]} runs")
             return _flaky(rate, bad, good)
-    last_word = STAGES[stage] if stage else "cannot be said: an earlier stage fails in another way"
+    words = SLOW_STAGES if slow else STAGES
+    last_word = words[stage] if stage else "cannot be said: an earlier stage fails in another way"
     console.print(f"stage: {stage or 'unknown'} ({last_word})")
     more = [*_settings(asked, stage)]
     if not slow and asked.symptom != "graph-break":
@@ -312,6 +314,9 @@ def _settings(asked: Suspicion, stage: Stage | None) -> Iterator[dict[str, Any]]
     """Yield a trial for each setting that can matter up to the stage."""
     dynamic = asked.case.variant.dynamic
     yield {"name": f"dynamic={not dynamic}", "dynamic": not dynamic}
+    if asked.symptom == "slow" and asked.case.variant.fullgraph:
+        # Since 2.11.0 it costs microseconds in each call.
+        yield {"name": "fullgraph=False", "fullgraph": False}
     if asked.effort.device == "cpu" and asked.effort.threads == 1:
         yield {"name": "threads=2", "threads": 2}
     wanted = list(STAGES) if stage is None else [stage]

@@ -58,6 +58,7 @@ class StageTrial:
         field: Its name in the module, e.g. ``cpp.simdlen``.
         value: Its value.
         dynamic: Replaces the variant's ``dynamic``; ``"as declared"`` does not.
+        fullgraph: Replaces the variant's ``fullgraph``; ``None`` does not.
         threads: CPU threads; 0 for those of the job.
         task: What is done.
         read: Whether the journal gets graphs, guards and code.
@@ -70,6 +71,7 @@ class StageTrial:
     field: str = ""
     value: Any = None
     dynamic: bool | Literal["as declared"] | None = "as declared"
+    fullgraph: bool | None = None
     threads: int = 0
     task: Task = "judge"
     read: bool = False
@@ -218,7 +220,8 @@ class Staged(Measurement):
             return lambda function: self.torch.compile(
                 function, backend=self._keep_graph, dynamic=self._dynamic
             )
-        arguments: dict[str, Any] = {"dynamic": self._dynamic, "fullgraph": variant.fullgraph}
+        whole = variant.fullgraph if trial.fullgraph is None else trial.fullgraph
+        arguments: dict[str, Any] = {"dynamic": self._dynamic, "fullgraph": whole}
         if trial.backend == "inductor" and variant.mode != "default":
             arguments["mode"] = variant.mode
         return lambda function: self.torch.compile(function, backend=trial.backend, **arguments)

@@ -33,7 +33,8 @@ SLOW_STAGES: Final[dict[Stage, str]] = {
     "eager": "PyTorch's own operations, or Dynamo's guards: the graph is slower without a compiler",
     "aot_eager": "AOTAutograd: what surrounds each call, or the operations that it traces",
     "aot_eager_decomp_partition": "decompositions: other or more operations",
-    "inductor": "Inductor: the code that it generates, or the compiler of that code",
+    "inductor": "Inductor: the code that it generates, the compiler of that code, or what surrounds "
+    "each call, which the slower stages before hide",
 }
 TrialOutcome = Literal["shows", "works", "other", "not here"]
 _HEADERS: Final = re.compile(r'^\s*(?:#include .*|//.*|#.*)$|"[^"]*\.h"', re.MULTILINE)
@@ -201,7 +202,10 @@ def _kernel_lines(was: list[str], now: list[str], *, timed: bool) -> list[str]:
     if was == now and was:
         text = f"generated kernels: {counted(len(was), 'kernel')}, identical"
         if timed:
-            text += ": what differs is the machine's or the compiler's, not PyTorch's code"
+            text += (
+                ": what differs is what a call does around them, or the compiler of their code, or "
+                "the machine"
+            )
         return [text]
     same = len(Counter(was) & Counter(now))
     lines = [f"generated kernels: {len(was)} and {len(now)}, {same} of them identical"]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ivhl.bench.blame import Blamed, Suspicion, _content, _flaky, _rate, _Runner
+from ivhl.bench.blame import Blamed, Suspicion, _content, _flaky, _rate, _Runner, _settings
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.cli.blame import _releases, _slower, _symptom
 from ivhl.errors import SpecError
@@ -98,7 +98,7 @@ def test_the_stage_that_lost_half_of_the_seconds_is_blamed() -> None:
     assert slower_stage(side(1, 1, 1, 1), side(1, 1, 1, 0.9))[0] is None
 
 
-def test_equal_kernels_that_differ_in_time_are_not_pytorchs_doing() -> None:
+def test_of_equal_kernels_that_differ_in_time_what_is_around_them_is_named() -> None:
     one = tried("inductor", kernels=[KERNEL % "out[0] = 1;"], guards=["+- G['x'] is 3"])
     other = tried(
         "inductor",
@@ -106,8 +106,25 @@ def test_equal_kernels_that_differ_in_time_are_not_pytorchs_doing() -> None:
         guards=["+- G['x'] is 3"],
     )
     lines = code_differences(one, other, timed=True)
-    assert any("identical" in line and "the machine's or the compiler's" in line for line in lines)
+    assert any("identical" in line and "around them" in line for line in lines)
     assert "guards: 1, the same" in lines
+
+
+@pytest.mark.parametrize(
+    ("symptom", "fullgraph", "tried"),
+    [("slow", True, True), ("slow", False, False), ("graph-break", True, False)],
+)
+def test_a_slow_whole_graph_is_also_tried_without_being_asked_to_be_whole(
+    symptom: str, *, fullgraph: bool, tried: bool
+) -> None:
+    variant = SimpleNamespace(dynamic=None, fullgraph=fullgraph)
+    asked = SimpleNamespace(
+        case=SimpleNamespace(variant=variant),
+        symptom=symptom,
+        effort=SimpleNamespace(device="cpu", threads=1),
+    )
+    trials = [*_settings(asked, "inductor")]  # type: ignore[arg-type]
+    assert ({"name": "fullgraph=False", "fullgraph": False} in trials) == tried
 
 
 def test_kernels_that_differ_are_shown_side_by_side() -> None:
