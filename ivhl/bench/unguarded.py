@@ -35,6 +35,19 @@ _LONGEST_REASON = 300
 # Addresses differ between two runs that fail alike.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _RAISED = re.compile(r"[A-Za-z_][\w.]*: |AssertionError$")
+# Notes at the end of each process whether Dynamo has compiled anything; Python imports a module of
+# this name when it starts.
+_NOTING: Final = """
+import atexit, os, sys
+
+def note():
+    frames = getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
+    if frames:
+        with open(os.environ["IVHL_COMPILED"], "a") as file:
+            file.write("compiled\\n")
+
+atexit.register(note)
+"""
 _COPIES = ("on", "off")  # with the guard, and without it
 
 
@@ -69,12 +82,14 @@ class CheckRun:
     Attributes:
         failed: Tests that failed or could not be set up; 1 for a script.
         reason: Of the first failure, or why nothing ran.
+        compiled: Whether Dynamo compiled anything in it, or in a process that it began.
     """
 
     passed: int
     failed: int
     skipped: int
     reason: str
+    compiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +121,9 @@ def checks_of(folder: Path, guard: Guard) -> tuple[str, ...]:
     if is_test:
         inside = "" if guard.name == "(module)" else "::" + guard.name.replace(".", "::")
         return (f"{guard.path}{inside}",)
-    name = guard.name.rpartition(".")[2]
+    # Of a class, tests name the method; of a function in a function, the outer one.
+    parts = guard.name.split(".")
+    name = next((part for part in parts if part.lstrip("_")[:1].islower()), parts[-1])
     word = re.compile(rf"\b{re.escape(name)}\b")
     found = [
         str(one.relative_to(folder))
@@ -186,8 +203,11 @@ def _install(attempt: Attempt, cell: CellSpec, python: Path) -> None:
 def _try(attempt: Attempt, cell: CellSpec, python: Path) -> Unguarded:
     guarded, first = (_run(attempt, cell, python, name) for name in _COPIES)
     if not first.failed:
-        if first.passed:
+        if first.passed and first.compiled:
             return Unguarded(cell, "passes", guarded, (first,), "")
+        if first.passed:
+            reason = f"nothing was compiled: {counted(first.passed, 'test')} passed without it"
+            return Unguarded(cell, "undecided", guarded, (first,), reason)
         reason = first.reason or f"nothing ran: {counted(first.skipped, 'test')} skipped"
         return Unguarded(cell, "undecided", guarded, (first,), reason)
     again = _run(attempt, cell, python, "off")
@@ -216,11 +236,16 @@ def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
     """Run tests or a script in a copy of the code base."""
     here, tree = attempt.here, attempt.here / name
     # What both require was installed with the guarded project: the copy comes first.
-    sites = [here / cell.python / name, here / cell.python / "requires"]
+    sites = [here / "noting", here / cell.python / name, here / cell.python / "requires"]
+    sites[0].mkdir(exist_ok=True)
+    (sites[0] / "sitecustomize.py").write_text(_NOTING, encoding="utf-8")
+    compiled = here / "compiled.txt"
+    compiled.unlink(missing_ok=True)
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(map(str, sites)),
         "TORCHINDUCTOR_CACHE_DIR": str(here / f"cache-{cell.id}-{name}"),
         "PYTHONDONTWRITEBYTECODE": "1",
+        "IVHL_COMPILED": str(compiled),
     }
     report = here / "report.xml"
     report.unlink(missing_ok=True)
@@ -244,22 +269,31 @@ def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
     except subprocess.TimeoutExpired:
         return CheckRun(0, 1, 0, f"did not end within {attempt.deadline_s:.0f} s")
     if not script and report.is_file():
-        return _read(report)
+        return replace(_read(report), compiled=compiled.exists())
     lines = (done.stdout + done.stderr).strip().splitlines()
     failed = int(done.returncode != 0)
     # Dynamo's advice comes after the exception, and is the same for all.
     raised = [line for line in lines if _RAISED.match(line)] or lines
     reason = _ADDRESS.sub("", " ".join(raised[-1:]))[:_LONGEST_REASON] if failed else ""
-    return CheckRun(1 - failed, failed, 0, reason)
+    return CheckRun(1 - failed, failed, 0, reason, compiled.exists())
 
 
 def _read(report: Path) -> CheckRun:
     cases = list(ET.parse(report).getroot().iter("testcase"))  # noqa: S314  (pytest's own)
     bad = [one for case in cases for one in case if one.tag in ("failure", "error")]
     skipped = [one for case in cases for one in case if one.tag == "skipped"]
-    messages = (one.get("message") or "" for one in (*bad, *skipped))
+    messages = (_message(one) for one in (*bad, *skipped))
     reason = _ADDRESS.sub("", " ".join(next(messages, "").split()))[:_LONGEST_REASON]
     return CheckRun(len(cases) - len(bad) - len(skipped), len(bad), len(skipped), reason)
+
+
+def _message(one: ET.Element) -> str:
+    """Return why a test failed or was skipped; of a file that cannot be imported, what it raised."""
+    said = one.get("message") or ""
+    if said != "collection failure":
+        return said
+    raised = [line[1:].strip() for line in (one.text or "").splitlines() if line.startswith("E ")]
+    return f"{said}: {raised[-1]}" if raised else said
 
 
 def conclusion(found: Iterable[Unguarded]) -> list[str]:

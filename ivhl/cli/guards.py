@@ -96,7 +96,8 @@ def guards_command(
     console = Terminal(highlight=False, soft_wrap=True)
     for guard, judgement in judged:
         _print(console, guard, judgement)
-    contradicted = sum(one.standing == "contradicted" for _, one in judged)
+    around = judged[: len(found.guards)]
+    contradicted = sum(one.standing == "contradicted" for _, one in around)
     console.print(
         Text(
             f"{counted(len(found.guards), 'guard')} around compiled code in "

@@ -31,7 +31,7 @@ from ivhl.measure.failures import (
     place_of,
     qualified_name,
 )
-from ivhl.measure.flags import NoSuchFlagError, parse_flag, set_flag
+from ivhl.measure.flags import FLAG_REFUSED, NoSuchFlagError, parse_flag, set_flag
 from ivhl.measure.job import Job, choose_clock, read_job
 from ivhl.measure.process import die_with
 from ivhl.measure.turns import Turns
@@ -244,7 +244,7 @@ class Measurement:
             try:
                 set_flag(flag)
             except NoSuchFlagError as error:
-                raise CaseError("unsupported", str(error)) from error
+                raise CaseError("unsupported", f"{FLAG_REFUSED}{error}") from error
         device_name = "cpu"
         if self.device.type == "cuda":
             device_name = f"cuda {torch.cuda.get_device_name(self.device)}"

@@ -6,6 +6,7 @@ import re
 from ast import literal_eval
 from functools import reduce
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from ivhl.errors import SpecError
@@ -36,7 +37,12 @@ class Flag(NamedTuple):
 
 
 class NoSuchFlagError(Exception):
-    """This release has no such setting."""
+    """This release has no such setting, or not with such a value."""
+
+
+# What the message of a case begins with whose flag cannot be set.
+FLAG_REFUSED: Final = "--flag: "
+_WORDS: Final = {"true": True, "false": False, "none": None, "on": True, "off": False}
 
 
 def parse_flag(text: str) -> Flag:
@@ -44,8 +50,8 @@ def parse_flag(text: str) -> Flag:
 
     Args:
         text: ``PART.FIELD=VALUE`` with ``dynamo``, ``functorch`` or ``inductor`` as the part, also
-            as ``ivhl blame`` prints it (``_inductor.config.FIELD=VALUE``). A value that is no
-            literal of Python is a text.
+            as ``ivhl blame`` prints it (``_inductor.config.FIELD=VALUE``). ``true`` and ``false``
+            are what they say; another value that is no literal of Python is a text.
 
     Raises:
         SpecError: If it is not of this form.
@@ -58,7 +64,8 @@ def parse_flag(text: str) -> Flag:
             hint="e.g. --flag inductor.cpp.simdlen=1",
         )
     try:
-        value = literal_eval(found["value"])
+        value = _WORDS.get(found["value"].lower(), ...)
+        value = literal_eval(found["value"]) if value is ... else value
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         value = found["value"]
     return Flag(f"torch._{found['part']}.config", found["field"], value)
@@ -74,7 +81,23 @@ def set_flag(flag: Flag) -> Any:  # noqa: ANN401  (settings are of any type)
     try:
         holder: Any = reduce(getattr, path, import_module(flag.module))
         before = getattr(holder, name)
-        setattr(holder, name, flag.value)
     except (ImportError, AttributeError) as error:
         raise NoSuchFlagError(f"this release has no {flag.module}.{flag.field}") from error
+    if isinstance(before, type | ModuleType) or _is_group(before):
+        raise NoSuchFlagError(f"{flag.module}.{flag.field} is a group of settings: name one in it")
+    # A text would be true wherever it is asked for a switch.
+    if isinstance(before, bool | int | float) and isinstance(flag.value, str):
+        raise NoSuchFlagError(
+            f"{flag.module}.{flag.field} is {before!r}, which no text can replace (got "
+            f"{flag.value!r})"
+        )
+    try:
+        setattr(holder, name, flag.value)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise NoSuchFlagError(f"{flag.module}.{flag.field}: {error}") from error
     return before
+
+
+def _is_group(value: object) -> bool:
+    """Return whether a value holds further settings, as ``inductor.cpp`` does."""
+    return type(value).__name__ in {"SubConfigProxy", "ConfigModuleInstance"}

@@ -87,7 +87,11 @@ class QuantityStep(NamedTuple):
             may = may.replace("became", "become")
         if self.moved:
             return became
-        return "shows no change" if self.may_be_none else f"may have {_PARTICIPLES.get(may, may)}"
+        if self.is_none:
+            return "shows no change"
+        if self.may_be_none:
+            return "is too noisy to say"
+        return f"may have {_PARTICIPLES.get(may, may)}"
 
 
 _PARTICIPLES: Final = {"rise": "risen", "fall": "fallen"}

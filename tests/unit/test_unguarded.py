@@ -34,6 +34,11 @@ import pytest
 def test_compiled():
     {body}
 """
+# As if Dynamo had compiled something.
+COMPILED = """from types import ModuleType
+    module = ModuleType("torch._dynamo.convert_frame")
+    module.FRAME_COUNTER = 1
+    sys.modules[module.__name__] = module"""
 # Fails each second time that it runs without its guard.
 EVERY_SECOND = """from pathlib import Path
     seen = Path({seen!r})
@@ -67,12 +72,18 @@ def run(
 
 
 def test_a_test_that_passes_without_its_guard_lets_it_go(tmp_path: Path) -> None:
-    found = run(tmp_path, GUARDED.format(body="assert True"))
+    found = run(tmp_path, GUARDED.format(body=COMPILED))
     assert found.guarded is not None
     assert (found.verdict, found.guarded.skipped, found.runs[0].passed) == ("passes", 1, 1)
     assert conclusion([found]) == [
         "Python 3.12: may go: passes without it from PyTorch 2.6.0 on (tried 2.6.0)"
     ]
+
+
+def test_a_test_that_compiles_nothing_decides_nothing(tmp_path: Path) -> None:
+    found = run(tmp_path, GUARDED.format(body="assert True"))
+    assert found.verdict == "undecided"
+    assert found.reason == "nothing was compiled: 1 test passed without it"
 
 
 def test_a_test_that_fails_without_its_guard_is_run_twice_and_keeps_it(tmp_path: Path) -> None:
@@ -95,7 +106,10 @@ def test_what_fails_with_the_guard_too_or_does_not_run_decides_nothing(tmp_path:
     (tmp_path / "one").mkdir()
     broken = run(tmp_path / "one", "import nothing_of_this_name\n" + GUARDED.format(body="pass"))
     assert broken.verdict == "undecided"
-    assert broken.reason.startswith("fails with the guard, too: ")
+    assert broken.reason == (
+        "fails with the guard, too: collection failure: ModuleNotFoundError: No module named "
+        "'nothing_of_this_name'"
+    )
     (tmp_path / "two").mkdir()
     skipped = run(tmp_path / "two", GUARDED.format(body="pytest.skip('no GPU')"))
     assert skipped.verdict == "undecided"
@@ -120,7 +134,7 @@ def test_another_guard_that_raises_or_skips_in_its_place_decides_nothing(tmp_pat
 
 
 def test_a_strict_xfail_that_passes_is_no_failure_without_it(tmp_path: Path) -> None:
-    text = GUARDED.format(body="assert True").replace("skipif(", "xfail(strict=True, condition=")
+    text = GUARDED.format(body=COMPILED).replace("skipif(", "xfail(strict=True, condition=")
     found = run(tmp_path, text)
     assert found.guarded is not None
     assert (found.guarded.failed, found.verdict) == (1, "passes")
@@ -133,7 +147,8 @@ def test_a_script_runs_in_the_copy_and_names_what_was_raised(tmp_path: Path) -> 
         "import sys, torch\ndef make(f):\n    return torch.compile(f) if sys.version_info < (3, 11)"
         " else f\nCOMPILED = make(len) is not len\n"
     )
-    (tmp_path / "torch.py").write_text("def compile(f): return str\n")
+    compiled = COMPILED.replace("    ", "")
+    (tmp_path / "torch.py").write_text(f"import sys\n{compiled}\ndef compile(f): return str\n")
     script.write_text(f"import sys\nsys.path[:0] = ['.', {str(tmp_path)!r}]\n{script.read_text()}")
     found = run(tmp_path, text, name="fast.py", checks=(str(script),))
     assert found.guarded is not None
@@ -145,7 +160,7 @@ def test_a_file_keeps_its_encoding_when_its_guard_is_switched_off(tmp_path: Path
     folder, here = tmp_path / "project", tmp_path / "here"
     folder.mkdir()
     here.mkdir()
-    text = "# coding: latin-1\n" + GUARDED.format(body="assert 'é' == '\\xe9'")
+    text = "# coding: latin-1\n" + GUARDED.format(body=f"assert 'é' == '\\xe9'\n    {COMPILED}")
     (folder / "test_it.py").write_bytes(text.encode("latin-1"))
     (guard,) = find_guards(folder).guards
     attempt = Attempt(
@@ -223,7 +238,7 @@ def test_the_tests_of_a_guard_are_itself_or_those_that_name_what_it_guards(tmp_p
 def test_the_command_says_what_it_ran_and_what_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "test_it.py").write_text(GUARDED.format(body="assert True"))
+    (tmp_path / "test_it.py").write_text(GUARDED.format(body=COMPILED))
     monkeypatch.chdir(ROOT)
     command = ["guards", str(tmp_path), "--run", "test_it.py:5", "--python", "3.13"]
     shown = CliRunner().invoke(app, [*command, "--torch", "2.15.0"])
