@@ -188,6 +188,7 @@ class Culprit:
         notes: What else is to know, as sentences.
         answers: Answers between the ends.
         runs: Runs of this session.
+        earlier: Answers that an earlier session has left.
     """
 
     before: Position
@@ -200,6 +201,7 @@ class Culprit:
     answers: int
     runs: int
     seconds: float
+    earlier: int = 0
 
 
 class _NotMeasured(Exception):  # noqa: N818  (an outcome)
@@ -345,7 +347,7 @@ class _Bisection:
 
     def run(self) -> Culprit:
         """Search until one gap is probable enough, and both its sides were measured."""
-        began = time.monotonic()
+        began, earlier = time.monotonic(), len(self._answers)
         if self._answers:
             self._console.print(f"goes on after {counted(len(self._answers), 'answer')}")
         whole = self._ask_ends()
@@ -375,6 +377,7 @@ class _Bisection:
             answers=sum(0 < self._names[a.place] < self._last for a in self._answers),
             runs=self._runs,
             seconds=time.monotonic() - began,
+            earlier=earlier,
         )
 
     # What is known.

@@ -37,7 +37,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _RAISED = re.compile(r"[A-Za-z_][\w.]*: |AssertionError$")
 # Notes at the end of each process whether Dynamo has compiled anything; Python imports a module of
 # this name when it starts.
-_NOTING: Final = """
+_NOTING = """
 import atexit, os, sys
 
 def note():

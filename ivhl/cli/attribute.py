@@ -65,7 +65,9 @@ def attribute_command(
     ],
     last: Annotated[
         str | None,
-        typer.Argument(metavar="B", help="Another one; none with --swap."),
+        typer.Argument(
+            metavar="B", help="Another one; none with --swap, none or one with --flag."
+        ),
     ] = None,
     case: Annotated[
         list[str] | None,
@@ -114,7 +116,8 @@ def attribute_command(
     flags = _flags(flag or (), rounds, swap)
     if (last is None and not flags) != (swap is not None):
         raise SpecError(
-            "needs a second cell, or --swap, and not both", hint="ivhl attribute --help"
+            "needs a second cell, or --swap, or --flag; --swap and a second cell not both",
+            hint="ivhl attribute --help",
         )
     if swap is not None:
         ends, found = _swapped(root, matrix, first, swap, cases, rounds, machine, console)
@@ -191,7 +194,7 @@ def _flags(texts: Sequence[str], rounds: int, swap: str | None) -> tuple[str, ..
             "--flag: not with --swap"
             if rounds
             else "--flag: needs --case and --rounds: no record is of changed flags",
-            hint="--case NAME --rounds 3",
+            hint="swap a package, or set a flag" if rounds else "--case NAME --rounds 3",
         )
     return tuple(str(parse_flag(text)) for text in texts)
 
@@ -426,8 +429,18 @@ def _print(
         for (whose, _), alike in failed.items():
             shown += len(alike)
             _print_outcomes(console, whose, alike)
+        _warn_of_disturbance(console, group)
         if hidden := len(group) - shown:
             console.print(f"{counted(hidden, 'case')} that nothing moved: --all")
+
+
+def _warn_of_disturbance(console: Terminal, found: Sequence[Attributed]) -> None:
+    moved = [e for one in found for e in one.effects if "flags" in e.factors and e.word in _STYLES]
+    if any(effect.metric == "eager" for effect in moved):
+        console.print(
+            "no compiler flag moves eager code, and eager moved with it: these runs were disturbed; "
+            "measure again, with more --rounds"
+        )
 
 
 def _print_outcomes(console: Terminal, whose: str, alike: Sequence[Attributed]) -> None:

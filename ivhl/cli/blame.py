@@ -295,7 +295,8 @@ def _print(console: Terminal, found: Blamed, report: Path) -> None:
         parts = ", ".join(f"{stage} {factor:.2f}x" for stage, factor in found.factors.items())
         console.print(f"  {parts}")
     cures = found.cures
-    tried = counted(len(found.settings), "setting")
+    here = sum(one.outcome != "not here" for one in found.settings.values())
+    tried = counted(here, "setting")
     if found.settings:
         console.print(f"  cured by {', '.join(cures) if cures else 'none'} of {tried}")
     for line in found.differences:

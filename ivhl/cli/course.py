@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -154,6 +154,11 @@ def _print_places(
         for subject, entries in runs.items():
             for step in find_steps(entries, spreads):
                 places[step.along, step.before, step.place].append((subject, step))
+        shared = Counter(subject.workload for subject in runs)
+        titles = {
+            subject: subject.workload if shared[subject.workload] == 1 else case_name(subject)
+            for subject in runs
+        }
         releases = {run.torch for entries in runs.values() for run in entries}
         pythons = {run.python for entries in runs.values() for run in entries}
         console.print(
@@ -166,9 +171,11 @@ def _print_places(
         )
         alone = [step for steps in places.values() for _, step in steps if step.is_alone]
         for place in sorted(places, key=_place_key):
-            shared = [(subject, step) for subject, step in places[place] if not step.is_alone]
-            if shared:
-                _print_place(console, place, shared, every=every)
+            seen = [
+                (titles[subject], step) for subject, step in places[place] if not step.is_alone
+            ]
+            if seen:
+                _print_place(console, place, seen, every=every)
         if not len(alone) < sum(map(len, places.values())):
             console.print("  no step is shown between neighbouring releases or Pythons")
         if alone:
@@ -188,7 +195,7 @@ def _place_key(place: tuple[StepAxis, str, str]) -> tuple[bool, Any, Any]:
 def _print_place(
     console: Terminal,
     place: tuple[StepAxis, str, str],
-    steps: Sequence[tuple[SubjectCase, CourseStep]],
+    steps: Sequence[tuple[str, CourseStep]],
     *,
     every: bool,
 ) -> None:
@@ -204,8 +211,8 @@ def _print_place(
     for side in QUANTITIES:
         for is_up in (True, False):
             moved = [
-                (subject, step.sides[side])
-                for subject, step in steps
+                (title, step.sides[side])
+                for title, step in steps
                 if side in step.sides
                 and step.sides[side].moved
                 and (step.sides[side].ratio > 1) == is_up
@@ -214,8 +221,8 @@ def _print_place(
                 continue
             moved.sort(key=lambda one: one[1].ratio, reverse=is_up)
             named = [
-                f"{subject.workload} {times(found.ratio)} [{found.low:.2f}, {found.high:.2f}]"
-                for subject, found in moved[: None if every else _NAMED]
+                f"{title} {times(found.ratio)} [{found.low:.2f}, {found.high:.2f}]"
+                for title, found in moved[: None if every else _NAMED]
             ]
             if rest := len(moved) - len(named):
                 named.append(f"{rest} more")
@@ -277,27 +284,39 @@ def _print_cells(console: Terminal, runs: Sequence[Entry], steps: Sequence[Cours
     for row in table:
         cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
         console.print(f"  {'  '.join(cells).rstrip()}")
-    console.print("  speedup, eager, compiled; * moved", style="bright_black")
+    legend = "  speedup, eager, compiled; * moved since the release before"
+    if any(step.along == "python" for step in steps):
+        legend += ", ^ since the Python before"
+    console.print(legend, style="bright_black")
 
 
 def _cell(run: Entry, steps: Sequence[CourseStep]) -> str:
     if run.failure_class is not None:
         return run.failure_class
-    marked = {
-        side
-        for step in steps
-        for side, found in step.sides.items()
-        if found.moved
-        and (step.place, run.python if step.along == "torch" else run.torch)
-        in {(run.torch if step.along == "torch" else run.python, cell) for cell in step.cells}
+    marks = {
+        side: "".join(
+            mark
+            for along, mark in (("torch", "*"), ("python", "^"))
+            if any(
+                _is_at(step, run, along) and step.sides[side].moved
+                for step in steps
+                if side in step.sides
+            )
+        )
+        for side in QUANTITIES
     }
     parts = [
-        (times if side == "speedup" else seconds)(run.values[side].value)
-        + ("*" if side in marked else "")
+        (times if side == "speedup" else seconds)(run.values[side].value) + marks[side]
         for side in ("speedup", *SIDES)
         if side in run.values
     ]
     return ", ".join(parts)
+
+
+def _is_at(step: CourseStep, run: Entry, along: str) -> bool:
+    """Return whether a step of this axis lies between a run and the one before."""
+    place, cell = (run.torch, run.python) if along == "torch" else (run.python, run.torch)
+    return step.along == along and step.place == place and cell in step.cells
 
 
 def _as_dict(

@@ -23,7 +23,7 @@ from ivhl.tracker.compat import release_key
 from ivhl.tracker.index import open_index
 from ivhl.tracker.repetition import outcome_of
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -87,6 +87,10 @@ def repeat_command(
     place = f"{case_name(one)} in {one.cell.id} at {one.commit[:8]}"
     console.print(Text(f"{place}, recorded {one.recorded_at[:16]} on {one.machine.name}", "bold"))
     console.print(f"recorded: {outcome_of(one)}")
+    console.print(
+        "expected: one environment of 4.5 to 7 GB, less what uv shares, is made beside the others; "
+        f"then one run, which took {seconds(one.duration_s)}"
+    )
     repeated = repeat(root, one, results=folder, console=console, keep=keep)
     if as_json:
         typer.echo(json.dumps(_as_dict(one, repeated), indent=1))

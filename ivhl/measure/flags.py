@@ -42,7 +42,7 @@ class NoSuchFlagError(Exception):
 
 # What the message of a case begins with whose flag cannot be set.
 FLAG_REFUSED: Final = "--flag: "
-_WORDS: Final = {"true": True, "false": False, "none": None, "on": True, "off": False}
+_WORDS: Final = {"true": "True", "false": "False", "none": "None"}
 
 
 def parse_flag(text: str) -> Flag:
@@ -64,8 +64,8 @@ def parse_flag(text: str) -> Flag:
             hint="e.g. --flag inductor.cpp.simdlen=1",
         )
     try:
-        value = _WORDS.get(found["value"].lower(), ...)
-        value = literal_eval(found["value"]) if value is ... else value
+        text = _WORDS.get(found["value"].lower(), found["value"])
+        value = literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         value = found["value"]
     return Flag(f"torch._{found['part']}.config", found["field"], value)

@@ -31,10 +31,18 @@ _SET_UP: Final = re.compile(
 )
 _CALLED: Final = re.compile(r"compile|\w+_compiled?|compiled?_\w+")
 _ABOUT: Final = frozenset({"OptimizedModule"})
+# Calls that ask whether this code is being compiled.
+_COMPILING_NOW: Final = frozenset({"is_compiling", "is_dynamo_compiling"})
 _FLAG: Final = re.compile(r"(?i)(?!.*(?:pre|re)compil).*(?:compil|dynamo|inductor)\w*")
 # Environment variables, and the field of a configuration, that turn compiling off.
 _VARIABLES: Final = frozenset({"TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"})
 _OFF: Final = re.compile(r".*\b_?dynamo\.config\.disable")
+
+
+def asks_whether_compiling(node: ast.AST) -> bool:
+    """Return whether a condition holds only in compiled code, or only outside of it."""
+    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    return any(last_name(one.func) in _COMPILING_NOW for one in calls)
 
 
 def is_disable(node: ast.expr) -> bool:

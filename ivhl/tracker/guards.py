@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.compiled_code import COMPILING, compiles, is_disable, off_switch, turned_off
+from ivhl.tracker.compiled_code import (
+    COMPILING,
+    asks_whether_compiling,
+    compiles,
+    is_disable,
+    off_switch,
+    turned_off,
+)
 from ivhl.tracker.foreign_names import bindings, shared, whole_names
 from ivhl.tracker.spans import spans, spans_sentence
 from ivhl.tracker.trees import parsed, read_trees
@@ -453,7 +460,8 @@ class _Finder(ast.NodeVisitor):
             told = any(COMPILING.search(ast.unparse(one)) for one in body)
             yes = "off" if told or (around is not None and compiles(around)) else yes
         if yes == no:
-            self._add(node, "branch", condition, "", (), about=False)
+            about = asks_whether_compiling(node.test)
+            self._add(node, "branch", condition, "", (), about=about)
         elif yes == "off" or no == "compiles":
             edits = _switched(node.test, self._names, to=False)
             reason = _message(body) if isinstance(node, ast.If) else ""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import shutil
+import sys
 from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +30,7 @@ from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.matrix.locks import lock_path, lock_state
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.matrix.swap import Swap
-from ivhl.measure.flags import Flag, parse_flag
+from ivhl.measure.flags import Flag, NoSuchFlagError, parse_flag, set_flag
 from ivhl.records.answers import newest_keys
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm, to_json
@@ -474,6 +477,7 @@ def newest_key(root: Path, record: RunRecord) -> object:
             Flag("torch._dynamo.config", "verbose", value=False),
         ),
         ("functorch.a=off", Flag("torch._functorch.config", "a", "off")),
+        ("inductor.a=FALSE", Flag("torch._inductor.config", "a", value=False)),
         ("inductor.a=b=c", Flag("torch._inductor.config", "a", "b=c")),
     ],
 )
@@ -486,6 +490,63 @@ def test_a_flag_is_read_as_blame_and_as_people_write_it(text: str, flag: Flag) -
 def test_what_is_no_flag_is_refused(text: str) -> None:
     with pytest.raises(SpecError, match=r"--flag: must be PART\.FIELD=VALUE"):
         parse_flag(text)
+
+
+def test_a_flag_gets_only_what_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("torch._made_up.config")
+    module.switch, module.count, module.text, module.nothing = True, 3, "a", None  # type: ignore[attr-defined]
+
+    class cpp:  # noqa: N801  (as settings in groups are)
+        simdlen = None
+
+    module.cpp = cpp  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def put(field: str, value: object) -> object:
+        return set_flag(Flag(module.__name__, field, value))
+
+    assert put("switch", value=False) is True
+    assert put("count", 4) == 3
+    assert put("text", "b") == "a"
+    assert put("nothing", "c") is None
+    assert put("cpp.simdlen", 1) is None
+    assert [module.switch, module.count, vars(cpp)["simdlen"]] == [False, 4, 1]
+    for field, value, said in (
+        ("switch", "off", "is False, which no text can replace (got 'off')"),
+        ("count", "many", "is 4, which no text can replace"),
+        ("cpp", 1, "is a group of settings"),
+        ("cpp.nope", 1, "this release has no torch._made_up.config.cpp.nope"),
+    ):
+        with pytest.raises(NoSuchFlagError, match=re.escape(said)):
+            put(field, value)
+
+
+def test_a_flag_that_cannot_be_set_ends_the_comparison_at_once(project: Path) -> None:
+    corners = corners_of(FIRST, FIRST._replace(flags=("inductor.nope=1",)))
+    asked: list[tuple[str, ...]] = []
+
+    def measure(request: Request, _: Console) -> None:
+        asked.append(request.effort.flags)
+        failed = make_failure(
+            "unsupported", "--flag: this release has no torch._inductor.config.nope"
+        )
+        record = replace(
+            timed_record(project, "3.12", "2.5.1", 1.0),
+            commit=request.commit,
+            failure=failed.failure,
+            speedup=None,
+        )
+        record = replace(record, conditions=replace(record.conditions, flags=request.effort.flags))
+        assert request.results is not None
+        append_record(record_file(request.results, "box", record.commit, record.cell.id), record)
+
+    with pytest.raises(SpecError, match=r"--flag: this release has no .*nope \(PyTorch 2\.5\.1\)"):
+        measure_corners(
+            Request(root=project, python="3.12", machine="box"),
+            corners, ("flags",), [CASE], rounds=2, results=project / "results",
+            console=Console(file=StringIO()), check=lambda _: None, measure=measure,
+        )  # fmt: skip
+    assert asked == [("inductor.nope=1",)]
 
 
 def test_flags_need_rounds_and_results_of_their_own(project: Path) -> None:

@@ -696,6 +696,19 @@ def test_the_evidence_is_of_compiled_cases_over_all_machines() -> None:
     }
 
 
+def test_a_condition_that_asks_whether_it_is_compiled_is_a_guard(tmp_path: Path) -> None:
+    (tmp_path / "safe.py").write_text(
+        "import torch\nfrom packaging.version import Version\n"
+        "OLD = Version(torch.__version__) < Version('2.6.0')\n"
+        "def tanh(x):\n    if torch.compiler.is_compiling() and OLD:\n        complain()\n"
+        "    return x\n"
+        "def plain(x):\n    if OLD:\n        complain()\n    return x\n"
+    )
+    found = find_guards(tmp_path)
+    assert [guard.line for guard in found.guards] == [5]
+    assert [other.line for other in found.others] == [9]
+
+
 def test_the_command_judges_by_the_committed_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
