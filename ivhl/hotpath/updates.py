@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch._inductor
 from torch._C._dynamo.guards import GlobalStateGuard, TensorGuards
+from torch.utils.weak import WeakIdKeyDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,6 +48,8 @@ class StepBackend:
         self._before: Callable[..., Any] | None = None
         self._kept: _KeptGraph | None = None
         self._tries = _MOST_TRIES if type(optimizer) in _KNOWN else 0
+        self._named: Any = WeakIdKeyDictionary()
+        self._is_renamed = False
 
     def __call__(
         self, module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], **_: Any
@@ -65,8 +68,8 @@ class StepBackend:
     def step(self, key: Any, through_dynamo: Callable[[], Any]) -> bool:
         """Make a step, with gradient mode off; return whether it was made.
 
-        It is not made where tensors share memory: torch.compile of PyTorch 2.15.0 may then change
-        one of them only, without a word (docs/findings.md).
+        It is not made where tensors share memory, nor after state got its names in another order:
+        torch.compile of PyTorch 2.15.0 may then be wrong without a word (docs/findings.md).
 
         Args:
             key: Hyperparameters of the step.
@@ -77,7 +80,7 @@ class StepBackend:
             return True
         self._kept = None
         fixed, gradients, _ = _tensors_of(self.optimizer)
-        if not _are_apart(fixed + gradients):
+        if not _are_apart(fixed + gradients) or self._has_other_names():
             return False
         try:
             through_dynamo()
@@ -86,6 +89,14 @@ class StepBackend:
         finally:
             self._ran.clear()  # no gradient lives longer for this
         return True
+
+    def _has_other_names(self) -> bool:
+        """Return whether the state of a parameter was once named in another order."""
+        for param, values in self.optimizer.state.items():
+            names = tuple(values)
+            if names and self._named.setdefault(param, names) != names:
+                self._is_renamed = True
+        return self._is_renamed
 
     def _keep(self, key: Any) -> None:
         """Keep the graph that has just run, once Dynamo has chosen it twice in a row."""

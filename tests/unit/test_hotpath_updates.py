@@ -246,6 +246,37 @@ def test_any_changes_in_any_order_do_what_they_do_eagerly(
         assert_same(eager, compiled)
 
 
+def test_state_that_was_named_in_another_order_after_a_graph_of_one_parameter() -> None:
+    """torch.compile of 2.15.0 takes one moment of Adam for the other then, without a word."""
+    eager, compiled = (Trained("AdamW", compiled=one) for one in (False, True))
+    for change in (None, None, None, None, no_gradient, renamed_state, None, None):
+        for one in (eager, compiled):
+            if change is not None:
+                change(one)
+            one.step()
+        assert_same(eager, compiled)
+
+
+def exchanged_values(one: Trained) -> None:
+    """Exchange the two moments of Adam, and leave their names in order."""
+    for param, values in list(one.optimizer.state.items()):
+        if "exp_avg_sq" in values:
+            first, second = values["exp_avg"], values["exp_avg_sq"]
+            first.abs_()
+            one.optimizer.state[param] = {**values, "exp_avg": second, "exp_avg_sq": first}
+
+
+@pytest.mark.parametrize("before", [None, no_gradient])
+def test_exchanged_moments_are_used_as_they_are_called(before: Change | None) -> None:
+    eager, compiled = (Trained("AdamW", compiled=one) for one in (False, True))
+    for change in (None, None, None, None, before, exchanged_values, None, None):
+        for one in (eager, compiled):
+            if change is not None:
+                change(one)
+            one.step()
+        assert_same(eager, compiled)
+
+
 def test_a_class_of_the_user_always_goes_through_dynamo() -> None:
     class Counting(torch.optim.SGD):  # type: ignore[misc]
         steps = 0
