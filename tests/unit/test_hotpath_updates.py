@@ -216,6 +216,17 @@ CHANGES: list[Change] = [
 ]
 
 
+def assert_alike(name: str, changes: list[Change | None]) -> None:
+    """Assert that steps with a change before each are what they are eagerly."""
+    eager, compiled = (Trained(name, compiled=one) for one in (False, True))
+    for change in changes:
+        for one in (eager, compiled):
+            if change is not None:
+                change(one)
+            one.step()
+        assert_same(eager, compiled)
+
+
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", ["SGD", "momentum", "Adam"])
 def test_a_change_between_steps_does_what_it_does_eagerly(name: str, change: Change) -> None:
@@ -237,24 +248,12 @@ def test_any_changes_in_any_order_do_what_they_do_eagerly(
     name: str, changes: list[Change | None]
 ) -> None:
     torch._dynamo.reset()
-    eager, compiled = (Trained(name, compiled=one) for one in (False, True))
-    for change in [None, None, *changes, None, None]:
-        for one in (eager, compiled):
-            if change is not None:
-                change(one)
-            one.step()
-        assert_same(eager, compiled)
+    assert_alike(name, [None, None, *changes, None, None])
 
 
 def test_state_that_was_named_in_another_order_after_a_graph_of_one_parameter() -> None:
     """torch.compile of 2.15.0 takes one moment of Adam for the other then, without a word."""
-    eager, compiled = (Trained("AdamW", compiled=one) for one in (False, True))
-    for change in (None, None, None, None, no_gradient, renamed_state, None, None):
-        for one in (eager, compiled):
-            if change is not None:
-                change(one)
-            one.step()
-        assert_same(eager, compiled)
+    assert_alike("AdamW", [None, None, None, None, no_gradient, renamed_state, None, None])
 
 
 def exchanged_values(one: Trained) -> None:
@@ -268,13 +267,7 @@ def exchanged_values(one: Trained) -> None:
 
 @pytest.mark.parametrize("before", [None, no_gradient])
 def test_exchanged_moments_are_used_as_they_are_called(before: Change | None) -> None:
-    eager, compiled = (Trained("AdamW", compiled=one) for one in (False, True))
-    for change in (None, None, None, None, before, exchanged_values, None, None):
-        for one in (eager, compiled):
-            if change is not None:
-                change(one)
-            one.step()
-        assert_same(eager, compiled)
+    assert_alike("AdamW", [None, None, None, None, before, exchanged_values, None, None])
 
 
 def test_a_class_of_the_user_always_goes_through_dynamo() -> None:
