@@ -95,6 +95,8 @@ _FURTHER_ON_GPU: Final = (
     (_INDUCTOR, "triton.persistent_reductions", False),
     (_INDUCTOR, "triton.cudagraphs", False),
 )
+# A trial of what is slower without asking for one graph.
+WITHOUT_WHOLE: Final = "fullgraph=False"
 # Trials of one case: what importing and the first compile take is paid once.
 _START_S: Final = 300.0
 # How often it is looked whether one has ended.
@@ -316,7 +318,7 @@ def _settings(asked: Suspicion, stage: Stage | None) -> Iterator[dict[str, Any]]
     yield {"name": f"dynamic={not dynamic}", "dynamic": not dynamic}
     if asked.symptom == "slow" and asked.case.variant.fullgraph:
         # Since 2.11.0 it costs microseconds in each call.
-        yield {"name": "fullgraph=False", "fullgraph": False}
+        yield {"name": WITHOUT_WHOLE, "fullgraph": False}
     if asked.effort.device == "cpu" and asked.effort.threads == 1:
         yield {"name": "threads=2", "threads": 2}
     wanted = list(STAGES) if stage is None else [stage]

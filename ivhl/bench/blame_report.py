@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING
 
+from ivhl.bench.blame import WITHOUT_WHOLE
 from ivhl.matrix.locks import lock_state
 from ivhl.tracker.blame import SLOW_STAGES, STAGES
 from ivhl.tracker.wording import counted, seconds
@@ -46,6 +47,10 @@ def culprit_of(found: Blamed) -> str:
         of = f"{found.rate[0]} of {found.rate[1]} runs"
         first = f"; {found.stage} is the first stage that showed it" if found.stage else ""
         return f"flaky: {of} show it{first}; one before it may have been spared by chance"
+    if WITHOUT_WHOLE in found.cures:
+        return (
+            "what fullgraph=True does around each call, in every stage: without it, it is as fast"
+        )
     if found.stage is None:
         return "the stage cannot be told: none shows it, or an earlier one fails in another way"
     words = SLOW_STAGES if found.factors else STAGES

@@ -338,6 +338,8 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(tmp_path: Path
         "ivhl blame c",
     ):
         assert part in text, part
+    whole = replace(found, settings={"fullgraph=False": tried("fullgraph=False")})
+    assert culprit_of(whole).startswith("what fullgraph=True does around each call")
     unknown = replace(
         found, stage=None, bisected={}, script={"why": "no graph shows it by itself"}
     )
