@@ -39,6 +39,11 @@ COMPILED = """from types import ModuleType
     module = ModuleType("torch._dynamo.convert_frame")
     module.FRAME_COUNTER = 1
     sys.modules[module.__name__] = module"""
+# As ``torch.compiler.reset`` does.
+FORGOTTEN = """
+    import time
+    time.sleep(0.5)
+    module.FRAME_COUNTER = 0"""
 # Fails each second time that it runs without its guard.
 EVERY_SECOND = """from pathlib import Path
     seen = Path({seen!r})
@@ -80,10 +85,19 @@ def test_a_test_that_passes_without_its_guard_lets_it_go(tmp_path: Path) -> None
     ]
 
 
-def test_a_test_that_compiles_nothing_decides_nothing(tmp_path: Path) -> None:
-    found = run(tmp_path, GUARDED.format(body="assert True"))
-    assert found.verdict == "undecided"
-    assert found.reason == "nothing was compiled: 1 test passed without it"
+@pytest.mark.parametrize("body", ["assert disabled() == 1", COMPILED + FORGOTTEN])
+def test_a_function_whose_tests_compile_nothing_stays_disabled(tmp_path: Path, body: str) -> None:
+    text = (
+        "import sys\nclass torch:\n    class compiler:\n"
+        "        disable = staticmethod(lambda f: f)\n"
+        f"@torch.compiler.disable\ndef disabled(): return 1\ndef test_it():\n    {body}\n"
+    )
+    found = run(tmp_path, text, checks=("test_it.py",))
+    if body.startswith("assert"):
+        assert found.verdict == "undecided"
+        assert found.reason == "nothing was compiled: 1 test passed without it"
+    else:
+        assert found.verdict == "passes"
 
 
 def test_a_test_that_fails_without_its_guard_is_run_twice_and_keeps_it(tmp_path: Path) -> None:
