@@ -19,7 +19,7 @@ from ivhl.matrix.locks import LockState, lock_path, matrix_digest, parse_lock
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.flags import FLAG_REFUSED
 from ivhl.records.store import case_name
-from ivhl.tracker.attribution import attribute_rounds, place_of
+from ivhl.tracker.attribution import attribute_rounds
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import student, within
 from ivhl.tracker.wording import counted
@@ -124,9 +124,8 @@ def measure_corners(
     found: dict[str, list[dict[Corner, RunRecord]]] = {case: [] for case in cases}
     n_runs, n_cells = rounds * len(corners), len({(c.at.python, c.at.torch) for c in corners})
     console.print(
-        f"{counted(n_runs, 'run')} of {counted(len(cases), 'case')}, of a quarter to a whole minute "
-        f"each where compiling takes no longer; {counted(n_cells, 'environment')} of 4.5 to 7 GB, "
-        "less what uv shares, if not there yet"
+        f"expected: {counted(n_runs, 'run')} of {counted(len(cases), 'case')}; beside that, what is "
+        f"not there yet of {counted(n_cells, 'environment')}: 4.5 to 7 GB each, less what uv shares"
     )
     with TemporaryDirectory(prefix="ivhl-flags-") as apart:
         for number in range(rounds):
@@ -137,7 +136,7 @@ def measure_corners(
             ordered = [*corners[::-1]] if corners[-1].at.flags else [*corners]
             for corner in (*ordered[turn:], *ordered[:turn]):
                 at = corner.at
-                console.print(f"round {number + 1} of {rounds}: {place_of(corner)}")
+                console.print(f"round {number + 1} of {rounds}: {corner}")
                 # A record with flags would take the place of one without.
                 folder = Path(apart) if at.flags else results
                 effort = replace(
@@ -162,7 +161,7 @@ def measure_corners(
             for case, records in table.items():
                 if missing := [corner for corner in corners if corner not in records]:
                     raise ResultsError(
-                        f"{case} has no record in {place_of(missing[0])}",
+                        f"{case} has no record in {missing[0]}",
                         hint="ivhl bench says why it cannot be measured there",
                     )
                 check(records)

@@ -37,7 +37,7 @@ from ivhl.tracker.attribution import (
     not_matched,
     overall,
 )
-from ivhl.tracker.comparable import other_builds
+from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.entries import subject_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
@@ -167,12 +167,12 @@ def attribute_command(
         ]
         if left := {key: why for key, why in reasons.items() if why}:
             warn(f"left out: {' '.join(key)}: {why[0]}" for key, why in left.items())
-    for built in other_builds(pairs):
-        console.print(f"these builds, not only these versions: {built}")
     found = judge_together(found)
     if as_json:
         typer.echo(json.dumps(_as_dict(ends, factors, found), indent=1))
     else:
+        for text in builds_beside(pairs):
+            console.print(text)
         _print(console, ends, factors, corners, found, every=every or bool(case))
 
 

@@ -18,7 +18,7 @@ from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
-from ivhl.tracker.comparable import other_builds
+from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.compare import KINDS, axis_of, choose, compare, summarise
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import WORDS
@@ -102,8 +102,8 @@ def compare_command(
         typer.echo(json.dumps(_as_dict(axis, summaries, found), indent=1))
         return
     console = Terminal(highlight=False, soft_wrap=True)
-    for built in other_builds(product(*sides) if axis == "python" else ()):
-        console.print(f"these builds, not only these versions: {built}")
+    for text in builds_beside(product(*sides) if axis == "python" else ()):
+        console.print(text)
     for summary in summaries:
         console.print(Text(_sentence(before, after, summary), "bold"))
         console.print(_means(summary))

@@ -18,7 +18,7 @@ from ivhl.errors import UnknownNameError
 from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.project import load
 from ivhl.records.store import case_name
-from ivhl.tracker.comparable import other_build
+from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.index import open_index
 from ivhl.tracker.steps import QUANTITIES, SIDES, cases_of, find_steps, of_one_code
@@ -102,6 +102,15 @@ def course_command(
         typer.echo(json.dumps(found, indent=1))
 
 
+def _ends(step: CourseStep, runs: Sequence[Entry]) -> tuple[Entry, Entry]:
+    """Return the runs before and after a step, in its first cell."""
+    by_cell = {(run.python, run.torch): run for run in runs}
+    cell = step.cells[0]
+    if step.along == "python":
+        return by_cell[step.before, cell], by_cell[step.place, cell]
+    return by_cell[cell, step.before], by_cell[cell, step.place]
+
+
 class _Installed:
     """What differs between what is installed at the two ends of a step."""
 
@@ -110,16 +119,7 @@ class _Installed:
 
     def __call__(self, step: CourseStep, runs: Sequence[Entry]) -> str:
         """Return it in words; empty where the locks of the runs are not in git."""
-        if step.along == "python":
-            ends = [
-                next(e for e in runs if (e.python, e.torch) == (python, step.cells[0]))
-                for python in (step.before, step.place)
-            ]
-        else:
-            ends = [
-                next(e for e in runs if (e.python, e.torch) == (step.cells[0], torch))
-                for torch in (step.before, step.place)
-            ]
+        ends = _ends(step, runs)
         states = []
         for end in ends:
             lock = end.made.lock
@@ -131,8 +131,6 @@ class _Installed:
         moved = {name: f"{name} {a} -> {b}" for name, (a, b) in found.changed.items()}
         moved |= {name: f"{name} {version} added" for name, version in found.added.items()}
         moved |= {name: f"{name} {version} removed" for name, version in found.removed.items()}
-        if step.along == "python" and (built := other_build(*ends)):
-            moved["Python"] = built
         named = [text for name, text in sorted(moved.items()) if not name.startswith(_NVIDIA)]
         if rest := len(moved) - len(named):
             named.append(counted(rest, "package") + " of CUDA")
@@ -176,6 +174,9 @@ def _print_places(
             ]
             if seen:
                 _print_place(console, place, seen, every=every)
+                pairs = [_ends(step, runs[subject]) for subject, step in places[place]]
+                for text in builds_beside(pairs if place[0] == "python" else []):
+                    console.print(f"    {text}")
         if not len(alone) < sum(map(len, places.values())):
             console.print("  no step is shown between neighbouring releases or Pythons")
         if alone:
@@ -253,6 +254,8 @@ def _print(
             if side in step.sides:
                 _print_side(console, side, step.sides[side])
         console.print(f"    {step.whose}")
+        for text in builds_beside([_ends(step, runs)] if step.along == "python" else []):
+            console.print(f"    {text}")
         if changed := installed(step, runs):
             console.print(Text(f"    installed: {changed}", "bright_black"))
 

@@ -8,6 +8,7 @@ from itertools import permutations
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from ivhl.tracker.comparable import BUILDS_UNKNOWN
 from ivhl.tracker.compare import compare, summarise
 from ivhl.tracker.compat import is_free_threaded, newest_release, python_key, release_key
 from ivhl.tracker.wording import counted, times
@@ -166,7 +167,7 @@ def _builds(cells: Mapping[str, Sequence[Row]]) -> str:
     if len(builds) < 2 or (len(several) == 1 and None not in several):  # noqa: PLR2004  (a pair)
         return ""
     if None in several:
-        return "How these Pythons were built is not recorded, and may be what differs."
+        return f"{BUILDS_UNKNOWN[0].upper()}{BUILDS_UNKNOWN[1:]}."
     named = "; ".join(
         f"{python}: {' or '.join(sorted(filter(None, made)))}" for python, made in builds.items()
     )

@@ -74,6 +74,11 @@ class Corner(NamedTuple):
     setting: Setting
     at: Ends
 
+    def __str__(self) -> str:
+        """Return its cell, commit and flags."""
+        flags = f" with {' '.join(self.at.flags)}" if self.at.flags else ""
+        return f"py{self.at.python}-torch{self.at.torch} at {self.at.commit[:8]}{flags}"
+
 
 class Effect(NamedTuple):
     """What axes do to a quantity, alone or beyond what each does alone.
@@ -213,7 +218,7 @@ def not_matched(
         if factor not in ("commit", "flags"):
             apart += installed(*pair)
         for reason in apart:
-            found[f"{place_of(one)} and {place_of(other)}: {reason}"] = None
+            found[f"{one} and {other}: {reason}"] = None
     return list(found)
 
 
@@ -382,9 +387,3 @@ def _outcome(record: RunRecord) -> str:
         return "works"
     message = short_message(record.failure.message)
     return f"{record.failure.failure_class}: {message}".removesuffix(": ")
-
-
-def place_of(corner: Corner) -> str:
-    """Return the cell, commit and flags of a corner, in words."""
-    flags = f" with {' '.join(corner.at.flags)}" if corner.at.flags else ""
-    return f"py{corner.at.python}-torch{corner.at.torch} at {corner.at.commit[:8]}{flags}"

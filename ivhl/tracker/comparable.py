@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from ivhl.instrument import describe_instrument
 from ivhl.tracker.entries import Entry, made_of, subject_of
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from ivhl.tracker.entries import Made, Run
 
+BUILDS_UNKNOWN: Final = "how these Pythons were built is not recorded, and may be what differs"
 Axis = Literal["commit", "torch", "python", "machine", "results", "flags"]
 
 
@@ -51,7 +52,8 @@ def differences(before: Run, after: Run, axis: Axis) -> list[str]:
         pairs["benchmark"] = (_short(benchmark), _short(other_benchmark))
     found = [f"{name} {a} before, {b} now" for name, (a, b) in pairs.items() if a != b]
     # Along Pythons, or machines, it always is another one.
-    found += other_builds([] if axis in ("python", "machine") else [(before, after)])
+    built = "" if axis in ("python", "machine") else other_build(before, after)
+    found += filter(None, [built])
     if not same_cell:
         return found
     if old.lock is None and old.packages != new.packages:
@@ -72,9 +74,19 @@ def other_build(before: Run, after: Run) -> str:
     return f"Python built with {was} before, with {now} now"
 
 
-def other_builds(pairs: Iterable[tuple[Run, Run]]) -> list[str]:
-    """Return in how many ways the Pythons of pairs of runs were built, each once."""
-    return list(dict.fromkeys(filter(None, (other_build(*pair) for pair in pairs))))
+def builds_beside(pairs: Iterable[tuple[Run, Run]]) -> list[str]:
+    """Return what is to know of the builds of Pythons beside what is said of their versions.
+
+    Args:
+        pairs: Runs on two Pythons each, the earlier Python first.
+    """
+    found: dict[str, None] = {}
+    for before, after in pairs:
+        if None in (made_of(before).python_build, made_of(after).python_build):
+            found[BUILDS_UNKNOWN] = None
+        elif built := other_build(before, after):
+            found[f"these builds, not only these versions: {built}"] = None
+    return list(found)
 
 
 def _other_wheels(old: Made, new: Made) -> list[str]:

@@ -46,7 +46,7 @@ from ivhl.tracker.attribution import (
     not_matched,
     overall,
 )
-from ivhl.tracker.comparable import differences
+from ivhl.tracker.comparable import BUILDS_UNKNOWN, differences
 from ivhl.workload import named_cases
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
@@ -451,6 +451,11 @@ def test_another_build_of_a_python_is_named_beside_what_is_said_of_its_version(
     assert shown.count(said) == 1
     compared = CliRunner().invoke(app, ["compare", "3.12", "3.13"])
     assert compared.output.count(said) == 1
+    # What older records do not say is said to be unknown.
+    write_records(project / "results", *(timed_record(project, p, "2.6.0", 1.0) for p in builds))
+    shown = run("py3.12-torch2.6.0", "py3.13-torch2.6.0")[0]
+    assert shown.count(BUILDS_UNKNOWN) == 1
+    assert CliRunner().invoke(app, ["compare", "3.12", "3.13"]).output.count(BUILDS_UNKNOWN) == 1
     # In one cell it is a reason.
     again = replace(one, conditions=replace(one.conditions, python_build=builds["3.13"]))
     assert "Python built with GCC 12.2.0" in " ".join(differences(one, again, "commit"))
