@@ -80,7 +80,8 @@ class Variant:
             casts the inputs, but not those of the reference, so that rounding in the cast counts as
             an error of the variant.
         mode: ``mode=`` of ``torch.compile``.
-        dynamic: ``dynamic=`` of ``torch.compile``.
+        dynamic: ``dynamic=`` of ``torch.compile``; ``None`` is PyTorch's own default, which makes
+            dynamic what was seen to change.
         fullgraph: Whether a single graph break fails the variant.
         devices: Device types that run the variant.
         prepare: ``"module:function"`` that converts the workload's inputs, in the variant's
@@ -95,7 +96,7 @@ class Variant:
     engine: Engine = "compile"
     dtype: Dtype | None = None
     mode: Mode = "default"
-    dynamic: bool = False
+    dynamic: bool | None = False
     fullgraph: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
     prepare: str | None = None

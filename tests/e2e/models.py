@@ -87,14 +87,18 @@ WORKLOADS = (
         for call in ("no_step", "other_rate", "keeps_the_first")
     ),
     model("bad.float32_only", "make_float32_only"),
-    Workload(
-        name="good.outputs",
-        version=1,
-        title="outputs of all kinds",
-        sizes={"small": 4},
-        default_size="small",
-        make_inputs=f"{CALLS}:make_sequence",
-        eager=f"{CALLS}:outputs_of_all_kinds",
+    *(
+        Workload(
+            name=f"good.outputs{name}",
+            version=1,
+            title="outputs of all kinds",
+            sizes={"small": 4},
+            default_size="small",
+            make_inputs=f"{CALLS}:make_sequence",
+            eager=f"{CALLS}:outputs_of_all_kinds",
+            variants=(Variant(name="compiled", dynamic=dynamic),),
+        )
+        for name, dynamic in (("", False), ("_dynamic", None))
     ),
     jumping("good.codes", "codes"),
     jumping("good.codes_named", "codes", outputs=("codes", "rows")),

@@ -26,6 +26,8 @@ WORKLOADS = "tests.e2e.models:WORKLOADS"
 # With one thread, these releases lose additions of index_add (docs/findings.md), and so gradients
 # of embeddings: a model that is right is rightly called wrong there.
 LOSING_ADDITIONS = ("2.5.", "2.6.")
+# With these, floats that a graph break hands on are constants, whatever dynamic= says.
+CONSTANT_FLOATS = ("2.5.", "2.6.")
 READER = TypeAdapter(RunRecord)
 
 
@@ -58,7 +60,9 @@ EXPECTED = [
     slow("good.complex", None),
     slow("good.tagging", None),
     slow("good.exact", None),
-    slow("good.outputs", None),
+    # Not in 2.7, which is in no session: docs/findings.md.
+    slow("good.outputs", "recompile_limit", "on new data"),
+    slow("good.outputs_dynamic", None),
     quick("good.partly_skipped", None),
     quick("good.codes", None, "rounding decides elements of output[0], output[1]"),
     slow("good.codes_named", None, "rounding decides elements of codes, rows"),
@@ -136,6 +140,8 @@ def test_a_model_gets_its_verdict(
         expected, says = "wrong", "grad.embed.weight has an RMSE"
     if workload == "good.tagging" and torch.__version__.startswith("2.5."):
         expected = "compile"  # Dynamo of this release cannot trace as_subclass
+    if workload == "good.outputs_dynamic" and torch.__version__.startswith(CONSTANT_FLOATS):
+        expected, says = "recompile_limit", "on new data"
     if expected is None:
         assert record.failure is None, record.failure
         assert record.speedup is not None
