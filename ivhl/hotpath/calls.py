@@ -72,7 +72,7 @@ class Wiring:
     come back after its tensor has died, so each entry is checked with a weak reference.
     """
 
-    __slots__ = ("given", "made", "references", "roles", "tensors")
+    __slots__ = ("brought", "given", "made", "references", "roles", "tensors")
 
     def __init__(self) -> None:
         self.references: dict[int, weakref.ref[torch.Tensor]] = {}
@@ -81,6 +81,7 @@ class Wiring:
         self.given: list[weakref.ref[torch.Tensor]] = []
         self.made = 0
         self.tensors = 0  # in the call that was described last
+        self.brought: list[Any] = []  # facts and class of each that it brought from outside
 
     def role_of(self, tensor: torch.Tensor) -> Role | None:
         """Return what a tensor is in this sequence, or ``None``."""
@@ -149,6 +150,7 @@ class Wiring:
             UndescribableError: If an argument is neither a tensor nor a constant.
         """
         self.tensors = 0
+        self.brought = []
         leaf = self._leaf
         if kwargs:
             named = tuple([(name, leaf(value)) for name, value in kwargs.items()])
@@ -191,7 +193,9 @@ class Wiring:
         except RuntimeError as error:  # sparse and other layouts have none
             raise UndescribableError(str(error)) from None
         self.add_given(value)
-        return (dtype, value.shape, stride, value.device, value.requires_grad, kind)
+        facts = (dtype, value.shape, stride, value.device, value.requires_grad, kind)
+        self.brought.append(facts)
+        return facts
 
     def template(self, value: Any) -> Any:
         """Return arguments with roles in the place of tensors; call ``describe`` before."""
@@ -266,6 +270,8 @@ class Call:
     Attributes:
         results: The tensors that it returns.
         form: ``None`` for nothing, ``torch.Tensor`` for one tensor, else the type of the container.
+        is_sketch: Whether it has only run, and not been looked at: ``reaches`` and ``saves`` of its
+            results, ``plan`` and ``guard`` are not known yet.
         alone: Why the call is in no sequence; empty if it can be.
         changes: Whether it changes memory of a tensor from outside or made before.
         changed: Tensors of which autograd notices the change, by whose memory they have.
@@ -291,6 +297,7 @@ class Call:
     kwargs: Any = field(default_factory=dict)
     results: tuple[Result, ...] = ()
     form: type | None = None
+    is_sketch: bool = False
     alone: str = ""
     changes: bool = False
     changed: tuple[Role, ...] = ()
@@ -309,7 +316,8 @@ class Call:
     eager_s: list[float] = field(default_factory=list)
     _likeness: str = ""
 
-    def __post_init__(self) -> None:
+    def make_plan(self) -> None:
+        """Set ``plan`` and ``names``."""
         parts = list(self.key[1:])
         if (
             parts

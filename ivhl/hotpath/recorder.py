@@ -37,7 +37,15 @@ from ivhl.hotpath.calls import (
     turn_of,
 )
 from ivhl.hotpath.pending import Pending, become, make_pending
-from ivhl.hotpath.rules import FACTS, PROPERTIES, Look, alone_by_deed, alone_by_name, form_of
+from ivhl.hotpath.rules import (
+    FACTS,
+    PROPERTIES,
+    Look,
+    alone_by_deed,
+    alone_by_name,
+    form_of,
+    is_known,
+)
 from ivhl.hotpath.sequence import LEAST_TOLD, HotSequence, SequenceRun, slower
 from ivhl.hotpath.surroundings import (
     Surroundings,
@@ -62,6 +70,8 @@ MOST_WAYS: Final = 64
 MOST_SHAPES: Final = 8
 # Calls of a sequence; a longer one is cut.
 MOST_CALLS: Final = 2000
+# Repetitions from which a known call is only run the first time: it is looked at before the last.
+_LEAST_FOR_SKETCHES: Final = 4
 # Segments in whose ends the first turn of a loop is looked for.
 _LATELY: Final = 16
 
@@ -133,6 +143,9 @@ class Recorder(TorchFunctionMode):
         self.reasons: dict[str, int] = {}  # why calls ran by themselves
         self.turns = TrainingTurns(self._count, self.limit)
         self.is_resting = False  # whether the mode is not active, since turns are not looked at
+        self._looks = (
+            False  # whether sketches are looked at, since something will be hot next time
+        )
         self._watch: _Watch | None = None
         self._surroundings: Surroundings | None = None
         self._lately: deque[Call] = deque(maxlen=_LATELY)  # where segments ended
@@ -173,7 +186,7 @@ class Recorder(TorchFunctionMode):
             call = None
             if func in FACTS or (func in PROPERTIES and type(args[0]) is not Pending):
                 return func(*args, **kwargs)
-        if self.paused:
+        if self.paused or (self.turns.follows and self.turns.pass_one()):
             return func(*args, **kwargs)
         surroundings = self._now() if self._watch is not None else surroundings_now(0)
         if surroundings != self._surroundings:
@@ -202,7 +215,7 @@ class Recorder(TorchFunctionMode):
             self._forget_segment()
             raise
 
-    def _see(  # noqa: PLR0917
+    def _see(  # noqa: C901, PLR0911, PLR0912, PLR0917  (one way through it, too)
         self,
         call: Call | None,
         key: Any,
@@ -224,6 +237,9 @@ class Recorder(TorchFunctionMode):
             key = self._wiring.describe(func, args, kwargs)
             call = self._node.then.get(key)
         if self._depth == 0:
+            if call is not None and not call.hot and self.turns.begins_as_first(call):
+                self._begin()
+                return func(*args, **kwargs)
             self._begun = time.perf_counter()
             self._first = func, key if call is None else call.key
         if call is None:
@@ -233,9 +249,14 @@ class Recorder(TorchFunctionMode):
         if call.hot and self._depth == 0 and self._bind(call):
             self.is_deferring = True
             return self._defer(call)
-        began = time.perf_counter()
-        result = func(*args, **kwargs)
-        self._spent += time.perf_counter() - began
+        if call.is_sketch and self._looks:
+            result = self._look(call, func, args, kwargs, n_given)
+            if call.alone:
+                return result
+        else:
+            began = time.perf_counter()
+            result = func(*args, **kwargs)
+            self._spent += time.perf_counter() - began
         self._went(call, result)
         return result
 
@@ -259,8 +280,10 @@ class Recorder(TorchFunctionMode):
 
     def _is_second_turn(self) -> bool:
         """Return whether the last calls are two equal turns of a loop that began further up."""
+        n = self._depth
+        if n < 2 * self.min_calls:
+            return False
         path = self._node.path()
-        n = len(path)
         funcs = [call.func for call in path]
         return any(
             funcs[n - length - 1] is funcs[-1]
@@ -277,51 +300,78 @@ class Recorder(TorchFunctionMode):
     def _meet(self, key: Any, func: Any, args: Any, kwargs: Any, n_given: int) -> Any:
         """Run a call for the first time at this place, and look at what it is."""
         above = self._node
-        self._has_met = True
         if len(above.then) >= MOST_WAYS:
             self._note_alone(func, "its arguments change at each step")
             return self._alone(func, args, kwargs)
-        grad = torch.is_grad_enabled()
-        call = Call(func, key, above, grad)
-        call.alone = alone_by_name(func, kwargs)
+        call = Call(func, key, above, torch.is_grad_enabled())
+        is_ordinary = is_known(func, kwargs)
+        call.alone = "" if is_ordinary else alone_by_name(func, kwargs)
         if call.alone:
             above.then[key] = call
             self._note_alone(func, call.alone)
             return self._alone(func, args, kwargs)
         call.args = self._wiring.template(tuple(args))
         call.kwargs = self._wiring.template(kwargs)
+        call.brings = tuple(self._wiring.brought)
+        if is_ordinary and self.limit() >= _LEAST_FOR_SKETCHES:
+            result = self._sketch(call, func, args, kwargs)
+        else:
+            result = self._look(call, func, args, kwargs, n_given)
+        above.then[key] = call
+        if call.alone:
+            return result
+        self._went(call, result)
+        if self._depth >= MOST_CALLS or self._is_second_turn():
+            # The loop goes on in a segment of its own, whose end finds these turns (_turns_before).
+            call.is_cut = True
+            self.end_segment()
+        return result
+
+    def _sketch(self, call: Call, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a known call for the first time; most calls of a program never come again."""
+        self._has_met = True
+        result = func(*args, **kwargs)
+        role = Intermediate(self._wiring.made)
+        call.form = torch.Tensor
+        call.results = (Result(role, is_new=True, facts=facts_of(result), memory=role),)
+        call.is_sketch = True
+        return result
+
+    def _look(self, call: Call, func: Any, args: Any, kwargs: Any, n_given: int) -> Any:
+        """Run a call and look at what it is; one that is in no sequence ends this one."""
+        is_ordinary, call.is_sketch = call.is_sketch or is_known(func, kwargs), False
+        call.make_plan()
         given: dict[Role, torch.Tensor] = {}
         for one in tensors_in((args, kwargs)):
             role = self._wiring.role_of(one)
             assert role is not None  # noqa: S101  (they have been described)
             given[role] = one
         before = [(one._version, facts_of(one)) for one in given.values()]  # noqa: SLF001
-        look = Look()
         new = [reference() for reference in self._wiring.given[n_given:]]
         call.guard = _guard_of(new) if new else None
-        call.brings = tuple([(*facts_of(one), type(one)) for one in new if one is not None])
-        state = torch.get_rng_state()
-        with look:
+        if is_ordinary:
+            began = time.perf_counter()
             result = func(*args, **kwargs)
-        call.form = form_of(result)
-        call.alone = alone_by_deed(
-            func,
-            look.ran,
-            result,
-            [*given.values()],
-            has_drawn=lambda: not torch.equal(state, torch.get_rng_state()),
-        )
+            self._spent += time.perf_counter() - began
+            call.form = form_of(result)
+        else:
+            self._has_met = True
+            look = Look()
+            state = torch.get_rng_state()
+            with look:
+                result = func(*args, **kwargs)
+            call.form = form_of(result)
+            call.alone = alone_by_deed(
+                func,
+                look.ran,
+                result,
+                [*given.values()],
+                has_drawn=lambda: not torch.equal(state, torch.get_rng_state()),
+            )
         if not call.alone:
             call.alone = self._look_at(call, result, given, before)
-        above.then[key] = call
         if call.alone:
             self._note_alone(func, call.alone)
-            self.end_segment()
-            return result
-        self._went(call, result)
-        if self._depth >= MOST_CALLS or self._is_second_turn():
-            # The loop goes on in a segment of its own, whose end finds these turns (_turns_before).
-            call.is_cut = True
             self.end_segment()
         return result
 
@@ -778,7 +828,12 @@ class Recorder(TorchFunctionMode):
         self._detect_if_hot(node)
 
     def _detect_if_hot(self, node: Call) -> None:
-        if node.sequence is None and node.count >= self.limit():
+        self._looks = self._looks or node.count + 1 >= self.limit()
+        if (
+            node.sequence is None
+            and node.count >= self.limit()
+            and not any(call.is_sketch for call in node.path())
+        ):
             self._detect(node)
 
     def _detect(self, node: Call) -> None:

@@ -333,23 +333,37 @@ class OptimizerSteps:
     def _zero_grad(self, optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
         recorder = self.recorder
         plain = optimizer.zero_grad
+        is_own = "zero_grad" not in optimizer.__dict__
+        is_torchs = is_own and type(optimizer).zero_grad is torch.optim.Optimizer.zero_grad
 
         @functools.wraps(plain)
         def ours(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
             if recorder.paused or not recorder.is_here():
                 return plain(*args, **kwargs)
+            is_usual = is_torchs and not args and not kwargs
+            run = plain
+            if is_usual and not _is_profiled():
+                # As PyTorch's own, whose range for the profiler costs more than recording may.
+                run = functools.partial(_drop_gradients, self)
             if recorder.is_resting:
                 try:
-                    return plain(*args, **kwargs)
+                    return run(*args, **kwargs)
                 finally:
                     recorder.wake()
             # Gradients that become None are no tensors that anything waiting reads.
-            if args or kwargs or type(self).zero_grad is not torch.optim.Optimizer.zero_grad:
+            if not is_usual:
                 recorder.end_segment()
             with recorder.aside():
-                return recorder.pass_by(plain, args, kwargs)
+                return recorder.pass_by(run, args, kwargs)
 
         return ours
+
+
+def _drop_gradients(optimizer: torch.optim.Optimizer) -> None:
+    for group in optimizer.param_groups:
+        for one in group["params"]:
+            if one.grad is not None:
+                one.grad = None
 
 
 def _refusal_of(optimizer: torch.optim.Optimizer) -> str:

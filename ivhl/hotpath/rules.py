@@ -52,6 +52,25 @@ _ALONE: Final = frozenset(
         *("rename_", "rename", "refine_names", "align_to", "unflatten_names"),
     }
 )
+# Always make one new tensor of their own and do nothing else, unless they are asked to write into an
+# argument: what they are need not be found out by watching them.
+_KNOWN_NAMES: Final = (
+    *("add", "sub", "mul", "div", "true_divide", "pow", "neg", "abs", "square", "sqrt", "rsqrt"),
+    *("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__"),
+    *("__rtruediv__", "__pow__", "__neg__", "__abs__", "__matmul__"),
+    *("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "sigmoid", "erf", "reciprocal"),
+    *("relu", "gelu", "silu", "softplus", "softmax", "log_softmax", "logsumexp", "mean", "sum"),
+    *("linear", "matmul", "mm", "bmm", "addmm", "conv1d", "conv2d", "conv3d"),
+    *("layer_norm", "group_norm", "rms_norm"),
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "cross_entropy", "nll_loss"),
+    *("maximum", "minimum", "clamp"),
+)
+_KNOWN: Final = frozenset(
+    getattr(place, name)
+    for place in (_T, torch, torch.nn.functional)
+    for name in _KNOWN_NAMES
+    if hasattr(place, name)
+)
 _MODULES: Final = ("torch.", "torch", "_operator")
 
 
@@ -71,6 +90,11 @@ class Look(TorchDispatchMode):
     ) -> Any:
         self.ran.append(func)
         return func(*args, **(kwargs or {}))
+
+
+def is_known(func: Any, kwargs: dict[str, Any]) -> bool:
+    """Return whether a call makes one new tensor and does nothing else, whatever it is given."""
+    return func in _KNOWN and kwargs.get("out") is None and not kwargs.get("inplace")
 
 
 def alone_by_name(func: Any, kwargs: dict[str, Any]) -> str:

@@ -2,7 +2,8 @@
 
 A mode of PyTorch alone, which only passes each call on, takes a tenth of a training step of the
 size of docs/hotpath.md. So after two turns that did the same, some are not looked at. Of these only
-what was differentiated is known, by its graph. What runs compiled is compared call by call, always.
+what was differentiated is known, by its graph. The second turn counts as the same if it begins and
+is differentiated as the first. What runs compiled is compared call by call, always.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 # Turns between two that are looked at; doubled each time these two are alike.
 _FEWEST_SKIPPED: Final = 8
 _MOST_SKIPPED: Final = 63
+# Calls of a turn that are in no sequence, such as dropout.
+_CALLS_BESIDE: Final = 8
 _nodes_made: Final = torch._C._autograd._get_sequence_nr  # noqa: SLF001  (by this thread)
 
 
@@ -43,10 +46,13 @@ class TrainingTurns:
 
     Attributes:
         rests: Turns that will still not be looked at.
+        follows: Calls of the second turn that are let pass; none of another turn.
     """
 
     def __init__(self, count: Callable[[Call], None], limit: Callable[[], int]) -> None:
         self.rests = 0
+        self.follows = 0
+        self._steps = 0  # of optimizers
         self._count = count
         self._limit = limit
         self._ended: list[Call] = []  # the sequences that ended in this turn
@@ -70,9 +76,29 @@ class TrainingTurns:
         """Leave out what was made outside of the block."""
         self._nodes = _nodes_made()
 
+    def begins_as_first(self, call: Call) -> bool:
+        """Return whether the second turn begins as the first did, and need not be looked at.
+
+        Sets ``follows``: a turn with more calls is another one.
+        """
+        if self._steps != 1 or self._ended or not self._ended_before:
+            return False
+        paths = [one.path() for one in self._ended_before]
+        if call is not paths[0][0] or self._left() < 1:
+            return False
+        self.follows = _CALLS_BESIDE + 2 * sum(len(path) for path in paths)
+        return True
+
+    def pass_one(self) -> bool:
+        """Return whether a call of the second turn is let pass."""
+        self.follows -= 1
+        if not self.follows:  # no turn of a training loop, or another one
+            self._ended_before = []
+        return self.follows > 0
+
     def forget(self) -> None:
         """Begin a turn anew; the one before is not compared."""
-        self.rests = 0
+        self.rests = self.follows = self._steps = 0
         self._ended, self._graphs = [], []
         self._most = _FEWEST_SKIPPED
         self._nodes = _nodes_made()
@@ -84,23 +110,39 @@ class TrainingTurns:
         """
         graphs, self._graphs = self._graphs, []
         self._nodes = _nodes_made()
+        self._steps += 1
         are_same = graphs == self._graphs_before
         self._graphs_before = graphs
         if self.rests:
             self.rests = self.rests - 1 if are_same else 0
             if are_same:
-                for one in self._ended_before:
-                    self._count(one)
+                self._count_again()
             return
-        ended, self._ended = self._ended, []
-        is_alike = bool(ended) and are_same and ended == self._ended_before
+        if self.follows:
+            self.follows = 0
+            ended = self._ended_before if are_same else []
+            is_alike = are_same
+            if are_same:
+                self._count_again()
+        else:
+            ended, self._ended = self._ended, []
+            is_alike = bool(ended) and are_same and ended == self._ended_before
         self._ended_before = ended
         self._most = min(2 * self._most, _MOST_SKIPPED) if is_alike else _FEWEST_SKIPPED
         if is_alike and not any(one.hot for one in ended):
-            # Turns until the one that makes a sequence hot; each may run several times in a turn.
-            cold = [
-                (self._limit() - one.count - 1) // ended.count(one)
-                for one in ended
-                if one.sequence is None
-            ]
-            self.rests = max(0, min([self._most, *cold]))
+            self.rests = max(0, min(self._most, self._left()))
+
+    def _count_again(self) -> None:
+        for one in self._ended_before:
+            self._count(one)
+
+    def _left(self) -> int:
+        """Return how many turns come before the one that makes a sequence hot, at most."""
+        ended = self._ended_before
+        cold = [
+            (self._limit() - one.count - 1)
+            // ended.count(one)  # each may run several times in one
+            for one in ended
+            if one.sequence is None
+        ]
+        return min(cold, default=_MOST_SKIPPED)

@@ -247,6 +247,100 @@ def test_turns_that_are_not_looked_at_count_by_what_they_differentiate(
     assert path.hits == 0
 
 
+def test_what_follows_a_step_is_counted_from_its_first_run() -> None:
+    w = W.clone().requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.0)
+    with hotpath.auto(threshold=10) as report:
+        for n in range(12):
+            torch.relu(X @ w).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            torch.tanh(w.detach()).mean().item()  # as a metric that is logged
+            names = {one.name for one in report.paths} - {"SGD.step"}
+            assert names == (
+                {"matmul -> relu -> sum", "detach -> tanh -> mean"} if n >= 9 else set()
+            )
+
+
+@pytest.mark.parametrize("begins_alike", [True, False])
+def test_what_is_only_run_after_one_step_is_compiled_too(*, begins_alike: bool) -> None:
+    w = W.clone().requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.0)
+    with hotpath.auto(threshold=10) as report:
+        torch.relu(X @ w).sum().backward()
+        optimizer.step()
+        for _ in range(24):
+            torch.tanh((X if begins_alike else X[:2]) @ w).sum().item()
+    assert any("matmul -> tanh -> sum" in one.name for one in report.paths)
+
+
+def test_a_second_turn_that_only_begins_as_the_first_does_not_count() -> None:
+    w = W.clone().requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.0)
+
+    def turn(middle: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        middle(X @ w).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with hotpath.auto(threshold=10) as report:
+        turn(torch.relu)
+        turn(lambda one: torch.relu(one * 2))
+        for n in range(2, 14):
+            turn(torch.relu)
+            assert any("relu" in one.name for one in report.paths) == (n >= 10)
+
+
+def rectified(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    y = x * 1
+    F.relu(y, *args, **kwargs)
+    return y + 1
+
+
+def added_into(x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    torch.add(x, x, out=y)
+    return y + 1
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: rectified(x, True),  # noqa: FBT003
+        lambda x: rectified(x, inplace=True),
+        rectified,
+        added_into,
+    ],
+)
+def test_calls_that_are_known_by_name_are_looked_at_where_they_may_do_more(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    expected = function(X).sum().item()
+    with hotpath.auto(threshold=5) as report:
+        assert [function(X).sum().item() for _ in range(9)] == [expected] * 9
+    assert report.hits or function is added_into
+
+
+@pytest.mark.usefixtures("traced")
+def test_gradients_are_dropped_as_pytorch_drops_them() -> None:
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = BATCH
+    with hotpath.auto(threshold=3):
+        for _ in range(5):
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            assert all(one.grad is None for one in model.parameters())
+        F.mse_loss(model(x), y).backward()
+        optimizer.zero_grad(set_to_none=False)
+        assert all(bool((one.grad == 0).all()) for one in model.parameters())
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            optimizer.zero_grad()
+    assert "Optimizer.zero_grad#SGD.zero_grad" in {one.name for one in profile.events()}
+
+
 @pytest.mark.usefixtures("traced")
 def test_a_first_step_that_raises_does_not_end_recording() -> None:
     w = W.clone().requires_grad_()
