@@ -47,6 +47,8 @@ R = TypeVar("R")
 
 THRESHOLD: Final = 10
 MIN_CALLS: Final = 2
+# Calls of a function that are not looked at between two that are, where nothing of it is compiled.
+_MOST_PASSED: Final = 255
 # Without CUDA graphs, which would overwrite results of the run before.
 HOTPATH_MODES: Final = ("default", "max-autotune-no-cudagraphs")
 
@@ -115,6 +117,8 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         self.is_of_process = False
         self._is_open = False
         self._functions = 0  # whose block this is
+        self._passes = 0  # calls of the function that will not be looked at
+        self._useless = 0
         self._lock = threading.Lock()
         self._settings: CompilerSettings | None = None
         # While a function that the program has compiled runs: the frame of its call, by id, and
@@ -168,9 +172,13 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             # Two threads cannot share what is counted: one of them runs as if there were no block.
+            if self._passes > 0:
+                self._passes -= 1
+                return function(*args, **kwargs)
             if not self.is_on or _active.block is not None or self._lock.locked():
                 return function(*args, **kwargs)
             with self._lock:
+                before = self.recorder.progress
                 self._open()
                 if self.regions:
                     self._use_settings()
@@ -181,11 +189,18 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
                         self.recorder.end_segment()
                     finally:
                         self._shut()
+                        self._let_pass(is_useless=self.recorder.progress == before)
 
         self._functions += 1
         if self.is_on:
             weakref.finalize(call, self._tear_down)
         return call
+
+    def _let_pass(self, *, is_useless: bool) -> None:
+        """Set how many calls are not looked at, once all that a call does has been given up."""
+        is_useless = is_useless and all(one.refused for one in self.regions)
+        self._useless = min(2 * self._useless + 1, _MOST_PASSED) if is_useless else 0
+        self._passes = self._useless
 
     def add_region(self, region: Region) -> None:
         """Note a function, a module or an optimizer that will be compiled by Dynamo."""

@@ -142,6 +142,7 @@ class Recorder(TorchFunctionMode):
         self.is_differentiating_twice = False  # whether a gradient of a gradient was asked for
         self.reasons: dict[str, int] = {}  # why calls ran by themselves
         self.turns = TrainingTurns(self._count, self.limit)
+        self.progress = 0  # compiled runs, and what may become hot
         self.is_resting = False  # whether the mode is not active, since turns are not looked at
         self._looks = (
             False  # whether sketches are looked at, since something will be hot next time
@@ -303,6 +304,7 @@ class Recorder(TorchFunctionMode):
         if len(above.then) >= MOST_WAYS:
             self._note_alone(func, "its arguments change at each step")
             return self._alone(func, args, kwargs)
+        self.progress += 1
         call = Call(func, key, above, torch.is_grad_enabled())
         is_ordinary = is_known(func, kwargs)
         call.alone = "" if is_ordinary else alone_by_name(func, kwargs)
@@ -714,6 +716,7 @@ class Recorder(TorchFunctionMode):
 
     def _ran(self, sequence: HotSequence, *, is_first: bool) -> None:
         sequence.hits += 1
+        self.progress += 1
         end = time.perf_counter()
         if not is_first:
             sequence.compiled_s.append(end - self._begun)
@@ -778,6 +781,7 @@ class Recorder(TorchFunctionMode):
         node = self._node
         if self._depth >= self.min_calls:
             node.count += 1
+            self.progress += node.sequence is None
             end = time.perf_counter()
             if self._begun:
                 if not self._has_met:

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -1612,6 +1613,38 @@ def test_a_call_of_a_function_inside_of_a_block_is_part_of_it() -> None:
         assert torch.equal(steps[0](3), X * 2.0 - 1.0 + 1.0 + 1.0 + 1.0)
     steps.clear()  # the function refers to itself
     assert recursive.report.hits == 2
+
+
+def test_a_function_of_which_nothing_is_compiled_is_seldom_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    block = hotpath.auto(threshold=3)
+    opened = Mock(wraps=block._open)
+    monkeypatch.setattr(block, "_open", opened)
+    seen = block(lambda x: x.mul(2).tolist())  # one call alone is no sequence
+    for n in range(3000):
+        assert seen(X) == X.mul(2).tolist()
+        if n == 20:
+            assert 3 <= opened.call_count <= 6
+    assert opened.call_count < 30
+
+
+def test_what_a_function_begins_to_do_is_compiled_though_nothing_was_before(
+    compiler: Compilations,
+) -> None:
+    block = hotpath.auto(threshold=3)
+    ways: list[Any] = [lambda x: x.mul(2).sum(), lambda x: (x * 2).relu() - 1]
+    way = [ways[0]]
+    seen = block(lambda x: way[0](x).tolist())
+    compiler.fails = True
+    for _ in range(40):
+        seen(X)
+    assert all(one.refused for one in block.report.paths)
+    compiler.fails = False
+    way[0] = ways[1]
+    for _ in range(400):
+        assert seen(X) == ways[1](X).tolist()
+    assert block.report.hits > 100
 
 
 def test_a_function_that_raises_leaves_no_block_open() -> None:
