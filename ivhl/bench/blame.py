@@ -15,9 +15,10 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ivhl.asv.cell import make_cell
 from ivhl.asv.environment import copy_instrument
@@ -39,6 +40,7 @@ from ivhl.tracker.blame import (
     code_differences,
     first_stage,
     slower_stage,
+    stage_factors,
     tried_of,
 )
 from ivhl.tracker.wording import counted, seconds
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import CellSpec
     from ivhl.measure.effort import Effort
-    from ivhl.tracker.blame import Stage
+    from ivhl.tracker.blame import Stage, StageFactor
     from ivhl.workload import Case
 
 _DYNAMO: Final = "torch._dynamo.config"
@@ -107,6 +109,9 @@ _ENDED: Final = "ended.jsonl"
 # tried before it is said that a case does not show the symptom.
 RUNS: Final = 3
 MOST_RUNS: Final = 6
+# Runs of each cell, in turns, of a slowdown: from the fewest on, until the slower stage is sure.
+FEWEST_ROUNDS: Final = 3
+MOST_ROUNDS: Final = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +145,7 @@ class Blamed:
 
     Attributes:
         stage: First stage that shows the symptom; ``None`` if that cannot be said.
+        is_sure: Whether the noise of its trials cannot have named another.
         rate: In how many runs the case showed it, and how many there were.
         stages: What each stage showed in the bad cell.
         good: Likewise in the good one: all stages of a slowdown, else the last.
@@ -153,10 +159,11 @@ class Blamed:
     """
 
     stage: Stage | None
+    is_sure: bool
     rate: tuple[int, int]
     stages: dict[str, Tried]
     good: dict[str, Tried]
-    factors: dict[Stage, float]
+    factors: dict[Stage, StageFactor]
     settings: dict[str, Tried]
     bisected: dict[str, Any]
     differences: list[str]
@@ -197,38 +204,61 @@ def blame(root: Path, asked: Suspicion, console: Console) -> Blamed:
         return _blame(asked, runner, console)
 
 
-def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
-    slow = asked.symptom == "slow"
-    stages = [_stage(stage, read=stage == "inductor") for stage in STAGES]
-    good: dict[str, Tried] = {}
-    above = 0.0
-    if asked.good is not None:
-        good = runner.run(asked.good, stages if slow else stages[-1:])
-        last = good.get("inductor")
-        if asked.symptom == "graph-break" and last is not None:
-            above = last.breaks or 0
-    bad = runner.run(asked.bad, stages, above=above)
-    factors: dict[Stage, float] = {}
-    rate = (1, 1)
-    if slow:
-        stage, factors = slower_stage(good, bad)
+class _Shown(NamedTuple):
+    """What the stages have shown, before any setting is tried; attributes as those of ``Blamed``.
+
+    Attributes:
+        above: Graph breaks, or seconds, from which a trial shows the symptom.
+    """
+
+    stage: Stage | None
+    stages: dict[str, Tried]
+    good: dict[str, Tried]
+    rate: tuple[int, int] = (1, 1)
+    factors: dict[Stage, StageFactor] | None = None
+    is_sure: bool = True
+    above: float = 0.0
+
+
+def _shown(asked: Suspicion, runner: _Runner) -> _Shown:
+    """Run the stages.
+
+    Raises:
+        SpecError: If the case does not show the symptom.
+    """
+    if asked.symptom == "slow":
+        good, bad, factors = _timed_stages(asked, runner)
+        stage, is_sure = slower_stage(factors)
         one, other = (side["inductor"].compiled_s or 0.0 for side in (good, bad))
         above = (one * other) ** 0.5
-    else:
-        stage = first_stage(bad)
-        rate = _rate(asked, runner, bad["inductor"], above)
-        if not rate[0]:
-            raise SpecError(
-                f"{asked.case.name} does not show {asked.symptom} in {asked.bad.id} in {rate[1]} "
-                f"runs: {bad['inductor'].text}",
-                hint="ivhl repeat measures the record again; --torch names another release",
-            )
-        if rate[0] < rate[1]:
-            console.print(f"flaky: {asked.symptom} in {rate[0]} of {rate[1]} runs")
-            return _flaky(rate, bad, good)
+        return _Shown(stage, bad, good, factors=factors, is_sure=is_sure, above=above)
+    stages = [_stage(stage, read=stage == "inductor") for stage in STAGES]
+    good = {} if asked.good is None else runner.run(asked.good, stages[-1:])
+    above = 0.0
+    if good and asked.symptom == "graph-break":
+        above = good["inductor"].breaks or 0
+    bad = runner.run(asked.bad, stages, above=above)
+    rate = _rate(asked, runner, bad["inductor"], above)
+    if not rate[0]:
+        raise SpecError(
+            f"{asked.case.name} does not show {asked.symptom} in {asked.bad.id} in {rate[1]} "
+            f"runs: {bad['inductor'].text}",
+            hint="ivhl repeat measures the record again; --torch names another release",
+        )
+    return _Shown(first_stage(bad), bad, good, rate=rate, above=above)
+
+
+def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
+    slow = asked.symptom == "slow"
+    seen = _shown(asked, runner)
+    stage, above = seen.stage, seen.above
+    if seen.rate[0] < seen.rate[1]:
+        console.print(f"flaky: {asked.symptom} in {seen.rate[0]} of {seen.rate[1]} runs")
+        return _flaky(seen.rate, seen.stages, seen.good)
     words = SLOW_STAGES if slow else STAGES
     last_word = words[stage] if stage else "cannot be said: an earlier stage fails in another way"
-    console.print(f"stage: {stage or 'unknown'} ({last_word})")
+    perhaps = "" if seen.is_sure else "perhaps "
+    console.print(f"stage: {perhaps}{stage or 'unknown'} ({last_word})")
     more = [*_settings(asked, stage)]
     if not slow and asked.symptom != "graph-break":
         backend = stage or "inductor"
@@ -239,6 +269,8 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
     cost = "" if runner.trial_s is None else f", about {seconds(runner.trial_s)} each and more"
     console.print(f"{asked.bad.id}: {counted(len(more), 'further trial')}{cost}")
     found = runner.run(asked.bad, more, above=above)
+    if slow:
+        _confirm_cures(asked, runner, more, found, above)
     bisected = found.pop("bisect", None)
     reduced = found.pop("reduce", None)
     undecided = [
@@ -259,19 +291,89 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
         }
     return Blamed(
         stage=stage,
-        rate=rate,
-        stages=bad,
-        good=good,
-        factors=factors,
+        is_sure=seen.is_sure,
+        rate=seen.rate,
+        stages=seen.stages,
+        good=seen.good,
+        factors=seen.factors or {},
         settings=found,
         bisected=dict(bisected.bisected) if bisected else {},
-        differences=code_differences(good["inductor"], bad["inductor"], timed=slow)
-        if "inductor" in good
+        differences=code_differences(seen.good["inductor"], seen.stages["inductor"], timed=slow)
+        if "inductor" in seen.good
         else [],
         script=script,
         shown=shown,
         undecided=undecided,
     )
+
+
+def _timed_stages(
+    asked: Suspicion, runner: _Runner
+) -> tuple[dict[str, Tried], dict[str, Tried], dict[Stage, StageFactor]]:
+    """Time every stage in both cells in turns, until the slower stage is sure or the runs are spent.
+
+    Raises:
+        SpecError: If the compiled code is not slower.
+    """
+    assert asked.good is not None  # noqa: S101  (a slowdown has two cells)
+    runs: tuple[list[dict[str, Tried]], list[dict[str, Tried]]] = [], []
+    factors: dict[Stage, StageFactor] = {}
+    for number in range(1, MOST_ROUNDS + 1):
+        stages = [_stage(stage, read=stage == "inductor" and number == 1) for stage in STAGES]
+        if number > 1:
+            stages = [one | {"name": f"{one['name']}, run {number}"} for one in stages]
+        for cell, done in zip((asked.good, asked.bad), runs, strict=True):
+            found = runner.run(cell, stages)
+            done.append({name.partition(",")[0]: one for name, one in found.items()})
+        if number >= FEWEST_ROUNDS:
+            factors = stage_factors(*runs)
+            if slower_stage(factors)[1]:
+                break
+    whole = factors.get("inductor")
+    if whole is None or whole.low <= 1:
+        seen = f"{whole} in {counted(len(runs[0]), 'run')}" if whole else "not timed"
+        raise SpecError(
+            f"{asked.case.name} does not show that {asked.bad.id} is slower than {asked.good.id}: "
+            f"compiled code {seen}",
+            hint="ivhl course CASE shows the releases at which it moved; name them with --torch "
+            "and --good",
+        )
+    good, bad = (
+        {
+            stage: replace(
+                one, compiled_s=_middle(run[stage].compiled_s for run in done if stage in run)
+            )
+            for stage, one in done[0].items()
+        }
+        for done in runs
+    )
+    return good, bad, factors
+
+
+def _middle(seconds: Iterable[float | None]) -> float | None:
+    known = [one for one in seconds if one]
+    return median(known) if known else None
+
+
+def _confirm_cures(
+    asked: Suspicion,
+    runner: _Runner,
+    trials: Sequence[dict[str, Any]],
+    found: dict[str, Tried],
+    above: float,
+) -> None:
+    """Run what cured a slowdown once again and again: one fast run may be one of the machine."""
+    for number in range(2, RUNS + 1):
+        left = [one for one in trials if found[one["name"]].outcome == "works"]
+        if not left:
+            return
+        again = [one | {"name": f"{one['name']}, run {number}"} for one in left]
+        for trial, one in zip(
+            left, runner.run(asked.bad, again, above=above).values(), strict=True
+        ):
+            if one.outcome != "works":
+                text = f"{one.text} in run {number}, {found[trial['name']].text} before"
+                found[trial["name"]] = replace(one, name=trial["name"], text=text)
 
 
 def _rate(asked: Suspicion, runner: _Runner, first: Tried, above: float) -> tuple[int, int]:
@@ -295,6 +397,7 @@ def _flaky(rate: tuple[int, int], bad: dict[str, Tried], good: dict[str, Tried])
     shows = next((stage for stage in STAGES if bad[stage].outcome == "shows"), None)
     return Blamed(
         stage=shows,
+        is_sure=True,
         rate=rate,
         stages=bad,
         good=good,

@@ -55,6 +55,8 @@ def culprit_of(found: Blamed) -> str:
         return "the stage cannot be told: none shows it, or an earlier one fails in another way"
     words = SLOW_STAGES if found.factors else STAGES
     text = f"stage {found.stage} ({words[found.stage]})"
+    if not found.is_sure:
+        text = f"perhaps {text}; the intervals of the stages leave another one open"
     if found.bisected:
         one = found.bisected
         where = "" if one["backend"] == found.stage else f" of {one['backend']}"
@@ -112,7 +114,7 @@ def _lines(
 
 def _title(asked: Suspicion, found: Blamed) -> str:
     if found.factors:
-        return f"compiled code is {found.factors.get('inductor', 1.0):.2f}x slower"
+        return f"compiled code takes {found.factors['inductor'].value:.2f}x as long"
     printed = found.shown.get(asked.bad.id, (False, ""))[1]
     text = found.stages["inductor"].text
     if asked.symptom == "wrong":
@@ -130,7 +132,7 @@ def _table(asked: Suspicion, found: Blamed) -> Iterator[str]:
             sides.append(found.good)
         texts = [_cell(side.get(stage)) for side in sides]
         if stage in found.factors:
-            texts[0] += f", {found.factors[stage]:.2f}x"
+            texts[0] += f", {found.factors[stage]}"
         yield f"| {stage} | {' | '.join(texts)} |"
 
 

@@ -25,6 +25,7 @@ from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.records.record import FAILURE_CLASSES
 from ivhl.records.store import case_name, newest_by
 from ivhl.tracker.blame import breaks_in, symptom_in
+from ivhl.tracker.changes import judge_changes
 from ivhl.tracker.compat import release_key
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import measured
@@ -34,16 +35,15 @@ from ivhl.tracker.wording import counted, seconds
 from ivhl.workload import core_cases, named_cases, select_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ivhl.bench.blame import Blamed
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.index import Index
+    from ivhl.tracker.spread import Spreads
     from ivhl.workload import Case
-
-# Factor between neighbouring releases from which compiled code counts as slower.
-SLOWER = 1.1
 
 
 @app.command("blame")
@@ -69,6 +69,9 @@ def blame_command(
     symptom: Annotated[
         str | None,
         typer.Option(help="Failure class, where no record has it: wrong, backend_compile, ..."),
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option(help="Only records of this machine (default: of all).")
     ] = None,
     commit: Annotated[str, typer.Option(help="Commit of the project.")] = "HEAD",
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu",
@@ -106,13 +109,25 @@ def blame_command(
         raise UnknownNameError("Python", python, matrix.pythons)
     if symptom is not None and symptom not in FAILURE_CLASSES:
         raise UnknownNameError("failure class", symptom, FAILURE_CLASSES)
-    found_in = results_folder(results, root)
-    records = _records(found_in, one.name, python, device)
+    index = open_index(results_folder(results, root))
+    machines = {entry.case.machine for entry in index.entries}
+    if machine is not None and machine not in machines:
+        raise UnknownNameError("machine", machine, sorted(machines))
+    entries = [
+        e
+        for e in index.entries
+        if case_name(e.case) == one.name
+        and e.python == python
+        and e.case.machine in ([machine] if machine else machines)
+        and e.case.device.split()[0] == device
+        and not e.case.existing
+    ]
+    records = _records(index, entries)
     ends = torch and matrix.release(torch), good and matrix.release(good)
     good_release: str | None
     if sought == "slowdown":
-        runs = _runs(found_in, one.name, python, device)
-        bad_release, good_release = _slower(runs, *ends, one.name)
+        runs = _runs(index, entries)
+        bad_release, good_release = _slower(runs, index.spreads, *ends, one.name)
     else:
         bad_release, good_release = _releases(records, *ends, sought, one.name)
     if bad_release == good_release:
@@ -171,37 +186,22 @@ def _case(root: Path, name: str, device: str) -> Case:
     return next((case for case in found if case.name in core), found[0])
 
 
-def _records(results: Path, case: str, python: str, device: str) -> dict[str, RunRecord]:
+def _records(index: Index, entries: Sequence[Entry]) -> dict[str, RunRecord]:
     """Return the newest record of each release, oldest release first."""
-    index = open_index(results)
-    newest = newest_by(
-        index.read(_entries(index, case, python, device)), lambda record: record.cell.torch
-    )
+    newest = newest_by(index.read(entries), lambda record: record.cell.torch)
     return {release: newest[release] for release in sorted(newest, key=release_key)}
 
 
-def _runs(results: Path, case: str, python: str, device: str) -> tuple[dict[str, RunRecord], ...]:
+def _runs(index: Index, entries: Sequence[Entry]) -> tuple[dict[str, RunRecord], ...]:
     """Return the newest record of each release, of each machine at each commit by itself."""
-    index = open_index(results)
     runs: dict[tuple[str, str], list[RunRecord]] = {}
-    for record in index.read(_entries(index, case, python, device)):
+    for record in index.read(entries):
         runs.setdefault((record.machine.name, record.commit), []).append(record)
     found = []
     for group in runs.values():
         newest = newest_by(group, lambda record: record.cell.torch)
         found.append({release: newest[release] for release in sorted(newest, key=release_key)})
     return tuple(found)
-
-
-def _entries(index: Index, case: str, python: str, device: str) -> list[Entry]:
-    return [
-        e
-        for e in index.entries
-        if case_name(e.case) == case
-        and e.python == python
-        and e.case.device.split()[0] == device
-        and not e.case.existing
-    ]
 
 
 def _releases(
@@ -233,34 +233,46 @@ def _releases(
 
 
 def _slower(
-    runs: Iterable[Mapping[str, RunRecord]], bad: str | None, good: str | None, case: str
+    runs: Iterable[Mapping[str, RunRecord]],
+    spreads: Spreads,
+    bad: str | None,
+    good: str | None,
+    case: str,
 ) -> tuple[str, str]:
     """Return the releases of the largest slowdown between neighbours that were measured alike.
+
+    The largest by the lower end of its interval, of those that noise does not explain.
 
     Raises:
         SpecError: If no records show one and a release is not named.
     """
     if bad is not None and good is not None:
         return bad, good
-    steps: dict[tuple[str, str], float] = {}
-    for records in runs:
-        times = {
-            release: found.value
-            for release, one in records.items()
-            if (found := measured(one, "compiled"))
-        }
-        for one, other in pairwise(times):
+    pairs: dict[tuple[int, str, str], tuple[RunRecord, RunRecord]] = {}
+    for number, records in enumerate(runs):
+        timed = [release for release, one in records.items() if measured(one, "compiled")]
+        for one, other in pairwise(timed):
             if bad in (None, other) and good in (None, one):
-                ratio = times[other] / times[one]
-                steps[one, other] = max(ratio, steps.get((one, other), 0.0))
-    if not steps or max(steps.values()) < SLOWER:
+                pairs[number, one, other] = records[one], records[other]
+    steps = {
+        (one, other): _least(change)
+        for (_, one, other), change in judge_changes(pairs, spreads).items()
+        if change.kind == "slower"
+    }
+    if not steps:
         raise SpecError(
-            f"no records of one machine and commit show that {case} became slower by {SLOWER}x "
-            "from a release to the next",
+            f"no records of one machine and commit show that compiled code of {case} became slower "
+            "from a release to the next by more than noise",
             hint="name both: --torch SLOWER --good FASTER",
         )
     before, after = max(steps, key=lambda step: steps[step])
     return after, before
+
+
+def _least(change: CaseChange) -> float:
+    """Return by how much compiled code became slower at least, alone or against eager code."""
+    alone, beside = (change.changes.get(metric) for metric in ("compiled", "speedup"))
+    return max(alone.low if alone else 0.0, 1 / beside.high if beside else 0.0)
 
 
 def _symptom(sought: str, given: str | None, record: RunRecord | None, case: str) -> str:
@@ -292,7 +304,7 @@ def _seen(record: RunRecord) -> str:
 def _print(console: Terminal, found: Blamed, report: Path) -> None:
     console.print(Text(culprit_of(found), "bold red"))
     if found.factors:
-        parts = ", ".join(f"{stage} {factor:.2f}x" for stage, factor in found.factors.items())
+        parts = ", ".join(f"{stage} {factor}" for stage, factor in found.factors.items())
         console.print(f"  {parts}")
     cures = found.cures
     here = sum(one.outcome != "not here" for one in found.settings.values())
@@ -315,13 +327,14 @@ def _as_dict(asked: Suspicion, found: Blamed, report: Path) -> dict[str, object]
         "good": asked.good.id if asked.good else None,
         "symptom": asked.symptom,
         "stage": found.stage,
+        "sure": found.is_sure,
         "rate": list(found.rate),
         "culprit": culprit_of(found),
         "bisected": found.bisected,
         "cures": found.cures,
         "stages": {name: _tried(one) for name, one in found.stages.items()},
         "settings": {name: _tried(one) for name, one in found.settings.items()},
-        "factors": found.factors,
+        "factors": {stage: factor._asdict() for stage, factor in found.factors.items()},
         "differences": found.differences,
         "script": {cell: shows for cell, (shows, _) in found.shown.items()},
         "report": str(report),

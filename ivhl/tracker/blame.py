@@ -11,9 +11,10 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from difflib import unified_diff
-from statistics import median
-from typing import TYPE_CHECKING, Any, Final, Literal
+from statistics import NormalDist, fmean, median, stdev
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from ivhl.tracker.metrics import RELEVANT, student
 from ivhl.tracker.wording import counted, seconds, short_message
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ TrialOutcome = Literal["shows", "works", "other", "not here"]
 _HEADERS: Final = re.compile(r'^\s*(?:#include .*|//.*|#.*)$|"[^"]*\.h"', re.MULTILINE)
 _NAMES: Final = re.compile(r"0x[0-9a-f]+|/\S+/|(?<=_)[0-9a-z]{40,}")
 _SHOWN_LINES: Final = 24
+_NORMAL_95: Final = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,22 +145,94 @@ def first_stage(tried: Mapping[str, Tried]) -> Stage | None:
     return None
 
 
-def slower_stage(
-    good: Mapping[str, Tried], bad: Mapping[str, Tried]
-) -> tuple[Stage | None, dict[Stage, float]]:
-    """Return the first stage that lost half of what Inductor's code lost, and each stage's factor.
+class StageFactor(NamedTuple):
+    """By how much a stage became slower, with the bounds of its 95 % interval."""
 
-    Half on a logarithmic scale.
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+
+
+def stage_factors(
+    good: Sequence[Mapping[str, Tried]], bad: Sequence[Mapping[str, Tried]]
+) -> dict[Stage, StageFactor]:
+    """Return by how much each stage became slower, from runs of both cells that took turns.
+
+    A compiled call is timed beside eager ones, in the same rounds: where these took longer than in
+    other trials of the cell, so did the machine. What is left of the noise is taken to be the same
+    in all stages of a cell.
+
+    Args:
+        good: The trials by stage, of each run in the cell that is faster.
+        bad: Likewise in the other cell.
     """
-    factors: dict[Stage, float] = {}
+    sides = [_logarithms(side) for side in (good, bad)]
+    residuals = [
+        value - fmean(values)
+        for seconds, _ in sides
+        for values in seconds.values()
+        for value in values
+    ]
+    groups = sum(len(seconds) for seconds, _ in sides)
+    freedom = len(residuals) - groups
+    noise = math.sqrt(sum(one * one for one in residuals) / freedom) if freedom > 0 else math.inf
+    drift = sum(stdev(runs) ** 2 / len(runs) for _, runs in sides if len(runs) > 1)
+    found: dict[Stage, StageFactor] = {}
     for stage in STAGES:
-        was, now = (side[stage].compiled_s if stage in side else None for side in (good, bad))
-        if was and now:
-            factors[stage] = now / was
-    whole = math.log(factors.get("inductor", 1.0))
-    if whole <= 0:
-        return None, factors
-    return next((s for s, f in factors.items() if math.log(f) >= whole / 2), None), factors
+        was, now = (seconds.get(stage, []) for seconds, _ in sides)
+        if not was or not now:
+            continue
+        factor = fmean(now) - fmean(was)
+        error = math.sqrt(noise**2 * (1 / len(was) + 1 / len(now)) + drift)
+        reach = student(_NORMAL_95, freedom) * error if freedom > 0 else math.inf
+        low, high = factor - reach, factor + reach
+        found[stage] = StageFactor(*(math.exp(min(one, 700)) for one in (factor, low, high)))
+    return found
+
+
+def _logarithms(
+    runs: Sequence[Mapping[str, Tried]],
+) -> tuple[dict[Stage, list[float]], list[float]]:
+    """Return of each stage its seconds at one speed of the machine, and of each run that of eager.
+
+    All of them as logarithms.
+    """
+    eager = [
+        [math.log(one.eager_s) for one in run.values() if one.eager_s and one.compiled_s]
+        for run in runs
+    ]
+    usual = fmean(value for run in eager for value in run) if any(eager) else 0.0
+    found: dict[Stage, list[float]] = {}
+    for run in runs:
+        for stage in STAGES:
+            one = run.get(stage)
+            if one is not None and one.compiled_s:
+                slowed = math.log(one.eager_s) - usual if one.eager_s else 0.0
+                found.setdefault(stage, []).append(math.log(one.compiled_s) - slowed)
+    return found, [fmean(run) for run in eager if run]
+
+
+def slower_stage(factors: Mapping[Stage, StageFactor]) -> tuple[Stage | None, bool]:
+    """Return the first stage that lost half of what Inductor's code lost, and whether it is sure.
+
+    Half on a logarithmic scale. It is ``None`` where Inductor's code is not slower. Sure is what no
+    value in the intervals would change.
+    """
+    whole = factors.get("inductor")
+    if whole is None or whole.value <= 1:
+        return None, whole is not None and whole.high < RELEVANT["compiled"]
+    half = math.sqrt(whole.value)
+    stage = next(stage for stage, one in factors.items() if one.value >= half)
+    listed = list(factors)
+    sure = whole.low > 1 and all(
+        not one.low < half <= one.high
+        for earlier, one in factors.items()
+        if listed.index(earlier) <= listed.index(stage) and earlier != "inductor"
+    )
+    return stage, sure
 
 
 def code_differences(good: Tried, bad: Tried, *, timed: bool) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ivhl.bench.blame import Blamed, Suspicion, _content, _flaky, _rate, _Runner, _settings
+from ivhl.bench.blame import (
+    FEWEST_ROUNDS,
+    Blamed,
+    Suspicion,
+    _confirm_cures,
+    _content,
+    _flaky,
+    _rate,
+    _Runner,
+    _settings,
+    _timed_stages,
+)
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.cli.blame import _releases, _slower, _symptom
 from ivhl.errors import SpecError
@@ -25,14 +38,16 @@ from ivhl.tracker.blame import (
     code_differences,
     first_stage,
     slower_stage,
+    stage_factors,
     tried_of,
 )
+from ivhl.tracker.spread import SHIPPED
 from ivhl.workload import Case, Variant
 from tests.builders.fleet import make_fleet_project
 from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ivhl.tracker.blame import Tried
@@ -84,18 +99,117 @@ def test_graph_breaks_beyond_those_of_the_good_release_show_it() -> None:
     assert tried("eager", symptom="graph-break", compile=facts, above=2).outcome == "works"
 
 
-def test_the_stage_that_lost_half_of_the_seconds_is_blamed() -> None:
-    def side(*factors: float) -> dict[str, Tried]:
-        return {
-            stage: tried(stage, symptom="slow", compiled={"samples_s": [1e-3 * factor]})
-            for stage, factor in zip(STAGES, factors, strict=True)
-        }
+def timed_run(seconds: Sequence[float], *, slowed: float = 1.0) -> dict[str, Tried]:
+    """Return the trials of a run, on a machine that was slower by a factor."""
+    return {
+        stage: tried(
+            stage,
+            symptom="slow",
+            compiled={"samples_s": [1e-3 * slowed * one]},
+            eager={"samples_s": [2e-3 * slowed]},
+        )
+        for stage, one in zip(STAGES, seconds, strict=True)
+    }
 
-    stage, factors = slower_stage(side(1, 1, 1, 1), side(1.0, 1.02, 1.01, 1.5))
-    assert stage == "inductor"
-    assert factors["inductor"] == pytest.approx(1.5)
-    assert slower_stage(side(1, 1, 1, 1), side(10, 10, 10, 9))[0] == "eager"
-    assert slower_stage(side(1, 1, 1, 1), side(1, 1, 1, 0.9))[0] is None
+
+def test_the_stage_that_lost_half_of_the_seconds_is_blamed() -> None:
+    def blamed(*factors: float) -> tuple[str | None, bool]:
+        return slower_stage(stage_factors([timed_run([1] * 4)] * 2, [timed_run(factors)] * 2))
+
+    assert blamed(1.0, 1.02, 1.01, 1.5) == ("inductor", True)
+    assert blamed(10, 10, 10, 9) == ("eager", True)
+    assert blamed(1, 1, 1, 0.9) == (None, True)
+
+
+def test_one_run_says_nothing_of_its_noise() -> None:
+    found = stage_factors([timed_run([1] * 4)], [timed_run([1.0, 1.0, 1.0, 1.5])])
+    assert found["inductor"].low == 0
+    assert slower_stage(found) == ("inductor", False)
+
+
+def test_a_machine_that_slows_down_moves_no_stage() -> None:
+    good = [timed_run([1] * 4, slowed=one) for one in (1.0, 1.3, 1.1)]
+    bad = [timed_run([1.0, 1.0, 1.0, 1.2], slowed=one) for one in (1.3, 1.05, 1.0)]
+    found = stage_factors(good, bad)
+    ends = {"eager": 1.0, "inductor": 1.2}
+    for stage, factor in ends.items():
+        assert found[stage].low < factor < found[stage].high  # type: ignore[index]
+    assert found["inductor"].value / found["eager"].value == pytest.approx(1.2)
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(st.integers(0, 10_000))
+def test_a_stage_that_is_sure_is_seldom_wrong(seed: int) -> None:
+    draw = random.Random(seed)  # noqa: S311  (noise, not a secret)
+
+    def side(factors: Sequence[float], noise: float) -> list[dict[str, Tried]]:
+        return [
+            timed_run(
+                [one * math.exp(draw.gauss(0, noise)) for one in factors],
+                slowed=math.exp(draw.gauss(0, 0.1)),
+            )
+            for _ in range(3)
+        ]
+
+    found = 0
+    for _ in range(40):
+        stage, is_sure = slower_stage(
+            stage_factors(side([1] * 4, 0.05), side([1.0, 1.0, 1.5, 1.5], 0.05))
+        )
+        found += is_sure and stage != "aot_eager_decomp_partition"
+    assert found <= 4
+
+
+@pytest.mark.parametrize("factor", [1.5, 1.0])
+def test_a_slowdown_is_measured_in_turns_until_its_stage_is_sure(
+    tmp_path: Path, factor: float
+) -> None:
+    asked = suspicion(tmp_path, good=CellSpec("3.12", "2.6.0"), symptom="slow")
+    turns: list[str] = []
+
+    class Runner:
+        def run(self, cell: CellSpec, trials: Sequence[dict[str, Any]]) -> dict[str, Tried]:
+            turns.append(cell.torch)
+            is_bad = cell.torch == "2.5.1"
+            found = timed_run([1.0, 1.0, 1.0, factor if is_bad else 1.0])
+            return {one["name"]: found[one["backend"]] for one in trials}
+
+    if factor == 1.0:
+        with pytest.raises(SpecError, match=r"is slower than .* 1\.00x"):
+            _timed_stages(asked, Runner())  # type: ignore[arg-type]
+    else:
+        good, bad, factors = _timed_stages(asked, Runner())  # type: ignore[arg-type]
+        assert slower_stage(factors) == ("inductor", True)
+        assert bad["inductor"].compiled_s == pytest.approx(factor * 1e-3)
+        assert good["inductor"].compiled_s == pytest.approx(1e-3)
+    assert turns == ["2.6.0", "2.5.1"] * FEWEST_ROUNDS
+
+
+def test_a_cure_that_one_run_shows_is_run_again(tmp_path: Path) -> None:
+    asked = suspicion(tmp_path, good=CellSpec("3.12", "2.6.0"), symptom="slow")
+    seconds = {"real": [1.0, 1.0, 1.0], "lucky": [1.0, 1.9], "none": [2.0]}
+    trials = [{"name": name} for name in seconds]
+
+    class Runner:
+        def run(
+            self, _: CellSpec, trials: Sequence[dict[str, Any]], *, above: float
+        ) -> dict[str, Tried]:
+            return {
+                one["name"]: tried(
+                    one["name"],
+                    symptom="slow",
+                    above=above,
+                    compiled={"samples_s": [seconds[one["name"].partition(",")[0]].pop(0)]},
+                )
+                for one in trials
+            }
+
+    runner: Any = Runner()
+    found = runner.run(asked.bad, trials, above=1.5)
+    _confirm_cures(asked, runner, trials, found, 1.5)
+    assert [name for name, one in found.items() if one.outcome == "works"] == ["real"]
+    assert found["lucky"].text == "1.9 s in run 2, 1 s before"
+    assert not any(seconds.values())
 
 
 def test_of_equal_kernels_that_differ_in_time_what_is_around_them_is_named() -> None:
@@ -162,15 +276,21 @@ def test_records_name_the_release_and_a_mended_one_beside_it() -> None:
 
 def test_the_largest_step_between_releases_is_the_slowdown() -> None:
     def record(compiled_s: float) -> Any:  # noqa: ANN401
-        return replace(make_record(), compiled=Arm(calls=1, samples_s=(compiled_s,) * 8))
+        samples = (compiled_s,) * 8
+        return replace(
+            make_record(speedup=2e-3 / compiled_s), compiled=Arm(calls=1, samples_s=samples)
+        )
 
-    records = {"2.5.1": record(1e-3), "2.6.0": record(1.5e-3), "2.15.0": record(1.7e-3)}
-    assert _slower([records], None, None, "c") == ("2.6.0", "2.5.1")
-    assert _slower([records], "2.15.0", None, "c") == ("2.15.0", "2.6.0")
-    assert _slower([], "2.15.0", "2.5.1", "c") == ("2.15.0", "2.5.1")
+    records = {"2.5.1": record(1e-3), "2.6.0": record(2e-3), "2.15.0": record(3.2e-3)}
+    assert _slower([records], SHIPPED, None, None, "c") == ("2.6.0", "2.5.1")
+    assert _slower([records], SHIPPED, "2.15.0", None, "c") == ("2.15.0", "2.6.0")
+    assert _slower([], SHIPPED, "2.15.0", "2.5.1", "c") == ("2.15.0", "2.5.1")
     # Another machine's are not compared with these.
-    with pytest.raises(SpecError, match=r"became slower by 1\.1x"):
-        _slower([{"2.5.1": record(1e-3)}, {"2.6.0": record(2e-3)}], None, None, "c")
+    alone = [{"2.5.1": record(1e-3)}, {"2.6.0": record(2e-3)}]
+    with pytest.raises(SpecError, match=r"became slower .* by more than noise"):
+        _slower(alone, SHIPPED, None, None, "c")
+    with pytest.raises(SpecError, match=r"became slower .* by more than noise"):
+        _slower([{"2.5.1": record(1e-3), "2.6.0": record(1.02e-3)}], SHIPPED, None, None, "c")
 
 
 def suspicion(folder: Path, **changed: Any) -> Suspicion:  # noqa: ANN401
@@ -306,6 +426,7 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(tmp_path: Path
     )  # fmt: skip
     found = Blamed(
         stage="inductor",
+        is_sure=True,
         stages=shown("inductor"),
         good=shown(),
         factors={},
