@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -43,7 +44,8 @@ from ivhl.tracker.blame import (
     stage_factors,
     tried_of,
 )
-from ivhl.tracker.wording import counted, seconds
+from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import seconds as in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import CellSpec
     from ivhl.measure.effort import Effort
-    from ivhl.tracker.blame import Stage, StageFactor
+    from ivhl.tracker.blame import Stage, StageFactor, TrialOutcome
     from ivhl.workload import Case
 
 _DYNAMO: Final = "torch._dynamo.config"
@@ -266,11 +268,13 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
             {"name": "bisect", "task": "bisect", "symptom": asked.symptom},
             {"name": "reduce", "task": "reduce", "symptom": asked.symptom, "backend": backend},
         ]
-    cost = "" if runner.trial_s is None else f", about {seconds(runner.trial_s)} each and more"
+    cost = "" if runner.trial_s is None else f", about {in_words(runner.trial_s)} each and more"
     console.print(f"{asked.bad.id}: {counted(len(more), 'further trial')}{cost}")
-    found = runner.run(asked.bad, more, above=above)
-    if slow:
-        _confirm_cures(asked, runner, more, found, above)
+    found = (
+        _cures(asked, runner, more, seen.stages["inductor"], above)
+        if slow
+        else runner.run(asked.bad, more, above=above)
+    )
     bisected = found.pop("bisect", None)
     reduced = found.pop("reduce", None)
     undecided = [
@@ -338,42 +342,66 @@ def _timed_stages(
             hint="ivhl course CASE shows the releases at which it moved; name them with --torch "
             "and --good",
         )
-    good, bad = (
-        {
-            stage: replace(
-                one, compiled_s=_middle(run[stage].compiled_s for run in done if stage in run)
-            )
-            for stage, one in done[0].items()
-        }
-        for done in runs
-    )
+    good, bad = (_usual(done) for done in runs)
     return good, bad, factors
 
 
-def _middle(seconds: Iterable[float | None]) -> float | None:
-    known = [one for one in seconds if one]
-    return median(known) if known else None
+def _usual(runs: Sequence[Mapping[str, Tried]]) -> dict[str, Tried]:
+    """Return the trials of the first run, with the seconds that are usual in all of them."""
+    eager_s = median(one.eager_s for run in runs for one in run.values() if one.eager_s)
+    found = {}
+    for stage, one in runs[0].items():
+        seconds = [_at_speed(run[stage], eager_s) for run in runs if run[stage].compiled_s]
+        if seconds:
+            one = replace(one, eager_s=eager_s, compiled_s=median(seconds))  # noqa: PLW2901
+        found[stage] = one
+    return found
 
 
-def _confirm_cures(
-    asked: Suspicion,
-    runner: _Runner,
-    trials: Sequence[dict[str, Any]],
-    found: dict[str, Tried],
-    above: float,
-) -> None:
-    """Run what cured a slowdown once again and again: one fast run may be one of the machine."""
-    for number in range(2, RUNS + 1):
-        left = [one for one in trials if found[one["name"]].outcome == "works"]
-        if not left:
-            return
-        again = [one | {"name": f"{one['name']}, run {number}"} for one in left]
-        for trial, one in zip(
-            left, runner.run(asked.bad, again, above=above).values(), strict=True
+def _at_speed(one: Tried, eager_s: float) -> float:
+    """Return compiled seconds on a machine on which eager code takes so long as in other trials."""
+    return (one.compiled_s or 0.0) * (eager_s / one.eager_s if one.eager_s else 1.0)
+
+
+def _cures(
+    asked: Suspicion, runner: _Runner, trials: Sequence[dict[str, Any]], bad: Tried, above: float
+) -> dict[str, Tried]:
+    """Run a slow case with each setting; what may be a cure again, since one run may be luck.
+
+    Args:
+        asked: What is asked.
+        runner: Of the trials.
+        trials: A setting each.
+        bad: Inductor's code without any.
+        above: Seconds from which it is slow.
+    """
+    assert bad.compiled_s and bad.eager_s  # noqa: S101, PT018  (it was timed)
+    near = (above * bad.compiled_s) ** 0.5
+    seconds: dict[str, list[float]] = {}
+    found: dict[str, Tried] = {}
+    left = list(trials)
+    for number in range(1, RUNS + 1):
+        names = [str(one["name"]) for one in left]
+        again = [
+            one if number == 1 else one | {"name": f"{one['name']}, run {number}"} for one in left
+        ]
+        for name, trial, one in zip(
+            names, again, runner.run(asked.bad, again).values(), strict=True
         ):
-            if one.outcome != "works":
-                text = f"{one.text} in run {number}, {found[trial['name']].text} before"
-                found[trial["name"]] = replace(one, name=trial["name"], text=text)
+            found.setdefault(name, one)
+            if one.compiled_s and one.outcome == "works":
+                # With other threads, eager code is another, too.
+                at = _at_speed(one, bad.eager_s) if not trial.get("threads") else one.compiled_s
+                seconds.setdefault(name, []).append(at)
+        left = [one for one in left if median(seconds.get(one["name"], [math.inf])) < near]
+        if not left:
+            break
+    for name, several in seconds.items():
+        middle = median(several)
+        text = f"{in_words(middle)}, the median of {counted(len(several), 'run')}"
+        outcome: TrialOutcome = "works" if middle <= above else "shows"
+        found[name] = replace(found[name], outcome=outcome, text=text, compiled_s=middle)
+    return found
 
 
 def _rate(asked: Suspicion, runner: _Runner, first: Tried, above: float) -> tuple[int, int]:
@@ -482,7 +510,7 @@ class _Runner:
             ended_how = f"{tried.outcome}; {tried.text[:160]}"
             if one.get("task") is not None and tried.outcome in ("works", "shows"):
                 ended_how = "done"
-            self._console.print(f"  {cell.id}, {name}: {ended_how}  ({seconds(status[1])})")
+            self._console.print(f"  {cell.id}, {name}: {ended_how}  ({in_words(status[1])})")
         return found
 
     def _run(self, cell: CellSpec, trials: Mapping[str, dict[str, Any]], kept: Path) -> None:
@@ -552,7 +580,7 @@ class _Runner:
                 self.trial_s = ended[key][1]
                 self._console.print(
                     f"  {cell.id}: {len(seen)} of {counted(len(trials), 'trial')}: "
-                    f"{trials[key]['name']}, {seconds(self.trial_s)}"
+                    f"{trials[key]['name']}, {in_words(self.trial_s)}"
                 )
             if has_ended or time.monotonic() > limit:
                 return

@@ -18,8 +18,8 @@ from ivhl.bench.blame import (
     FEWEST_ROUNDS,
     Blamed,
     Suspicion,
-    _confirm_cures,
     _content,
+    _cures,
     _flaky,
     _rate,
     _Runner,
@@ -187,29 +187,39 @@ def test_a_slowdown_is_measured_in_turns_until_its_stage_is_sure(
 
 def test_a_cure_that_one_run_shows_is_run_again(tmp_path: Path) -> None:
     asked = suspicion(tmp_path, good=CellSpec("3.12", "2.6.0"), symptom="slow")
-    seconds = {"real": [1.0, 1.0, 1.0], "lucky": [1.0, 1.9], "none": [2.0]}
-    trials = [{"name": name} for name in seconds]
+    # Seconds of compiled and eager code in each run.
+    runs = {
+        "real": [(1.0, 4.0), (2.1, 8.0), (1.0, 4.0)],
+        "lucky": [(1.0, 4.0), (1.9, 4.0), (1.9, 4.0)],
+        "slow machine": [(2.0, 8.0), (2.0, 8.0), (1.0, 4.0)],
+        "none": [(2.0, 4.0)],
+        "fast machine": [(1.0, 2.0)],
+        "threads": [(1.0, 2.0), (1.0, 2.0), (1.0, 2.0)],
+    }
+    trials: list[dict[str, Any]] = [{"name": name} for name in runs]
+    trials[-1]["threads"] = 2
 
     class Runner:
-        def run(
-            self, _: CellSpec, trials: Sequence[dict[str, Any]], *, above: float
-        ) -> dict[str, Tried]:
-            return {
-                one["name"]: tried(
+        def run(self, _: CellSpec, trials: Sequence[dict[str, Any]]) -> dict[str, Tried]:
+            found = {}
+            for one in trials:
+                compiled_s, eager_s = runs[one["name"].partition(",")[0]].pop(0)
+                found[one["name"]] = tried(
                     one["name"],
                     symptom="slow",
-                    above=above,
-                    compiled={"samples_s": [seconds[one["name"].partition(",")[0]].pop(0)]},
+                    compiled={"samples_s": [compiled_s]},
+                    eager={"samples_s": [eager_s]},
                 )
-                for one in trials
-            }
+            return found
 
-    runner: Any = Runner()
-    found = runner.run(asked.bad, trials, above=1.5)
-    _confirm_cures(asked, runner, trials, found, 1.5)
-    assert [name for name, one in found.items() if one.outcome == "works"] == ["real"]
-    assert found["lucky"].text == "1.9 s in run 2, 1 s before"
-    assert not any(seconds.values())
+    bad = tried(
+        "inductor", symptom="slow", compiled={"samples_s": [2.0]}, eager={"samples_s": [4.0]}
+    )
+    found = _cures(asked, Runner(), trials, bad, 1.5)  # type: ignore[arg-type]
+    works = [name for name, one in found.items() if one.outcome == "works"]
+    assert works == ["real", "slow machine", "threads"]
+    assert found["lucky"].text == "1.9 s, the median of 3 runs"
+    assert not any(runs.values())
 
 
 def test_of_equal_kernels_that_differ_in_time_what_is_around_them_is_named() -> None:
