@@ -54,6 +54,7 @@ from ivhl.tracker.entries import subject_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.kept import load_lines
 from ivhl.tracker.metrics import RELEVANT, difference, is_calibrated
+from ivhl.tracker.spread import ANY_KIND, kind_of, shipped
 from ivhl.tracker.wording import counted, seconds, short_message, times
 
 if TYPE_CHECKING:
@@ -78,8 +79,6 @@ FLAKY_RUNS, FLAKY_CHANCE = 8, 0.05
 # What an answer differs by, before anything is measured: of two runs, and of processes in turns.
 ASSUMED_NOISE: Final = 0.02
 ASSUMED_IN_TURNS: Final = math.hypot(PAIR / math.sqrt(PROCESSES_PER_RUN), ROUND)
-# Of the seconds of compiling, a run has one sample, and no rounds that show its error.
-COMPILE_NOISE: Final = 0.05
 # No answer about times decides alone: earlier records only say where to look first.
 _STORED_LIMIT: Final = 4.0
 # A change that leaves this much of the whole to others is not all of it.
@@ -135,6 +134,13 @@ class Question:
     def in_turns(self) -> bool:
         """Whether an answer is one run of two commits whose processes take turns."""
         return self.sought == "slowdown" and self.along == "commit"
+
+    @property
+    def assumed_noise(self) -> float:
+        """What the logarithms of answers differ by, before anything is measured."""
+        if self.metric not in DRIFT:
+            return shipped(ANY_KIND, self.metric, calibrated=True).tau
+        return ASSUMED_IN_TURNS if self.in_turns else ASSUMED_NOISE
 
     @property
     def word(self) -> str:
@@ -271,8 +277,7 @@ def announce(question: Question, request: Request, results: Path, console: Conso
         console: Where it is printed.
     """
     n = len(question.positions) - 1
-    noise = ASSUMED_IN_TURNS if question.in_turns else ASSUMED_NOISE
-    strength = math.log(question.effect) / noise if question.timed else math.inf
+    strength = math.log(question.effect) / question.assumed_noise if question.timed else math.inf
     mean, most = expected_answers(n, question.error, strength) if n > 1 else (0.0, 0)
     if question.in_turns:
         # The ends, the first place by itself, since its code may be known, and both sides again.
@@ -655,7 +660,10 @@ class _Bisection:
         apart = difference_in_session(one, other, metric)
         if apart is None:
             return None
-        return apart, expected_noise(one, other, metric) if metric in DRIFT else COMPILE_NOISE
+        if metric in DRIFT:
+            return apart, expected_noise(one, other, metric)
+        # Of the seconds of compiling a run has one sample, and no rounds that show its error.
+        return apart, shipped(kind_of(other), metric, calibrated=True).tau
 
     def _skip(self, place: int, reason: str, *, end: bool = False) -> None:
         if end:

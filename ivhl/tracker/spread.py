@@ -69,6 +69,9 @@ class CaseKind(NamedTuple):
     length: Literal["short", "medium", "long"]
 
 
+ANY_KIND: Final = CaseKind("", "", "", "long")  # of a case that has not run
+
+
 class Scores(NamedTuple):
     """Numbers of scales that contain a part of the differences of two runs.
 

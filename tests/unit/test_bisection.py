@@ -27,6 +27,7 @@ from ivhl.measure.effort import Effort
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.culprit import Rates, blend, chance_of, find_gaps, next_place, simulate
+from ivhl.tracker.spread import kind_of, shipped
 from tests.builders.fleet import make_fleet_project
 from tests.builders.project import git, make_commits
 from tests.builders.records import make_failure, make_record
@@ -263,6 +264,18 @@ def test_compile_time_is_measured_without_the_compile_cache(tmp_path: Path) -> N
     )  # fmt: skip
     assert int(found.after.name, 16) == 30
     assert all(asked)
+
+
+def test_seconds_of_compiling_are_as_noisy_as_repeated_runs_have_shown(tmp_path: Path) -> None:
+    asked = question("compile-time", n=1)
+    with pytest.raises(SpecError):
+        search(Bench(tmp_path, lambda _: make_record()), asked)
+    request = Request(root=tmp_path, python="3.12", machine="bench")
+    lines = log_of_search(tmp_path, asked, request).read_text().splitlines()
+    expected = shipped(kind_of(make_record()), "cold", calibrated=True).tau
+    assert {json.loads(line)["noise"] for line in lines} == {expected}
+    assert expected > 0.05
+    assert asked.assumed_noise > 0.05 > question().assumed_noise
 
 
 def test_places_that_cannot_be_measured_are_skipped_and_named(tmp_path: Path) -> None:
