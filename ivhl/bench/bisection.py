@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
+from pydantic import TypeAdapter
+
 from ivhl.bench import bench
 from ivhl.bench.confirm import PAIR, PROCESSES_PER_RUN, ROUND, ROUNDS, WEIGHED
 from ivhl.bench.rounds import (
@@ -53,7 +55,7 @@ from ivhl.tracker.culprit import (
 from ivhl.tracker.entries import subject_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.kept import load_lines
-from ivhl.tracker.metrics import RELEVANT, difference, is_calibrated
+from ivhl.tracker.metrics import RELEVANT, Metric, difference, is_calibrated
 from ivhl.tracker.spread import ANY_KIND, kind_of, shipped
 from ivhl.tracker.wording import counted, seconds, short_message, times
 
@@ -68,7 +70,6 @@ if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
     from ivhl.tracker.comparable import Axis
     from ivhl.tracker.entries import Entry
-    from ivhl.tracker.metrics import Metric
 
 Sought = Literal["slowdown", "failure", "wrong", "graph-break", "compile-time"]
 SOUGHT: Final[tuple[Sought, ...]] = get_args(Sought)
@@ -208,6 +209,9 @@ class Culprit:
     runs: int
     seconds: float
     earlier: int = 0
+
+
+_READER: Final = TypeAdapter(Answer)
 
 
 class _NotMeasured(Exception):  # noqa: N818  (an outcome)
@@ -1003,4 +1007,17 @@ def _drop_torn_line(log: Path) -> None:
 
 
 def _answer(data: Any) -> Answer:  # noqa: ANN401  (JSON)
-    return Answer(**data)
+    """Return a line of the log.
+
+    Raises:
+        ValueError: If it is no answer that a search writes.
+        TypeError: Likewise.
+    """
+    Answer(**data)  # names what is too much
+    found = _READER.validate_python(data)
+    moves = [(found.apart or 0.0, found.noise), *found.beside.values()]
+    if not all(math.isfinite(one) for move in moves for one in move):
+        raise ValueError("a number is not finite")
+    if found.apart is not None and found.noise <= 0:
+        raise ValueError(f"noise must be above 0 (got {found.noise})")
+    return found

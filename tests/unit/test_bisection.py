@@ -22,7 +22,7 @@ from ivhl.bench.confirm import ROUNDS
 from ivhl.bench.request import Request
 from ivhl.bench.rounds import PROCESSES_PER_ROUND
 from ivhl.cli import app
-from ivhl.errors import IvhlError, LockError, SpecError
+from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.measure.effort import Effort
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm, Calibration, Counted
@@ -325,6 +325,31 @@ def test_commits_with_the_same_code_are_not_measured(tmp_path: Path) -> None:
     found = search(bench, question())
     assert int(found.after.name, 16) == 41
     assert set(bench.runs) <= {0, N, 40, 41}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"apart": "much"},
+        {"apart": 0.1, "noise": 0.0},
+        {"apart": 1e999, "noise": 0.1},
+        {"apart": 0.1, "noise": 0.1, "beside": {"cold": [1]}},
+        {"apart": 0.1, "noise": 0.1, "beside": {"love": [1, 1]}},
+        {"place": 7},
+        {"more": 1},
+    ],
+)
+def test_an_answer_that_no_search_writes_is_named(
+    tmp_path: Path, changed: dict[str, object]
+) -> None:
+    asked = question("compile-time", n=1)
+    request = Request(root=tmp_path, python="3.12", machine="bench")
+    log = log_of_search(tmp_path, asked, request)
+    log.parent.mkdir(parents=True)
+    line = {"place": asked.positions[1].name, "at": "now", "against": asked.positions[0].name}
+    log.write_text(json.dumps(line | changed) + "\n")
+    with pytest.raises(ResultsError, match=r"\.jsonl:1: no answer"):
+        search(Bench(tmp_path, lambda _: make_record()), asked)
 
 
 def test_an_answer_about_another_place_is_refused_with_the_file(tmp_path: Path) -> None:
