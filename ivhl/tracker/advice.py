@@ -110,8 +110,11 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
         torch=torch,
         worth=_worth(cells[python]),
         reasons=tuple(_reason(*compared[other, python], other) for other in others),
+        # The means are in the reasons, the other way round.
         against={
-            other: cost for other in others if (cost := _cost(*compared[python, other], python))
+            other: cost
+            for other in others
+            if (cost := _cost(compared[python, other][0], None, python))
         },
         changed=_changed(earlier, cells[python], spreads),
         cost=costs[python],
