@@ -70,7 +70,8 @@ MOST_WAYS: Final = 64
 MOST_SHAPES: Final = 8
 # Calls of a sequence; a longer one is cut.
 MOST_CALLS: Final = 2000
-# Repetitions from which a known call is only run the first time: it is looked at before the last.
+# Repetitions from which a known call is always only run the first time: what is met now may have
+# been the end of up to two turns before.
 _LEAST_FOR_SKETCHES: Final = 4
 # Segments in whose ends the first turn of a loop is looked for.
 _LATELY: Final = 16
@@ -315,7 +316,7 @@ class Recorder(TorchFunctionMode):
         call.args = self._wiring.template(tuple(args))
         call.kwargs = self._wiring.template(kwargs)
         call.brings = tuple(self._wiring.brought)
-        if is_ordinary and self.limit() >= _LEAST_FOR_SKETCHES:
+        if is_ordinary and self._may_sketch():
             result = self._sketch(call, func, args, kwargs)
         else:
             result = self._look(call, func, args, kwargs, n_given)
@@ -328,6 +329,10 @@ class Recorder(TorchFunctionMode):
             call.is_cut = True
             self.end_segment()
         return result
+
+    def _may_sketch(self) -> bool:
+        limit = self.limit()
+        return limit >= _LEAST_FOR_SKETCHES or (limit > 1 and not self._looks)
 
     def _sketch(self, call: Call, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a known call for the first time; most calls of a program never come again."""
