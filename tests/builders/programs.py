@@ -249,7 +249,9 @@ def run_turn(
             continue
         values.append(made)
         if place in program.reads:
-            kept.append(torch.as_tensor(made.double().sum().item()))
+            value = torch.as_tensor(made.double().sum().item())
+            # Inductor does not round to bfloat16 before it sums.
+            kept.append(value.to(made.dtype) if made.dtype is torch.bfloat16 else value)
         if place in program.keeps:
             kept.append(made)
     return [*kept, values[-1]], values

@@ -1,4 +1,4 @@
-"""Random programs in a block of hot paths, compiled by Inductor; many of them."""
+"""Random programs and training loops in a block of hot paths, compiled by Inductor; many of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch._dynamo
 from hypothesis import HealthCheck, given, settings
 
 from tests.builders.programs import Program, check_program, programs
+from tests.builders.training import TrainingLoop, check_training, training_loops
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,3 +44,10 @@ def test_random_programs_compiled_by_inductor_give_what_eager_code_gives(
 ) -> None:
     torch._dynamo.reset()
     check_program(program)
+
+
+@settings(max_examples=MANY // 10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(loop=training_loops())
+def test_random_training_loops_give_what_eager_code_gives(loop: TrainingLoop) -> None:
+    torch._dynamo.reset()
+    check_training(loop)
