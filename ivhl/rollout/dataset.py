@@ -143,7 +143,8 @@ def generate(
         device: Where to compute.
         compiled: As for ``evolve``.
         memory_budget: As for ``evolve``.
-        check: Whether to read all that is complete first, and write again what cannot be read.
+        check: Whether to read all that is complete first, and write again what cannot be read; so
+            it is done where files of it are gone or empty.
         report: Called when it begins and after each operator.
 
     Returns:
@@ -161,17 +162,18 @@ def generate(
     with _writing(folder):
         group = _open(recipe, folder, n_operators)
     marks, state, weights = group["finite_steps"], group["state"], group["weights"]
-    broken = [n for n in range(n_operators) if not _is_readable(group, n)] if check else []
-    with _writing(folder):
-        for number in broken:
-            marks[number] = NOT_YET
     try:
-        rows = marks[:n_operators].tolist()
+        check = check or _lacks_chunks(group, folder)
     except RuntimeError as error:  # of a codec
         raise ResultsError(
             f"{folder}: zarr cannot read finite_steps there: {error}",
             hint="run the same command with --check: it writes again what is broken",
         ) from error
+    broken = [n for n in range(n_operators) if not _is_readable(group, n)] if check else []
+    with _writing(folder):
+        for number in broken:
+            marks[number] = NOT_YET
+    rows = marks[:n_operators].tolist()
     missing = [number for number, row in enumerate(rows) if NOT_YET in row]
     diverged = written = 0
 
@@ -275,6 +277,18 @@ def _open(recipe: DatasetRecipe, folder: Path, n_operators: int) -> Any:  # noqa
             if name == "operator":
                 array[:] = list(range(n_operators))
     return group
+
+
+def _lacks_chunks(group: Any, folder: Path) -> bool:  # noqa: ANN401  (zarr.Group)
+    """Return whether files of complete operators are gone or empty, as after a power cut."""
+    marks = group["finite_steps"][:]
+    complete = int((marks != NOT_YET).all(axis=1).sum())
+
+    def has(name: str) -> int:
+        files = (folder / name / "c").rglob("*")
+        return sum(path.is_file() and path.stat().st_size > 0 for path in files)
+
+    return has("state") < complete * marks.shape[1] or has("weights") < complete
 
 
 def _is_readable(group: Any, number: int) -> bool:  # noqa: ANN401  (zarr.Group)

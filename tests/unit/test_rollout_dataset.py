@@ -140,7 +140,7 @@ def test_more_operators_are_added_and_a_complete_dataset_is_left_alone(tmp_path:
 
 @pytest.mark.parametrize("name", ["state", "weights", "finite_steps"])
 @pytest.mark.parametrize("size", [100, 0, None])
-def test_an_operator_that_cannot_be_read_is_written_again_when_asked(
+def test_an_operator_that_cannot_be_read_is_written_again(
     name: str, size: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["generate", "--out", str(tmp_path / "d"), "--operators", "3", *ARGUMENTS]
@@ -156,7 +156,9 @@ def test_an_operator_that_cannot_be_read_is_written_again_when_asked(
         assert main(command) == 5
         assert "next: run the same command with --check" in capsys.readouterr().err
     capsys.readouterr()
-    assert main([*command, "--check"]) == 0
+    # What is gone or empty is seen without being asked for; a broken content only by reading it.
+    is_seen = not size and name != "finite_steps"
+    assert main(command if is_seen else [*command, "--check"]) == 0
     told = capsys.readouterr().out
     assert "3 operators, 1 of them written now" in told
     # Without its marks an operator that was written is as one that was not.
