@@ -758,6 +758,9 @@ class _Bisection:
             _NotMeasured: If that cannot be done there.
             IvhlError: If it can be done nowhere.
         """
+        beside = next((p.title for p in self._question.positions if base == p.commit), "")
+        in_turns = f", in turns with {beside}" if base else ""
+        self._console.print(f"measures {position.title}{in_turns}")
         began = time.monotonic()
         try:
             self._measure(
