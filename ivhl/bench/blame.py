@@ -206,7 +206,7 @@ def blame(root: Path, asked: Suspicion, console: Console) -> Blamed:
         return _blame(asked, runner, console)
 
 
-class _Shown(NamedTuple):
+class _StagesSeen(NamedTuple):
     """What the stages have shown, before any setting is tried; attributes as those of ``Blamed``.
 
     Attributes:
@@ -222,7 +222,7 @@ class _Shown(NamedTuple):
     above: float = 0.0
 
 
-def _shown(asked: Suspicion, runner: _Runner) -> _Shown:
+def _see_stages(asked: Suspicion, runner: _Runner) -> _StagesSeen:
     """Run the stages.
 
     Raises:
@@ -233,7 +233,7 @@ def _shown(asked: Suspicion, runner: _Runner) -> _Shown:
         stage, is_sure = slower_stage(factors)
         one, other = (side["inductor"].compiled_s or 0.0 for side in (good, bad))
         above = (one * other) ** 0.5
-        return _Shown(stage, bad, good, factors=factors, is_sure=is_sure, above=above)
+        return _StagesSeen(stage, bad, good, factors=factors, is_sure=is_sure, above=above)
     stages = [_stage(stage, read=stage == "inductor") for stage in STAGES]
     good = {} if asked.good is None else runner.run(asked.good, stages[-1:])
     above = 0.0
@@ -247,12 +247,12 @@ def _shown(asked: Suspicion, runner: _Runner) -> _Shown:
             f"runs: {bad['inductor'].text}",
             hint="ivhl repeat measures the record again; --torch names another release",
         )
-    return _Shown(first_stage(bad), bad, good, rate=rate, above=above)
+    return _StagesSeen(first_stage(bad), bad, good, rate=rate, above=above)
 
 
 def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
     slow = asked.symptom == "slow"
-    seen = _shown(asked, runner)
+    seen = _see_stages(asked, runner)
     stage, above = seen.stage, seen.above
     if seen.rate[0] < seen.rate[1]:
         console.print(f"flaky: {asked.symptom} in {seen.rate[0]} of {seen.rate[1]} runs")
