@@ -21,6 +21,7 @@ from ivhl.records.age import recorded_rank
 from ivhl.records.store import case_name
 from ivhl.tracker.changes import largest_significant
 from ivhl.tracker.comparable import differences
+from ivhl.tracker.compare import session_reach
 from ivhl.tracker.metrics import RELEVANT, difference, is_calibrated, measured
 from ivhl.tracker.wording import short_message
 
@@ -128,6 +129,7 @@ class Attributed(NamedTuple):
     Attributes:
         outcomes: What each corner shows: ``works``, or the failure class with its message.
         effects: Empty if a corner failed.
+        in_turns: Whether the corners were measured in turns, and not in a session each.
     """
 
     machine: str
@@ -135,6 +137,7 @@ class Attributed(NamedTuple):
     case: str
     outcomes: Mapping[Corner, str]
     effects: tuple[Effect, ...]
+    in_turns: bool = False
 
     def whose(self, factors: Sequence[Factor]) -> str:
         """Return which axes change the outcome; empty if no corner has another one.
@@ -301,6 +304,7 @@ def attribute_rounds(
         case_name(base),
         {corner: _outcome(record) for corner, record in last.items()},
         tuple(effects),
+        in_turns=True,
     )
 
 
@@ -336,20 +340,25 @@ def judge_together(found: Sequence[Attributed]) -> list[Attributed]:
 
 
 def overall(found: Iterable[Attributed]) -> tuple[Effect, ...]:
-    """Return the mean of each effect over the cases, with the interval that the cases show."""
+    """Return the mean of each effect over the cases, with the interval that the cases show.
+
+    Of corners that were measured in a session each, the interval holds what sessions differ by.
+    """
     logs: dict[tuple[tuple[Factor, ...], Metric], list[float]] = defaultdict(list)
+    corners: dict[tuple[tuple[Factor, ...], Metric], int] = {}
     for one in found:
         for effect in one.effects:
-            logs[effect.factors, effect.metric].append(math.log(effect.ratio))
-    return tuple(
-        _effect(
-            *key,
-            fmean(values),
-            _NORMAL_95 * stdev(values) / math.sqrt(len(values)),
-        )._replace(cases=len(values))
-        for key, values in logs.items()
-        if len(values) > 1
-    )
+            key = effect.factors, effect.metric
+            logs[key].append(math.log(effect.ratio))
+            corners[key] = 0 if one.in_turns else len(one.outcomes)
+    effects = []
+    for key, values in logs.items():
+        if len(values) > 1:
+            reach = _NORMAL_95 * stdev(values) / math.sqrt(len(values))
+            if corners[key]:
+                reach = math.hypot(reach, session_reach(key[1]) / math.sqrt(corners[key] / 2))
+            effects.append(_effect(*key, fmean(values), reach)._replace(cases=len(values)))
+    return tuple(effects)
 
 
 def complete(

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from ivhl.records.age import recorded_rank
 from ivhl.records.store import case_name, key_of, newest_by
@@ -18,6 +18,7 @@ from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.entries import Entry
+from ivhl.tracker.metrics import student
 from ivhl.tracker.wording import short_message
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ PairKind = Literal[
 KINDS: tuple[PairKind, ...] = get_args(PairKind)
 SUMMARISED: tuple[Metric, ...] = ("speedup", "eager", "compiled", "cold")
 _NORMAL_95 = NormalDist().inv_cdf(0.975)
+# What two sessions of a machine move all cases by, as a standard deviation of the logarithm, and of
+# how many pairs: `python -m studies.tables sessions`. No mean over cases makes it smaller.
+BETWEEN_SESSIONS: Final[dict[Metric, float]] = {
+    "speedup": 0.019, "eager": 0.089, "compiled": 0.096, "cold": 0.143, "warm": 0.128,
+}  # fmt: skip
+_PAIRS_OF_SESSIONS = 11
 
 
 class ComparedCase(NamedTuple):
@@ -87,7 +94,10 @@ class Comparison:
 
 
 class Mean(NamedTuple):
-    """Geometric mean of a ratio over the cases that ran on both sides, with a 95 % interval."""
+    """Geometric mean of a ratio over the cases that ran on both sides.
+
+    Its 95 % interval is that of other cases in other sessions.
+    """
 
     ratio: float
     low: float
@@ -202,6 +212,14 @@ def case_of(run: Run, axis: Axis) -> ComparedCase:
     )
 
 
+def session_reach(metric: Metric) -> float:
+    """Return what another session of a machine may move the mean of all cases by, with 95 %.
+
+    As a logarithm.
+    """
+    return student(_NORMAL_95, _PAIRS_OF_SESSIONS) * BETWEEN_SESSIONS.get(metric, 0.0)
+
+
 def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:
     logs = [
         math.log(one.change.changes[metric].ratio)
@@ -212,7 +230,7 @@ def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:
         return None
     middle = fmean(logs)
     error = stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
-    reach = _NORMAL_95 * error
+    reach = math.hypot(_NORMAL_95 * error, session_reach(metric))
     low, high = (
         (math.exp(middle - reach), math.exp(middle + reach)) if error < math.inf else (0, math.inf)
     )

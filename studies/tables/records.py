@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
-from itertools import product
+from itertools import combinations, product
+from math import exp
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median, stdev
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ivhl.records.files import record_file
 from ivhl.records.store import is_existing, latest_per_case, load_records
 from ivhl.tracker.compat import python_key
+from ivhl.tracker.metrics import WORDS, Metric, difference
+from ivhl.tracker.spread import repeats
 from ivhl.workload import load_workloads
 from studies.tables.layout import markdown, once
 
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
     Records = Mapping[TablePlace, RunRecord]
 
 MACHINE: Final = "xeon-2core"
+# Cases of unchanged code that two sessions must have measured, to be compared.
+FEWEST_OF_SESSION: Final = 5
 PYTHONS: Final = ("3.12", "3.13")
 RELEASES: Final = ("2.5.1", "2.6.0", "2.15.0")
 NOT_RECORDED: Final = "-"
@@ -372,6 +378,38 @@ def calibration(root: Path) -> list[str]:
     return markdown(head, rows)
 
 
+def sessions(root: Path) -> list[str]:
+    """Return by how much two sessions of a machine differ, as the mean over unchanged cases.
+
+    The staircase is of pyenv's Python 3.13; another session was of Debian's, and is left out.
+    """
+    loaded = load_records(root / "results")
+    runs = [
+        replace(one, machine=replace(one.machine, name=STAIRCASE))
+        if one.machine.name.startswith(STAIRCASE)
+        else one
+        for one in (*loaded.records, *loaded.replaced)
+        if (one.machine.name, one.cell.python) != (f"{STAIRCASE}-debian", "3.13")
+    ]
+    rows = []
+    for metric in get_args(Metric):
+        if metric in ("aa", "memory"):
+            continue
+        apart: dict[tuple[str, ...], list[float]] = {}
+        for of_case in repeats(runs):
+            for one, other in combinations(of_case, 2):
+                days = one.recorded_at[:10], other.recorded_at[:10]
+                key = one.case.machine, one.python, one.torch, *days, one.commit, other.commit
+                if (moved := difference(one, other, metric)) is not None:
+                    apart.setdefault(key, []).append(moved)
+        pairs = [found for found in apart.values() if len(found) >= FEWEST_OF_SESSION]
+        squares = [fmean(found) ** 2 - stdev(found) ** 2 / len(found) for found in pairs]
+        largest = max((abs(fmean(found)) for found in pairs), default=0.0)
+        deviation = max(0.0, fmean(squares)) ** 0.5
+        rows.append([WORDS[metric], str(len(pairs)), f"{deviation:.3f}", f"{exp(largest):.2f}x"])
+    return markdown(["", "pairs of sessions", "standard deviation", "largest"], rows)
+
+
 FROM_RECORDS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "operations": operations,
     "larger-sizes": larger_sizes,
@@ -383,4 +421,5 @@ FROM_RECORDS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "loops": loops,
     "spread": spread,
     "calibration": calibration,
+    "sessions": sessions,
 }

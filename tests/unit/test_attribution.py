@@ -47,6 +47,7 @@ from ivhl.tracker.attribution import (
     overall,
 )
 from ivhl.tracker.comparable import BUILDS_UNKNOWN, differences
+from ivhl.tracker.compare import session_reach
 from ivhl.workload import named_cases
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
@@ -169,14 +170,18 @@ def test_a_failure_in_a_corner_leaves_no_effects_and_says_whose_it_is() -> None:
     assert "none of them alone" in found.whose(("python", "torch"))
 
 
-def test_a_mean_over_cases_has_the_interval_that_the_cases_show() -> None:
+def test_a_mean_over_cases_has_the_interval_that_the_cases_and_sessions_show() -> None:
     found = [
         attribute(by_effects(1.0, torch), ("python", "torch"), Known(0.01))
         for torch in (1.2, 1.25, 1.3)
     ]
-    effects = {(e.factors, e.metric): e for e in overall(found)}
-    mean = effects[("torch",), "compiled"]
+    mean = {(e.factors, e.metric): e for e in overall(found)}[("torch",), "compiled"]
     assert mean.cases == 3
+    # Two corners of four are on each side.
+    of_sessions = math.exp(session_reach("compiled") / math.sqrt(2))
+    assert of_sessions < mean.high / mean.ratio < 1.1 * of_sessions
+    in_turns = [one._replace(in_turns=True) for one in found]
+    mean = {(e.factors, e.metric): e for e in overall(in_turns)}[("torch",), "compiled"]
     assert 1.15 < mean.low < mean.ratio < mean.high < 1.35
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.errors import IvhlError, ResultsError, SpecError
 from ivhl.records.record import Counted, Wheel
-from ivhl.tracker.compare import axis_of, choose, compare, summarise
+from ivhl.tracker.compare import axis_of, choose, compare, session_reach, summarise
 from ivhl.tracker.entries import entry_of
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.records import Known, make_failure, make_record
@@ -81,6 +81,16 @@ def test_means_are_over_what_ran_on_both_sides() -> None:
     assert summary.means["speedup"].ratio == pytest.approx(1.0)
     assert summary.means["speedup"].cases == 1
     assert summary.counts == {"broke": 1, "appeared": 1, "same": 1}
+
+
+def test_no_number_of_cases_tells_a_mean_from_another_session() -> None:
+    before = [replace(BASE, workload=f"ops.w{n}") for n in range(200)]
+    (summary,) = summarise(compare(before, before, "torch", Known(0.01)))
+    for metric in ("compiled", "speedup"):
+        mean = summary.means[metric]
+        assert mean.high == pytest.approx(math.exp(session_reach(metric)))
+        assert mean.high * mean.low == pytest.approx(1)
+    assert summary.means["compiled"].high > 1.2
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=2, max_size=6))
