@@ -13,7 +13,7 @@ from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.tracker.advice import advise
-from ivhl.tracker.compare import compare
+from ivhl.tracker.compare import compare, session_reach
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.metrics import student
 from ivhl.tracker.spans import spans, spans_sentence, word_of
@@ -220,7 +220,7 @@ def _worth(
 
 
 def _of_mean(pairs: Iterable[Comparison], metric: Metric) -> Ratio | None:
-    """Return the geometric mean of a ratio over cases, with the interval that they show."""
+    """Return the geometric mean of a ratio over cases, with the interval of other sessions."""
     logs = [
         math.log(one.change.changes[metric].ratio)
         for one in pairs
@@ -229,7 +229,8 @@ def _of_mean(pairs: Iterable[Comparison], metric: Metric) -> Ratio | None:
     if len(logs) <= 1:
         return None
     middle = fmean(logs)
-    reach = student(_NORMAL_95, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    of_cases = student(_NORMAL_95, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    reach = math.hypot(of_cases, session_reach(metric))
     return Ratio(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach))
 
 

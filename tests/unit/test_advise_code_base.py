@@ -26,6 +26,7 @@ from ivhl.tracker.codebase import (
     support_lines,
     worth_lines,
 )
+from ivhl.tracker.compare import session_reach
 from ivhl.tracker.compat import compat_rows
 from ivhl.tracker.compiling import compile_sites, operations_in
 from ivhl.tracker.spread import SHIPPED
@@ -286,7 +287,8 @@ def test_of_few_cases_each_is_compared_and_of_many_the_mean_with_students_interv
     error = math.sqrt(sum((log - middle) ** 2 for log in logs) / 4 / 5)
     assert line.speedup.value == pytest.approx(math.exp(middle))
     # 2.776 is the t of 4 degrees of freedom, of any table.
-    assert math.log(line.speedup.high) - middle == pytest.approx(2.776 * error, rel=0.01)
+    reach = math.hypot(2.776 * error, session_reach("speedup"))
+    assert math.log(line.speedup.high) - middle == pytest.approx(reach, rel=0.01)
 
 
 def test_a_cell_in_which_a_case_failed_is_worth_no_ratio() -> None:
