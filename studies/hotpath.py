@@ -12,6 +12,7 @@ import argparse
 import os
 import random
 import time
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -184,6 +185,40 @@ def show_stages(batch: int, rounds: int) -> None:
         print(f"{kind:<24}{''.join(f'{one:>8.0f}' for one in medians)}{sum(medians):>9.0f}")
 
 
+def show_given_up(rounds: int) -> None:
+    """Print what five small operations take: eager, compiled, and given up as slower."""
+    x = torch.linspace(-1, 1, 64)
+
+    def small(x: torch.Tensor) -> torch.Tensor:
+        return ((x * 2).sin() + x).relu() - 1
+
+    def read(x: torch.Tensor) -> object:  # which ends a turn in a block
+        return small(x).sum().item()
+
+    def seconds_of(call: Callable[[torch.Tensor], object], steps: int) -> float:
+        start = time.process_time()
+        for _ in range(steps):
+            call(x)
+        return (time.process_time() - start) / steps
+
+    def seconds_in(block: hotpath.auto, steps: int) -> float:
+        with block:
+            seconds_of(read, 2 * THRESHOLD)
+            return seconds_of(read, steps)
+
+    arms: dict[str, Callable[[int], float]] = {
+        "eager": partial(seconds_of, small),
+        "eager, read": partial(seconds_of, read),
+    }
+    for name, only_faster in (("compiled", False), ("given up", True)):
+        function = hotpath.auto(only_faster=only_faster)(small)
+        seconds_of(function, 100)
+        arms[f"function, {name}"] = partial(seconds_of, function)
+        arms[f"block, {name}"] = partial(seconds_in, hotpath.auto(only_faster=only_faster))
+    for name, seconds in time_rounds(arms, rounds=rounds, steps=2000).items():
+        print(f"{name:<20}{1e6 * median(seconds):>8.1f} us")
+
+
 def show(name: str, over: list[float], under: list[float], goal: float) -> None:
     """Print a ratio with its interval within this run."""
     ratio = paired_ratio(over, under)
@@ -201,11 +236,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--steps", type=int, default=40, help="of a block")
     parser.add_argument("--stages", action="store_true", help="the parts of a step instead")
+    parser.add_argument("--given-up", action="store_true", help="five small operations instead")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     choose_cache_folder()
     load = os.getloadavg()[0]
     print(f"torch {torch.__version__}, CPU, {options.threads} thread(s), load {load:.1f}")
+    if options.given_up:
+        show_given_up(options.rounds)
+        return
     for batch in options.batch:
         if options.stages:
             show_stages(batch, options.rounds)

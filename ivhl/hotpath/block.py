@@ -118,7 +118,7 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         self._is_open = False
         self._functions = 0  # whose block this is
         self._passes = 0  # calls of the function that will not be looked at
-        self._useless = 0
+        self._useless = 0  # how many were not, after the last call that was in vain
         self._lock = threading.Lock()
         self._settings: CompilerSettings | None = None
         # While a function that the program has compiled runs: the frame of its call, by id, and
@@ -171,10 +171,10 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            # Two threads cannot share what is counted: one of them runs as if there were no block.
             if self._passes > 0:
                 self._passes -= 1
                 return function(*args, **kwargs)
+            # Two threads cannot share what is counted: one of them runs as if there were no block.
             if not self.is_on or _active.block is not None or self._lock.locked():
                 return function(*args, **kwargs)
             with self._lock:

@@ -145,9 +145,7 @@ class Recorder(TorchFunctionMode):
         self.turns = TrainingTurns(self._count, self.limit)
         self.progress = 0  # compiled runs, and what may become hot
         self.is_resting = False  # whether the mode is not active, since turns are not looked at
-        self._looks = (
-            False  # whether sketches are looked at, since something will be hot next time
-        )
+        self._looks = False  # at sketches too, since something will be hot next time
         self._watch: _Watch | None = None
         self._surroundings: Surroundings | None = None
         self._lately: deque[Call] = deque(maxlen=_LATELY)  # where segments ended

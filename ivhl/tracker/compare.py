@@ -40,7 +40,7 @@ _NORMAL_95 = NormalDist().inv_cdf(0.975)
 BETWEEN_SESSIONS: Final[dict[Metric, float]] = {
     "speedup": 0.019, "eager": 0.089, "compiled": 0.096, "cold": 0.143, "warm": 0.128,
 }  # fmt: skip
-_PAIRS_OF_SESSIONS = 11
+PAIRS_OF_SESSIONS: Final = 11
 
 
 class ComparedCase(NamedTuple):
@@ -217,7 +217,7 @@ def session_reach(metric: Metric) -> float:
 
     As a logarithm.
     """
-    return student(_NORMAL_95, _PAIRS_OF_SESSIONS) * BETWEEN_SESSIONS.get(metric, 0.0)
+    return student(_NORMAL_95, PAIRS_OF_SESSIONS) * BETWEEN_SESSIONS.get(metric, 0.0)
 
 
 def _mean(group: Iterable[Comparison], metric: Metric) -> Mean | None:

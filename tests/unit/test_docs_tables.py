@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ivhl.tracker.compare import BETWEEN_SESSIONS, PAIRS_OF_SESSIONS
+from ivhl.tracker.metrics import WORDS
 from studies.tables.__main__ import main
 from studies.tables.blocks import TABLES, BlockError, blocks_of, make, pages, stale
 from studies.tables.exports import surgical_times
@@ -51,6 +53,17 @@ def test_every_table_is_what_its_command_makes() -> None:
 def test_every_table_is_on_a_page() -> None:
     commands = {block.command for page in pages(ROOT) for block in blocks_of(page)}
     assert {f"python -m studies.tables {name}" for name in TABLES} <= commands
+
+
+def test_means_hold_what_the_sessions_of_the_records_differ_by() -> None:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in make("python -m studies.tables sessions", ROOT)
+    ]
+    found = {row[0]: row[1:3] for row in rows if len(row) == 4}
+    for metric, deviation in BETWEEN_SESSIONS.items():
+        assert found[WORDS[metric]][1] == f"{deviation:.3f}"
+    assert found[WORDS["compiled"]][0] == str(PAIRS_OF_SESSIONS)
 
 
 def test_a_stale_block_is_named_and_nothing_else_changes(

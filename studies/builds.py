@@ -1,0 +1,98 @@
+"""Compare two builds of one Python in turns, since two sessions of a machine differ by more.
+
+``python -m studies.builds DIR --python 3.13 --second DIR13/bin`` makes two clones in ``DIR``.
+Each finds the interpreter in the folder that is named, or else in ``PATH``. Both measure the same
+cases, one after the other, round by round. The table has the second build over the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from statistics import NormalDist, fmean, stdev
+from typing import TYPE_CHECKING, Final
+
+from ivhl.git import clone_at, find_commit
+from ivhl.records.store import load_records
+from ivhl.tracker.metrics import WORDS, measured, student
+from studies.tables.layout import markdown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ivhl.records.record import RunRecord
+    from ivhl.tracker.metrics import Metric
+
+ROOT: Final = Path(__file__).parents[1]
+# Calls of some microseconds, of which Python is a part that shows.
+CASES: Final = ("ops.intensity", "ops.mera_layer", "ops.normalize_field", "ops.rnn_step_gru")
+SHOWN: Final[tuple[Metric, ...]] = ("compiled", "eager", "speedup")
+_NORMAL_95: Final = NormalDist().inv_cdf(0.975)
+
+
+def rounds_of(records: Sequence[RunRecord]) -> list[list[RunRecord]]:
+    """Return the records of each round, in which every case was run once."""
+    by_case: dict[str, list[RunRecord]] = {}
+    for record in sorted(records, key=lambda one: one.recorded_at):
+        by_case.setdefault(record.workload, []).append(record)
+    return [list(found) for found in zip(*by_case.values(), strict=False)]
+
+
+def table(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> list[str]:
+    """Return the ratios of two builds, by the rounds of both."""
+    rows = []
+    for metric in SHOWN:
+        moves = []
+        for one, other in zip(rounds_of(first), rounds_of(second), strict=False):
+            values = [[measured(record, metric) for record in side] for side in (one, other)]
+            moves.append(
+                fmean(math.log(b.value / a.value) for a, b in zip(*values, strict=True) if a and b)
+            )
+        middle = fmean(moves)
+        error = stdev(moves) / math.sqrt(len(moves))
+        reach = student(_NORMAL_95, len(moves) - 1) * error
+        low, value, high = (math.exp(middle + n * reach) for n in (-1, 0, 1))
+        rows.append([WORDS[metric], str(len(moves)), f"{value:.2f}x [{low:.2f}, {high:.2f}]"])
+    return markdown(["", "rounds", "second over first"], rows)
+
+
+def main() -> int:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m studies.builds", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the two clones go, made if they are new")
+    parser.add_argument("--python", default="3.13")
+    parser.add_argument("--torch", default="2.15.0")
+    parser.add_argument("--first", default="", help="folder of the first interpreter")
+    parser.add_argument("--second", default="", help="folder of the second one")
+    parser.add_argument("--rounds", type=int, default=10)
+    options = parser.parse_args()
+    sides = {"first": options.first, "second": options.second}
+    for name in sides:
+        if not (options.folder / name).exists():
+            clone_at(ROOT, find_commit(ROOT, "HEAD"), options.folder / name)
+    command = [
+        *(sys.executable, "-m", "ivhl", "bench", "--python", options.python),
+        *("--torch", options.torch, "--suite", "core", "--force", "--no-publish"),
+        *("--machine", "builds", *(part for case in CASES for part in ("--workload", case))),
+    ]
+    for _ in range(options.rounds):
+        for name, where in sides.items():
+            path = os.pathsep.join(filter(None, (where, os.environ["PATH"])))
+            folder = options.folder / name
+            # Python finds the clone's ivhl in its working folder first.
+            subprocess.run(command, cwd=folder, check=True, env=os.environ | {"PATH": path})
+    loaded = [load_records(options.folder / name / "results") for name in sides]
+    first, second = (
+        [one for one in (*side.records, *side.replaced) if one.machine.name == "builds"]
+        for side in loaded
+    )
+    print("\n".join(table(first, second)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
