@@ -4,6 +4,7 @@
 the ratios of hand-written compilation to hot paths (goal: 0.9) and of eager code to the same while
 recording (goal: 0.97), for ever and in the nine steps before call N. Arms take turns in blocks; a
 ratio is taken within each round. With ``--stages`` it prints which part of a step takes the time.
+With ``--device cuda`` seconds are elapsed ones, until the GPU has done a block of steps.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Step = Callable[[], torch.Tensor]
+    Clock = Callable[[], float]
 
 WIDTHS: Final = (784, 256, 10)
 THRESHOLD: Final = 10
@@ -38,18 +40,19 @@ class Trainer:
 
     Args:
         batch: Number of samples.
+        device: Where all tensors are; their numbers are the same on each.
     """
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int, device: str = "cpu") -> None:
         torch.manual_seed(0)
         wide, hidden, out = WIDTHS
         self.model = torch.nn.Sequential(
             torch.nn.Linear(wide, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, out)
-        )
+        ).to(device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         generator = torch.Generator().manual_seed(1)
-        self.x = torch.randn(batch, wide, generator=generator)
-        self.y = torch.randn(batch, out, generator=generator)
+        self.x = torch.randn(batch, wide, generator=generator).to(device)
+        self.y = torch.randn(batch, out, generator=generator).to(device)
 
     def step(self) -> torch.Tensor:
         """Return the loss of a step, as one would first write it."""
@@ -89,10 +92,22 @@ def by_hand(trainer: Trainer, way: str) -> Step:
     return step
 
 
+def clock_of(device: str) -> Clock:
+    """Return what reads seconds: CPU time of the process, or elapsed time once the GPU is done."""
+    if device == "cpu":
+        return time.process_time
+
+    def read() -> float:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+    return read
+
+
 def time_rounds(
     arms: dict[str, Callable[[int], float]], *, rounds: int, steps: int
 ) -> dict[str, list[float]]:
-    """Return the CPU seconds per step of each arm in each round, in random order."""
+    """Return the seconds per step of each arm in each round, in random order."""
     samples: dict[str, list[float]] = {name: [] for name in arms}
     order = random.Random(0)  # noqa: S311  (an order, not a secret)
     for _ in range(rounds):
@@ -101,34 +116,36 @@ def time_rounds(
     return samples
 
 
-def timed(step: Step) -> Callable[[int], float]:
-    """Return a function that runs a step so often and returns CPU seconds per step."""
+def timed(step: Step, clock: Clock) -> Callable[[int], float]:
+    """Return a function that runs a step so often and returns seconds per step."""
 
     def run(steps: int) -> float:
-        start = time.process_time()
+        start = clock()
         for _ in range(steps):
             step()
-        return (time.process_time() - start) / steps
+        return (clock() - start) / steps
 
     return run
 
 
-def timed_in(block: hotpath.auto, step: Step, *, warm: int) -> Callable[[int], float]:
+def timed_in(
+    block: hotpath.auto, step: Step, clock: Clock, *, warm: int
+) -> Callable[[int], float]:
     """Return the same in a block; entering and leaving it is not timed, nor are ``warm`` steps."""
 
     def run(steps: int) -> float:
         with block:
             for _ in range(warm):
                 step()
-            start = time.process_time()
+            start = clock()
             for _ in range(steps):
                 step()
-            return (time.process_time() - start) / steps
+            return (clock() - start) / steps
 
     return run
 
 
-def timed_before_hot(step: Step) -> Callable[[int], float]:
+def timed_before_hot(step: Step, clock: Clock) -> Callable[[int], float]:
     """Return a function that times the steps 1 to 9 of a block of its own, again and again."""
 
     def run(steps: int) -> float:
@@ -136,10 +153,10 @@ def timed_before_hot(step: Step) -> Callable[[int], float]:
         for _ in range(max(1, steps // (THRESHOLD - 1))):
             block = hotpath.auto(threshold=THRESHOLD)
             with block:
-                start = time.process_time()
+                start = clock()
                 for _ in range(THRESHOLD - 1):
                     step()
-                seconds.append(time.process_time() - start)
+                seconds.append(clock() - start)
         return sum(seconds) / len(seconds) / (THRESHOLD - 1)
 
     return run
@@ -232,16 +249,25 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m studies.hotpath", description=__doc__)
     parser.add_argument("--batch", type=int, nargs="+", default=[64, 128])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--steps", type=int, default=40, help="of a block")
     parser.add_argument("--stages", action="store_true", help="the parts of a step instead")
     parser.add_argument("--given-up", action="store_true", help="five small operations instead")
     options = parser.parse_args()
+    name = "CPU"
+    if options.device == "cuda":
+        if options.stages or options.given_up:
+            parser.error("--stages and --given-up time the CPU alone; leave out --device cuda")
+        if not torch.cuda.is_available():
+            parser.error("--device cuda: this PyTorch sees no GPU")
+        name = torch.cuda.get_device_name()
+    clock = clock_of(options.device)
     torch.set_num_threads(options.threads)
     choose_cache_folder()
     load = os.getloadavg()[0]
-    print(f"torch {torch.__version__}, CPU, {options.threads} thread(s), load {load:.1f}")
+    print(f"torch {torch.__version__}, {name}, {options.threads} thread(s), load {load:.1f}")
     if options.given_up:
         show_given_up(options.rounds)
         return
@@ -249,17 +275,17 @@ def main() -> None:
         if options.stages:
             show_stages(batch, options.rounds)
             continue
-        trainers = {name: Trainer(batch) for name in ARMS}
+        trainers = {name: Trainer(batch, options.device) for name in ARMS}
         hot = hotpath.auto(threshold=THRESHOLD)
         # So many repetitions never come: this block records for ever.
         record = hotpath.auto(threshold=1_000_000_000)
         arms = {
-            "eager": timed(trainers["eager"].step),
-            "whole": timed(by_hand(trainers["whole"], "whole")),
-            "parts": timed(by_hand(trainers["parts"], "parts")),
-            "hot": timed_in(hot, trainers["hot"].step, warm=1),
-            "record": timed_in(record, trainers["record"].step, warm=1),
-            "first": timed_before_hot(trainers["first"].step),
+            "eager": timed(trainers["eager"].step, clock),
+            "whole": timed(by_hand(trainers["whole"], "whole"), clock),
+            "parts": timed(by_hand(trainers["parts"], "parts"), clock),
+            "hot": timed_in(hot, trainers["hot"].step, clock, warm=1),
+            "record": timed_in(record, trainers["record"].step, clock, warm=1),
+            "first": timed_before_hot(trainers["first"].step, clock),
         }
         for arm in arms.values():
             arm(20)

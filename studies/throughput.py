@@ -14,12 +14,13 @@ import statistics
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import torch
 
-from ivhl.compile import get_compiled, measuring
+from ivhl.compile import MODES, get_compile_mode, get_compiled, measuring, set_compile_mode
 from ivhl.git import current_commit
+from ivhl.measure.engine import capture
 from ivhl.mlff import painn
 from ivhl.mlff.batch import (
     batch_energies_forces,
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 
     Molecule = tuple[torch.Tensor, torch.Tensor]
     Run = Callable[[], list[torch.Tensor]]  # energies
+    Form = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+
+# How the dense forms run.
+Way = Literal["eager", "compiled", "graph"]
 
 # Numbers of atoms of H2, H2O, NH3, CH4, C2H4, CH3OH, C2H6 and C6H6.
 COUNTS: Final = (2, 3, 4, 5, 6, 6, 8, 12)
@@ -81,16 +86,21 @@ def count_flops(n_atoms: int) -> float:
 
 
 def make_arms(
-    molecules: Sequence[Molecule], parameters: painn.Parameters, *, compiled: bool
+    molecules: Sequence[Molecule], parameters: painn.Parameters, *, way: Way
 ) -> dict[str, Run]:
     """Return the functions to time; each computes energies and forces, and returns the energies.
 
     Args:
         molecules: The molecules of a batch.
         parameters: Weights, in the dtype and on the device of the molecules.
-        compiled: Whether to compile the dense forms; joined edges are always eager.
+        way: How the dense forms run; joined edges are always eager.
     """
-    batched = _compiled_batch if compiled else batch_energies_forces
+    forms: dict[Way, Form] = {
+        "eager": batch_energies_forces,
+        "compiled": _compiled_batch,
+        "graph": _captured_batch,
+    }
+    batched, compiled = forms[way], way != "eager"
     # Single molecules take the form of the batches, so that the speedup is due to batching alone;
     # padded if compiled, because each length is compiled.
     alone = [
@@ -128,7 +138,7 @@ def make_arms(
 
 
 # Dynamo compiles a function for at most 8 shapes, so each shape has its own function.
-_functions: Final[dict[tuple[int, ...], Callable[..., tuple[torch.Tensor, torch.Tensor]]]] = {}
+_functions: Final[dict[tuple[int, ...], Form]] = {}
 
 
 def _compiled_batch(
@@ -140,6 +150,19 @@ def _compiled_batch(
             batch_energies_forces_one_graph, dynamic=False, fullgraph=True
         )
     return _functions[shape](parameters, numbers, positions)
+
+
+_captured: Final[dict[tuple[int, ...], Form]] = {}
+
+
+def _captured_batch(
+    parameters: painn.Parameters, numbers: torch.Tensor, positions: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Replay the compiled form from a CUDA graph, whose weights are those of its first call."""
+    shape = tuple(numbers.shape)
+    if shape not in _captured:
+        _captured[shape] = capture(partial(_compiled_batch, parameters), (numbers, positions))
+    return _captured[shape](numbers, positions)
 
 
 def time_arms(
@@ -183,6 +206,11 @@ def measure_flop_rate(device: torch.device) -> float:
     return 2.0 * 512**3 / best
 
 
+def device_name(device: torch.device) -> str:
+    """Return a device as records name it: ``cpu``, or ``cuda`` with the name of the GPU."""
+    return f"cuda {torch.cuda.get_device_name(device)}" if device.type == "cuda" else device.type
+
+
 def _run_all(runs: Sequence[Run]) -> list[torch.Tensor]:
     return [energies for run in runs for energies in run()]
 
@@ -190,20 +218,30 @@ def _run_all(runs: Sequence[Run]) -> list[torch.Tensor]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--compile", action="store_true", help="compile the dense forms")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--compile", action="store_true", help="compile the dense forms")
+    ways.add_argument(
+        "--cuda-graph", action="store_true", help="and replay them from CUDA graphs, on a GPU"
+    )
+    parser.add_argument("--mode", choices=MODES, help="of torch.compile (default: for the device)")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--least-seconds", type=float, default=0.2, help="duration of a sample")
     parser.add_argument("--batch", type=int, nargs="+", default=list(BATCHES))
     parser.add_argument("--export", type=Path, metavar="FILE", help="write the figures as JSON")
     arguments = parser.parse_args()
+    if arguments.cuda_graph and arguments.device.type != "cuda":
+        parser.error("--cuda-graph needs --device cuda")
+    way: Way = "graph" if arguments.cuda_graph else "compiled" if arguments.compile else "eager"
+    if arguments.mode is not None:
+        set_compile_mode(arguments.mode)
     load = os.getloadavg()[0]
     rows = []
     torch.set_num_threads(1)
     weights = painn.make_parameters(torch.Generator().manual_seed(0))
     parameters = cast_parameters(weights, dtype=torch.float32, device=arguments.device)
     rate = measure_flop_rate(arguments.device)
-    print(f"torch {torch.__version__}, {arguments.device}, one thread")
+    print(f"torch {torch.__version__}, {device_name(arguments.device)}, one thread")
     print(f"the limit is that of matrix multiplication, {rate / 1e9:.0f} Gflop/s here")
     print(f"{'batch':>5}  {'way':<11}{'us/structure':>13}{'speedup':>9}{'of limit':>10}")
     for size in arguments.batch:
@@ -213,7 +251,7 @@ def main() -> None:
         ]
         batches = [molecules[start : start + size] for start in range(0, len(molecules), size)]
         limit = statistics.mean(count_flops(len(m[0])) for m in molecules) / rate
-        parts = [make_arms(batch, parameters, compiled=arguments.compile) for batch in batches]
+        parts = [make_arms(batch, parameters, way=way) for batch in batches]
         arms = {name: partial(_run_all, [part[name] for part in parts]) for name in parts[0]}
         with measuring():
             samples = time_arms(
@@ -236,7 +274,7 @@ def main() -> None:
                     "seconds": each,
                     "speedup": ratio,
                     "of_limit": limit / each,
-                    "compiled": arguments.compile and name != "edges",
+                    "compiled": way != "eager" and name != "edges",
                 }
             )
     if arguments.export:
@@ -244,8 +282,10 @@ def main() -> None:
             "schema": SCHEMA,
             "commit": current_commit(Path.cwd()),
             "torch": torch.__version__,
-            "device": str(arguments.device),
-            "compile": arguments.compile,
+            "device": device_name(arguments.device),
+            "compile": way != "eager",
+            "cuda_graph": way == "graph",
+            "mode": None if way == "eager" else get_compile_mode(arguments.device),
             "load_average": load,
             "flops": rate,
             "rows": rows,

@@ -441,6 +441,60 @@ def _paused_exit_hooks(self: torch.autograd.graph.saved_tensors_hooks, *error: o
         recorder.paused -= 1
 
 
+_begin_capture: Final = torch.cuda.CUDAGraph.capture_begin
+_end_capture: Final = torch.cuda.CUDAGraph.capture_end
+
+
+@functools.wraps(_begin_capture)
+def _paused_begin_capture(self: torch.cuda.CUDAGraph, *args: Any, **kwargs: Any) -> None:
+    """Record nothing while a CUDA graph is captured: what waits would not be part of it."""
+    block = _active.block
+    if block is not None:
+        block.recorder.end_segment()
+    _begin_capture(self, *args, **kwargs)  # raises where nothing can be captured
+    if block is not None:
+        block.recorder.paused += 1
+        _capturing[self] = block.recorder
+
+
+@functools.wraps(_end_capture)
+def _paused_end_capture(self: torch.cuda.CUDAGraph) -> None:
+    try:
+        _end_capture(self)
+    finally:
+        recorder = _capturing.pop(self, None)
+        if recorder is not None:
+            recorder.paused -= 1
+
+
+_capturing: Final[weakref.WeakKeyDictionary[torch.cuda.CUDAGraph, Any]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _ended(enter: Callable[P, R]) -> Callable[P, R]:
+    """Return what changes or awaits the order of a GPU's work, after what is pending."""
+
+    @functools.wraps(enter)
+    def ended(*args: P.args, **kwargs: P.kwargs) -> R:
+        block = _active.block
+        if block is not None and not (block.recorder.is_passing or block.recorder.paused):
+            block.recorder.end_segment()
+        return enter(*args, **kwargs)
+
+    return ended
+
+
+# What orders the work of a GPU beside the calls themselves.
+_ORDERS: Final = (
+    *((torch.cuda, name) for name in ("set_stream", "synchronize")),
+    *((torch.cuda.Event, name) for name in ("record", "wait", "query", "synchronize")),
+    *((torch.cuda.Stream, name) for name in ("wait_event", "wait_stream", "record_event")),
+    *((torch.cuda.Stream, name) for name in ("query", "synchronize")),
+    (torch.cuda.CUDAGraph, "replay"),
+)
+
+
 def _replacements() -> list[tuple[Any, str, Any, Any]]:
     """Return a place, a name, what is there, and what is there while there are blocks."""
     hooks = torch.autograd.graph.saved_tensors_hooks
@@ -466,6 +520,9 @@ def _replacements() -> list[tuple[Any, str, Any, Any]]:
         (transforms, "_func_increment_nesting"),
     ):
         replaced.append((place, name, _settled(getattr(place, name))))
+    replaced += [(place, name, _ended(getattr(place, name))) for place, name in _ORDERS]
+    replaced += [(torch.cuda.CUDAGraph, "capture_begin", _paused_begin_capture)]
+    replaced += [(torch.cuda.CUDAGraph, "capture_end", _paused_end_capture)]
     dynamo = torch._dynamo.eval_frame  # noqa: SLF001
     for name in ("set_eval_frame", "_maybe_set_eval_frame"):
         if hasattr(dynamo, name):

@@ -97,6 +97,15 @@ def query_gpus() -> list[dict[str, str]]:
     return [dict(zip((*_FIELDS, "reasons"), row, strict=True)) for row in rows]
 
 
+def free_bytes() -> int:
+    """Return the free memory of the GPU that cases run on, of several the least; 0 if unknown."""
+    try:
+        rows = _query("--query-gpu=memory.free", 1)
+    except (MissingProgramError, ProgramError):
+        return 0
+    return min((_number(free) or 0 for (free,) in rows), default=0) << 20
+
+
 def observe_gpu_speed(gpu: Mapping[str, str]) -> Iterator[Observation]:
     """Yield what can change a GPU's speed: temperature, clocks, throttling, other load.
 

@@ -78,6 +78,8 @@ FRESH_S = 0.3
 RANDOM_STATES = frozenset({"the random state of torch", "the random state of random"})
 # What the harness sets itself after the workload's modules are imported, and at each call.
 SET_AGAIN = RANDOM_STATES | {"torch.get_num_threads()", "torch.get_num_interop_threads()"}
+# Modes that use CUDA graphs on a GPU.
+GRAPH_MODES = frozenset({"reduce-overhead", "max-autotune"})
 # Inductor of PyTorch 2.5 sets this when it loads its first kernel, linked with -ffast-math.
 BY_INDUCTOR = frozenset({"torch.set_flush_denormal()"})
 
@@ -675,7 +677,16 @@ class Measurement:
         arguments: dict[str, Any] = {"dynamic": variant.dynamic, "fullgraph": variant.fullgraph}
         if variant.mode != "default":
             arguments["mode"] = variant.mode
-        return lambda function: self.torch.compile(function, **arguments)
+
+        def torch_compile(function: Callable[..., Any]) -> Callable[..., Any]:
+            compiled: Callable[..., Any] = self.torch.compile(function, **arguments)
+            return compiled
+
+        if variant.compiles == "parts" and variant.mode in GRAPH_MODES:
+            from ivhl.measure.engine import returning_copies  # noqa: PLC0415  (imports torch)
+
+            return lambda function: returning_copies(torch_compile(function))
+        return torch_compile
 
     def _engine(self) -> Callable[..., Any]:
         """Return the compiler of the variant's engine, ``torch.compile`` by default."""
@@ -1139,7 +1150,7 @@ class Measurement:
             fill,
             touch,
         )
-        from ivhl.measure.timing import time_block  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.timing import time_call  # noqa: PLC0415  (imports torch)
 
         arms: dict[str, Callable[[], Any]] = {
             "eager": self._run,
@@ -1178,7 +1189,7 @@ class Measurement:
                     else:
                         touch(live if kind == "touched" else decoys)
                     self.synchronize()
-                    block = time_block(arms[name], 1, self.clock, workers)
+                    block = time_call(arms[name], self.clock, workers)
                     took[name][kind].append(block.seconds)
                     if kind == "new":
                         outputs[name] = block.output
@@ -1205,7 +1216,7 @@ class Measurement:
 
     def _remembering(self, took: dict[str, dict[str, list[float]]]) -> tuple[float, float] | None:
         """Return by which factors compiled and eager are slower on new data, if compiled caches."""
-        from ivhl.measure.timing import time_block  # noqa: PLC0415  (imports torch)
+        from ivhl.measure.timing import time_call  # noqa: PLC0415  (imports torch)
 
         for more, less in (("new", "copied"), ("touched", "same")):
             eager, compiled = (ratios(took[arm][more], took[arm][less]) for arm in took)
@@ -1214,7 +1225,7 @@ class Measurement:
             if surely > REMEMBERS * max(median(eager), 1.0):
                 return surely, median(eager)
         # A variant that starts caching after some calls is slow in these, but not in the timing.
-        asking = min(time_block(nothing, 1, self.clock).seconds for _ in range(FRESH_DRAWS))
+        asking = min(time_call(nothing, self.clock).seconds for _ in range(FRESH_DRAWS))
         later = {
             arm: (min(took[arm]["same"]) - asking) / median(self.times[arm].samples_s)
             for arm in took
@@ -1236,6 +1247,21 @@ class Measurement:
             warnings.warn(f"ivhl: memory was not measured: {error}", stacklevel=1)
         else:
             self.journal.note(memory=memory)
+        if self.device.type == "cuda":
+            self._count_kernels()
+
+    def _count_kernels(self) -> None:
+        from ivhl.measure.kernels import count_kernels  # noqa: PLC0415  (imports torch)
+
+        kernels: dict[str, float] = {}
+        try:
+            for name, call in (("eager", self._run), ("compiled", self.compiled)):
+                number, seconds = count_kernels(self._from_its_state(call), self.device)
+                kernels |= {name: number, f"{name}_s": seconds}
+        except Exception as error:  # noqa: BLE001  (an error of the profiler is none of the case)
+            warnings.warn(f"ivhl: kernels were not counted: {error}", stacklevel=1)
+        else:
+            self.journal.note(kernels=kernels)
 
     @staticmethod
     def _from_its_state(call: Callable[[], Any]) -> Callable[[], Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from ivhl.measure.failures import UnsupportedHereError
 from ivhl.measure.hotpaths import HotPaths
@@ -64,6 +65,19 @@ def _at_first_call(
         if not made:
             made.append(make(function, inputs))
         return made[0](*inputs)
+
+    return call
+
+
+def returning_copies(compiled: Function) -> Function:
+    """Return a compiled part whose results outlive the next run of its CUDA graph.
+
+    PyTorch frees what graphs have returned when the next compiled function is called, even if that
+    function reads it. So what is compiled in parts has to copy between them.
+    """
+
+    def call(*inputs: Any) -> Any:  # noqa: ANN401  (any pytree)
+        return tree_map_only(torch.Tensor, torch.clone, compiled(*inputs))
 
     return call
 

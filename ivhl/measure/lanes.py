@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ivhl.instrument import INSTRUMENT
+from ivhl.machine.gpu import free_bytes
 from ivhl.machine.memory import memory_limit, oom_kills
 from ivhl.measure import cache
 from ivhl.measure.earlier import sources_of
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from ivhl.records.record import Failure
     from ivhl.workload import Case
 
+# Of the GPU's memory, what a process holds before its first tensor: context, kernels, workspaces.
+CONTEXT_BYTES = 1 << 30
 # Files and folders of a case that the compile cache keeps.
 KEPT = ("inductor", "triton", "packages", "references.pt")
 
@@ -49,7 +52,11 @@ class Lanes:
     def __init__(self, run: Run, folder: Path) -> None:
         self._run = run
         # At least two: processes forked from different nurseries have different memory layouts.
-        self.n = max(2, os.cpu_count() or 1) if run.effort.device == "cpu" else 1
+        self.n = max(2, os.cpu_count() or 1)
+        self._gpu_bytes = 0
+        if run.effort.device != "cpu":
+            self._gpu_bytes = free_bytes()
+            self.n = max(1, min(self.n, self._gpu_bytes // (2 * CONTEXT_BYTES)))
         self._nonce = secrets.randbits(62)
         self._launchers = [Launcher(run, folder / "lane-0")]
         self._launchers += [
@@ -72,7 +79,7 @@ class Lanes:
     def compile(self, cases: Sequence[Case], seed: Seed) -> list[CompiledCase]:
         """Compile cases in parallel; return them in the given order."""
         before = oom_kills()
-        small = [case for case in cases if self.leaves_room(case)]
+        small = [case for case in cases if self.leaves_room(case) and not self.is_tuned(case)]
         compiled = self._pool.map(lambda case: self._compile(case, seed), small)
         done = {case.name: one for case, one in zip(small, compiled, strict=True)}
         for case in cases:
@@ -85,8 +92,25 @@ class Lanes:
 
     def leaves_room(self, case: Case) -> bool:
         """Return whether memory has room for one such case per lane, by its declared cost."""
+        if self._run.effort.device != "cpu":
+            return fits(case, self._gpu_bytes / self.n - CONTEXT_BYTES)
         limit = self._run.effort.memory_limit or memory_limit()
-        return self._run.effort.device != "cpu" or fits(case, limit / self.n)
+        return fits(case, limit / self.n)
+
+    def is_tuned(self, case: Case) -> bool:
+        """Return whether compiling a case times kernels on the GPU, which must be alone for that."""
+        return self._run.effort.device != "cpu" and case.variant.mode.startswith("max-autotune")
+
+    def cases_in_turns(self, n_commits: int) -> int:
+        """Return how many cases are timed together, whose processes take turns.
+
+        A process on a GPU takes 5 s to begin with CUDA, to load compiled code and to judge it, and
+        1 s to time. On the CPU a fork is ready at once, and each case has its record as soon as it
+        can.
+        """
+        if self._run.effort.device == "cpu":
+            return 1
+        return max(1, self.n // (self._run.effort.processes * n_commits))
 
     def begin(self) -> None:
         """Start all lanes in parallel; each compiles as soon as it is ready."""
@@ -155,14 +179,14 @@ class Timing:
 
 
 def time_in_turns(timings: Sequence[Timing], processes: int) -> list[list[Stage]]:
-    """Run the processes that time a case: prepared in parallel, timed one at a time.
+    """Run the processes that time cases: prepared in parallel, timed one at a time.
 
     Those of several commits alternate, each commit first as often as the other: whatever slows the
     machine for longer than a process takes slows both. Where the processes run one after the other,
     a failure of one ends those of its commit.
 
     Args:
-        timings: The case at one commit, or at several.
+        timings: The case at one commit, or at several; on a GPU several cases.
         processes: Processes for each.
 
     Returns:
@@ -225,26 +249,32 @@ class CompiledCase:
 def make_seed(run: Run, case: Case, lanes: Lanes) -> Seed:
     """Get all lanes ready: compile a throwaway, once per cell, which takes 10 to 20 s.
 
-    What it leaves on disk is kept from run to run. Each nursery does so by itself, and what is
-    forked from it knows all that it has found out. Where there is none, Inductor up to 2.6 also
-    starts two processes that import torch, 5 s in every process that compiles, to see whether the
-    vector instructions work. It is told that they do, if then it picks the same ones as by itself.
-    When all this fails, each case fails the same way, with a record of its own.
+    On the CPU, what it leaves on disk is kept from run to run; each nursery compiles it by itself,
+    and what is forked from it knows all that it has found out. Where there is none, Inductor up to
+    2.6 also starts two processes that import torch, 5 s in every process that compiles, to see
+    whether the vector instructions work. It is told that they do, if then it picks the same ones as
+    by itself. On a GPU a process of its own compiles it, for Triton's launcher above all. When all
+    this fails, each case fails the same way, with a record of its own.
     """
     launcher = lanes.first
     folder = launcher.cache.parent
     folder.mkdir()
     key = key_of_throwaway(run)
+    on_cpu = run.effort.device == "cpu"
     kept = run.cache is not None and not run.effort.cold and launcher.may_fork
-    if kept and cache.fetch(Path(run.cache or ""), key, folder) is not None:
+    if on_cpu and kept and cache.fetch(Path(run.cache or ""), key, folder) is not None:
         launcher.cache.mkdir(exist_ok=True)  # where nothing compiles, nothing was kept
         lanes.begin()
         return Seed(cache=launcher.cache, skip_isa_check=False)
     lanes.begin()
     lanes.wait()
-    if keep_throwaway(run, launcher):
+    if on_cpu and keep_throwaway(run, launcher):
         return Seed(cache=launcher.cache, skip_isa_check=False)
     launcher.cache.mkdir(parents=True, exist_ok=True)
+    if not on_cpu:
+        seed = Seed(cache=launcher.cache, skip_isa_check=False)
+        run_stage(run, case, folder, "seed", seed, launcher)
+        return seed
     isa = []
     for skip in (False, True):
         seed = Seed(cache=launcher.cache, skip_isa_check=skip)
@@ -302,6 +332,8 @@ def compile_case(run: Run, case: Case, seed: Seed, launcher: Launcher) -> Compil
                 folder=folder, findings=kept, failure=None, seconds=seconds, load=load, key=key
             )
     shutil.copytree(seed.cache, here / "inductor")
+    if (triton := seed.cache.with_name("triton")).is_dir():  # of the throwaway on a GPU
+        shutil.copytree(triton, here / "triton")
     findings, failure, seconds = run_stage(run, case, here, "compile", seed, launcher)
     if failure is None and key is not None:
         now = datetime.now(UTC).isoformat(timespec="seconds")

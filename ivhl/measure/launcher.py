@@ -72,8 +72,6 @@ class Seed:
 class Launcher:
     """Starts the processes of cases: forked from a nursery, which has used the compiler, or new.
 
-    Forks only on the CPU, because CUDA does not survive a fork.
-
     Args:
         run: What the cases have in common.
         folder: Where the nursery's output and caches go.
@@ -85,7 +83,7 @@ class Launcher:
         self._run = run
         self._folder = folder
         self.cache = cache or folder / "inductor"
-        self.may_fork = run.effort.device == "cpu" and sys.platform == "linux"
+        self.may_fork = sys.platform == "linux"
         self._nursery: Nursery | None = None
         self._starting = threading.Lock()
         self._closed = False
@@ -132,9 +130,15 @@ class Launcher:
         environment = case_environment(self._run, self._folder) | {
             "TORCHINDUCTOR_CACHE_DIR": str(self.cache),
             "TORCH_WARM_POOL": "0",
+            # Asks NVML for the number of GPUs, and not the driver, which does not survive a fork.
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         }
         self._folder.mkdir(exist_ok=True)
-        nursery = Nursery(environment=environment, output=self._folder / "nursery.txt")
+        nursery = Nursery(
+            environment=environment,
+            output=self._folder / "nursery.txt",
+            device=self._run.effort.device,
+        )
         self._nursery = nursery  # before it is ready, so that it can be closed
         if self._closed:
             nursery.close()

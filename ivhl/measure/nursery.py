@@ -3,8 +3,9 @@
 Importing torch, Dynamo and Inductor takes 5 s. A first compile takes 10 to 20 s more in an empty
 cache, for precompiled headers and for finding the vector instructions, and 1 to 7 s in a filled
 one. Each of the three processes of a case would need that time; a nursery needs it once per run and
-core. It has a single thread, so its fork equals a new process after the same steps. Not for CUDA,
-which does not survive a fork.
+core. It has a single thread, so its fork equals a new process after the same steps. CUDA does not
+survive a fork: for a GPU the nursery only imports, and each fork begins with CUDA and the throwaway,
+3 s.
 
 It reads orders as lines of JSON from standard input and answers on standard output: first
 ``{"threads": n}``, then for each order ``{"pid": n}`` and, at its end, ``{"status": n}``.
@@ -26,7 +27,10 @@ from ivhl.measure.process import die_with
 
 
 def main(argv: list[str]) -> int:
-    """Serve orders of the process ``argv[1]`` until it closes the pipe; in a child, run the case."""
+    """Serve orders of the process ``argv[1]`` until it closes the pipe; in a child, run the case.
+
+    ``argv[2]`` is the device.
+    """
     die_with(int(argv[1]))
     # A case that is killed cannot end what it started; its orphans become children of this process.
     adopt_orphans()
@@ -36,8 +40,10 @@ def main(argv: list[str]) -> int:
     # If torch or its compiler does not import, each case reports that itself.
     with suppress(Exception):
         importlib.import_module("torch._inductor.compile_fx")
-        case.use_compiler(skip_isa_check=False)
-    answer(answers, threads=len(list(Path("/proc/self/task").iterdir())))
+        if argv[2] == "cpu":
+            case.use_compiler(skip_isa_check=False)
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    answer(answers, threads=threads if argv[2] == "cpu" or may_use_cuda() else 0)
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
@@ -52,6 +58,17 @@ def main(argv: list[str]) -> int:
         end_descendants()
         answer(answers, status=status)
     return 0
+
+
+def may_use_cuda() -> bool:
+    """Return whether a fork of this process can use CUDA: imports must not have asked the driver."""
+    pid = os.fork()
+    if pid == 0:
+        bad = True
+        with suppress(Exception):
+            bad = importlib.import_module("torch.cuda")._is_in_bad_fork()  # noqa: SLF001
+        os._exit(bad)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 def become(order: dict[str, Any]) -> NoReturn:

@@ -27,6 +27,7 @@ from ivhl.records.record import (
     Counted,
     Failure,
     FailureClass,
+    Kernels,
     Memory,
     OutputError,
     Phase,
@@ -133,6 +134,7 @@ def make_record(
         reference=case.level,
         passes=findings.get("passes"),
         leaves=findings.get("leaves"),
+        kernels=Kernels(**findings["kernels"]) if "kernels" in findings else None,
     )
 
 

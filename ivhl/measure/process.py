@@ -169,12 +169,15 @@ class Nursery:
     Args:
         environment: The whole environment in which it imports.
         output: File that gets its stderr.
+        device: Device of the cases, ``cpu`` or ``cuda``.
     """
 
-    def __init__(self, *, environment: Mapping[str, str], output: Path) -> None:
+    def __init__(
+        self, *, environment: Mapping[str, str], output: Path, device: str = "cpu"
+    ) -> None:
         with output.open("wb") as sink:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "ivhl.measure.nursery", str(os.getpid())],
+                [sys.executable, "-m", "ivhl.measure.nursery", str(os.getpid()), device],
                 env=dict(environment),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -193,7 +196,7 @@ class Nursery:
         """
         threads = self._answer("threads", START_S)
         if threads != 1:  # a fork would never release the locks that other threads hold
-            raise NurseryError(f"it has {threads} threads")
+            raise NurseryError(f"it has {threads} threads" if threads else "CUDA is in use")
 
     @property
     def pid(self) -> int:

@@ -5,6 +5,7 @@ Never imports torch, so that a crash in torch cannot end the run.
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from contextlib import ExitStack, closing
@@ -35,7 +36,7 @@ from ivhl.records.files import append_line, append_record
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ivhl.measure.launcher import Seed
+    from ivhl.measure.launcher import Seed, Stage
     from ivhl.measure.run import Run
     from ivhl.records.record import Phase, RecordedObservation, RunRecord
     from ivhl.workload import Case
@@ -125,7 +126,13 @@ def _measure(
             for one, lanes in zip(runs, every, strict=True)
         ]
         expected = expected_compile_s(run)
-        for batch in batches(cases, every[0].n, begun=begun):
+        # What compiles alone comes last: by then, all others have their records.
+        tuned = [case for case in cases if every[0].is_tuned(case)]
+        others = [case for case in cases if case not in tuned]
+        for batch in (
+            *batches(others, every[0].n, begun=begun),
+            *batches(tuned, 1, begun=begun),
+        ):
             for case in batch:
                 on_event("started", case, None)
             # Compile on all cores first, so that timing afterwards has the machine alone.
@@ -135,11 +142,15 @@ def _measure(
                 done = commit.lanes.compile(dearest, commit.seed)
                 for case, compiled in zip(dearest, done, strict=True):
                     found[case.name].append(compiled)
-            for case in batch:
-                records = measure_case(commits, case, found[case.name], stability)
-                for one, record in zip(runs, records, strict=True):
-                    append_record(one.record_file, record)
-                on_event("finished", case, records[-1])
+            size = every[0].cases_in_turns(len(commits))
+            for first in range(0, len(batch), size):
+                group = batch[first : first + size]
+                of_group = [found[case.name] for case in group]
+                measured = measure_cases(commits, group, of_group, stability)
+                for case, records in zip(group, measured, strict=True):
+                    for one, record in zip(runs, records, strict=True):
+                        append_record(one.record_file, record)
+                    on_event("finished", case, records[-1])
 
 
 class Commit(NamedTuple):
@@ -156,31 +167,33 @@ class Commit(NamedTuple):
     seed: Seed
 
 
-def measure_case(
+def measure_cases(
     commits: Sequence[Commit],
-    case: Case,
-    compiled: Sequence[CompiledCase],
+    cases: Sequence[Case],
+    compiled: Sequence[Sequence[CompiledCase]],
     stability: tuple[RecordedObservation, ...],
-) -> list[RunRecord]:
-    """Time one case at all commits, and return its records, measured or failed.
+) -> Iterator[list[RunRecord]]:
+    """Time cases at all commits, and yield the records of each, measured or failed.
 
     Args:
         commits: What the records are of.
-        case: Case to measure.
-        compiled: Outcome of compiling it, at each commit.
+        cases: Cases to measure; the processes of all take turns.
+        compiled: Outcome of compiling each, at each commit.
         stability: Observations about the machine before the first case.
     """
     with ExitStack() as stack:
-        for one in compiled:
+        for one in itertools.chain.from_iterable(compiled):
             stack.enter_context(one)
-        records = time_case(commits, case, compiled, stability)
-    for number, (commit, one) in enumerate(zip(commits, compiled, strict=True)):
-        if records[number].failure is not None and one.key is not None:
-            # The cached code may have caused the failure: drop it and compile again.
-            cache.drop(Path(commit.run.cache or ""), one.key)
-            with compile_case(commit.run, case, commit.seed, commit.lanes.first) as fresh:
-                (records[number],) = time_case([commit], case, [fresh], stability)
-    return records
+        every = time_cases(commits, cases, compiled, stability)
+    for case, of_case, records in zip(cases, compiled, every, strict=True):
+        for number, (commit, one) in enumerate(zip(commits, of_case, strict=True)):
+            if records[number].failure is not None and one.key is not None:
+                # The cached code may have caused the failure: drop it and compile again.
+                cache.drop(Path(commit.run.cache or ""), one.key)
+                with compile_case(commit.run, case, commit.seed, commit.lanes.first) as fresh:
+                    ((again,),) = time_cases([commit], [case], [[fresh]], stability)
+                records[number] = again
+        yield records
 
 
 def batches(cases: Sequence[Case], n: int, *, begun: bool = False) -> Iterator[list[Case]]:
@@ -195,39 +208,53 @@ def batches(cases: Sequence[Case], n: int, *, begun: bool = False) -> Iterator[l
         left, size = left[size:], LARGEST_BATCH * n
 
 
-def time_case(
+def time_cases(
     commits: Sequence[Commit],
-    case: Case,
-    compiled: Sequence[CompiledCase],
+    cases: Sequence[Case],
+    compiled: Sequence[Sequence[CompiledCase]],
     stability: tuple[RecordedObservation, ...],
-) -> list[RunRecord]:
-    """Time one case in processes of its own, and return its records; see ``measure_case``."""
+) -> list[list[RunRecord]]:
+    """Time cases in processes of their own, and return the records; see ``measure_cases``."""
     timings = {}
-    for number, (commit, one) in enumerate(zip(commits, compiled, strict=True)):
-        if one.failure is None or one.failure.phase not in BEFORE_TIMING:
-            stage = "time" if one.failure is None else "eager"
-            timings[number] = Timing(commit.lanes, case, Path(one.folder.name), stage, commit.seed)
+    for place, (case, of_case) in enumerate(zip(cases, compiled, strict=True)):
+        for number, (commit, one) in enumerate(zip(commits, of_case, strict=True)):
+            if one.failure is None or one.failure.phase not in BEFORE_TIMING:
+                stage = "time" if one.failure is None else "eager"
+                timings[place, number] = Timing(
+                    commit.lanes, case, Path(one.folder.name), stage, commit.seed
+                )
     processes = commits[0].run.effort.processes
     stages = dict(zip(timings, time_in_turns([*timings.values()], processes), strict=True))
-    records = []
-    for number, (commit, one) in enumerate(zip(commits, compiled, strict=True)):
-        failure, timed, seconds = one.failure, [], one.seconds
-        for found, failed, took in stages.get(number, ()):
-            seconds += took
-            timed.append(found)
-            if one.failure is None:
-                failure = failed
-            if failed is not None:
-                break
-        records.append(
-            checked_record(
-                commit.run,
-                case,
-                (one.findings, timed),
-                failure,
-                duration_s=seconds,
-                load=one.load,
-                stability=stability,
-            )
-        )
-    return records
+    return [
+        [
+            _record_of(commit.run, case, one, stages.get((place, number), ()), stability)
+            for number, (commit, one) in enumerate(zip(commits, of_case, strict=True))
+        ]
+        for place, (case, of_case) in enumerate(zip(cases, compiled, strict=True))
+    ]
+
+
+def _record_of(
+    run: Run,
+    case: Case,
+    compiled: CompiledCase,
+    stages: Sequence[Stage],
+    stability: tuple[RecordedObservation, ...],
+) -> RunRecord:
+    failure, timed, seconds = compiled.failure, [], compiled.seconds
+    for found, failed, took in stages:
+        seconds += took
+        timed.append(found)
+        if compiled.failure is None:
+            failure = failed
+        if failed is not None:
+            break
+    return checked_record(
+        run,
+        case,
+        (compiled.findings, timed),
+        failure,
+        duration_s=seconds,
+        load=compiled.load,
+        stability=stability,
+    )

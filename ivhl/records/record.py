@@ -199,6 +199,20 @@ class Memory(_Strict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Kernels(_Strict):
+    """What one call ran on the GPU: how many kernels and copies, and their seconds together.
+
+    The seconds are those of a warm L2 cache, and with the profiler beside them: less than a call
+    takes where launching limits it.
+    """
+
+    eager: int
+    compiled: int
+    eager_s: float
+    compiled_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Failure(_Strict):
     """Why there is no speedup.
 
@@ -345,6 +359,8 @@ class RunRecord(_Strict):
         passes: What a call does with the model of the workload; ``None`` if it has none, or a call
             of its own.
         leaves: Number of outputs that were judged, if ``accuracy`` has the worst of them only.
+        kernels: What a call ran on the GPU; ``None`` on the CPU, and in records from before it was
+            counted.
         uncommitted: Whether the working tree differed from ``commit``; then the record answers for
             no later run. ``None`` where nobody looked, as before ``ivhl.run/4``.
     """
@@ -389,6 +405,7 @@ class RunRecord(_Strict):
     reference: Reference = "independent"
     passes: Passes | None = None
     leaves: int | None = None
+    kernels: Kernels | None = None
     uncommitted: bool | None = None
 
     def __post_init__(self) -> None:
@@ -412,7 +429,7 @@ def to_json(record: RunRecord) -> str:
     optional = (
         (data["conditions"], ("image", "stability", "wheels", "gil", "flags", "python_build")),
         (data, ("sources", "benchmark", "rounds", "draws", "prepare_s", "finish_s", "phase_s")),
-        (data, ("same_as", "calibration", "passes", "leaves", "uncommitted")),
+        (data, ("same_as", "calibration", "passes", "leaves", "kernels", "uncommitted")),
         *((error, ("cosine",)) for error in data["accuracy"]),
         *((found, ("c_s",)) for found in (data["calibration"],) if found),
     )

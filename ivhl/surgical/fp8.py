@@ -146,9 +146,9 @@ class TensorScale(nn.Module):
         """
         amax = x.detach().abs().amax().float()
         self.seen.copy_(torch.maximum(self.seen, amax))
-        first = torch.tensor(self.recipe.history == 0, device=amax.device)
-        first = first | (self.history[0] == 0.0)
-        return torch.where(first, self._scale_of(amax), self.scale)
+        if self.recipe.history == 0:
+            return self._scale_of(amax)
+        return torch.where(self.history[0] == 0.0, self._scale_of(amax), self.scale)
 
     @torch.no_grad()
     def update(self) -> None:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from ivhl.compile import choose_cache_folder, measuring
+from ivhl.compile import MODES, choose_cache_folder, measuring, set_compile_mode
 from ivhl.device import profile
-from ivhl.errors import IvhlError
+from ivhl.errors import IvhlError, SpecError
 from ivhl.git import current_commit
 from ivhl.machine.identity import this_machine
 from ivhl.measure.engine import PACKAGES_VARIABLE
@@ -64,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the argument parser."""
     p = argparse.ArgumentParser(prog="python -m studies.rollout", description=__doc__)
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    p.add_argument("--mode", choices=MODES, help="of ivhl.rollout (default: for the device)")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--features", type=int, default=16, help="channels of the first layer (16)")
     p.add_argument("--depth", type=int, default=2, help="residual blocks (2)")
@@ -88,19 +90,27 @@ def run(arguments: argparse.Namespace) -> None:
     """Measure in several processes, print the table, and write the export.
 
     Raises:
-        SpecError: If the name of the machine is not valid.
+        SpecError: If the name of the machine is not valid, or PyTorch sees no GPU and shall use one.
         subprocess.CalledProcessError: If a process fails; its output is on the terminal.
     """
     began = time.monotonic()
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        raise SpecError(
+            "--device cuda: this PyTorch sees no GPU", hint="leave out --device to use the CPU"
+        )
     machine = asdict(this_machine(arguments.machine))
     loads = [os.getloadavg()[0]]
     parts = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(arguments.processes):
             path = Path(folder, f"{number}.json")
-            names = ("threads", "features", "depth", "rows", "realisations", "steps", "seconds")
+            names = (
+                *("device", "threads", "features", "depth", "rows", "realisations"),
+                *("steps", "seconds"),
+            )
             options = [f"--{name}={getattr(arguments, name)}" for name in names]
             options += [f"--arm={name}" for name in arguments.arm or ()]
+            options += [f"--mode={arguments.mode}"] if arguments.mode else []
             subprocess.run(
                 [
                     *(sys.executable, "-m", "studies.rollout", *options),
@@ -124,7 +134,8 @@ def run(arguments: argparse.Namespace) -> None:
         "python": platform.python_version(),
         "torch": torch.__version__.partition("+")[0],
         "threads": arguments.threads,
-        "clock": choose_clock("cpu", arguments.threads),
+        "clock": choose_clock(arguments.device, arguments.threads),
+        "device": parts[0]["device"],
         "load_average": max(loads),
         "n_processes": arguments.processes,
         "features": arguments.features,
@@ -133,6 +144,7 @@ def run(arguments: argparse.Namespace) -> None:
         "n_realisations": arguments.realisations,
         "n_steps": arguments.steps,
         "drift_steps": arguments.drift_steps,
+        "mode": arguments.mode,
         "precision": parts[0]["precision"],
         "n_weights": parts[0]["n_weights"],
         "flop": parts[0]["flop"],
@@ -154,8 +166,11 @@ def measure(arguments: argparse.Namespace, *, drift: bool) -> dict[str, Any]:
     """
     torch.set_num_threads(arguments.threads)
     choose_cache_folder()
+    if arguments.mode is not None:
+        set_compile_mode(arguments.mode)
     architecture = Architecture(width=arguments.features, depth=arguments.depth)
-    precision = select_precision("cpu")
+    device = arguments.device
+    precision = select_precision(device)
     rows: dict[str, dict[str, Any]] = {}
     with measuring(), torch.no_grad():
         arms = make_arms(
@@ -163,6 +178,7 @@ def measure(arguments: argparse.Namespace, *, drift: bool) -> dict[str, Any]:
             n_realisations=arguments.realisations,
             n_rows=arguments.rows,
             precision=precision,
+            device=device,
         )
         calls = {}
         for name, arm in arms.items():
@@ -179,7 +195,7 @@ def measure(arguments: argparse.Namespace, *, drift: bool) -> dict[str, Any]:
             calls[name] = partial(arm.roll, arguments.steps)
         times = time_arms(
             calls,
-            clock=choose_clock("cpu", arguments.threads),
+            clock=choose_clock(device, arguments.threads),
             schedule=Schedule(
                 block_s=0.02, total_s=arguments.seconds, min_rounds=8, max_rounds=101
             ),
@@ -189,29 +205,33 @@ def measure(arguments: argparse.Namespace, *, drift: bool) -> dict[str, Any]:
         for name, timed in times.items():
             each = arms[name].n_samples * arguments.steps
             rows[name]["samples_s"] = [seconds / each for seconds in timed.samples_s]
-            rows[name]["convolutions"] = convolution_share(arms[name], arguments.steps)
+            rows[name]["convolutions"] = convolution_share(arms[name], arguments.steps, device)
             rows[name]["drift"] = (
                 drift_of(arms[name], arguments.drift_steps, exact) if drift else None
             )
     kernels = [w[0] for w in make_parameters(architecture, torch.Generator()).values()]
     return {
+        "device": device if device == "cpu" else f"{device} {torch.cuda.get_device_name()}",
         "precision": str(precision).removeprefix("torch."),
         "n_weights": architecture.n_weights,
         "flop": 2.0 * arguments.rows**2 * sum(w.numel() for w in kernels if w.ndim > 1),
-        "flop_rate": measure_flop_rate(torch.device("cpu")),
+        "flop_rate": measure_flop_rate(torch.device(device)),
         "rows": rows,
     }
 
 
-def convolution_share(arm: PhaseArm, n_steps: int) -> float | None:
+def convolution_share(arm: PhaseArm, n_steps: int, device: str) -> float | None:
     """Return the part of a call's time that convolutions take; ``None`` if it shows none.
 
     Those in a package of AOTInductor are not seen by the profiler.
     """
+    if device == "cuda":
+        # The kernels of cuDNN, and those of Triton in their place, have names of many kinds.
+        return None
     began = time.perf_counter()
     arm.roll(n_steps)
     elapsed = time.perf_counter() - began
-    with profile(device="cpu") as seen:
+    with profile(device=device) as seen:
         arm.roll(n_steps)
     spent = sum(seconds for name, seconds, _ in seen.kernels() if "convolution" in name)
     return min(spent / elapsed, 1.0) or None
@@ -275,8 +295,9 @@ def joined(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def print_table(about: dict[str, Any]) -> None:
     """Print a line for each arm."""
     print(
-        f"torch {about['torch']}, threads {about['threads']}, {about['n_weights']:,} weights, "
-        f"{about['precision']} chosen, load {about['load_average']:.1f}, {about['took_s']} s"
+        f"torch {about['torch']}, {about['device']}, threads {about['threads']}, "
+        f"{about['n_weights']:,} weights, {about['precision']} chosen, "
+        f"load {about['load_average']:.1f}, {about['took_s']} s"
     )
     print(f"{'':<48}{'ms':>8}  {'speedup':<20}{'over by hand':<20}{'drift':>9}{'conv.':>7}")
     for row in about["rows"]:

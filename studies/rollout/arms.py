@@ -41,6 +41,7 @@ EAGER: Final = "`evolve(compiled=False)`"
 HAND: Final = "by hand, noise before the step, `torch.compile`"
 HAND_SHORT: Final = "the same in bfloat16"
 EXPORTED: Final = "AOTInductor of our step, weights as inputs"
+GRAPHS: Final = "by hand, `reduce-overhead`"  # on a GPU only
 PACKAGED: Final = "AOTInductor by hand, weights in the package"
 FOURIER: Final = "neuraloperator FNO, eager"
 FOURIER_COMPILED: Final = "neuraloperator FNO, `torch.compile`"
@@ -67,7 +68,12 @@ class PhaseArm:
 
 
 def make_arms(
-    architecture: Architecture, *, n_realisations: int, n_rows: int, precision: torch.dtype
+    architecture: Architecture,
+    *,
+    n_realisations: int,
+    n_rows: int,
+    precision: torch.dtype,
+    device: str = "cpu",
 ) -> dict[str, PhaseArm]:
     """Return the arms by name; nothing is compiled before its first call.
 
@@ -77,6 +83,7 @@ def make_arms(
         n_rows: Rows and columns of a field.
         precision: What ``select_precision`` chooses: what the last phases take, and ``SHORT`` if it
             is short.
+        device: Where all tensors are; weights and first states are the same on each.
     """
     generator = torch.Generator().manual_seed(0)
     group = Architecture(
@@ -89,9 +96,9 @@ def make_arms(
     )
     # Of the same shapes in both: blocks of convolutions, gains and shifts.
     parameters = make_parameters(architecture, generator, n_operators=TIMES)
-    parameters = {name: values.float() for name, values in parameters.items()}
+    parameters = {name: values.float().to(device) for name, values in parameters.items()}
     shape = (TIMES, TIMES * n_realisations, architecture.n_channels, n_rows, n_rows)
-    state = torch.randn(shape, generator=generator)
+    state = torch.randn(shape, generator=generator).to(device)
     one = {name: values[:1] for name, values in parameters.items()}
     few = state[:1, :n_realisations].clone()
 
@@ -134,7 +141,7 @@ def make_arms(
     )
     names = (
         *(FIRST, COMPILED, OURS, SHORT, CHOSEN, REALISATIONS, OPERATORS, EAGER),
-        *(HAND, HAND_SHORT, EXPORTED, PACKAGED),
+        *(HAND, GRAPHS, HAND_SHORT, EXPORTED, PACKAGED),
     )
     return {name: arms[name] for name in names if name in arms} | _fourier(architecture, few[0])
 
@@ -170,7 +177,10 @@ def _written(
 ) -> dict[str, PhaseArm]:
     """Return the arms that use PyTorch alone."""
     weights = {name: values[0] for name, values in parameters.items()}
-    noisy, quiet = (WrittenOperator(architecture, weights, noisy=n).eval() for n in (True, False))
+    noisy, quiet = (
+        WrittenOperator(architecture, weights, noisy=n).to(start.device).eval()
+        for n in (True, False)
+    )
 
     def original(operator: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
         return lambda x: x + DT * operator(x)
@@ -195,9 +205,23 @@ def _written(
         HAND: arm(partial(roll, torch.compile(step), start), exact),
         PACKAGED: arm(_packaged(step, start), exact, against=HAND),
     }
+    if start.device.type == "cuda":
+        found[GRAPHS] = arm(partial(roll, _by_graphs(step), start), exact, against=HAND)
     if precision != torch.float32:
         found[HAND_SHORT] = arm(partial(roll, torch.compile(short), start), exact)
     return found
+
+
+def _by_graphs(step: WrittenStep) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return the step as a CUDA graph, whose next run overwrites the memory of its result."""
+    compiled = torch.compile(step, mode="reduce-overhead")
+
+    def run(x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        torch.compiler.cudagraph_mark_step_begin()
+        following: torch.Tensor = compiled(x, noise)
+        return following.clone()
+
+    return run
 
 
 def _packaged(step: WrittenStep, start: torch.Tensor) -> Roll:
@@ -214,7 +238,7 @@ def _packaged(step: WrittenStep, start: torch.Tensor) -> Roll:
 def _exported(architecture: Architecture, parameters: Parameters, start: torch.Tensor) -> Roll:
     weights = prepare_weights(parameters, torch.float32)
     following = make_next(architecture, "residual")
-    value = torch.tensor(DT)
+    value = torch.tensor(DT, device=start.device)
     made: list[Any] = []
 
     def flat(*inputs: torch.Tensor) -> torch.Tensor:
@@ -239,7 +263,7 @@ def _fourier(architecture: Architecture, start: torch.Tensor) -> dict[str, Phase
     if made is None:
         return {}
     model, n_weights = made
-    step = WrittenStep(model, DT)
+    step = WrittenStep(model.to(start.device), DT)
     return {
         name: PhaseArm(
             roll=partial(roll, one, start), n_samples=start.shape[0], n_weights=n_weights

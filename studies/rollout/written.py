@@ -65,7 +65,7 @@ class WrittenOperator(nn.Module):  # type: ignore[misc]  # torch is untyped here
             h = self.gelu(project(h) + second(self.gelu(first(h))))
         if self.noisy:
             # Drawn in float32 whatever the dtype is, so that float64 has the same.
-            h = h + NOISE * torch.randn(h.shape).to(h.dtype)
+            h = h + NOISE * torch.randn(h.shape, device=h.device).to(h.dtype)
         return self.last(h)
 
 
@@ -90,7 +90,7 @@ class WrittenStep(nn.Module):  # type: ignore[misc]
         """Return the next state."""
         if self.precision == torch.float32:
             return x + self.dt * (self.operator(x) + noise)
-        with torch.autocast("cpu", dtype=self.precision):
+        with torch.autocast(x.device.type, dtype=self.precision):
             output = self.operator(x)
         return x + self.dt * (output.float() + noise)
 
@@ -101,10 +101,13 @@ def roll(
     n_steps: int,
 ) -> torch.Tensor:
     """Return the state after some steps ``(state, noise)``; noise is drawn before each."""
-    generator = torch.Generator().manual_seed(0)
+    device = start.device
+    # Drawn on the device, as a person does: a copy from the CPU would be waited for in each step.
+    generator = torch.Generator(device).manual_seed(0)
     x = start
     for _ in range(n_steps):
-        x = step(x, NOISE * torch.randn(start.shape, generator=generator).to(start.dtype))
+        noise = torch.randn(start.shape, generator=generator, device=device)
+        x = step(x, NOISE * noise.to(start.dtype))
     return x
 
 

@@ -67,9 +67,11 @@ class Meter:
     measured: list[tuple[str, str, str]] = field(default_factory=list)
     dies_after: int | None = None
 
-    def measure(self, commits: Sequence[Commit], case: Case, *_: object) -> list[RunRecord]:
-        """Replace ``ivhl.measure.runner.time_case``."""
-        (commit,) = commits
+    def measure(
+        self, commits: Sequence[Commit], cases: Sequence[Case], *_: object
+    ) -> list[list[RunRecord]]:
+        """Replace ``ivhl.measure.runner.time_cases``."""
+        (commit,), (case,) = commits, cases
         run = commit.run
         if self.dies_after is not None and len(self.measured) >= self.dies_after:
             raise KeyboardInterrupt
@@ -85,7 +87,7 @@ class Meter:
         )
         # With the current instrument, so that the case is not measured again after a restart.
         conditions = replace(record.conditions, instrument=str(INSTRUMENT))
-        return [replace(record, commit=run.commit, cell=run.cell, conditions=conditions)]
+        return [[replace(record, commit=run.commit, cell=run.cell, conditions=conditions)]]
 
 
 def compiled_nothing(*_: object) -> CompiledCase:
@@ -134,7 +136,7 @@ def home(tmp_path: Path) -> Path:
 def run_fleet(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Meter:
     """Measure on three machines; the second one fails half-way and is restarted."""
     meter = Meter(home)
-    monkeypatch.setattr(runner, "time_case", meter.measure)
+    monkeypatch.setattr(runner, "time_cases", meter.measure)
     monkeypatch.setattr(runner, "make_seed", lambda _, __, lanes: lanes.begin())
     monkeypatch.setattr(Launcher, "start", lambda _: None)
     monkeypatch.setattr("ivhl.measure.lanes.compile_case", compiled_nothing)

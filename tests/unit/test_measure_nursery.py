@@ -217,6 +217,29 @@ def test_a_second_thread_is_refused(tmp_path: Path) -> None:
         started.wait()
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_nursery_for_a_gpu_compiles_nothing_and_has_not_asked_the_driver(
+    tmp_path: Path, *, asked: bool
+) -> None:
+    package = tmp_path / "torch" / "_inductor"
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").write_text("")
+    (package / "compile_fx.py").write_text("import torch.cuda")
+    (package.parent / "cuda.py").write_text(f"def _is_in_bad_fork(): return {asked}")
+    with closing(
+        Nursery(environment=environment(tmp_path), output=tmp_path / "nursery.txt", device="cuda")
+    ) as started:
+        if asked:
+            with pytest.raises(NurseryError, match="CUDA is in use"):
+                started.wait()
+            return
+        started.wait()
+        compiled = "import torch, sys\nprint('compile' in dir(torch), flush=True)\n1 / 0"
+        run(started, tmp_path, compiled)
+        assert tail(tmp_path / "subject.txt").startswith("False")
+
+
 def test_closing_a_nursery_ends_all_waits(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("import time\ntime.sleep(60)")
     nursery = Nursery(environment=environment(tmp_path), output=tmp_path / "nursery.txt")

@@ -23,6 +23,7 @@ from ivhl.measure.effort import PROCESSES, Effort
 from ivhl.measure.failures import CaseError
 from ivhl.measure.job import Job
 from ivhl.measure.lanes import (
+    CONTEXT_BYTES,
     CompiledCase,
     Lanes,
     Timing,
@@ -96,9 +97,11 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             for _ in cases
         ]
 
-    def measure(commits: Sequence[Commit], case: Case, *most: object) -> list[RunRecord]:
-        steps.append(case.variant.name)
-        return [failed_at(commit.run, case, most[-1]) for commit in commits]
+    def measure(
+        commits: Sequence[Commit], cases: Sequence[Case], *most: object
+    ) -> list[list[RunRecord]]:
+        steps.extend(case.variant.name for case in cases)
+        return [[failed_at(one.run, case, most[-1]) for one in commits] for case in cases]
 
     def failed_at(run: Run, case: Case, stability: object) -> RunRecord:
         failed = Failure(
@@ -119,7 +122,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(Lanes, "compile", compile_all)
     monkeypatch.setattr(runner, "observe_stability", look)
     monkeypatch.setattr(runner, "make_seed", make_seed)
-    monkeypatch.setattr(runner, "time_case", measure)
+    monkeypatch.setattr(runner, "time_cases", measure)
     return steps
 
 
@@ -675,3 +678,70 @@ def test_a_cell_measures_the_commits_that_could_be_built(
     suite.measure_cell()
     expected = [(name, f"/cell/projects/{name}") for name in measured or ()]
     assert seen == [expected if measured else [("b", None)]]
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "n", "together"), [(0, 1, 1), (1, 1, 1), (7, 3, 1), (32, 16, 8), (139, 16, 8)]
+)
+def test_processes_on_a_gpu_are_as_many_as_its_memory_has_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_gib: int, n: int, together: int
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr("ivhl.measure.lanes.free_bytes", lambda: free_gib << 30)
+    lanes = Lanes(make_run(tmp_path, effort=Effort(device="cuda")), tmp_path)
+    lanes.close()
+    assert lanes.n == n
+    assert lanes.cases_in_turns(1) == together
+    assert lanes.cases_in_turns(2) == max(1, together // 2)
+
+
+@pytest.mark.parametrize(("room", "fits"), [(599, False), (600, True)])
+def test_a_case_on_a_gpu_needs_room_beside_the_context_of_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, room: int, fits: bool
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr("ivhl.measure.lanes.free_bytes", lambda: 4 * CONTEXT_BYTES)
+    lanes = Lanes(make_run(tmp_path, effort=Effort(device="cuda")), tmp_path)
+    lanes.close()
+    assert lanes.n == 2
+    monkeypatch.setattr("ivhl.measure.lanes.CONTEXT_BYTES", 2 * CONTEXT_BYTES - room)
+    assert lanes.leaves_room(HUGE[0]) is fits
+
+
+def test_on_a_gpu_cases_take_turns_and_what_times_kernels_compiles_alone_and_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned = replace(
+        make_case("tuned"),
+        variant=Variant(name="tuned", call="m:f", mode="max-autotune", devices=("cuda",)),
+    )
+    cases = (tuned, *(make_case(name) for name in "abc"))
+    compiling: list[str] = []
+    beside: list[tuple[str, tuple[str, ...]]] = []
+    turns_of: dict[str, set[str]] = {}
+
+    def compile_case(_: Run, case: Case, *__: object) -> CompiledCase:
+        compiling.append(case.variant.name)
+        beside.append((case.variant.name, tuple(compiling)))
+        compiling.remove(case.variant.name)
+        folder = tempfile.TemporaryDirectory(dir=tmp_path)
+        return CompiledCase(folder=folder, findings={}, failure=None, seconds=0, load=0)
+
+    def run_stage(_: Run, case: Case, *__: object, turns: Path | None, **___: object) -> Stage:
+        turns_of.setdefault(case.variant.name, set()).add(str(turns))
+        return {}, make_failure().failure, 1.0
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr("ivhl.measure.lanes.free_bytes", lambda: 64 << 30)
+    monkeypatch.setattr("ivhl.measure.lanes.compile_case", compile_case)
+    monkeypatch.setattr("ivhl.measure.lanes.run_stage", run_stage)
+    monkeypatch.setattr(runner, "make_seed", lambda _, __, lanes: lanes.begin())
+    monkeypatch.setattr(Launcher, "start", lambda _: None)
+    run = make_run(tmp_path, effort=Effort(device="cuda"))
+    records = records_of(run, cases)
+    assert [record.variant for record in records] == ["a", "b", "c", "tuned"]
+    assert [name for name, _ in beside][-1] == "tuned"
+    assert beside[-1] == ("tuned", ("tuned",))
+    # Eight processes are four cases: the first three share their turns.
+    assert len({frozenset(turns) for name, turns in turns_of.items() if name != "tuned"}) == 1
+    assert turns_of["tuned"].isdisjoint(turns_of["a"])

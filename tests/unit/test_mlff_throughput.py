@@ -37,7 +37,7 @@ def test_all_arms_compute_the_same_energies() -> None:
     molecules = throughput.make_molecules(10)
     weights = painn.make_parameters(torch.Generator().manual_seed(0))
     parameters = cast_parameters(weights, dtype=torch.float32, device="cpu")
-    arms = throughput.make_arms(molecules, parameters, compiled=False)
+    arms = throughput.make_arms(molecules, parameters, way="eager")
     totals = {name: float(sum(e.double().sum() for e in run())) for name, run in arms.items()}
     assert len(totals) == 4
     for total in totals.values():

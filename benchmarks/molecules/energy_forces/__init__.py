@@ -39,8 +39,9 @@ def configurations(calls: str, *, eager: str) -> tuple[Variant, ...]:
     """Return all variants of the model, at a fixed geometry or along a trajectory.
 
     Args:
-        calls: Module with ``make_naive``, ``make_one_graph``, ``make_packed``, ``make_bound`` and
-            ``make_recorded``, each from a compiler to a function with the workload's inputs.
+        calls: Module with ``make_naive``, ``make_one_graph``, ``make_packed``, ``make_bound``,
+            ``make_packed_bound`` and ``make_recorded``, each from a compiler to a function with the
+            workload's inputs.
         eager: The workload's own function, for its precisions.
     """
     naive, one_graph = f"{calls}:make_naive", f"{calls}:make_one_graph"
@@ -63,6 +64,15 @@ def configurations(calls: str, *, eager: str) -> tuple[Variant, ...]:
             engine="cuda-graph",
             fullgraph=True,
             devices=("cuda",),
+        ),
+        Variant(
+            name="packed-cuda-graph",
+            call=f"{calls}:make_packed_bound",
+            compiles="parts",
+            engine="cuda-graph",
+            fullgraph=True,
+            devices=("cuda",),
+            prepare=f"{CALLS}:pack",
         ),
         Variant(name="fp16-eager", call=eager, engine="eager", dtype="float16"),
         Variant(name="bf16-eager", call=eager, engine="eager", dtype="bfloat16"),

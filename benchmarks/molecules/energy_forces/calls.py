@@ -126,6 +126,22 @@ def make_bound(compiler: Compiler) -> Evaluate:
     return _bound_at_first_call(bind)
 
 
+def make_packed_bound(compiler: Compiler) -> Callable[..., Any]:
+    """Return the same with packed weights."""
+
+    def bind(
+        packed: Packed, _numbers: torch.Tensor, _positions: torch.Tensor
+    ) -> Callable[..., Any]:
+        def evaluate(
+            atomic_numbers: torch.Tensor, positions: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            return packed_energy_forces(packed, atomic_numbers, positions)
+
+        return compiler(evaluate)
+
+    return _bound_at_first_call(bind)
+
+
 def make_recorded(compiler: Compiler) -> Evaluate:
     """Return the model as a list of operations, forward and back, compiled.
 

@@ -93,6 +93,11 @@ def make_bound(compiler: Compiler) -> Follow:
     return follow(energy_forces_calls.make_bound(compiler))
 
 
+def make_packed_bound(compiler: Compiler) -> Follow:
+    """Return the same with packed weights."""
+    return follow(energy_forces_calls.make_packed_bound(compiler))
+
+
 def make_recorded(compiler: Compiler) -> Follow:
     """Return the loop around the recorded operations."""
     return follow(energy_forces_calls.make_recorded(compiler))

@@ -17,6 +17,7 @@ from ivhl.tracker.wording import (
     REFERENCE_MEANINGS,
     UNCOMMITTED_MARK,
     UNCOMMITTED_MEANING,
+    counted,
     memory,
     seconds,
 )
@@ -64,6 +65,7 @@ def fact_groups(record: RunRecord, spreads: Spreads) -> tuple[FactGroup, ...]:
         FactGroup("Speed", tuple(_speed(record, spreads))),
         FactGroup("Compiling", tuple(_compiling(record))),
         FactGroup("Peak memory of a call", tuple(_memory(record))),
+        FactGroup("Run on the GPU by a call", tuple(_kernels(record))),
         FactGroup("Run", tuple(_run(record))),
     )
     return tuple(group for group in groups if group.facts)
@@ -157,6 +159,14 @@ def _memory(record: RunRecord) -> Iterable[Fact]:
         yield Fact("eager", memory(held.eager_peak))
     if held.compiled_peak is not None:
         yield Fact(_arm_word(record), memory(held.compiled_peak))
+
+
+def _kernels(record: RunRecord) -> Iterable[Fact]:
+    ran = record.kernels
+    if ran is None:
+        return
+    yield Fact("eager", f"{counted(ran.eager, 'kernel')}, {seconds(ran.eager_s)}")
+    yield Fact(_arm_word(record), f"{counted(ran.compiled, 'kernel')}, {seconds(ran.compiled_s)}")
 
 
 def _run(record: RunRecord) -> Iterable[Fact]:
