@@ -162,6 +162,13 @@ def contract(session: nox.Session, torch: str) -> None:
     run_tests(session, "tests/contract", *SIDE_BY_SIDE, *less)
 
 
+@nox.session(venv_backend="uv", python=OLDEST_PYTHON)
+def gpu(session: nox.Session) -> None:
+    """Run what a GPU is needed for; skipped where PyTorch sees none."""
+    install_cell(session, NEWEST_TORCH)
+    run_tests(session, "tests/gpu", *SIDE_BY_SIDE)
+
+
 @nox.session(venv_backend="uv", python=OLDEST_PYTHON, tags=FULL)
 @nox.parametrize("torch", [OLDEST_TORCH, NEWEST_TORCH])
 def long(session: nox.Session, torch: str) -> None:

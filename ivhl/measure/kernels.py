@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,9 +24,12 @@ def count_kernels(call: Callable[[], Any], device: torch.device) -> tuple[int, f
     """
     call()
     torch.cuda.synchronize(device)
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-        call()
-        torch.cuda.synchronize(device)
+    with warnings.catch_warnings():
+        # PyTorch from 2.10.0 on warns of its own profiler, whatever is profiled.
+        warnings.filterwarnings("ignore", message=r".*Profiler clears events")
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+            call()
+            torch.cuda.synchronize(device)
     on_gpu = [
         event
         for event in seen.key_averages()

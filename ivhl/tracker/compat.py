@@ -234,7 +234,8 @@ def compat_rows(
       machines share results, and few of them run everything.
 
     A release outside ``releases`` gets rows only for a workload and size that the machine ran with
-    it. A cell with records that is no longer in the matrix keeps its rows.
+    it. A cell with records that is no longer in the matrix keeps its rows. A machine and device that
+    measured in existing environments only have rows for what was measured there.
 
     Args:
         records: Records of any commits.
@@ -257,6 +258,7 @@ def compat_rows(
     locked_last = sorted(newest, key=is_existing, reverse=True)
     found = {(record.cell.id, _series_of(record)): record for record in locked_last}
     places = sorted({(r.machine.name, device_type(r)) for r in newest}) or [("", "cpu")]
+    in_cells = {(r.machine.name, device_type(r)) for r in newest if not is_existing(r)}
     ran = {(r.machine.name, device_type(r), r.workload) for r in newest}
     ran_anywhere = {workload for *_, workload in ran}
     wanted = {series for _, series in found} | {
@@ -264,6 +266,7 @@ def compat_rows(
         for machine, device in places
         for case in cases
         if device in case.variant.devices
+        and ((machine, device) in in_cells or not newest)
         and (
             (machine, device, case.workload.name) in ran or case.workload.name not in ran_anywhere
         )
@@ -278,7 +281,8 @@ def compat_rows(
             what = (*here, series.workload, series.size, torch)
             if releases is not None and torch not in releases and what not in tried:
                 continue
-            if cell_id not in locked and (*here, cell_id) not in found_in:
+            is_expected = cell_id in locked and (here in in_cells or not newest)
+            if not is_expected and (*here, cell_id) not in found_in:
                 continue
             known = found.get((cell_id, series))
             rows.append(

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from studies.tables.exports import FROM_EXPORTS
+from studies.tables.gpu import FROM_GPU
 from studies.tables.records import FROM_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TABLES: Final = {**FROM_RECORDS, **FROM_EXPORTS}
+TABLES: Final = {**FROM_RECORDS, **FROM_EXPORTS, **FROM_GPU}
 BEGIN: Final = re.compile(r"<!-- made by: (.+) -->")
 END: Final = "<!-- end -->"
 OWN: Final = ["python", "-m", "studies.tables"]

@@ -325,7 +325,12 @@ def test_an_existing_environment_is_expected_only_on_its_machine() -> None:
     assert found == {
         ("bench", "py3.12-torch2.6.0"): ("works", False),
         ("gpubox", "py3.11-torch2.6.0"): ("works", True),
-        ("gpubox", "py3.12-torch2.6.0"): ("not_run", None),
+    }
+    both = [here, there, replace(here, machine=there.machine, workload="other")]
+    rows = compat_rows(both, cells=[FakeCell("3.12", "2.6.0")])
+    # A machine that measures in cells, too, is expected to measure all of them.
+    assert ("gpubox", "py3.12-torch2.6.0", there.workload, "not_run") in {
+        (row.machine, row.cell, row.workload, row.status) for row in rows
     }
     locked = replace(there, cell=replace(there.cell, lock_sha256="0" * 64))
     rows = compat_rows([here, locked], cells=[FakeCell("3.12", "2.6.0")])

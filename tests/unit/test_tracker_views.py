@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivhl.records.record import Wheel
+from ivhl.records.record import Kernels, Wheel, to_json
+from ivhl.records.store import read_record
 from ivhl.tracker.compat import Support, compat_rows
 from ivhl.tracker.course import short, short_all
 from ivhl.tracker.project import State
@@ -474,6 +475,16 @@ def test_a_reason_shows_wheels_and_sources() -> None:
     assert facts["global interpreter lock"] == "off"
     assert facts["sources that the case reaches"] == "cdcdcdcdcdcd"
     assert {"torch wheel", "global interpreter lock"} & set(facts_of(make_record())) == set()
+
+
+def test_the_page_of_a_case_on_a_gpu_has_its_kernels() -> None:
+    kernels = Kernels(eager=30, compiled=1, eager_s=56e-6, compiled_s=4e-6)
+    record = replace(make_record(), kernels=kernels)
+    assert read_record(to_json(record).encode()).kernels == kernels
+    groups = {group.title: group.facts for group in fact_groups(record, SHIPPED)}
+    facts = {fact.label: fact.value for fact in groups["Run on the GPU by a call"]}
+    assert facts == {"eager": "30 kernels, 56 µs", "compiled": "1 kernel, 4 µs"}
+    assert "kernels" not in json.loads(to_json(make_record()))
 
 
 def facts_of(record: RunRecord) -> dict[str, str]:

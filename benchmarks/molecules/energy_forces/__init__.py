@@ -65,14 +65,18 @@ def configurations(calls: str, *, eager: str) -> tuple[Variant, ...]:
             fullgraph=True,
             devices=("cuda",),
         ),
-        Variant(
-            name="packed-cuda-graph",
-            call=f"{calls}:make_packed_bound",
-            compiles="parts",
-            engine="cuda-graph",
-            fullgraph=True,
-            devices=("cuda",),
-            prepare=f"{CALLS}:pack",
+        *(
+            Variant(
+                name=f"packed-{short}cuda-graph",
+                call=f"{calls}:make_packed_bound",
+                compiles="parts",
+                engine="cuda-graph",
+                dtype=dtype,
+                fullgraph=True,
+                devices=("cuda",),
+                prepare=f"{CALLS}:pack",
+            )
+            for short, dtype in (("", None), ("fp16-", "float16"))
         ),
         Variant(name="fp16-eager", call=eager, engine="eager", dtype="float16"),
         Variant(name="bf16-eager", call=eager, engine="eager", dtype="bfloat16"),
