@@ -16,7 +16,7 @@ import os
 import platform
 import sys
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ivhl.records.record import Interval
-    from ivhl.surgical.fp8 import Fp8Kernel, TensorScale
+    from ivhl.surgical.fp8 import Fp8Kernel
+    from ivhl.surgical.plan import Compiler
 
     Form = Callable[..., Any]
     Rope = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -265,23 +266,40 @@ def draw_layers(
 
 
 def make_layers(
-    weights: Mapping[str, torch.Tensor], kernel: Fp8Kernel | None = None
+    weights: Mapping[str, torch.Tensor],
+    kernel: Fp8Kernel | None = None,
+    compiler: Compiler | None = None,
 ) -> dict[str, Fp8Linear]:
     """Return a layer in FP8 for each weight of a linear layer, by its name.
 
     Args:
         weights: From ``make_weights``, on the device.
         kernel: What multiplies; by default ``fp8_kernel`` of that device.
+        compiler: Of their rounding; by default it is eager.
     """
     layers = {}
     for name, weight in weights.items():
         if weight.ndim > 1:
             with weight.device:
                 layers[name] = Fp8Linear(
-                    weight.shape[1], weight.shape[0], kernel=kernel or fp8_kernel(weight.device)
+                    weight.shape[1],
+                    weight.shape[0],
+                    kernel=kernel or fp8_kernel(weight.device),
+                    compiler=compiler,
                 )
             layers[name].weight = torch.nn.Parameter(weight)
     return layers
+
+
+def make_static_compiler() -> Compiler:
+    """Return what compiles by hand with static shapes, and each function once."""
+    return cache(partial(torch.compile, fullgraph=True, dynamic=False))
+
+
+def take_scales(layers: Mapping[str, Fp8Linear], others: Mapping[str, Fp8Linear]) -> None:
+    """Copy the scales of other layers of the same names, which have the same weights."""
+    for name, layer in layers.items():
+        layer.load_state_dict(others[name].state_dict())
 
 
 def run_layers(
@@ -529,37 +547,6 @@ def time_gradient_in_bfloat16(
     )
 
 
-def round_and_see(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a tensor in e4m3, and the largest absolute value that it had."""
-    return quantise(x, scale), x.abs().amax().float()
-
-
-class Rounding:
-    """FP8 layers whose tensors are rounded by compiled code, at the scales of the step before.
-
-    ``Fp8Linear`` rounds eagerly, in a kernel for each operation.
-    """
-
-    def __init__(self, layers: Mapping[str, Fp8Linear]) -> None:
-        self.layers = layers
-        self.round: Form = torch.compile(round_and_see, fullgraph=True, dynamic=False)
-
-    def __call__(self, name: str, h: torch.Tensor) -> torch.Tensor:
-        """Return what the layer of a name makes of tokens."""
-        layer = self.layers[name]
-        flat = h.flatten(0, -2)
-        left = self._rounded(flat, layer.input_scale)
-        right = self._rounded(layer.weight, layer.weight_scale)
-        scales = (layer.input_scale.scale, layer.weight_scale.scale)
-        return multiply(left, right, scales, h.dtype).unflatten(0, h.shape[:-1])
-
-    def _rounded(self, x: torch.Tensor, scale: TensorScale) -> torch.Tensor:
-        short: torch.Tensor
-        short, amax = self.round(x, scale.scale)
-        torch.maximum(scale.seen, amax, out=scale.seen)
-        return short
-
-
 def multiply(
     left: torch.Tensor,
     right: torch.Tensor,
@@ -581,7 +568,7 @@ def time_fp8(size: stack.Size, device: torch.device, schedule: Schedule) -> list
     drawn = draw_in(stack_calls.make_inputs, size, torch.bfloat16, device)
     configuration = size.configuration
     layers = make_layers(drawn.inputs[0])
-    rounding = Rounding(layers)
+    rounding = make_layers(drawn.inputs[0], compiler=make_static_compiler())
     plans = {
         name: choose_operations(configuration, PLANS[name], compiled)
         for name in ("eager", "surgical", "pointwise", "sdpa")
@@ -599,7 +586,7 @@ def time_fp8(size: stack.Size, device: torch.device, schedule: Schedule) -> list
 
         return run
 
-    fp8 = by_layers(layers)
+    fp8, fp8_compiled = by_layers(layers), by_layers(rounding)
     forms = {
         "eager": form(step_by_step),
         "sdpa": drawn.ours(form(plans["sdpa"])),
@@ -607,13 +594,14 @@ def time_fp8(size: stack.Size, device: torch.device, schedule: Schedule) -> list
         "surgical, FP8": drawn.ours(form(plans["surgical"], fp8)),
         "pointwise, FP8": drawn.ours(form(plans["pointwise"], fp8)),
         "sdpa, FP8": drawn.ours(form(plans["sdpa"], fp8)),
-        "surgical, FP8, rounding compiled": drawn.ours(form(plans["surgical"], rounding)),
-        "sdpa, FP8, rounding compiled": drawn.ours(form(plans["sdpa"], rounding)),
+        "surgical, FP8, rounding compiled": drawn.ours(form(plans["surgical"], fp8_compiled)),
+        "sdpa, FP8, rounding compiled": drawn.ours(form(plans["sdpa"], fp8_compiled)),
     }
     with torch.no_grad():
         exact = stack_reference(*drawn.double)
         with fp8_step(torch.nn.ModuleList(layers.values())):
             forms["eager, FP8"](*drawn.inputs)
+        take_scales(rounding, layers)
         return compare(
             forms, drawn.inputs, exact,
             threads=1, schedule=schedule, hand="eager, FP8", device=device,
@@ -643,10 +631,12 @@ def time_linear(
         device,
     )
     layers = make_layers({"up": weight})
+    rounding = make_layers({"up": weight}, compiler=make_static_compiler())
     layer = layers["up"]
     with torch.no_grad():
         with fp8_step(layer):
             layer(x)
+        take_scales(rounding, layers)
         scales = (layer.input_scale.scale, layer.weight_scale.scale)
         left, right = quantise(x, scales[0]), quantise(weight, scales[1])
         inverses = tuple(scale.reciprocal() for scale in scales)
@@ -659,7 +649,7 @@ def time_linear(
             "eager": torch.nn.functional.linear,
             "FP8": lambda x, _: layer(x),
             "FP8, scales known": rounded,
-            "FP8, rounding compiled": partial(_second, Rounding(layers)),
+            "FP8, rounding compiled": lambda x, _: rounding["up"](x),
             "FP8, rounded before": lambda x, _: multiply(left, right, scales, x.dtype),
             "emulated, rounded before": lambda x, _: multiply_emulated(
                 left, right, (scales[0] * scales[1]).reciprocal(), x.dtype
@@ -674,10 +664,6 @@ def time_linear(
         return compare(
             forms, (x, weight), exact, threads=1, schedule=schedule, hand="eager", device=device
         )
-
-
-def _second(rounding: Rounding, x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-    return rounding("up", x)
 
 
 def time_on_gpu(part: str, schedule: Schedule, device: torch.device) -> list[dict[str, Any]]:

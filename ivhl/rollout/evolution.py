@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import threading
 from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ivhl.compile import get_compiled
+from ivhl.compile import get_compile_mode, get_compiled, when_cleared
 from ivhl.rollout.noise import NoiseSource
 from ivhl.rollout.operator import (
     check_parameters,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from ivhl.rollout.policy import PolicyKind
 
     Step = Callable[..., None]
+    Following = Callable[..., torch.Tensor]
 
 SHORT: Final = (torch.bfloat16, torch.float16)
 # How many tensors of a layer are alive at once: the block's input, the output of a convolution, two
@@ -35,6 +38,11 @@ SHORT: Final = (torch.bfloat16, torch.float16)
 ALIVE: Final = 5
 # Steps between two looks for NaN: each waits for the device.
 STEPS_PER_LOOK: Final = 16
+# Modes of ``torch.compile`` that replay CUDA graphs.
+WITH_GRAPHS: Final = ("reduce-overhead", "max-autotune")
+
+_held: dict[tuple[object, ...], Parameters] = {}
+when_cleared(_held.clear)
 
 
 def make_step(
@@ -79,7 +87,7 @@ def make_next(
     *,
     n_operators: int = 1,
     precision: torch.dtype = torch.float32,
-) -> Callable[..., torch.Tensor]:
+) -> Following:
     """Return ``make_step`` as a function ``(weights, state, value, noise)`` to the next state."""
 
     def following(
@@ -116,7 +124,7 @@ def prepare_weights(parameters: Parameters, precision: torch.dtype) -> Parameter
 @functools.cache
 def compiled_next(
     architecture: Architecture, kind: PolicyKind, n_operators: int, precision: torch.dtype
-) -> Callable[..., torch.Tensor]:
+) -> Following:
     """Return ``make_next`` compiled as a whole; the same function for the same arguments."""
     following = make_next(architecture, kind, n_operators=n_operators, precision=precision)
     return get_compiled(following, fullgraph=True, dynamic=False)
@@ -128,6 +136,108 @@ def _compiled_step(
 ) -> Step:
     step = make_step(architecture, kind, n_operators=n_operators, precision=precision)
     return get_compiled(step, fullgraph=True, dynamic=False)
+
+
+# Not ``compiled_next``: what is compiled for weights at fixed addresses would be recorded again for
+# each call of ``rollout_loss`` without a gradient, whose weights are elsewhere.
+@functools.cache
+def _compiled_following(
+    architecture: Architecture, kind: PolicyKind, n_operators: int, precision: torch.dtype
+) -> Following:
+    following = make_next(architecture, kind, n_operators=n_operators, precision=precision)
+    return get_compiled(following, fullgraph=True, dynamic=False)
+
+
+def _returns_states(device: torch.device) -> bool:
+    """Return whether a compiled step returns the next state there, and writes into no buffer.
+
+    PyTorch makes no CUDA graph of a function that writes into its arguments.
+    """
+    return bool(device.type == "cuda")
+
+
+def _choose_step(
+    architecture: Architecture,
+    kind: PolicyKind,
+    n_operators: int,
+    precision: torch.dtype,
+    *,
+    device: torch.device,
+    compiled: bool,
+) -> Callable[[Parameters, torch.Tensor], Following]:
+    """Return what makes a function ``(state, value, noise)`` to the next state for a batch.
+
+    It takes the weights of the batch and its first state, which is overwritten by the second step.
+    The function holds until the next one is made.
+    """
+    if compiled and _returns_states(device):
+        following = _compiled_following(architecture, kind, n_operators, precision)
+        return lambda weights, _: functools.partial(following, _with_fixed_addresses(weights))
+    if compiled:
+        step = _compiled_step(architecture, kind, n_operators, precision)
+    else:
+        step = make_step(architecture, kind, n_operators=n_operators, precision=precision)
+    return lambda weights, start: _alternating(functools.partial(step, weights), start)
+
+
+def _alternating(step: Step, start: torch.Tensor) -> Following:
+    """Return a step into a buffer as a function to the next state.
+
+    Two buffers take turns, of which ``start`` is the one that is read first.
+    """
+    buffers = itertools.cycle([torch.empty_like(start), start])
+
+    def following(
+        state: torch.Tensor, value: torch.Tensor, noise: torch.Tensor | None
+    ) -> torch.Tensor:
+        out = next(buffers)
+        step(state, value, noise, out)
+        return out
+
+    return following
+
+
+def _with_fixed_addresses(weights: Parameters) -> Parameters:
+    """Return the weights where CUDA graphs expect them, or unchanged if there are no such graphs.
+
+    The tensors returned belong to this thread, and the next call with weights of the same shapes
+    overwrites them.
+    """
+    if not _replays_graphs(weights["stem"].device):
+        return weights
+    # A CUDA graph reads where it read when it was recorded. So PyTorch copies each input before each
+    # replay, with a launch for each one if they are of two dtypes. It does not copy inputs marked as
+    # static, and records again where they are elsewhere. Weights are elsewhere in the next batch of
+    # operators, and in the next call with other operators or after a conversion to a short
+    # precision. To record for each of them is worse than to copy in each step: it takes longer than
+    # a short rollout, and all recordings are kept. Here is neither: weights are copied once for a
+    # batch, to where they always are. That keeps no more memory than PyTorch's own copies.
+    key = (
+        threading.get_ident(),
+        *((name, v.shape, v.dtype, v.device) for name, v in weights.items()),
+    )
+    held = _held.get(key)
+    if held is None:
+        from torch._dynamo import mark_static_address  # noqa: PLC0415  (seconds, if first)
+
+        # A tensor made in inference mode could not be written to outside of it.
+        with torch.inference_mode(mode=False):
+            held = _held[key] = {name: torch.empty_like(v) for name, v in weights.items()}
+        for values in held.values():
+            mark_static_address(values, guard=False)  # the default differs between releases
+    torch._foreach_copy_(list(held.values()), list(weights.values()))
+    return held
+
+
+def _replays_graphs(device: torch.device) -> bool:
+    """Return whether CUDA graphs are replayed there, and weights remain inputs of them."""
+    if get_compile_mode(device) not in WITH_GRAPHS:
+        return False
+    from torch._dynamo import config as dynamo  # noqa: PLC0415  (seconds, if first)
+    from torch._inductor import config as inductor  # noqa: PLC0415  (seconds, if first)
+
+    # Freezing takes static inputs for constants. The setting of Dynamo is not in 2.6.0.
+    return not (inductor.freezing or getattr(dynamo, "prepare_freezing", False))
 
 
 def memory_of_sample(
@@ -159,7 +269,9 @@ def evolve(
 ) -> torch.Tensor:
     """Return states after some steps, without a gradient.
 
-    Two buffers take turns: each step reads one and writes the other.
+    On a CPU two buffers take turns: each step reads one and writes the other. On a GPU a compiled
+    step returns the next state, so that it can be a CUDA graph; in modes that use them, copies of
+    the weights are kept until ``ivhl.compile.clear_compile_cache``.
 
     Args:
         architecture: The architecture of the operators.
@@ -207,11 +319,10 @@ def evolve(
         memory_budget=memory_budget,
         operators_at_once=operators_at_once,
     )
-    step: Step
-    if compiled:
-        step = _compiled_step(architecture, policy.kind, at_once[0], precision)
-    else:
-        step = make_step(architecture, policy.kind, n_operators=at_once[0], precision=precision)
+    begin = _choose_step(
+        *(architecture, policy.kind, at_once[0], precision),
+        device=state.device, compiled=compiled,
+    )  # fmt: skip
     n_kept = 1 if keep_every is None else 1 + n_steps // keep_every
     kept = state.new_empty(n_kept, *state.shape)
     with torch.no_grad():
@@ -229,10 +340,10 @@ def evolve(
                     for operator in operators
                 ]
                 source = None if noise is None else NoiseSource(noise, members, state.device)
-                start = joined(state[rows][:, _rows(realisations)])
+                start = joined(state[rows][:, _rows(realisations)]).clone()
                 look = functools.partial(_look, members) if check else None
                 for place, x in _states(
-                    functools.partial(step, weights),
+                    begin(weights, start),
                     start,
                     value,
                     source,
@@ -255,7 +366,7 @@ def evolve(
 
 
 def _states(  # noqa: PLR0917  (called once)
-    step: Callable[..., None],
+    following: Following,
     start: torch.Tensor,
     value: torch.Tensor,
     source: NoiseSource | None,
@@ -263,8 +374,8 @@ def _states(  # noqa: PLR0917  (called once)
     look: Callable[[torch.Tensor, int, int], None] | None,
     n_operators: int,
 ) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield the number of steps and the state; the buffer is overwritten two steps later."""
-    now, after = start.clone(), torch.empty_like(start)
+    """Yield the number of steps and the state, which may be overwritten two steps later."""
+    now = start
     noise = None if source is None else torch.empty_like(start)
     drawn = None if noise is None else noise.unflatten(1, (n_operators, -1)).flatten(0, 1)
     looked = 0
@@ -274,8 +385,7 @@ def _states(  # noqa: PLR0917  (called once)
     for number in range(1, n_steps + 1):
         if source is not None and drawn is not None:
             source.fill(drawn)
-        step(now, value, noise, after)
-        now, after = after, now
+        now = following(now, value, noise)
         if look is not None and (number % STEPS_PER_LOOK == 0 or number == n_steps):
             look(now.unflatten(1, (n_operators, -1)).flatten(0, 1), looked + 1, number)
             looked = number

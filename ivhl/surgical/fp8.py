@@ -8,6 +8,7 @@ numbers are multiplied in float32: results agree up to rounding, and times say n
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 from contextlib import contextmanager
@@ -21,7 +22,9 @@ from torch import nn
 from ivhl.device import compute_capability
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from ivhl.surgical.plan import Compiler
 
 Fp8Kernel = Literal["transformer_engine", "scaled_mm", "emulated"]
 AmaxChoice = Literal["max", "most-recent"]
@@ -62,15 +65,93 @@ class ScalingRecipe:
 
 def fp8_kernel(device: torch.device | str) -> Fp8Kernel:
     """Return what multiplies FP8 on a device."""
-    capability = compute_capability(torch.device(device))
+    capability = _capability(torch.device(device))
     if capability is None or capability < FP8_CAPABILITY:
         return "emulated"
-    return "scaled_mm" if find_spec("transformer_engine") is None else "transformer_engine"
+    return "transformer_engine" if _has_transformer_engine() else "scaled_mm"
+
+
+# Layers ask at each call.
+@functools.cache
+def _has_transformer_engine() -> bool:
+    return find_spec("transformer_engine") is not None
+
+
+def _capability(device: torch.device) -> tuple[int, int] | None:
+    """Return ``compute_capability``, asked once for each device."""
+    if device.type == "cuda" and device.index is None:  # the current one, which can change
+        device = torch.device("cuda", torch.cuda.current_device())
+    return _capability_at(device)
+
+
+_capability_at = functools.cache(compute_capability)
 
 
 def quantise(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """Return ``x * scale`` rounded to e4m3; what is larger than 448 becomes 448."""
     return (x.float() * scale).clamp(-E4M3_MAX, E4M3_MAX).to(E4M3)
+
+
+def scale_of(amax: torch.Tensor, margin: int) -> torch.Tensor:
+    """Return the scale for a largest absolute value; 1 if that is 0, an infinity or NaN."""
+    usable = torch.isfinite(amax) & (amax > 0.0)
+    # Of the smallest numbers, 448 / amax is an infinity.
+    scale = (E4M3_MAX / amax / 2.0**margin).clamp(max=torch.finfo(torch.float32).max)
+    return torch.where(usable, scale, torch.ones_like(amax))
+
+
+def round_at(x: torch.Tensor, scale: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in e4m3, and take its amax into ``seen``.
+
+    Compiled, it reads the tensor once: the scale does not depend on it.
+
+    Args:
+        x: ``[n]``.
+        scale: What it is multiplied by.
+        seen: Largest absolute value of the step so far, float32; raised to that of ``x``.
+    """
+    seen.copy_(torch.maximum(seen, x.abs().amax().float()))
+    return quantise(x, scale)
+
+
+def round_first(
+    x: torch.Tensor,
+    held: tuple[torch.Tensor, torch.Tensor] | None,
+    seen: torch.Tensor,
+    margin: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a tensor in e4m3 and its scale, chosen here, and take its amax into ``seen``.
+
+    Args:
+        x: ``[n]``.
+        held: The scale of the steps before, and the amax of the last one, which is 0 if there was
+            none: the scale is then that of ``x``, as it is without ``held``.
+        seen: Largest absolute value of the step so far, float32; raised to that of ``x``.
+        margin: Of the recipe.
+    """
+    amax = x.abs().amax().float()
+    seen.copy_(torch.maximum(seen, amax))
+    scale = scale_of(amax, margin)
+    if held is not None:
+        scale = torch.where(held[1] == 0.0, scale, held[0])
+    return quantise(x, scale), scale
+
+
+# Functions of their own: a compiler has a limit of shapes for each, and those of weights never
+# change.
+def round_weight_at(x: torch.Tensor, scale: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Return what ``round_at`` does."""
+    return round_at(x, scale, seen)
+
+
+def round_weight_first(
+    x: torch.Tensor,
+    held: tuple[torch.Tensor, torch.Tensor] | None,
+    seen: torch.Tensor,
+    margin: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what ``round_first`` does."""
+    return round_first(x, held, seen, margin)
 
 
 def multiply_emulated(
@@ -113,6 +194,11 @@ def multiply_scaled(
 class TensorScale(nn.Module):
     """The scale of one tensor, and the history that it comes from.
 
+    Args:
+        recipe: How the scale is chosen.
+        at: ``round_at``, compiled; without it nothing is.
+        first: ``round_first``, compiled as well then.
+
     Attributes:
         scale: What the tensor is multiplied by, float32; 1 before any step.
         history: Amax of past steps, the latest first; 0 where there was none.
@@ -123,9 +209,18 @@ class TensorScale(nn.Module):
     history: torch.Tensor
     seen: torch.Tensor
 
-    def __init__(self, recipe: ScalingRecipe) -> None:
+    def __init__(
+        self,
+        recipe: ScalingRecipe,
+        at: Callable[..., torch.Tensor] | None = None,
+        first: Callable[..., tuple[torch.Tensor, torch.Tensor]] = round_first,
+    ) -> None:
         super().__init__()
         self.recipe = recipe
+        self._round_at = at
+        self._round_first = first
+        # Whether there was a step; None: ask the history, which waits for the device.
+        self._has_step: bool | None = False
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("history", torch.zeros(max(recipe.history, 1)))
         self.register_buffer("seen", torch.zeros(()))
@@ -138,17 +233,27 @@ class TensorScale(nn.Module):
             setattr(self, name, buffer.to(getattr(self, name).device))
         return self
 
+    def _load_from_state_dict(self, *args: Any) -> None:  # noqa: ANN401
+        """Load buffers: see ``torch.nn.Module``."""
+        super()._load_from_state_dict(*args)
+        self._has_step = None
+
     @torch.no_grad()
-    def of(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the scale for a tensor, and remember its amax.
+    def round(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a tensor in e4m3, contiguous, and its scale, and remember its amax.
 
         The first step has no history: it takes the scale of the tensor itself.
         """
-        amax = x.detach().abs().amax().float()
-        self.seen.copy_(torch.maximum(self.seen, amax))
-        if self.recipe.history == 0:
-            return self._scale_of(amax)
-        return torch.where(self.history[0] == 0.0, self._scale_of(amax), self.scale)
+        flat = x.detach().flatten()  # fewer shapes to compile
+        delayed = self.recipe.history > 0
+        if delayed and self._round_at is not None:
+            if self._has_step is None:
+                self._has_step = bool(self.history[0] > 0.0)
+            if self._has_step:
+                return self._round_at(flat, self.scale, self.seen).view(x.shape), self.scale
+        held = (self.scale, self.history[0]) if delayed else None
+        rounded, scale = self._round_first(flat, held, self.seen, self.recipe.margin)
+        return rounded.view(x.shape), scale
 
     @torch.no_grad()
     def update(self) -> None:
@@ -160,17 +265,10 @@ class TensorScale(nn.Module):
         moved = torch.cat((self.seen[None], self.history[:-1]))
         history = torch.where(sound, moved, self.history)
         amax = history[0] if self.recipe.amax == "most-recent" else history.amax()
-        self.scale.copy_(torch.where(sound, self._scale_of(amax), self.scale))
+        self.scale.copy_(torch.where(sound, scale_of(amax, self.recipe.margin), self.scale))
         self.history.copy_(history)
         self.seen.zero_()
-
-    def _scale_of(self, amax: torch.Tensor) -> torch.Tensor:
-        usable = torch.isfinite(amax) & (amax > 0.0)
-        # Of the smallest numbers, 448 / amax is an infinity.
-        scale = (E4M3_MAX / amax / 2.0**self.recipe.margin).clamp(
-            max=torch.finfo(torch.float32).max
-        )
-        return torch.where(usable, scale, torch.ones_like(amax))
+        self._has_step = self._has_step or None
 
 
 class _Fp8Multiply(torch.autograd.Function):
@@ -181,12 +279,12 @@ class _Fp8Multiply(torch.autograd.Function):
         context: Any,  # noqa: ANN401  (autograd's)
         x: torch.Tensor,
         weight: torch.Tensor,
-        scales: tuple[torch.Tensor, torch.Tensor],
+        rounded: tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
         kernel: Fp8Kernel,
     ) -> torch.Tensor:
-        """Return ``x @ weight.T`` of the rounded tensors."""
+        """Return ``x @ weight.T`` of both in e4m3, each with its scale."""
         context.save_for_backward(x, weight)
-        left, right = quantise(x, scales[0]), quantise(weight, scales[1])
+        (left, right), scales = zip(*rounded, strict=True)
         if kernel == "scaled_mm":
             return multiply_scaled(left, right, scales, x.dtype)
         return multiply_emulated(left, right, (scales[0] * scales[1]).reciprocal(), x.dtype)
@@ -203,14 +301,17 @@ class _Fp8Multiply(torch.autograd.Function):
 class Fp8Linear(nn.Module):
     """A linear layer without bias that multiplies in e4m3; weights stay in their own precision.
 
-    Scales hold during a step and are updated after it: run each step in ``fp8_step``. The layer
-    stays eager in compiled code.
+    Scales hold during a step and are updated after it: run each step in ``fp8_step``. In compiled
+    code the layer is no part of the graph; its rounding is compiled by ``compiler`` only.
 
     Args:
         n_in: Width of the input, a multiple of 16.
         n_out: Width of the output, a multiple of 16.
         recipe: How scales are chosen.
         kernel: What multiplies; by default ``fp8_kernel`` of the device of the input.
+        compiler: Compiles the rounding of the input and of the weight, as one graph each; by
+            default it is eager, with the same results. Layers share graphs if it returns the same
+            object for the same function, as ``functools.cache(compiler)`` does.
 
     Raises:
         ValueError: If a width is not a multiple of 16, or the kernel is unknown.
@@ -223,6 +324,7 @@ class Fp8Linear(nn.Module):
         *,
         recipe: ScalingRecipe | None = None,
         kernel: Fp8Kernel | None = None,
+        compiler: Compiler | None = None,
     ) -> None:
         super().__init__()
         if n_in < 1 or n_out < 1 or n_in % MULTIPLE or n_out % MULTIPLE:
@@ -235,8 +337,14 @@ class Fp8Linear(nn.Module):
         self.recipe = recipe or ScalingRecipe()
         self.kernel = kernel
         self.weight = nn.Parameter(torch.randn(n_out, n_in) / math.sqrt(n_in))
-        self.input_scale = TensorScale(self.recipe)
-        self.weight_scale = TensorScale(self.recipe)
+        if compiler is None:
+            self.input_scale = TensorScale(self.recipe)
+            self.weight_scale = TensorScale(self.recipe)
+        else:
+            self.input_scale = TensorScale(self.recipe, compiler(round_at), compiler(round_first))
+            self.weight_scale = TensorScale(
+                self.recipe, compiler(round_weight_at), compiler(round_weight_first)
+            )
 
     @torch.compiler.disable
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -250,8 +358,8 @@ class Fp8Linear(nn.Module):
         if kernel == "transformer_engine":
             return self._by_transformer_engine(x)
         flat = x.flatten(0, -2).contiguous()
-        scales = (self.input_scale.of(flat), self.weight_scale.of(self.weight))
-        product = _Fp8Multiply.apply(flat, self.weight, scales, kernel)
+        rounded = (self.input_scale.round(flat), self.weight_scale.round(self.weight))
+        product = _Fp8Multiply.apply(flat, self.weight, rounded, kernel)
         return product.unflatten(0, x.shape[:-1])
 
     def extra_repr(self) -> str:
@@ -278,7 +386,7 @@ def _check_kernel(kernel: Fp8Kernel, device: torch.device) -> None:
     """
     if kernel == "emulated":
         return
-    capability = compute_capability(device)
+    capability = _capability(device)
     if capability is None or capability < FP8_CAPABILITY:
         has = f"{device.type} is none" if capability is None else f"this one has {capability}"
         raise ValueError(
@@ -287,7 +395,7 @@ def _check_kernel(kernel: Fp8Kernel, device: torch.device) -> None:
             "same numbers and multiplies them in float32: its results are those of FP8, its times "
             "are not"
         )
-    if kernel == "transformer_engine" and find_spec("transformer_engine") is None:
+    if kernel == "transformer_engine" and not _has_transformer_engine():
         raise ValueError(
             "transformer_engine is not installed; kernel='scaled_mm' needs PyTorch only"
         )

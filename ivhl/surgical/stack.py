@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -87,7 +88,8 @@ class TransformerStack(nn.Module):
     Args:
         configuration: The architecture.
         plan: A plan, or the name of one of ``PLANS``.
-        linear: Kind of the linear layers: ``linear``, PyTorch's; ``fp8``, ``Fp8Linear``.
+        linear: Kind of the linear layers: ``linear``, PyTorch's; ``fp8``, ``Fp8Linear``, whose
+            rounding is compiled if the plan compiles anything.
         recipe: Of ``fp8``: how scales are chosen.
         n_positions: Longest sequence.
         compiler: Compiles one function; by default ``ivhl.compile.get_compiled``, with static
@@ -123,9 +125,11 @@ class TransformerStack(nn.Module):
                 "take the plan sdpa"
             )
         self._names = {name: name.replace(".", "_") for name in configuration.shapes}
+        # Layers share what is compiled for them.
+        rounder = functools.cache(compiler) if self.plan.compiled else None
         for name, shape in configuration.shapes.items():
             if name.rpartition(".")[2] in configuration.linears:
-                self.add_module(self._names[name], _make_linear(shape, linear, recipe))
+                self.add_module(self._names[name], _make_linear(shape, linear, recipe, rounder))
             else:
                 start = torch.ones if name.endswith(".gain") else torch.zeros
                 self.register_parameter(self._names[name], nn.Parameter(start(shape)))
@@ -207,11 +211,14 @@ class TransformerStack(nn.Module):
 
 
 def _make_linear(
-    shape: tuple[int, ...], kind: LinearKind, recipe: ScalingRecipe | None
+    shape: tuple[int, ...],
+    kind: LinearKind,
+    recipe: ScalingRecipe | None,
+    compiler: Compiler | None,
 ) -> nn.Module:
     n_out, n_in = shape
     if kind == "fp8":
-        return Fp8Linear(n_in, n_out, recipe=recipe)
+        return Fp8Linear(n_in, n_out, recipe=recipe, compiler=compiler)
     return nn.Linear(n_in, n_out, bias=False)
 
 

@@ -149,11 +149,16 @@ def _surgical_table(exports: list[dict[str, Any]]) -> list[str]:
     return [*markdown(head, rows), "", conditions]
 
 
-def surgical_difference(root: Path) -> list[str]:
-    """Return what eager and compiled layers differ by, and both from float64."""
-    export = _load(root, f"exports/surgical-{RELEASES[1]}.json")
+def surgical_difference(root: Path, *, export: str) -> list[str]:
+    """Return what eager and compiled layers differ by, and both from float64.
+
+    Args:
+        root: Root of the project.
+        export: Name of the export of ``studies.surgical_parts``.
+    """
+    found = _load(root, f"exports/{export}.json")
     keys = ("largest", "rms", "eager_rms", "compiled_rms")
-    rows = [[row["what"], *(f"{row[key]:.1e}" for key in keys)] for row in export["difference"]]
+    rows = [[row["what"], *(f"{row[key]:.1e}" for key in keys)] for row in found["difference"]]
     return markdown(
         ["eager beside compiled", "largest", "RMS", "eager from float64", "compiled from float64"],
         rows,
@@ -357,6 +362,6 @@ FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "rollout": rollout,
     "rollout-by-hand": rollout_by_hand,
     "rollout-parts": rollout_parts,
-    "surgical-difference": surgical_difference,
+    "surgical-difference": partial(surgical_difference, export=f"surgical-{RELEASES[1]}"),
     "surgical-times": surgical_times,
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.records.store import device_type, latest_per_case, load_records
 from ivhl.roofline import Ceilings, fraction_of_limit
 from ivhl.workload import every_case, load_workloads
+from studies.tables.exports import surgical_difference
 from studies.tables.layout import markdown, once
 
 if TYPE_CHECKING:
@@ -120,17 +122,6 @@ def surgical(root: Path) -> list[str]:
     return markdown(head, once(rows))
 
 
-def surgical_difference(root: Path) -> list[str]:
-    """Return what eager and compiled layers differ by on the GPU, and both from float64."""
-    export = _load(root, f"exports/surgical-cuda-{RELEASE}.json")
-    keys = ("largest", "rms", "eager_rms", "compiled_rms")
-    rows = [[row["what"], *(f"{row[key]:.1e}" for key in keys)] for row in export["difference"]]
-    return markdown(
-        ["one beside the other", "largest", "RMS", "one from float64", "the other from float64"],
-        rows,
-    )
-
-
 def rollout(root: Path) -> list[str]:
     """Return the time of a step of each phase on the GPU."""
     export = _load(root, f"rollout/exports/phases-cuda-{RELEASE}.json")
@@ -154,6 +145,6 @@ FROM_GPU: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "gpu-operations": operations,
     "gpu-batches": batches,
     "gpu-surgical": surgical,
-    "gpu-surgical-difference": surgical_difference,
+    "gpu-surgical-difference": partial(surgical_difference, export=f"surgical-cuda-{RELEASE}"),
     "gpu-rollout": rollout,
 }

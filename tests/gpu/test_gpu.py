@@ -35,6 +35,7 @@ from ivhl.surgical.stack import make_weights
 
 if TYPE_CHECKING:
     from ivhl.rollout.operator import Norm
+    from ivhl.surgical.plan import Compiler
 
 GPU = torch.device("cuda", torch.cuda.current_device())
 HAS_FP8 = (compute_capability(GPU) or (0, 0)) >= FP8_CAPABILITY
@@ -214,11 +215,14 @@ def test_a_planned_stack_gives_what_eager_code_gives(plan: str) -> None:
 
 
 @pytest.mark.skipif(not HAS_FP8, reason="this GPU has no FP8")
+@pytest.mark.parametrize("compiler", [None, torch.compile])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_fp8_on_the_gpu_is_what_is_emulated(dtype: torch.dtype) -> None:
+def test_fp8_on_the_gpu_is_what_is_emulated(dtype: torch.dtype, compiler: Compiler | None) -> None:
+    torch._dynamo.reset()
     assert fp8_kernel(GPU) in ("scaled_mm", "transformer_engine")
     layers = [
-        Fp8Linear(64, 48, kernel=kernel).to(GPU, dtype) for kernel in ("scaled_mm", "emulated")
+        Fp8Linear(64, 48, kernel="scaled_mm", compiler=compiler).to(GPU, dtype),
+        Fp8Linear(64, 48, kernel="emulated").to(GPU, dtype),
     ]
     layers[1].load_state_dict(layers[0].state_dict())
     for seed in range(1, 4):

@@ -13,12 +13,14 @@ pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
 from ivhl import rollout
+from ivhl.compile import clear_compile_cache, compile_mode
 from ivhl.measure.memory import peak_bytes
 from ivhl.rollout import (
     Architecture,
     Policy,
     StepNoise,
     apply_operator,
+    evolution,
     evolve,
     make_parameters,
     measure_drift,
@@ -38,6 +40,7 @@ from ivhl.rollout.operator import EPS, logistic_gelu, norm_by_channel
 from ivhl.rollout.policy import update
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from torch import Tensor, fx, nn
@@ -328,6 +331,164 @@ def test_compiled_and_eager_have_the_same_noise_and_another_number_is_not_anothe
     )
     assert torch.allclose(eager, inductor, atol=2e-5)
     assert not torch.allclose(eager, evolve(SMALL, single, start, 5, compiled=False), atol=2e-5)
+
+
+class OnGpu(torch.Tensor):  # type: ignore[misc]
+    """A tensor that says that it is on a GPU."""
+
+    is_cuda = True
+
+
+class Graphs:
+    """Replaces ``torch.compile`` by what CUDA graphs do with memory.
+
+    A graph computes from the tensors that it was recorded with. Weights marked as static are not
+    copied there: elsewhere, they are another recording. The output's memory is that of the call
+    before, and lost when a call begins.
+    """
+
+    def __init__(self) -> None:
+        self.modes: set[str] = set()
+        self.recordings = 0
+        self.n_copied = 0
+
+    def __call__(self, function: Callable[..., Tensor], *, mode: str, **_: object) -> Any:  # noqa: ANN401
+        """Replace ``torch.compile``."""
+        self.modes.add(mode)
+        recorded: dict[tuple[object, ...], tuple[list[Any], dict[str, Tensor], Tensor]] = {}
+
+        # The memory outlives the mode of a call.
+        @torch.inference_mode(mode=False)  # type: ignore[untyped-decorator]
+        def replay(weights: dict[str, Tensor], *inputs: Tensor | None) -> Tensor:
+            for *_, output in recorded.values():
+                output.fill_(math.nan)
+            copied = {n for n, v in weights.items() if not hasattr(v, "_dynamo_static_input_type")}
+            key = (
+                *((n, None if n in copied else v.data_ptr()) for n, v in weights.items()),
+                *(None if x is None else (x.shape, x.dtype) for x in inputs),
+            )
+            if key not in recorded:
+                self.recordings += 1
+                read = {n: v.clone() if n in copied else v for n, v in weights.items()}
+                places = [None if x is None else x.clone() for x in inputs]
+                recorded[key] = (places, read, function(read, *places))
+            places, read, output = recorded[key]
+            self.n_copied += len(copied)
+            for name in copied:
+                read[name].copy_(weights[name])
+            for place, x in zip(places, inputs, strict=True):
+                if place is not None:
+                    place.copy_(x)
+            output.copy_(function(read, *places))
+            return output.as_subclass(OnGpu)
+
+        return replay
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Graphs]:
+    """Evolve on the CPU as on a GPU with CUDA graphs."""
+    found = Graphs()
+    clear_compile_cache()
+    monkeypatch.setattr(evolution, "_returns_states", lambda _device: True)
+    monkeypatch.setattr("ivhl.compile._has_gpu", lambda: True)
+    monkeypatch.setattr(torch, "compile", found)
+    with compile_mode("reduce-overhead"):
+        yield found
+    clear_compile_cache()
+
+
+EVOLUTIONS: list[dict[str, Any]] = [
+    {},
+    {"n_steps": 0, "keep_every": 1},
+    {"noise": StepNoise(0.1, seed=3), "keep_every": 1},
+    {"noise": StepNoise(0.1, seed=3), "keep_every": 5, "operators_at_once": 3},
+    {"operators_at_once": 2, "policy": Policy("autoregressive"), "keep_every": 3},
+    {
+        "noise": StepNoise(0.1),
+        "policy": Policy("convex", 0.3),
+        "memory_budget": 4 * memory_of_sample(SMALL, 8, 8, dtype=torch.float64),
+        "operators_at_once": 3,
+        "check": False,
+    },
+]
+
+
+def test_only_on_a_gpu_do_compiled_steps_return_the_state() -> None:
+    assert evolution._returns_states(torch.device("cuda", 1))
+    assert not evolution._returns_states(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("run", EVOLUTIONS)
+def test_nothing_reads_what_a_cuda_graph_has_overwritten(
+    run: dict[str, Any], graphs: Graphs
+) -> None:
+    parameters, state = drawn(SMALL, n_operators=3, n_realisations=5)
+    before = state.clone()
+    run = {"n_steps": 18, **run}  # past the first look for NaN
+    found = evolve(SMALL, parameters, state, **run)
+    assert type(found) is torch.Tensor
+    assert torch.equal(found, evolve(SMALL, parameters, state, compiled=False, **run))
+    assert torch.equal(state, before)
+    # All batches have the same shapes; weights are not copied at each step.
+    assert graphs.recordings == (1 if run["n_steps"] else 0)
+    assert graphs.n_copied == 0
+
+
+def test_a_state_of_a_cuda_graph_that_is_not_finite_is_named(graphs: Graphs) -> None:
+    architecture, parameters = constant(math.inf)
+    with pytest.raises(FloatingPointError, match="not finite after a step between 1 and 16"):
+        evolve(architecture, parameters, torch.zeros(1, 1, 1, 4, 4), 20)
+    assert graphs.recordings == 1
+
+
+def test_new_weights_of_each_call_are_not_recorded_again(graphs: Graphs) -> None:
+    kept = []  # so that no two calls have weights at the same address
+    for number in range(4):
+        parameters, state = drawn(SMALL, n_realisations=2)
+        single = {n: v.float() * (1.0 + number) for n, v in parameters.items()}
+        kept.append((single, {n: v.clone() for n, v in single.items()}))
+        run: dict[str, Any] = {"precision": torch.bfloat16, "policy": Policy("residual", 0.1)}
+        # What is kept from inference mode must not be locked outside of it.
+        with torch.inference_mode(mode=number == 0):
+            found = evolve(SMALL, single, state.float(), 3, **run)
+        expected = evolve(SMALL, single, state.float(), 3, compiled=False, **run)
+        assert torch.equal(found, expected)
+    assert graphs.recordings == 1
+    assert all(torch.equal(now[n], then[n]) for now, then in kept for n in now)
+    assert not any(
+        hasattr(v, "_dynamo_static_input_type") for now, _ in kept for v in now.values()
+    )
+    clear_compile_cache()
+    assert evolution._held == {}
+
+
+def test_weights_are_held_only_where_cuda_graphs_are_replayed(graphs: Graphs) -> None:
+    parameters, state = drawn(SMALL)
+    with compile_mode("max-autotune-no-cudagraphs"):
+        evolve(SMALL, parameters, state, 1)
+    # Freezing would take them for constants.
+    with torch._inductor.config.patch(freezing=True):
+        evolve(SMALL, parameters, state, 1)
+    assert evolution._held == {}
+    evolve(SMALL, parameters, state, 1)
+    assert len(evolution._held) == 1
+    assert graphs.modes == {"max-autotune-no-cudagraphs", "reduce-overhead"}
+
+
+def test_compiled_steps_that_return_the_state_compute_what_buffers_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parameters, state = drawn(SMALL, n_operators=2, n_realisations=3)
+    single = {name: values.float() for name, values in parameters.items()}
+    run: dict[str, Any] = {"noise": StepNoise(0.1), "keep_every": 2, "memory_budget": 100_000}
+    with compile_mode("reduce-overhead"):
+        in_buffers = evolve(SMALL, single, state.float(), 6, **run)
+        assert evolution._held == {}
+        monkeypatch.setattr(evolution, "_returns_states", lambda _device: True)
+        returned = evolve(SMALL, single, state.float(), 6, **run)
+    assert torch.allclose(returned, in_buffers, atol=1e-5)
+    clear_compile_cache()
 
 
 @settings(deadline=None)

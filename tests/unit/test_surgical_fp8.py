@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,20 +16,38 @@ import torch
 from torch import nn
 from torch.nn.functional import gelu
 
+from ivhl.compile import CompileFallbackWarning, get_compiled, measuring
 from ivhl.surgical import (
     Fp8Linear,
     ScalingRecipe,
     StackConfiguration,
     TransformerStack,
+    fp8,
     fp8_kernel,
     fp8_step,
     train_step,
 )
-from ivhl.surgical.fp8 import E4M3, E4M3_MAX, multiply_emulated, multiply_scaled, quantise
+from ivhl.surgical.fp8 import (
+    E4M3,
+    E4M3_MAX,
+    multiply_emulated,
+    multiply_scaled,
+    quantise,
+    round_at,
+    round_first,
+)
+from ivhl.surgical.plan import compile_static
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ivhl.surgical.fp8 import AmaxChoice
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+    # 2.6.0, about its own settings, where pytest takes the compiler's logs.
+    pytest.mark.filterwarnings("ignore:Skipping serialization of:UserWarning"),
 ]
 
 
@@ -254,3 +274,245 @@ def test_an_fp8_layer_stays_eager_in_compiled_code() -> None:
 def test_the_whole_stack_cannot_be_one_graph_with_layers_that_stay_eager() -> None:
     with pytest.raises(ValueError, match=r"FP8 layers stay eager.*plan sdpa"):
         TransformerStack(StackConfiguration(n_hidden=32, n_heads=2), "whole", linear="fp8")
+
+
+# --- compiled rounding ---------------------------------------------------------------------------
+
+
+class Recorder:
+    """Compiles without generating code; says what it compiled and which of it was called."""
+
+    def __init__(self) -> None:
+        self.compiled: list[str] = []
+        self.called: list[str] = []
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Compile a function."""
+        self.compiled.append(function.__name__)
+        made = torch.compile(function, backend="aot_eager", fullgraph=True, dynamic=False)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            self.called.append(function.__name__)
+            return made(*args, **kwargs)
+
+        return call
+
+    def calls(self) -> list[str]:
+        """Return what was called since the last time."""
+        called, self.called = self.called, []
+        return called
+
+
+def same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    """Return whether tensors are the same bits, of whatever sign a NaN is."""
+    assert one is not None
+    assert other is not None
+    short = one.dtype == other.dtype == E4M3
+    left, right = (one.float(), other.float()) if short else (one, other)
+    nan = left.isnan()
+    return bool(
+        one.dtype == other.dtype
+        and torch.equal(nan, right.isnan())
+        and torch.equal(left.masked_fill(nan, 0.0), right.masked_fill(nan, 0.0))
+    )
+
+
+def pair_of(recipe: ScalingRecipe, compiler: Any) -> tuple[Fp8Linear, Fp8Linear]:  # noqa: ANN401
+    """Return a layer that rounds eagerly, and the same one compiled."""
+    return layer_of(recipe), layer_of(recipe, compiler=compiler)
+
+
+def run_step(layer: Fp8Linear, x: torch.Tensor) -> list[torch.Tensor | None]:
+    """Run a step of two calls; return results, gradients and buffers after it."""
+    x = x.clone().requires_grad_()
+    layer.weight.grad = None
+    with fp8_step(layer):
+        results = [layer(x), layer(2.0 * x)]
+        sum(result.float().square().sum() for result in results).backward()
+    return [*results, x.grad, layer.weight.grad, *layer.buffers()]
+
+
+@functools.cache
+def compiled_for(function: Callable[..., Any], *_: object) -> Callable[..., Any]:
+    """Return a function compiled for itself in each case: Dynamo's limit is 8."""
+    return compile_static(function)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    size=st.floats(-7.0, 4.0),
+    scale=st.floats(-5.0, 8.0),
+    latest=st.sampled_from([0.0, 2.0]),
+    odd=st.sampled_from([None, 0.0, math.inf, math.nan]),
+    margin=st.integers(0, 1),
+    seed=st.integers(0, 9),
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_compiled_code_rounds_to_the_bits_of_eager_code(  # noqa: PLR0917
+    dtype: torch.dtype,
+    size: float,
+    scale: float,
+    latest: float,
+    odd: float | None,
+    margin: int,
+    seed: int,
+) -> None:
+    x = (10.0**size * drawn(300, seed=seed).double()).to(dtype)
+    if odd is not None:
+        x[7] = odd
+    held = (torch.tensor(10.0**scale), torch.tensor(latest))
+    seen = [torch.tensor(0.5) for _ in range(6)]
+    with measuring():  # nothing falls back to eager code
+        at = compiled_for(round_at, dtype)(x, held[0], seen[0])
+        first = compiled_for(round_first, dtype, margin)(x, held, seen[1], margin)
+        current = compiled_for(round_first, dtype, margin, None)(x, None, seen[2], margin)
+    assert same(at, round_at(x, held[0], seen[3]))
+    for one, other in zip(first, round_first(x, held, seen[4], margin), strict=True):
+        assert same(one, other)
+    for one, other in zip(current, round_first(x, None, seen[5], margin), strict=True):
+        assert same(one, other)
+    assert all(same(one, seen[3]) for one in seen)
+
+
+@pytest.mark.parametrize("history", [0, 16])
+@pytest.mark.parametrize("amax", ["max", "most-recent"])
+def test_steps_with_compiled_rounding_are_those_with_eager_rounding(
+    history: int, amax: AmaxChoice
+) -> None:
+    compiler = functools.cache(Recorder())
+
+    @settings(max_examples=15, deadline=None, derandomize=True)
+    @given(
+        sizes=st.lists(st.floats(1e-6, 1e6) | st.just(0.0) | st.just(math.nan), max_size=4),
+        margin=st.integers(0, 1),
+    )
+    def check(sizes: list[float], margin: int) -> None:
+        layers = pair_of(ScalingRecipe(history=history, margin=margin, amax=amax), compiler)
+        for seed, size in enumerate(sizes):
+            eager, compiled = (
+                run_step(layer, size * drawn(2, 4, 32, seed=seed)) for layer in layers
+            )
+            assert all(same(one, other) for one, other in zip(eager, compiled, strict=True))
+
+    check()
+
+
+def test_compiled_rounding_follows_autocast_casts_and_copies() -> None:
+    recorder = Recorder()
+    layers: tuple[nn.Module, ...] = pair_of(ScalingRecipe(), functools.cache(recorder))
+
+    def check(x: torch.Tensor) -> None:
+        eager, compiled = (run_step(layer, x) for layer in layers)
+        assert all(same(one, other) for one, other in zip(eager, compiled, strict=True))
+
+    for seed in range(2):
+        check(drawn(4, 32, seed=seed))
+        with torch.autocast("cpu", torch.bfloat16):
+            check(drawn(4, 32, seed=seed).bfloat16())
+    layers = tuple(copy.deepcopy(layer).bfloat16().to("cpu") for layer in layers)
+    check(drawn(4, 32, seed=3).bfloat16())
+    layers = tuple(layer.double() for layer in layers)
+    check(drawn(4, 32, seed=4).double())
+    with torch.inference_mode():
+        x = drawn(4, 32).double()
+        assert same(layers[0](x), layers[1](x))
+    assert {"round_at", "round_weight_at"} <= set(recorder.calls())
+
+
+def test_compiled_rounding_reads_a_tensor_once_as_soon_as_there_was_a_step() -> None:
+    recorder = Recorder()
+    layer = layer_of(compiler=recorder)
+    first, later = ["round_first", "round_weight_first"], ["round_at", "round_weight_at"]
+    with torch.no_grad():
+        layer(drawn(4, 32))
+        assert recorder.calls() == first
+        step(layer, math.nan)  # no step for the input, one for the weight
+        recorder.calls()
+        layer(drawn(4, 32))
+        assert recorder.calls() == ["round_first", "round_weight_at"]
+        step(layer, 1.0)
+        recorder.calls()
+        layer(drawn(4, 32))
+        assert recorder.calls() == later
+        other = layer_of(compiler=recorder)
+        other.load_state_dict(layer.state_dict())
+        other(drawn(4, 32))
+        assert recorder.calls() == later
+        other.load_state_dict(layer_of().state_dict())  # back to before any step
+        other(drawn(4, 32))
+        assert recorder.calls() == first
+
+
+def test_layers_of_a_stack_share_what_its_compiler_makes_and_an_eager_plan_compiles_nothing() -> (
+    None
+):
+    configuration = StackConfiguration(n_layers=2, n_hidden=32, n_heads=2, n_inner=48)
+    recorders, results = [Recorder(), Recorder(), Recorder()], []
+    stacks = []
+    for recorder, plan in zip(recorders, ("eager", "surgical", "sdpa"), strict=True):
+        torch.manual_seed(0)
+        stacks.append(TransformerStack(configuration, plan, linear="fp8", compiler=recorder))
+        optimizer = torch.optim.SGD(stacks[-1].parameters(), lr=0.05)
+        x, target = drawn(2, 8, 32), drawn(2, 8, 32, seed=5)
+        results.append([train_step(stacks[-1], optimizer, x, target) for _ in range(3)])
+    rounding = ["round_at", "round_first", "round_weight_at", "round_weight_first"]
+    assert recorders[0].compiled == []
+    for recorder in recorders[1:]:
+        assert sorted(name for name in recorder.compiled if name.startswith("round")) == rounding
+        # 8 layers, 3 steps, of which the first has no history
+        counts = {name: recorder.called.count(name) for name in rounding}
+        assert counts == dict(zip(rounding, (16, 8, 16, 8), strict=True))
+    assert results[1] == results[0]
+    assert results[2] == pytest.approx(results[0], rel=0.02)
+
+
+def test_what_cannot_be_compiled_rounds_eagerly() -> None:
+    def broken(*_: Any) -> Any:  # noqa: ANN401
+        raise NotImplementedError("no such device")
+
+    compiler = functools.partial(get_compiled, backend=broken, fullgraph=True, dynamic=False)
+    layers = pair_of(ScalingRecipe(), compiler)
+    with pytest.warns(CompileFallbackWarning, match="round"):
+        found = [[run_step(layer, drawn(4, 32, seed=seed)) for seed in (1, 2)] for layer in layers]
+    for eager, fallen in zip(*found, strict=True):
+        assert all(same(one, other) for one, other in zip(eager, fallen, strict=True))
+
+
+def test_rounding_is_compiled_inside_of_a_model_that_is_compiled_too() -> None:
+    runs: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:  # noqa: ANN401
+        def run(*inputs: Any) -> Any:  # noqa: ANN401
+            runs.append(len(inputs))
+            return graph.forward(*inputs)
+
+        return run
+
+    compiler = functools.partial(torch.compile, backend=backend, fullgraph=True, dynamic=False)
+    model, x = Between(), drawn(4, 32)
+    with torch.no_grad():
+        expected = model(x)
+        model.layer = layer_of(compiler=compiler)
+        torch.testing.assert_close(torch.compile(model, backend="eager")(x), expected)
+    assert runs == [4, 4]  # a tensor, the scale held, the last amax, that of the step
+
+
+def test_what_a_device_can_do_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def capability(device: torch.device) -> tuple[int, int]:
+        asked.append(device)
+        return (9, 0) if device.index == 0 else (8, 0)
+
+    monkeypatch.setattr(fp8, "_capability_at", functools.cache(capability))
+    monkeypatch.setattr(fp8, "find_spec", asked.append)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    fp8._has_transformer_engine.cache_clear()
+    try:
+        for _ in range(2):
+            assert fp8_kernel("cuda:0") == "scaled_mm"
+            assert fp8_kernel("cuda:1") == fp8_kernel("cuda") == "emulated"
+    finally:
+        fp8._has_transformer_engine.cache_clear()
+    assert asked == [torch.device("cuda:0"), "transformer_engine", torch.device("cuda:1")]

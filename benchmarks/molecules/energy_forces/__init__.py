@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from benchmarks.cuda import cuda_variants
 from ivhl.workload import Cost, Variant, Workload
@@ -44,6 +45,15 @@ def configurations(calls: str, *, eager: str) -> tuple[Variant, ...]:
             workload's inputs.
         eager: The workload's own function, for its precisions.
     """
+    packed_graph = partial(
+        Variant,
+        call=f"{calls}:make_packed_bound",
+        compiles="parts",
+        engine="cuda-graph",
+        fullgraph=True,
+        devices=("cuda",),
+        prepare=f"{CALLS}:pack",
+    )
     naive, one_graph = f"{calls}:make_naive", f"{calls}:make_one_graph"
     bound, recorded = f"{calls}:make_bound", f"{calls}:make_recorded"
     return (
@@ -65,19 +75,8 @@ def configurations(calls: str, *, eager: str) -> tuple[Variant, ...]:
             fullgraph=True,
             devices=("cuda",),
         ),
-        *(
-            Variant(
-                name=f"packed-{short}cuda-graph",
-                call=f"{calls}:make_packed_bound",
-                compiles="parts",
-                engine="cuda-graph",
-                dtype=dtype,
-                fullgraph=True,
-                devices=("cuda",),
-                prepare=f"{CALLS}:pack",
-            )
-            for short, dtype in (("", None), ("fp16-", "float16"))
-        ),
+        packed_graph(name="packed-cuda-graph"),
+        packed_graph(name="packed-fp16-cuda-graph", dtype="float16"),
         Variant(name="fp16-eager", call=eager, engine="eager", dtype="float16"),
         Variant(name="bf16-eager", call=eager, engine="eager", dtype="bfloat16"),
         Variant(

@@ -112,30 +112,25 @@ def make_bound(compiler: Compiler) -> Evaluate:
     For a CUDA graph that is captured by hand: it copies all inputs at each call, which would include
     589,185 constant weights.
     """
-
-    def bind(
-        parameters: Parameters, _numbers: torch.Tensor, _positions: torch.Tensor
-    ) -> Callable[..., Any]:
-        def evaluate(
-            atomic_numbers: torch.Tensor, positions: torch.Tensor
-        ) -> tuple[torch.Tensor, torch.Tensor]:
-            return energy_forces_one_graph(parameters, atomic_numbers, positions)
-
-        return compiler(evaluate)
-
-    return _bound_at_first_call(bind)
+    return _bound(compiler, energy_forces_one_graph)
 
 
-def make_packed_bound(compiler: Compiler) -> Callable[..., Any]:
+def make_packed_bound(compiler: Compiler) -> Evaluate:
     """Return the same with packed weights."""
+    return _bound(compiler, packed_energy_forces)
 
+
+def _bound(compiler: Compiler, form: Callable[..., Any]) -> Evaluate:
     def bind(
-        packed: Packed, _numbers: torch.Tensor, _positions: torch.Tensor
+        weights: Any,  # noqa: ANN401  (packed or not)
+        _numbers: torch.Tensor,
+        _positions: torch.Tensor,
     ) -> Callable[..., Any]:
         def evaluate(
             atomic_numbers: torch.Tensor, positions: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor]:
-            return packed_energy_forces(packed, atomic_numbers, positions)
+            energy, forces = form(weights, atomic_numbers, positions)
+            return energy, forces
 
         return compiler(evaluate)
 
