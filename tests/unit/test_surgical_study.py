@@ -29,7 +29,11 @@ FP8_RMS = 0.3
 
 @pytest.fixture(autouse=True)
 def eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile without generating code."""
+    """Compile without generating code, and without what other tests have compiled.
+
+    The parts of a plan are closures of one function, of which Dynamo keeps eight graphs.
+    """
+    torch.compiler.reset()
     compiler = torch.compile
     monkeypatch.setattr(
         torch,
