@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import gc
@@ -32,6 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ivhl import hotpath
 from ivhl.errors import SpecError
+from ivhl.hotpath import block
 from ivhl.hotpath.sequence import HotSequence
 from ivhl.hotpath.settings import read_settings
 from tests.builders.programs import (
@@ -472,6 +474,38 @@ def test_hooks_of_others_around_steps_run_at_each_step() -> None:
             optimizer.step()
     hook.remove()
     assert len(steps) == 6
+
+
+def test_what_is_pending_is_computed_before_what_orders_the_work_of_a_gpu() -> None:
+    """Where there is no GPU, waiting for it raises, after what is pending was computed."""
+    x = torch.linspace(-1, 1, 16)
+    waiting = []
+    hot = hotpath.auto(threshold=3)
+    with hot:
+        for _ in range(9):
+            ((x * 2).sin() + x).relu()
+            waiting.append(hot.recorder.is_deferring)
+            with contextlib.suppress(RuntimeError, AssertionError):
+                torch.cuda.synchronize()
+            assert not hot.recorder.is_deferring
+    assert waiting == 3 * [False] + 6 * [True]
+
+
+def test_nothing_is_recorded_while_a_cuda_graph_is_captured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(block, "_begin_capture", lambda _: None)
+    monkeypatch.setattr(block, "_end_capture", lambda _: None)
+    x, graph = torch.linspace(-1, 1, 16), Mock()
+    with hotpath.auto(threshold=3) as report:
+        for _ in range(9):
+            block._paused_begin_capture(graph)
+            ((x * 2).sin() + x).relu()
+            block._paused_end_capture(graph)
+        assert not report.paths
+        for _ in range(9):
+            ((x * 2).sin() + x).relu().sum().item()
+    assert sum(path.hits for path in report.paths) == 6
 
 
 def test_what_is_hot_runs_compiled_only(compiler: Compilations) -> None:
