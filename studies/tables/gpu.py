@@ -115,7 +115,7 @@ def surgical(root: Path) -> list[str]:
                     f"{row['ms']:.2f}",
                     over.format(*row["speedup"]),
                     hand,
-                    f"{row['rms']:.0e}",
+                    f"{row['rms']:.1e}",
                 ]
             )
     head = ["", "form", "ms", "over eager, bfloat16", "over by hand", "RMS from float64"]
