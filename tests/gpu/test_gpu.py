@@ -18,7 +18,7 @@ if not torch.cuda.is_available():
     pytest.skip("no CUDA device here", allow_module_level=True)
 
 from ivhl import hotpath
-from ivhl.compile import get_compiled
+from ivhl.compile import compile_mode, get_compiled
 from ivhl.device import autocast_dtype, compute_capability, get_device
 from ivhl.machine.gpu import free_bytes, query_gpus
 from ivhl.measure.calibration import calibrate
@@ -197,6 +197,22 @@ def test_a_compiled_rollout_gives_what_eager_code_gives(norm: Norm) -> None:
     torch.testing.assert_close(
         run(compiled=True, precision=torch.bfloat16), eager, rtol=0.1, atol=0.1
     )
+
+
+def test_the_graph_of_a_step_takes_other_weights() -> None:
+    torch._dynamo.reset()
+    architecture = Architecture(width=16, depth=1)
+    state = drawn(1, 2, architecture.n_channels, 16, 16)
+    with compile_mode("reduce-overhead"):
+        for seed in range(3):
+            parameters = {
+                name: values.float().to(GPU)
+                for name, values in make_parameters(
+                    architecture, torch.Generator().manual_seed(seed)
+                ).items()
+            }
+            run = partial(evolve, architecture, parameters, state, 6, noise=StepNoise(0.01))
+            torch.testing.assert_close(run(), run(compiled=False), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("plan", ["surgical", "pointwise", "sdpa", "whole"])
