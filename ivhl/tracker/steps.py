@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.changes import FALSE_ALARMS, largest_significant, probability, tests_of
+from ivhl.tracker.compare import session_reach
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.entries import subject_of
 from ivhl.tracker.metrics import RELEVANT
@@ -162,12 +163,17 @@ class CourseStep(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """A place that is tested, with the tests of a side in each cell."""
+    """A place that is tested, with the tests of a side in each cell.
+
+    Attributes:
+        sessions: Cells whose two runs are of different days.
+    """
 
     along: StepAxis
     before: str
     place: str
     tests: Mapping[str, Mapping[Metric, Tested]]
+    sessions: frozenset[str]
 
 
 class _Pooled(NamedTuple):
@@ -251,16 +257,23 @@ def _limits(judged: Iterable[tuple[_Candidate, tuple[str, ...]]]) -> dict[Metric
 
 def _candidates(entries: Sequence[Entry], along: StepAxis, spreads: Spreads) -> list[_Candidate]:
     tests: dict[tuple[str, str], dict[str, Mapping[Metric, Tested]]] = defaultdict(dict)
+    sessions: dict[tuple[str, str], set[str]] = defaultdict(set)
     for series in series_of(entries, along):
         cell = series.case.python if along == "torch" else series.case.torch
         for segment in series.segments():
             for one, other in pairwise(segment):
-                tests[one.name, other.name][cell] = tests_of(one.entry, other.entry, spreads)
+                ends = one.name, other.name
+                tests[ends][cell] = tests_of(one.entry, other.entry, spreads)
+                if day_of(one.entry) != day_of(other.entry):
+                    sessions[ends].add(cell)
     order = release_key if along == "torch" else python_key
     fixed = python_key if along == "torch" else release_key
     return [
         _Candidate(
-            along, *ends, {cell: tests[ends][cell] for cell in sorted(tests[ends], key=fixed)}
+            along,
+            *ends,
+            {cell: tests[ends][cell] for cell in sorted(tests[ends], key=fixed)},
+            frozenset(sessions[ends]),
         )
         for ends in sorted(tests, key=lambda ends: (order(ends[1]), order(ends[0])))
     ]
@@ -271,13 +284,26 @@ def _has(one: _Candidate, cells: Iterable[str], side: Metric) -> bool:
 
 
 def _pool(one: _Candidate, cells: Iterable[str], side: Metric) -> _Pooled:
-    """Return the mean over cells, whose runs are independent of each other."""
-    tests = [one.tests[cell][side] for cell in cells if side in one.tests[cell]]
+    """Return the mean over cells.
+
+    Their runs are independent of each other, but for what the session moves all of them by. That
+    is a part of what runs differ by, and no mean makes it smaller.
+    """
+    asked = [cell for cell in cells if side in one.tests[cell]]
+    tests = [one.tests[cell][side] for cell in asked]
     apart = fmean(test.apart for test in tests)
-    scale = math.hypot(*(test.scale for test in tests)) / len(tests)
     spread = tests[0].spread
-    reach = spread.scores.another_95 * scale
+    reaches = [spread.scores.another_95 * test.scale for test in tests]
+    common = session_reach(side) if one.sessions.intersection(asked) else 0.0
+    own = math.hypot(*(math.sqrt(max(0.0, reach**2 - common**2)) for reach in reaches))
+    reach = math.hypot(own / len(tests), common)
+    scale = reach / spread.scores.another_95 if reach else 0.0
     return _Pooled(apart, reach, probability(apart, scale, spread))
+
+
+def day_of(entry: Entry) -> str:
+    """Return the day of a run: those of two days are of two sessions."""
+    return entry.recorded_at[:10]
 
 
 def _step(one: _Candidate, cells: tuple[str, ...], limits: Mapping[Metric, float]) -> CourseStep:

@@ -203,3 +203,31 @@ def test_the_command_shows_cells_and_steps(
     assert places[2].startswith("    eager became slower, 1 case: ops.one 10.00x [")
     option = ["course", "ops.one", "--machine", "nowhere"]
     assert isinstance(run(app, option).exception, UnknownNameError)
+
+
+def test_what_a_session_moves_all_cells_by_is_no_step_of_their_mean() -> None:
+    """Between two days seconds differ by what no number of cells averages out."""
+    moved = 1.22  # of seconds on both sides: a session of another day may do that
+
+    def seconds(_: str, torch: str) -> tuple[float, float]:
+        slower = moved if late(torch) else 1.0
+        return 2e-3 * slower, 1e-3 * slower
+
+    records = grid(seconds)
+    (step,) = steps_of(records, tau=0.05)
+    assert all(step.sides[side].moved for side in SIDES)
+    tomorrow = [
+        replace(record, recorded_at=f"2026-11-24{record.recorded_at[10:]}")
+        if late(record.cell.torch)
+        else record
+        for record in records
+    ]
+    assert {record.recorded_at[:10] for record in records} != {"2026-11-24"}
+    assert steps_of(tomorrow, tau=0.05) == []
+    for before, after in zip(
+        steps_of(records, tau=0.05, every=True), steps_of(tomorrow, tau=0.05, every=True),
+        strict=True,
+    ):  # fmt: skip
+        for name, side in after.sides.items():
+            was = before.sides[name]
+            assert side.low <= was.low <= was.ratio == side.ratio <= was.high <= side.high
