@@ -15,6 +15,8 @@ from studies import surgical_parts as study
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Failed to initialize NumPy:UserWarning"),
+    # Dynamo of 2.6.0 warns so where its settings are copied; the compiler would fail.
+    pytest.mark.filterwarnings("ignore:Skipping serialization of skipfiles:UserWarning"),
     # Dynamo looks at intermediate tensors.
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
 ]
