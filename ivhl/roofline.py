@@ -20,7 +20,7 @@ from ivhl.git import current_commit
 from ivhl.machine.identity import this_machine
 from ivhl.machine.memory import memory_limit
 from ivhl.measure.__main__ import positive, say
-from ivhl.measure.alone import only_user_of_gpu
+from ivhl.measure.alone import only_user_of_gpu, refuse_without_gpu
 from ivhl.measure.effort import Effort
 from ivhl.measure.job import choose_clock
 from ivhl.measure.run import Run, this_cell
@@ -93,6 +93,7 @@ def benchmark(arguments: argparse.Namespace) -> None:
         IvhlError: If a name is unknown, or the export cannot be written.
     """
     cases = choose_cases(arguments)
+    refuse_without_gpu(arguments.device)
     limit = None if arguments.memory_limit is None else int(arguments.memory_limit * 2**30)
     if arguments.device == "cpu":
         check_memory(cases, limit or memory_limit())

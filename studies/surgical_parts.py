@@ -711,6 +711,8 @@ def main() -> None:
     parser.add_argument("--export", type=Path, metavar="FILE", help="write all of it as JSON")
     options = parser.parse_args()
     on_gpu = options.device == "cuda"
+    if on_gpu and not torch.cuda.is_available():
+        parser.error("--device cuda: this PyTorch sees no GPU")
     known = CUDA_PARTS if on_gpu else PARTS
     for part in options.part or ():
         if part not in known:

@@ -224,14 +224,17 @@ def main() -> None:
         "--cuda-graph", action="store_true", help="and replay them from CUDA graphs, on a GPU"
     )
     parser.add_argument("--mode", choices=MODES, help="of torch.compile (default: for the device)")
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--least-seconds", type=float, default=0.2, help="duration of a sample")
     parser.add_argument("--batch", type=int, nargs="+", default=list(BATCHES))
     parser.add_argument("--export", type=Path, metavar="FILE", help="write the figures as JSON")
     arguments = parser.parse_args()
+    arguments.device = torch.device(arguments.device)
     if arguments.cuda_graph and arguments.device.type != "cuda":
         parser.error("--cuda-graph needs --device cuda")
+    if arguments.device.type == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: this PyTorch sees no GPU")
     way: Way = "graph" if arguments.cuda_graph else "compiled" if arguments.compile else "eager"
     if arguments.mode is not None:
         set_compile_mode(arguments.mode)

@@ -84,6 +84,13 @@ def _print(state: State, machine: str | None, device: str | None, *, as_json: bo
     rows = source.by_place[chosen[0]] if chosen else ()
     found = advise(rows, state.spreads)
     if found is None:
+        if any(row.existing for row in rows):
+            raise ResultsError(
+                f"{chosen[0].machine} has results in existing environments only, which nobody can "
+                "build again, so there is no advice",
+                hint=f"ivhl compat --machine {chosen[0].machine} shows them; nox -s bench-3.12 "
+                "measures in cells",
+            )
         raise ResultsError(
             "no case has a result there", hint="measure first, e.g. nox -s bench-3.12"
         )

@@ -75,19 +75,20 @@ def compat(
     root = find_root()
     state = load_state(root, results_folder(results, root), history=False)
     warn(state.problems)
-    rows = rows_of(state)
-    rows = _only("Python", python, rows, lambda row: row.python)
+    rows = found = rows_of(state)
+    rows = _only("Python", python, rows, lambda row: row.python, among=found)
     commands = _bench_commands(root)
-    rows = _only("workload", workload, rows, lambda row: row.workload)
-    rows = _only("size", size, rows, lambda row: row.size)
-    rows = _only("variant", variant, rows, lambda row: row.variant)
-    rows = _only("machine", machine, rows, lambda row: row.machine)
+    rows = _only("workload", workload, rows, lambda row: row.workload, among=found)
+    rows = _only("size", size, rows, lambda row: row.size, among=found)
+    rows = _only("variant", variant, rows, lambda row: row.variant, among=found)
+    rows = _only("machine", machine, rows, lambda row: row.machine, among=found)
     every = rows  # of all releases, which support is about
     rows = _only(
         "PyTorch release",
         [newest_of(text, commands) for text in torch or ()],
         rows,
         lambda row: row.torch,
+        among=found,
         measured_by=commands,
     )
     for one in status or ():
@@ -98,6 +99,9 @@ def compat(
         typer.echo(json.dumps([row.to_dict() for row in rows], indent=1))
         return
     console = Terminal()
+    if found and not rows:
+        console.print("no case matches all of these options")
+        return
     console.print(Text(headline(rows), "bold"))
     console.print(ResultsTable(rows))
     for table in _support_tables(every, {(found.series, found.python) for found in support(rows)}):
@@ -125,18 +129,21 @@ def list_results(
     root = find_root()
     index = open_index(results_folder(results, root))
     warn(index.problems, every=True)
-    entries = tuple(sorted(index.entries, key=lambda entry: (entry.recorded_at, entry.key)))
-    entries = _only("Python", python, entries, lambda entry: entry.python)
+    every = entries = tuple(
+        sorted(index.entries, key=lambda entry: (entry.recorded_at, entry.key))
+    )
+    entries = _only("Python", python, entries, lambda entry: entry.python, among=every)
     commands = _bench_commands(root)
     entries = _only(
         "PyTorch release",
         [newest_of(text, commands) for text in torch or ()],
         entries,
         lambda entry: entry.torch,
+        among=every,
         measured_by=commands,
     )
-    entries = _only("workload", workload, entries, lambda entry: entry.case.workload)
-    entries = _only("machine", machine, entries, lambda entry: entry.case.machine)
+    entries = _only("workload", workload, entries, lambda entry: entry.case.workload, among=every)
+    entries = _only("machine", machine, entries, lambda entry: entry.case.machine, among=every)
     records = index.read(entries)
     if pairs:
         _print_pairs(count_pairs(records, commit_order(root)))
@@ -148,7 +155,7 @@ def list_results(
     for part in _by_case(records):
         console.print(part)
     if not records:
-        console.print("no records")
+        console.print("no record matches all of these options" if every else "no records")
 
 
 def _print_pairs(pairs: Pairs) -> None:
@@ -209,6 +216,7 @@ def _only(
     items: tuple[T, ...],
     name: Callable[[T], str],
     *,
+    among: Iterable[T],
     measured_by: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[T, ...]:
     """Return the items with the wanted names.
@@ -218,13 +226,14 @@ def _only(
         wanted: Names; empty or ``None`` means all items.
         items: Items to choose from.
         name: Returns the name of an item.
+        among: Items whose names are known, those that other options have left out as well.
         measured_by: Name in the matrix to the command that would measure it.
 
     Raises:
         ResultsError: If a name is in the matrix but no item has it.
         UnknownNameError: If a name is in neither; lists the nearest.
     """
-    known = {name(item) for item in items}
+    known = {name(item) for item in among}
     for one in wanted or ():
         if one in known:
             continue

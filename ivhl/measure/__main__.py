@@ -14,7 +14,7 @@ from ivhl.errors import IvhlError, ResultsError
 from ivhl.git import current_commit, is_uncommitted
 from ivhl.machine.identity import this_machine
 from ivhl.machine.memory import memory_limit
-from ivhl.measure.alone import only_user_of_gpu, only_writer
+from ivhl.measure.alone import only_user_of_gpu, only_writer, refuse_without_gpu
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.measure.given import given_image
 from ivhl.measure.run import Run, this_cell
@@ -73,6 +73,7 @@ def measure(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print(json.dumps([c.name for c in cases], indent=1))
         return 0
+    refuse_without_gpu(arguments.device)
     limit = None
     if arguments.memory_limit is not None:
         limit = int(arguments.memory_limit * 2**30)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ivhl.errors import ResultsError
+from ivhl.errors import ResultsError, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,6 +79,31 @@ def only_writer(results: Path, *, beside_others: bool = False) -> Iterator[None]
         yield
     finally:
         os.close(folder)
+
+
+def refuse_without_gpu(device: str) -> None:
+    """Raise if cases are to run on a GPU, and the PyTorch of this environment sees none.
+
+    Each case would fail, and its record blame this PyTorch. A PyTorch that does not import is left
+    to the cases, which say so.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        SpecError: If there is no GPU.
+    """
+    if device != "cuda":
+        return
+    asked = "import torch; print('GPU' if torch.cuda.is_available() else 'none')"
+    done = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, check=False
+    )
+    if done.stdout.split()[-1:] == ["none"]:
+        raise SpecError(
+            "--device cuda: this PyTorch sees no GPU",
+            hint="leave out --device to measure on the CPU; docs/runners.md sets up a GPU",
+        )
 
 
 @contextmanager

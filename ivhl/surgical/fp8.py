@@ -137,8 +137,7 @@ def round_first(
     return quantise(x, scale), scale
 
 
-# Functions of their own: a compiler has a limit of shapes for each, and those of weights never
-# change.
+# Functions of their own: a compiler has a limit of shapes for each, and those of weights are few.
 def round_weight_at(x: torch.Tensor, scale: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
     """Return what ``round_at`` does."""
     return round_at(x, scale, seen)
@@ -310,7 +309,8 @@ class Fp8Linear(nn.Module):
         recipe: How scales are chosen.
         kernel: What multiplies; by default ``fp8_kernel`` of the device of the input.
         compiler: Compiles the rounding of the input and of the weight, as one graph each; by
-            default it is eager, with the same results. Layers share graphs if it returns the same
+            default it is eager, with the same results. A layer with one is saved by its
+            ``state_dict``, and not pickled as a whole. Layers share graphs if it returns the same
             object for the same function, as ``functools.cache(compiler)`` does.
 
     Raises:

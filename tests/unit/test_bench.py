@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -34,7 +35,12 @@ from ivhl.bench.state import RunState
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import load_matrix
-from ivhl.measure.alone import only_run_here, only_user_of_gpu, only_writer
+from ivhl.measure.alone import (
+    only_run_here,
+    only_user_of_gpu,
+    only_writer,
+    refuse_without_gpu,
+)
 from ivhl.measure.effort import Effort
 from ivhl.measure.launcher import case_environment
 from ivhl.measure.run import repeat_command
@@ -305,6 +311,24 @@ def test_two_checkouts_do_not_write_to_one_folder_of_results(tmp_path: Path) -> 
     with only_writer(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("torch", "refused"),
+    [
+        ("class cuda:\n    is_available = staticmethod(lambda: False)", True),
+        ("class cuda:\n    is_available = staticmethod(lambda: True)", False),
+        ("raise ImportError('not here')", False),  # of which each case has a record
+    ],
+)
+def test_a_gpu_that_pytorch_does_not_see_is_refused_before_there_are_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, torch: str, refused: bool
+) -> None:
+    (tmp_path / "torch.py").write_text(torch)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    refuse_without_gpu("cpu")
+    with pytest.raises(SpecError, match="sees no GPU") if refused else nullcontext():
+        refuse_without_gpu("cuda")
 
 
 def test_where_nothing_can_be_locked_nothing_is_replaced_and_records_are_appended(

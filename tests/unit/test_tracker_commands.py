@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +15,11 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.matrix.spec import newest_of
+from ivhl.records.record import to_json
 from ivhl.tracker.project import load_state, rows_of
 from tests.builders.fleet import CELLS, a_record, make_fleet_project, write_records
 from tests.builders.project import make_project
+from tests.builders.records import make_record
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -98,6 +101,29 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"ops\.gp_evolv'") as error:
         run("compat", "--workload", "ops.gp_evolv")
     assert "ops.gp_evolve" in error.value.hint
+
+
+def test_names_that_are_known_but_together_on_no_case_are_no_error(root: Path) -> None:
+    """A GPU in an existing environment has rows for that one only."""
+    gpu = make_record(python="3.12", torch="2.11.0")
+    gpu = replace(
+        gpu,
+        cell=replace(gpu.cell, lock_sha256=None),
+        machine=replace(gpu.machine, name="gpubox"),
+    )
+    file = root / "results" / "gpubox" / "records" / f"{gpu.commit[:8]}-{gpu.cell.id}.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text(to_json(gpu) + "\n")
+    try:
+        for command, said in (("compat", "no case matches"), ("results", "no record matches")):
+            done = run(command, "--machine", "gpubox", "--python", "3.13")
+            assert (done.exit_code, said in done.stdout) == (0, True)
+        with pytest.raises(UnknownNameError, match="unknown machine 'gpuboks'"):
+            run("compat", "--machine", "gpuboks", "--python", "3.13")
+        with pytest.raises(ResultsError, match="gpubox has results in existing environments only"):
+            run("advise", "--machine", "gpubox")
+    finally:
+        shutil.rmtree(file.parents[1])
 
 
 @pytest.mark.parametrize("command", ["compat", "results"])
