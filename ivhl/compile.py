@@ -66,6 +66,8 @@ _WITHOUT_GRAPHS: Final[dict[Mode, Mode]] = {
     "reduce-overhead": "default",
     "max-autotune": "max-autotune-no-cudagraphs",
 }
+# Modes that replay CUDA graphs on a GPU.
+WITH_GRAPHS: Final = frozenset(_WITHOUT_GRAPHS)
 _LARGEST_CAUSE: Final = 400  # characters
 
 # Every message from PyTorch 2.0 to 2.15 that refuses the Python version. ivhl.measure.failures has

@@ -682,7 +682,8 @@ class Measurement:
             compiled: Callable[..., Any] = self.torch.compile(function, **arguments)
             return compiled
 
-        if variant.compiles == "parts" and variant.mode in GRAPH_MODES:
+        with_graphs = self.device.type == "cuda" and variant.mode in GRAPH_MODES
+        if with_graphs and variant.compiles == "parts":
             from ivhl.measure.engine import returning_copies  # noqa: PLC0415  (imports torch)
 
             return lambda function: returning_copies(torch_compile(function))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ivhl.compile import get_compile_mode, get_compiled, when_cleared
+from ivhl.compile import WITH_GRAPHS, get_compile_mode, get_compiled, when_cleared
 from ivhl.rollout.noise import NoiseSource
 from ivhl.rollout.operator import (
     check_parameters,
@@ -38,8 +38,6 @@ SHORT: Final = (torch.bfloat16, torch.float16)
 ALIVE: Final = 5
 # Steps between two looks for NaN: each waits for the device.
 STEPS_PER_LOOK: Final = 16
-# Modes of ``torch.compile`` that replay CUDA graphs.
-WITH_GRAPHS: Final = ("reduce-overhead", "max-autotune")
 
 _held: dict[tuple[object, ...], Parameters] = {}
 when_cleared(_held.clear)

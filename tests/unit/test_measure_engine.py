@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -20,11 +21,13 @@ from ivhl.measure.failures import CaseError, UnsupportedHereError  # noqa: E402
 from ivhl.measure.job import Job  # noqa: E402
 from ivhl.measure.launcher import read_journal  # noqa: E402
 from ivhl.mlff import packed  # noqa: E402
-from ivhl.workload import load_workloads, select_cases  # noqa: E402
+from ivhl.workload import Variant, load_workloads, select_cases  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from ivhl.workload import Mode
 
 WORKLOADS = load_workloads("benchmarks")
 pytestmark = [
@@ -189,3 +192,39 @@ def test_a_release_without_aotinductor_is_unsupported(monkeypatch: pytest.Monkey
     monkeypatch.delattr("torch._export.aot_load", raising=False)
     with pytest.raises(UnsupportedHereError, match=torch.__version__.split("+")[0]):
         engine.compiler_of("aotinductor", not_asked)(torch.sin)(torch.ones(2))
+
+
+def test_results_of_a_part_outlive_the_memory_of_its_graph() -> None:
+    memory = torch.zeros(3)
+
+    def replay(x: Any) -> list[Any]:  # noqa: ANN401  (as above)
+        return [memory.copy_(x), 7]
+
+    part = engine.returning_copies(replay)
+    first, number = part(torch.ones(3))
+    part(torch.full((3,), 2.0))
+    assert (first.tolist(), number) == ([1.0] * 3, 7)
+
+
+@pytest.mark.parametrize(
+    ("device", "mode", "compiles", "copies"),
+    [
+        ("cuda", "reduce-overhead", "parts", True),
+        ("cuda", "max-autotune", "parts", True),
+        ("cuda", "reduce-overhead", "whole", False),
+        ("cuda", "default", "parts", False),
+        ("cpu", "reduce-overhead", "parts", False),  # which has no graphs there
+    ],
+)
+def test_only_parts_that_a_gpu_replays_return_copies(
+    device: str, mode: Mode, compiles: Literal["whole", "parts"], *, copies: bool
+) -> None:
+    kept = torch.zeros(3)
+    variant = Variant(name="v", call="m:f", mode=mode, compiles=compiles)
+    measurement: Any = SimpleNamespace(
+        case=SimpleNamespace(variant=variant),
+        device=torch.device(device),
+        torch=SimpleNamespace(compile=lambda function, **_: function),
+    )
+    part = Measurement._compiler(measurement)(lambda: kept)
+    assert (part() is not kept) is copies
