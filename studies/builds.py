@@ -2,7 +2,8 @@
 
 ``python -m studies.builds DIR --python 3.13 --second DIR13/bin`` makes two clones in ``DIR``.
 Each finds the interpreter in the folder that is named, or else in ``PATH``. Both measure the same
-cases, one after the other, round by round. The table has the second build over the first.
+cases, one after the other, round by round. The table has the second build over the first. With
+``--second-python 3.14t`` the second one is free-threaded.
 """
 
 from __future__ import annotations
@@ -68,23 +69,32 @@ def main() -> int:
     parser.add_argument("--torch", default="2.15.0")
     parser.add_argument("--first", default="", help="folder of the first interpreter")
     parser.add_argument("--second", default="", help="folder of the second one")
+    parser.add_argument("--second-python", help="if it is another, such as 3.14t")
     parser.add_argument("--rounds", type=int, default=10)
     options = parser.parse_args()
-    sides = {"first": options.first, "second": options.second}
+    sides = {
+        "first": (options.python, options.first),
+        "second": (options.second_python or options.python, options.second),
+    }
     for name in sides:
         if not (options.folder / name).exists():
             clone_at(ROOT, find_commit(ROOT, "HEAD"), options.folder / name)
     command = [
-        *(sys.executable, "-m", "ivhl", "bench", "--python", options.python),
+        *(sys.executable, "-m", "ivhl", "bench"),
         *("--torch", options.torch, "--suite", "core", "--force", "--no-publish"),
         *("--machine", "builds", *(part for case in CASES for part in ("--workload", case))),
     ]
     for _ in range(options.rounds):
-        for name, where in sides.items():
+        for name, (python, where) in sides.items():
             path = os.pathsep.join(filter(None, (where, os.environ["PATH"])))
             folder = options.folder / name
             # Python finds the clone's ivhl in its working folder first.
-            subprocess.run(command, cwd=folder, check=True, env=os.environ | {"PATH": path})
+            subprocess.run(
+                [*command, "--python", python],
+                cwd=folder,
+                check=True,
+                env=os.environ | {"PATH": path},
+            )
     loaded = [load_records(options.folder / name / "results") for name in sides]
     first, second = (
         [one for one in (*side.records, *side.replaced) if one.machine.name == "builds"]
