@@ -362,8 +362,7 @@ def _differentiate(
             and isinstance(several[0], torch.Tensor)
             and several[0].numel() == 1
         )
-        recorder.end_segment(several[0] if is_last else None)
-        recorder.turns.differentiate(losses)
+        recorder.differentiate(losses, several[0] if is_last else None)
         return backward(losses, *args, **kwargs)
 
 
@@ -498,10 +497,7 @@ _ORDERS: Final = (
 def _replacements() -> list[tuple[Any, str, Any, Any]]:
     """Return a place, a name, what is there, and what is there while there are blocks."""
     hooks = torch.autograd.graph.saved_tensors_hooks
-    replaced = [
-        (torch.autograd, "backward", _settled_backward),
-        (torch.Tensor, "backward", _settled_tensor_backward),
-    ]
+    replaced: list[tuple[Any, str, Any]] = [(torch.autograd, "backward", _settled_backward)]
     if top_hooks is None:
         replaced += [(hooks, "__enter__", _paused_enter_hooks)]
         replaced += [(hooks, "__exit__", _paused_exit_hooks)]
@@ -540,6 +536,10 @@ def _patch() -> None:
     global _patched  # noqa: PLW0603  (of the process, as what it counts)
     with _lock:
         if not _patched:
+            # This one stays: after a change of this class, Python looks up all its methods again,
+            # which would cost each block a tenth of a small step.
+            if torch.Tensor.backward is not _settled_tensor_backward:
+                torch.Tensor.backward = _settled_tensor_backward
             for place, name, _, new in _REPLACED:
                 setattr(place, name, new)
         _patched += 1

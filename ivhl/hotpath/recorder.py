@@ -56,7 +56,7 @@ from ivhl.hotpath.surroundings import (
     restored,
     surroundings_now,
 )
-from ivhl.hotpath.turns import TrainingTurns
+from ivhl.hotpath.turns import TrainingTurns, graph_of, nodes_made
 
 if TYPE_CHECKING:
     from ivhl.compile import Mode
@@ -75,6 +75,8 @@ MOST_CALLS: Final = 2000
 _LEAST_FOR_SKETCHES: Final = 4
 # Segments in whose ends the first turn of a loop is looked for.
 _LATELY: Final = 16
+# Bytes of results that are kept while their record is put off.
+_MOST_KEPT: Final = 2**26
 
 _probe: Final = [object()]
 _OURS: Final = getrefcount(_probe[0])  # references to an element of a list that nobody else has
@@ -157,6 +159,16 @@ class Recorder(TorchFunctionMode):
         self._node: Call
         self._wiring: Wiring
         self._depth: int
+        # Calls that have run and are not recorded yet, with their results, at the beginning of a new
+        # block: most are differentiated at once, and then their graph tells enough (TrainingTurns).
+        self._postponed: list[tuple[Any, Any, Any, Any]] | None = None
+        self._result: list[Any] = []  # of a call that has run and is recorded now
+        self._nodes = 0  # of autograd that were made before this segment
+        self._graph: tuple[
+            Any, ...
+        ] = ()  # in which this segment ends, if it may have been left out
+        if not roots and not log.debug and threshold >= _LEAST_FOR_SKETCHES:
+            self._forget_postponed()
         self._begun: float
         self._spent: float
         self._has_met: bool
@@ -196,8 +208,26 @@ class Recorder(TorchFunctionMode):
             call = None
         if surroundings is None:
             return func(*args, **kwargs)
+        if self._postponed is not None:
+            if is_known(func, kwargs):
+                if self._may_postpone(func, args):
+                    return self._postpone(func, args, kwargs)
+            elif next(tensors_in((args, kwargs)), None) is None:
+                return self.pass_by(func, args, kwargs)
+            self._record_postponed()
         if self.is_deferring:
             self._number()
+        return self._record(call, func, args, kwargs)
+
+    def _record(self, call: Call | None, func: Any, args: Any, kwargs: Any) -> Any:
+        """Record or defer a call, or run it by itself.
+
+        Args:
+            call: Which is expected here, if it may be this one.
+            func: Of the call.
+            args: Of the call.
+            kwargs: Of the call.
+        """
         key = None
         n_given = len(self._wiring.given)
         if call is None or not self._wiring.fits(call, args, kwargs):
@@ -207,7 +237,7 @@ class Recorder(TorchFunctionMode):
                 self._note_alone(func, str(error))
                 return self._alone(func, args, kwargs)
             if not self._wiring.tensors:
-                return self.pass_by(func, args, kwargs)
+                return self.pass_by(self._run_call, (func, args, kwargs), {})
             call = self._node.then.get(key)
         try:
             return self._see(call, key, func, args, kwargs, n_given)
@@ -241,6 +271,7 @@ class Recorder(TorchFunctionMode):
                 self._begin()
                 return func(*args, **kwargs)
             self._begun = time.perf_counter()
+            self._nodes = nodes_made()
             self._first = func, key if call is None else call.key
         if call is None:
             return self._meet(key, func, args, kwargs, n_given)
@@ -255,10 +286,87 @@ class Recorder(TorchFunctionMode):
                 return result
         else:
             began = time.perf_counter()
-            result = func(*args, **kwargs)
+            result = self._run_call(func, args, kwargs)
             self._spent += time.perf_counter() - began
         self._went(call, result)
         return result
+
+    def _run_call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return the result of a call, which may have run already."""
+        return self._result.pop() if self._result else func(*args, **kwargs)
+
+    # --- calls that are recorded later, or never ---------------------------------------------------
+
+    def _may_postpone(self, func: Any, args: Any) -> bool:
+        """Return whether the record of a known call can wait."""
+        kept = self._postponed
+        assert kept is not None  # noqa: S101  (the caller has looked)
+        # N repetitions of a loop have N calls of each function.
+        n = self._runs_of[func] = self._runs_of.get(func, 0) + 1
+        if 2 * n >= self.limit():
+            return False
+        if len(kept) < self.min_calls or func is not kept[0][0]:
+            return True
+        # As in _is_first_again.
+        known = {id(one) for call in kept for one in call[1]}
+        return any(type(one) is torch.nn.Parameter and id(one) not in known for one in args)
+
+    def _postpone(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a call, and keep what its record needs."""
+        kept = self._postponed
+        assert kept is not None  # noqa: S101
+        if not kept:
+            self._begun = time.perf_counter()
+            self._nodes = nodes_made()
+        try:
+            result = func(*args, **kwargs)
+        except BaseException:
+            self._forget_segment()
+            raise
+        kept.append((func, args, kwargs, result))
+        self._kept_bytes += result.nbytes
+        if self._kept_bytes > _MOST_KEPT:
+            self._record_postponed()
+        return result
+
+    def _forget_postponed(self) -> None:
+        self._postponed = []
+        self._runs_of: dict[Any, int] = {}
+        self._kept_bytes = 0
+
+    def _record_postponed(self) -> None:
+        """Record the calls that wait, as if they ran now; from now on none waits."""
+        kept, self._postponed = self._postponed or [], None
+        begun, nodes = self._begun, self._nodes
+        with self.aside():
+            for func, args, kwargs, result in kept:
+                self._has_met = True  # their seconds are not known
+                self._result.append(result)
+                self._record(None, func, args, kwargs)
+        if self._depth == len(kept):
+            self._begun, self._nodes = begun, nodes
+
+    def differentiate(self, losses: Any, loss: Any) -> None:
+        """End the segment before a backward pass.
+
+        Args:
+            losses: What is differentiated.
+            loss: The same, if the pass frees its graph.
+        """
+        if self._postponed is not None and len(self._postponed) >= self.min_calls:
+            self.progress += 1
+            self.timeline.add(self._begun, time.perf_counter(), "eager", self.boundary)
+            graph = *graph_of(losses), nodes_made() - self._nodes
+            self._forget_postponed()
+            if self.turns.leave_out(graph):
+                self._postponed = None
+        elif self.turns.left_out and not self.is_deferring:
+            self._graph = *graph_of(losses), nodes_made() - self._nodes
+        self.end_segment(loss)
+        self._graph = ()
+        self.turns.differentiate(losses)
+
+    # --- calls that are recorded as they run -------------------------------------------------------
 
     def _is_first_again(self, func: Any, args: Any, kwargs: Any, n_given: int) -> bool:
         """Return whether the segment begins anew, as in a loop in which nothing else ends it.
@@ -330,12 +438,14 @@ class Recorder(TorchFunctionMode):
 
     def _may_sketch(self) -> bool:
         limit = self.limit()
-        return limit >= _LEAST_FOR_SKETCHES or (limit > 1 and not self._looks)
+        if limit >= _LEAST_FOR_SKETCHES:
+            return not self.turns.is_last()
+        return limit > 1 and not self._looks
 
     def _sketch(self, call: Call, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a known call for the first time; most calls of a program never come again."""
         self._has_met = True
-        result = func(*args, **kwargs)
+        result = self._run_call(func, args, kwargs)
         role = Intermediate(self._wiring.made)
         call.form = torch.Tensor
         call.results = (Result(role, is_new=True, facts=facts_of(result), memory=role),)
@@ -470,7 +580,7 @@ class Recorder(TorchFunctionMode):
         if func is torch.autograd.grad and (kwargs.get("create_graph") or any(args[4:5])):
             self.is_differentiating_twice = True
         self.end_segment()
-        return func(*args, **kwargs)
+        return self._run_call(func, args, kwargs)
 
     def pass_by(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a call that reads no tensor that waits, such as ``torch.zeros``; it ends nothing."""
@@ -779,11 +889,15 @@ class Recorder(TorchFunctionMode):
 
     def end_segment(self, loss: Any = None) -> None:
         """Compute what is pending, count the calls since the last end, and begin anew."""
+        if self._postponed:
+            self._record_postponed()
         if self.settle(loss):
             return
         node = self._node
         if self._depth >= self.min_calls:
             node.count += 1
+            if self._graph:
+                node.count += self.turns.count_left_out(self._graph, node)
             self.progress += node.sequence is None
             end = time.perf_counter()
             if self._begun:
@@ -827,6 +941,8 @@ class Recorder(TorchFunctionMode):
     def _forget_segment(self) -> None:
         """Begin anew after an exception, without counting."""
         self.is_deferring = False
+        if self._postponed:
+            self._forget_postponed()
         self._stop_watching()
         self._begin()
 
@@ -876,6 +992,7 @@ class Recorder(TorchFunctionMode):
     def enter(self, boundary: str, threshold: int | None) -> None:
         """Begin in another boundary; the segment before has ended."""
         self.turns.forget()
+        self._postponed = None
         self.wake()
         self.boundary = boundary
         self.boundary_threshold = threshold

@@ -32,6 +32,7 @@ _MOST_KEYS: Final = 256
 _set_grad_enabled: Final = torch._C._set_grad_enabled  # noqa: SLF001
 _is_profiled: Final = torch.autograd._profiler_enabled  # noqa: SLF001
 _PLAIN: Final = frozenset({float, int, bool, type(None)})  # most hyperparameters
+_NOT_BY_DYNAMO: Final = (torch.optim.LBFGS, torch.optim.SparseAdam)
 
 
 @dataclass(eq=False)
@@ -367,7 +368,7 @@ def _drop_gradients(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _refusal_of(optimizer: torch.optim.Optimizer) -> str:
-    if isinstance(optimizer, torch.optim.LBFGS | torch.optim.SparseAdam):
+    if isinstance(optimizer, _NOT_BY_DYNAMO):
         return "Dynamo does not compile this optimizer"
     replaced = optimizer.__dict__.get("step")
     if replaced is not None and not hasattr(replaced, "_wrapped_by_lr_sched"):

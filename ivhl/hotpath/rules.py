@@ -25,7 +25,7 @@ FACTS: Final = frozenset(
         *(torch.is_floating_point, torch.is_complex, torch.numel, torch.is_signed),
         *(_T.__hash__,),
         # Ranges for the profiler, which PyTorch's optimizers open, too.
-        torch.ops.profiler._record_function_enter_new.default,  # noqa: SLF001
+        torch.ops.profiler._record_function_enter_new,  # noqa: SLF001
         torch.ops.profiler._record_function_exit._RecordFunction,  # noqa: SLF001
     }
 )  # fmt: skip

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import functools
 import gc
+import inspect
 import os
 import struct
 import subprocess
@@ -61,7 +62,7 @@ PLAIN_COMPILE = torch.compile
 PLAIN_COMPILE_GRAPH = torch._inductor.compile
 APPLY = torch.autograd.Function.__dict__["apply"]
 BACKWARD = torch.autograd.backward
-TENSOR_BACKWARD = torch.Tensor.backward
+TENSOR_BACKWARD = inspect.unwrap(torch.Tensor.backward)
 INFERENCE = torch.inference_mode.__enter__
 
 
@@ -109,7 +110,8 @@ def _leaves_nothing() -> Iterator[None]:
     yield
     assert torch.autograd.Function.__dict__["apply"] is APPLY
     assert torch.autograd.backward is BACKWARD
-    assert torch.Tensor.backward is TENSOR_BACKWARD
+    # Ours stays, and is PyTorch's own outside of a block.
+    assert inspect.unwrap(torch.Tensor.backward) is TENSOR_BACKWARD
     assert torch.inference_mode.__enter__ is INFERENCE
     assert torch._C._len_torch_function_stack() == 0
     assert torch._C._len_torch_dispatch_stack() == 0
@@ -292,6 +294,110 @@ def test_a_second_turn_that_only_begins_as_the_first_does_not_count() -> None:
         for n in range(2, 14):
             turn(torch.relu)
             assert any("relu" in one.name for one in report.paths) == (n >= 10)
+
+
+class _Turns:
+    """Turns of programs, each with one sequence or two."""
+
+    def __init__(self) -> None:
+        self.w = W.clone().requires_grad_()
+        self.v = W[:4].clone().requires_grad_()
+        self.optimizer = torch.optim.SGD([self.w], lr=0.0)
+        self.other = torch.optim.SGD([self.v], lr=0.0)
+
+    def step(self) -> None:
+        """Train."""
+        torch.relu(X @ self.w).sum().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def by_hand(self) -> None:
+        """Train without an optimizer."""
+        torch.relu(X @ self.w).sum().backward()
+        with torch.no_grad():
+            self.w -= 0.0
+        self.w.grad = None
+
+    def logged(self) -> None:
+        """Train and compute a metric."""
+        predicted = X @ self.w
+        torch.relu(predicted).sum().backward()
+        self.optimizer.step()
+        predicted.argmax(1).float().mean().item()
+
+    def two_optimizers(self) -> None:
+        """Train two models."""
+        torch.relu(X @ self.w).sum().backward()
+        self.optimizer.step()
+        torch.tanh(X @ self.w.detach() @ self.v).mean().backward()
+        self.other.step()
+
+    def drawn(self) -> None:
+        """Train on other data each time."""
+        torch.relu((X + torch.rand(())) @ self.w).sum().backward()
+        self.optimizer.step()
+
+    def without_a_step(self) -> None:
+        """Differentiate alone."""
+        torch.relu(X @ self.w).sum().backward()
+
+    def read(self) -> None:
+        """Differentiate nothing."""
+        torch.relu(X @ self.w).sum().item()
+
+
+@pytest.mark.parametrize("as_function", [False, True])
+@pytest.mark.parametrize("threshold", [3, 4, 5, 10])
+@pytest.mark.parametrize(
+    "turn", ["step", "by_hand", "logged", "two_optimizers", "drawn", "without_a_step", "read"]
+)
+def test_first_turns_that_are_not_recorded_are_counted(
+    compiler: Compilations, turn: str, threshold: int, *, as_function: bool
+) -> None:
+    run = getattr(_Turns(), turn)
+    block = hotpath.auto(threshold=threshold)
+    if as_function:
+        run = block(run)
+    with contextlib.nullcontext() if as_function else block:
+        for n in range(1, threshold + 3):
+            run()
+            paths = [one for one in block.report.paths if one.name != "SGD.step"]
+            assert bool(paths) == (n >= threshold)
+            assert bool(compiler.runs) == (n > threshold)
+
+
+def test_turns_of_several_backward_passes_are_counted_by_passes() -> None:
+    program = _Turns()
+    with hotpath.auto(threshold=10) as report:
+        for n in range(1, 7):
+            for _ in range(3):
+                torch.relu(X @ program.w).sum().backward()
+            program.optimizer.step()
+            assert any("matmul" in one.name for one in report.paths) == (n >= 4)
+
+
+@pytest.mark.parametrize("n_rows", [3, 3 * 2**20])
+def test_results_are_kept_until_they_are_differentiated_unless_they_are_large(n_rows: int) -> None:
+    w = W.clone().requires_grad_()
+    x = X[:1].expand(n_rows, 10)
+    with hotpath.auto(threshold=10):
+        y = x @ w
+        reference = weakref.ref(y)
+        z = torch.relu(y)
+        del y
+        assert (reference() is not None) == (n_rows == 3)
+        z.sum().backward()
+        assert reference() is None
+
+
+def test_an_error_in_the_first_turn_leaves_nothing_to_record() -> None:
+    w = W.clone().requires_grad_()
+    with hotpath.auto(threshold=4) as report:
+        for n in range(7):
+            with pytest.raises(RuntimeError) if n == 0 else contextlib.nullcontext():
+                y = X @ w
+                torch.relu(y if n else y @ w).sum().backward()
+            assert bool(report.paths) == (n >= 4)
 
 
 def rectified(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
