@@ -163,9 +163,14 @@ def _filter(
 
 
 def _folders(names: tuple[str, str]) -> tuple[Index, Index] | None:
-    """Return the results in both folders; ``None`` if a name is no folder."""
+    """Return the results in both folders; ``None`` if a name is no folder.
+
+    Raises:
+        SpecError: If both are one folder.
+    """
     if not all(Path(name).is_dir() for name in names):
         return None
+    _check_apart("results", names, *(Path(name).resolve() for name in names))
     one, other = (open_index(Path(name)) for name in names)
     return one, other
 
@@ -180,7 +185,7 @@ def _sides(
     """Return what is compared, and the records of both sides.
 
     Raises:
-        SpecError: If both names are nothing that records have, and no commits.
+        SpecError: If both names are nothing that records have, and no commits, or are the same.
         ResultsError: If they are known and no record is of one of them.
     """
     entries = tuple(filter(wanted, index.entries))
@@ -188,6 +193,7 @@ def _sides(
     # A machine or a Python may have the name of a series of releases: what records have comes first.
     for meant in (names, tuple(newest_of(name, known) for name in names)):
         if axis := axis_of(meant, entries):
+            _check_apart(axis, names, *meant)
             one, other = (index.read(choose(entries, axis, {name})) for name in meant)
             return axis, one, other
     hashes = {entry.commit for entry in entries}
@@ -195,11 +201,25 @@ def _sides(
         commits = [find_commit(root, name) for name in names]
     except SpecError as error:
         _refuse(root, index.entries, entries, names, str(error))
+    _check_apart("commit", names, *commits)
     one, other = (
         index.read(choose(entries, "commit", commits_of_same_code(root, commit, hashes)))
         for commit in commits
     )
     return "commit", one, other
+
+
+def _check_apart(axis: Axis, names: tuple[str, str], one: object, other: object) -> None:
+    """Refuse two names of one thing: all of it would be unchanged, whatever it is.
+
+    Raises:
+        SpecError: If both mean the same.
+    """
+    if one == other:
+        raise SpecError(
+            f"{names[0]} and {names[1]} are the same {_SORTS[axis]}",
+            hint="name two that differ; ivhl results lists what has records",
+        )
 
 
 def _refuse(

@@ -186,7 +186,8 @@ def test_a_series_of_releases_means_the_newest_of_it_in_the_matrix(root: Path) -
     other = replace(record, cell=replace(record.cell, torch="2.5.1", id="py3.12-torch2.5.1"))
     write_records(root / "results", record, other)
     assert run("2.5", "2.6", "--json").stdout == run("2.5.1", "2.6.0", "--json").stdout != ""
-    assert run("3.12", "3.12", "--torch", "2.6", "--json").exit_code == 0
+    write_records(root / "results", a_record(root, "other"))
+    assert run("box", "other", "--torch", "2.6", "--json").exit_code == 0
 
 
 def test_what_cannot_be_compared_is_refused_with_the_next_step(root: Path) -> None:
@@ -238,3 +239,21 @@ def test_the_name_that_is_at_fault_is_blamed(root: Path, tmp_path: Path) -> None
         assert isinstance(found, error), arguments
         assert text in str(found)
         assert found.hint
+
+
+@pytest.mark.parametrize(
+    ("names", "sort"),
+    [
+        ("3.12 3.12", "Python"),
+        ("2.6 2.6.0", "PyTorch release"),
+        ("box box", "machine"),
+        ("HEAD main", "commit"),
+        ("results ./results/", "folder"),
+    ],
+)
+def test_a_side_is_not_compared_with_itself(root: Path, names: str, sort: str) -> None:
+    write_records(root / "results", a_record(root))
+    found = run(*names.split()).exception
+    assert isinstance(found, SpecError)
+    assert str(found) == f"{names.replace(' ', ' and ')} are the same {sort}"
+    assert found.hint
