@@ -15,6 +15,11 @@ from ivhl.errors import SpecError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+
+class _NoRepositoryError(SpecError):
+    """A folder is in no git repository: whatever was asked of git is not at fault."""
+
+
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _LOCKS = "envs/locks"
 # Without results/: runs change them, and no measurement depends on them.
@@ -74,6 +79,8 @@ def find_commit(root: Path, name: str) -> str:
     """
     try:
         return _text(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
+    except _NoRepositoryError:
+        raise
     except SpecError as error:
         raise SpecError(
             f"git knows no commit {name!r} in {root}",
@@ -424,6 +431,12 @@ def _git(root: Path, *arguments: str, input_: str = "") -> bytes:
     done = _run(root, *arguments, input_=input_)
     if done.returncode:
         message = done.stderr.decode(errors="replace").strip()
+        if "not a git repository" in message:
+            raise _NoRepositoryError(
+                f"{root}: is in no git repository",
+                hint="run this in a git clone of the project, or make it a repository: git init, "
+                "git add, git commit",
+            )
         raise SpecError(
             f"git {arguments[0]} failed in {root}: {message}".rstrip(": "),
             hint="run this in a git clone of the project",
@@ -439,6 +452,7 @@ def _run(root: Path, *arguments: str, input_: str = "") -> subprocess.CompletedP
             input=os.fsencode(input_),
             capture_output=True,
             check=False,
+            env=os.environ | {"LC_ALL": "C"},  # some messages are looked at
         )
     except ValueError as error:  # a null byte, which no argument can have
         raise SpecError(

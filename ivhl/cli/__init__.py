@@ -154,6 +154,14 @@ class Commands(TyperGroup):
             self.commands = {**self.commands, **typer.main.get_group(app).commands}
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  (click's)
+        """Run the command; its refusal of a value does not begin with words of pydantic."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
 
 app = typer.Typer(
     name="ivhl",

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.cli.declared import known_releases, results_folder, warn
-from ivhl.errors import ResultsError, SpecError
+from ivhl.cli.declared import (
+    bench_commands,
+    check_any,
+    check_recorded,
+    known_releases,
+    results_folder,
+    warn,
+)
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
 from ivhl.tracker.comparable import builds_beside
-from ivhl.tracker.compare import KINDS, axis_of, choose, compare, summarise
+from ivhl.tracker.compare import KINDS, axis_of, choose, compare, summarise, values_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import WORDS
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
     from ivhl.tracker.comparable import Axis
@@ -41,6 +49,19 @@ _STYLES = {
     "mended": "green",
     "faster": "green",
 }
+
+
+_SORTS: dict[Axis, str] = {
+    "torch": "PyTorch release",
+    "python": "Python",
+    "machine": "machine",
+    "commit": "commit",
+    "results": "folder",
+}
+_HINT = (
+    "both must be commits, or PyTorch releases, Pythons or machines with records (ivhl results), or "
+    "folders of results"
+)
 
 
 @app.command("compare")
@@ -75,23 +96,19 @@ def compare_command(
     Means are over the cases that ran on both sides; what broke, appeared or vanished is listed.
     """
     root = find_root()
-    index = open_index(results_folder(results, root))
+    folder = results_folder(results, root)
+    index = open_index(folder)
     warn(index.problems)
-
-    known = known_releases(root)
-    releases = [newest_of(text, known) for text in torch or ()]
-
-    def wanted(entry: Entry) -> bool:
-        case = entry.case
-        return (
-            case.workload in (workload or (case.workload,))
-            and entry.python in (python or (entry.python,))
-            and entry.torch in (releases or (entry.torch,))
-            and case.machine in (machine or (case.machine,))
-        )
-
-    axis, sides = _sides(root, index, (before, after), wanted)
-    found = compare(*sides, axis, index.spreads)
+    folders = _folders((before, after))
+    if not folders:
+        check_any(index, folder)
+    wanted = _filter(root, folders or (index,), workload, python, torch, machine)
+    if folders:
+        axis: Axis = "results"
+        was, now = (_all(one, wanted) for one in folders)
+    else:
+        axis, was, now = _sides(root, index, (before, after), wanted)
+    found = compare(was, now, axis, index.spreads)
     if not found:
         raise ResultsError(
             f"neither {before} nor {after} has a record here",
@@ -102,58 +119,167 @@ def compare_command(
         typer.echo(json.dumps(_as_dict(axis, summaries, found), indent=1))
         return
     console = Terminal(highlight=False, soft_wrap=True)
-    for text in builds_beside(product(*sides) if axis == "python" else ()):
+    for text in builds_beside(product(was, now) if axis == "python" else ()):
         console.print(text)
     for summary in summaries:
         console.print(Text(_sentence(before, after, summary), "bold"))
         console.print(_means(summary))
-    hidden = 0
-    for kind in KINDS:
-        group = [one for one in found if one.kind == kind]
-        if kind in ("same", "appeared", "vanished", "incomparable") and not every:
-            hidden += len(group)
-        elif group:
-            _list(console, kind, group)
-    if hidden:
-        console.print(f"{counted(hidden, 'case')} unchanged, of one side or incomparable: --all")
+    _list_all(console, found, every=every)
+
+
+def _filter(
+    root: Path,
+    indices: Iterable[Index],
+    workloads: Collection[str] | None,
+    pythons: Collection[str] | None,
+    releases: Collection[str] | None,
+    machines: Collection[str] | None,
+) -> Callable[[Entry], bool]:
+    """Return which entries the options leave.
+
+    Raises:
+        ResultsError: If what one names is in the matrix but has no record.
+        UnknownNameError: If nothing has its name.
+    """
+    entries = [entry for index in indices for entry in index.entries]
+    by_python, by_release = bench_commands(root)
+    releases = [newest_of(text, by_release) for text in releases or ()]
+    known = values_of(entries)
+    check_recorded("workload", workloads or (), {entry.case.workload for entry in entries})
+    check_recorded("Python", pythons or (), known["python"], by_python)
+    check_recorded("PyTorch release", releases, known["torch"], by_release)
+    check_recorded("machine", machines or (), known["machine"])
+
+    def wanted(entry: Entry) -> bool:
+        case = entry.case
+        return (
+            case.workload in (workloads or (case.workload,))
+            and entry.python in (pythons or (entry.python,))
+            and entry.torch in (releases or (entry.torch,))
+            and case.machine in (machines or (case.machine,))
+        )
+
+    return wanted
+
+
+def _folders(names: tuple[str, str]) -> tuple[Index, Index] | None:
+    """Return the results in both folders; ``None`` if a name is no folder.
+
+    Raises:
+        SpecError: If both are one folder.
+    """
+    if not all(Path(name).is_dir() for name in names):
+        return None
+    _check_apart("results", names, *(Path(name).resolve() for name in names))
+    one, other = (open_index(Path(name)) for name in names)
+    return one, other
+
+
+def _all(index: Index, wanted: Callable[[Entry], bool]) -> Sequence[RunRecord]:
+    return index.read(filter(wanted, index.entries))
 
 
 def _sides(
     root: Path, index: Index, names: tuple[str, str], wanted: Callable[[Entry], bool]
-) -> tuple[Axis, tuple[Sequence[RunRecord], Sequence[RunRecord]]]:
+) -> tuple[Axis, Sequence[RunRecord], Sequence[RunRecord]]:
     """Return what is compared, and the records of both sides.
 
     Raises:
-        SpecError: If both names are no folders, nothing that records have, and no commits.
+        SpecError: If both names are nothing that records have, and no commits, or are the same.
+        ResultsError: If they are known and no record is of one of them.
     """
-    if all(Path(name).is_dir() for name in names):
-        first, second = (open_index(Path(name)) for name in names)
-        return "results", (_read(first, wanted), _read(second, wanted))
     entries = tuple(filter(wanted, index.entries))
     known = known_releases(root)
     # A machine or a Python may have the name of a series of releases: what records have comes first.
     for meant in (names, tuple(newest_of(name, known) for name in names)):
         if axis := axis_of(meant, entries):
+            _check_apart(axis, names, *meant)
             one, other = (index.read(choose(entries, axis, {name})) for name in meant)
-            return axis, (one, other)
+            return axis, one, other
     hashes = {entry.commit for entry in entries}
     try:
         commits = [find_commit(root, name) for name in names]
     except SpecError as error:
-        raise SpecError(
-            f"cannot compare {names[0]!r} with {names[1]!r}: {error}",
-            hint="both must be commits, or PyTorch releases, Pythons or machines with records "
-            "(ivhl results), or folders of results",
-        ) from error
+        _refuse(root, index.entries, entries, names, str(error))
+    _check_apart("commit", names, *commits)
     one, other = (
         index.read(choose(entries, "commit", commits_of_same_code(root, commit, hashes)))
         for commit in commits
     )
-    return "commit", (one, other)
+    return "commit", one, other
 
 
-def _read(index: Index, wanted: Callable[[Entry], bool]) -> tuple[RunRecord, ...]:
-    return index.read(filter(wanted, index.entries))
+def _check_apart(axis: Axis, names: tuple[str, str], one: object, other: object) -> None:
+    """Refuse two names of one thing: all of it would be unchanged, whatever it is.
+
+    Raises:
+        SpecError: If both mean the same.
+    """
+    if one == other:
+        raise SpecError(
+            f"{names[0]} and {names[1]} are the same {_SORTS[axis]}",
+            hint="name two that differ; ivhl results lists what has records",
+        )
+
+
+def _refuse(
+    root: Path,
+    every: Sequence[Entry],
+    entries: Sequence[Entry],
+    names: tuple[str, str],
+    unknown: str,
+) -> NoReturn:
+    """Say which of two names cannot be compared, and why.
+
+    Args:
+        root: Root of the project.
+        every: All entries.
+        entries: Those that the options leave.
+        names: As given; not both are commits.
+        unknown: What git says of the first that is no commit.
+
+    Raises:
+        SpecError: If a name is nothing, or both are of different sorts.
+        ResultsError: If no record is of one of them.
+    """
+    what = f"cannot compare {names[0]!r} with {names[1]!r}"
+    by_python, by_release = bench_commands(root)
+    measured_by: dict[Axis, Mapping[str, str]] = {"torch": by_release, "python": by_python}
+    recorded = values_of(every)
+    known = {axis: {*values, *measured_by.get(axis, ())} for axis, values in recorded.items()}
+    meant = [newest_of(name, by_release) for name in names]
+    one, other = (_sort_of(root, name, known) for name in meant)
+    sort = one or other
+    if sort is None:
+        raise SpecError(f"{what}: {unknown}", hint=_HINT)
+    if one is None or other is None:
+        named, unnamed = names if other is None else names[::-1]
+        if sort in known:
+            error = UnknownNameError(_SORTS[sort], unnamed, known[sort])
+            raise SpecError(f"{what}: {error}", hint=error.hint)
+        raise SpecError(f"{what}: {named} is a {_SORTS[sort]}, {unnamed!r} is none", hint=_HINT)
+    if one != other:
+        raise SpecError(
+            f"{what}: {names[0]} is a {_SORTS[one]}, {names[1]} is a {_SORTS[other]}", hint=_HINT
+        )
+    check_recorded(_SORTS[sort], meant, recorded[sort], measured_by.get(sort, {}))
+    without = [name for name in meant if name not in values_of(entries)[sort]]
+    raise ResultsError(
+        f"no record of {_SORTS[sort]} {' or '.join(without)} has these options",
+        hint="leave out an option; ivhl results lists the records",
+    )
+
+
+def _sort_of(root: Path, name: str, known: Mapping[Axis, Collection[str]]) -> Axis | None:
+    """Return what a name is; ``None`` if it is nothing that can be compared."""
+    if axis := next((axis for axis, values in known.items() if name in values), None):
+        return axis
+    if Path(name).is_dir():
+        return "results"
+    with suppress(SpecError):
+        find_commit(root, name)
+        return "commit"
+    return None
 
 
 def _sentence(before: str, after: str, summary: Summary) -> str:
@@ -176,6 +302,19 @@ def _means(summary: Summary) -> str:
     ]
     counts = ", ".join(f"{n} {kind}" for kind, n in summary.counts.items())
     return f"  {'; '.join([*seconds, counts])}"
+
+
+def _list_all(console: Terminal, found: Sequence[Comparison], *, every: bool) -> None:
+    """Print the cases by kind; of unchanged ones and those of one side only how many."""
+    hidden = 0
+    for kind in KINDS:
+        group = [one for one in found if one.kind == kind]
+        if kind in ("same", "appeared", "vanished", "incomparable") and not every:
+            hidden += len(group)
+        elif group:
+            _list(console, kind, group)
+    if hidden:
+        console.print(f"{counted(hidden, 'case')} unchanged, of one side or incomparable: --all")
 
 
 def _list(console: Terminal, kind: str, group: Sequence[Comparison]) -> None:

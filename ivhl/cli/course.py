@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ivhl.bench.attribution import RecordedLocks
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder, warn
+from ivhl.cli.declared import check_any, results_folder, warn
 from ivhl.errors import UnknownNameError
 from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.project import load
@@ -71,8 +71,10 @@ def course_command(
     cases.
     """
     root, matrix = load()
-    index = open_index(results_folder(results, root))
+    folder = results_folder(results, root)
+    index = open_index(folder)
     warn(index.problems)
+    check_any(index, folder)
     names = {name for e in index.entries for name in (e.case.workload, case_name(e.case))}
     machines = {entry.case.machine for entry in index.entries}
     for kind, wanted, known in (("case", case or (), names), ("machine", machine or (), machines)):

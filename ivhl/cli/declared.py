@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ivhl.errors import ResultsError, SpecError
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.tracker.terminal import Terminal
@@ -15,8 +16,9 @@ from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
+    from ivhl.tracker.index import Index
     from ivhl.workload import Workload
 
 _NAMED: Final = 50
@@ -39,6 +41,50 @@ def known_releases(root: Path) -> tuple[str, ...]:
     with suppress(SpecError):
         return load_matrix(root / MATRIX).releases("extended")
     return ()
+
+
+def bench_commands(root: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the command that measures each Python, and each PyTorch release, of the matrix.
+
+    Both empty if the matrix is invalid.
+    """
+    with suppress(SpecError):
+        matrix = load_matrix(root / MATRIX)
+        first = f"ivhl bench --python {matrix.pythons[0]}"
+        return (
+            {python: f"ivhl bench --python {python}" for python in matrix.pythons},
+            {r: f"{first} --torch {r}" for r in matrix.releases("extended")},
+        )
+    return {}, {}
+
+
+def check_recorded(
+    kind: str,
+    wanted: Iterable[str],
+    known: Collection[str],
+    measured_by: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Refuse names that no record has.
+
+    Args:
+        kind: What a name stands for, for the error, e.g. ``workload``.
+        wanted: The names.
+        known: Those that records have.
+        measured_by: Name in the matrix to the command that would measure it.
+
+    Raises:
+        ResultsError: If a name is in the matrix but no record has it.
+        UnknownNameError: If a name is in neither; lists the nearest.
+    """
+    for name in wanted:
+        if name in known:
+            continue
+        if name in measured_by:
+            raise ResultsError(
+                f"{kind} {name}: it is in the matrix, but has no record",
+                hint=f"measure it with: {measured_by[name]}",
+            )
+        raise UnknownNameError(kind, name, {*known, *measured_by})
 
 
 def warn(problems: Iterable[object], *, every: bool = False) -> None:
@@ -75,3 +121,15 @@ def results_folder(given: Path | None, root: Path) -> Path:
             hint=f"the default is {root / 'results'}",
         )
     return given
+
+
+def check_any(index: Index, folder: Path) -> None:
+    """Refuse a folder without records.
+
+    Raises:
+        ResultsError: A view of nothing would look like one in which nothing happened.
+    """
+    if not index.entries:
+        raise ResultsError(
+            f"no records in {folder}", hint="measure first, e.g. nox -s bench-3.12, or ivhl bench"
+        )

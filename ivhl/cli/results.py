@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -14,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder, warn
-from ivhl.errors import ResultsError, SpecError, UnknownNameError
+from ivhl.cli.declared import bench_commands, check_recorded, results_folder, warn
+from ivhl.errors import UnknownNameError
 from ivhl.git import commit_order
-from ivhl.matrix.project import MATRIX, find_root
-from ivhl.matrix.spec import load_matrix, newest_of
+from ivhl.matrix.project import find_root
+from ivhl.matrix.spec import newest_of
 from ivhl.records.store import case_name, is_existing
 from ivhl.tracker.compat import STATUSES, format_speedup, status_of, support
 from ivhl.tracker.index import open_index
@@ -76,8 +75,10 @@ def compat(
     state = load_state(root, results_folder(results, root), history=False)
     warn(state.problems)
     rows = found = rows_of(state)
-    rows = _only("Python", python, rows, lambda row: row.python, among=found)
-    commands = _bench_commands(root)
+    by_python, by_release = bench_commands(root)
+    rows = _only(
+        "Python", python, rows, lambda row: row.python, among=found, measured_by=by_python
+    )
     rows = _only("workload", workload, rows, lambda row: row.workload, among=found)
     rows = _only("size", size, rows, lambda row: row.size, among=found)
     rows = _only("variant", variant, rows, lambda row: row.variant, among=found)
@@ -85,11 +86,11 @@ def compat(
     every = rows  # of all releases, which support is about
     rows = _only(
         "PyTorch release",
-        [newest_of(text, commands) for text in torch or ()],
+        [newest_of(text, by_release) for text in torch or ()],
         rows,
         lambda row: row.torch,
         among=found,
-        measured_by=commands,
+        measured_by=by_release,
     )
     for one in status or ():
         if one not in STATUSES:
@@ -132,15 +133,22 @@ def list_results(
     every = entries = tuple(
         sorted(index.entries, key=lambda entry: (entry.recorded_at, entry.key))
     )
-    entries = _only("Python", python, entries, lambda entry: entry.python, among=every)
-    commands = _bench_commands(root)
+    by_python, by_release = bench_commands(root)
+    entries = _only(
+        "Python",
+        python,
+        entries,
+        lambda entry: entry.python,
+        among=every,
+        measured_by=by_python,
+    )
     entries = _only(
         "PyTorch release",
-        [newest_of(text, commands) for text in torch or ()],
+        [newest_of(text, by_release) for text in torch or ()],
         entries,
         lambda entry: entry.torch,
         among=every,
-        measured_by=commands,
+        measured_by=by_release,
     )
     entries = _only("workload", workload, entries, lambda entry: entry.case.workload, among=every)
     entries = _only("machine", machine, entries, lambda entry: entry.case.machine, among=every)
@@ -201,15 +209,6 @@ def publish(
         typer.echo(f"{made}; ivhl publish --asv makes them again")
 
 
-def _bench_commands(root: Path) -> dict[str, str]:
-    """Return the command that measures each PyTorch release; empty if the matrix is invalid."""
-    with suppress(SpecError):
-        matrix = load_matrix(root / MATRIX)
-        command = f"ivhl bench --python {matrix.pythons[0]}"
-        return {r: f"{command} --torch {r}" for r in matrix.releases("extended")}
-    return {}
-
-
 def _only(
     kind: str,
     wanted: Sequence[str] | None,
@@ -233,16 +232,7 @@ def _only(
         ResultsError: If a name is in the matrix but no item has it.
         UnknownNameError: If a name is in neither; lists the nearest.
     """
-    known = {name(item) for item in among}
-    for one in wanted or ():
-        if one in known:
-            continue
-        if one in measured_by:
-            raise ResultsError(
-                f"{kind} {one}: it is in the matrix, but has no record",
-                hint=f"measure it with: {measured_by[one]}",
-            )
-        raise UnknownNameError(kind, one, {*known, *measured_by})
+    check_recorded(kind, wanted or (), {name(item) for item in among}, measured_by)
     return tuple(item for item in items if not wanted or name(item) in wanted)
 
 

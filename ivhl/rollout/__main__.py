@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -14,6 +16,7 @@ import torch
 from ivhl.device import get_device
 from ivhl.errors import IvhlError, SpecError, explained
 from ivhl.rollout.dataset import DatasetRecipe, generate, initial_conditions, operator_parameters
+from ivhl.rollout.evolution import memory_of_sample
 from ivhl.rollout.kernels import profile
 from ivhl.rollout.noise import StepNoise
 from ivhl.rollout.operator import Activation, Architecture, Boundary, Norm
@@ -21,11 +24,27 @@ from ivhl.rollout.policy import Policy, PolicyKind
 from ivhl.rollout.precision import NAMES, select_precision
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ivhl.rollout.dataset import DatasetProgress
 
 MINUTE = 60
+GIB = 2**30
+# What errors of the library call a value, and the option that it is of.
+_ARCHITECTURE = {
+    "n_channels": "--channels",
+    "width": "--features",
+    "depth": "--depth",
+    "n_groups": "--groups",
+}
+_RECIPE = {
+    "n_realisations": "--realisations",
+    "n_steps": "--steps",
+    "keep_every": "--keep-every",
+    "height": "--height",
+    "width": "--width",
+    "the scale of noise": "--noise",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.threads is not None:
             torch.set_num_threads(arguments.threads)
         check_device(arguments.device)
-        arguments.run(arguments, recipe_of(arguments))
+        recipe = recipe_of(arguments)
+        check_memory(arguments, recipe)
+        arguments.run(arguments, recipe)
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on with what is missing", file=sys.stderr)
         return 130
@@ -61,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
     writing = commands.add_parser("generate", help="write a dataset, or what is missing of it")
     writing.set_defaults(run=_generate)
     writing.add_argument("--operators", type=int, required=True, metavar="N")
-    writing.add_argument("--out", type=Path, required=True, metavar="DIR")
+    writing.add_argument("--out", type=_folder, required=True, metavar="DIR")
     writing.add_argument(
         "--check", action="store_true", help="read what is there first; write again what is broken"
     )
@@ -106,6 +127,12 @@ def _add_recipe(p: argparse.ArgumentParser) -> None:
     p.add_argument("--memory", type=_memory, metavar="GIB", help="most memory of a step")
 
 
+def _folder(text: str) -> Path:
+    if not text:  # pathlib takes it for the current folder
+        raise argparse.ArgumentTypeError("must name a folder (got '')")
+    return Path(text)
+
+
 def _threads(text: str) -> int:
     if (number := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1 (got {text})")
@@ -147,13 +174,13 @@ def recipe_of(arguments: argparse.Namespace) -> DatasetRecipe:
     """Return the recipe that the arguments describe.
 
     Raises:
-        ValueError: If a number is too small, or does not fit.
+        SpecError: If a number is too small, or does not fit.
     """
     precision = arguments.precision
     if precision == "auto":
         precision = str(select_precision(arguments.device)).removeprefix("torch.")
-    return DatasetRecipe(
-        architecture=Architecture(
+    with _as_options(_ARCHITECTURE):
+        architecture = Architecture(
             n_channels=arguments.channels,
             width=arguments.features,
             depth=arguments.depth,
@@ -161,20 +188,64 @@ def recipe_of(arguments: argparse.Namespace) -> DatasetRecipe:
             n_groups=arguments.groups,
             activation=arguments.activation,
             boundary=arguments.boundary,
-        ),
-        policy=Policy(arguments.policy, arguments.value),
-        noise=arguments.noise,
-        n_realisations=arguments.realisations,
-        n_steps=arguments.steps,
-        keep_every=min(arguments.keep_every, arguments.steps),
-        height=arguments.height,
-        width=arguments.width,
-        seed=arguments.seed,
-        precision=precision,
-    )
+        )
+    with _as_options({"value": "--value"}):
+        policy = Policy(arguments.policy, arguments.value)
+    with _as_options(_RECIPE):
+        return DatasetRecipe(
+            architecture=architecture,
+            policy=policy,
+            noise=arguments.noise,
+            n_realisations=arguments.realisations,
+            n_steps=arguments.steps,
+            keep_every=min(arguments.keep_every, arguments.steps),
+            height=arguments.height,
+            width=arguments.width,
+            seed=arguments.seed,
+            precision=precision,
+        )
+
+
+@contextmanager
+def _as_options(options: dict[str, str]) -> Iterator[None]:
+    """Let an error of the library name options in place of its own parameters.
+
+    Args:
+        options: Name in the library to the option.
+
+    Raises:
+        SpecError: In place of a ``ValueError``.
+    """
+    try:
+        yield
+    except ValueError as error:
+        text = re.sub(rf"\b({'|'.join(options)})\b", lambda name: options[name[0]], str(error))
+        raise SpecError(text, hint="python -m ivhl.rollout --help") from error
+
+
+def check_memory(arguments: argparse.Namespace, recipe: DatasetRecipe) -> None:
+    """Raise if not one realisation fits: the folder of a dataset would be made before that shows.
+
+    Raises:
+        SpecError: With the least that does.
+    """
+    least = memory_of_sample(recipe.architecture, recipe.height, recipe.width)
+    budget = _budget(arguments)
+    if budget is not None and budget < least:
+        unit = 10.0 ** (math.floor(math.log10(least / GIB)) - 2)  # three digits, rounded up
+        raise SpecError(
+            f"--memory must be at least {math.ceil(least / GIB / unit) * unit:.3g} GiB, what one "
+            f"realisation takes here, got {arguments.memory:g}",
+            hint="give it more, or compute a smaller field: --height, --width, --features",
+        )
 
 
 def _generate(arguments: argparse.Namespace, recipe: DatasetRecipe) -> None:
+    if arguments.operators < 1:
+        raise SpecError(
+            f"--operators must be at least 1, got {arguments.operators}",
+            hint="python -m ivhl.rollout --help",
+        )
     done = generate(
         recipe,
         arguments.out,
@@ -228,7 +299,7 @@ def _profile(arguments: argparse.Namespace, recipe: DatasetRecipe) -> None:
 
 
 def _budget(arguments: argparse.Namespace) -> int | None:
-    return None if arguments.memory is None else int(arguments.memory * 2**30)
+    return None if arguments.memory is None else int(arguments.memory * GIB)
 
 
 if __name__ == "__main__":

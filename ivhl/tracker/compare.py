@@ -124,12 +124,18 @@ def axis_of(names: Sequence[str], entries: Iterable[Entry]) -> Axis | None:
 
     ``commit`` is not found here: git knows commits.
     """
+    known = values_of(entries)
+    return next((axis for axis, values in known.items() if values.issuperset(names)), None)
+
+
+def values_of(entries: Iterable[Entry]) -> dict[Axis, set[str]]:
+    """Return the releases, Pythons and machines that entries have."""
     known: dict[Axis, set[str]] = {"torch": set(), "python": set(), "machine": set()}
     for entry in entries:
         known["torch"].add(entry.torch)
         known["python"].add(entry.python)
         known["machine"].add(entry.case.machine)
-    return next((axis for axis, values in known.items() if values.issuperset(names)), None)
+    return known
 
 
 def choose(entries: Iterable[Entry], axis: Axis, wanted: Collection[str]) -> tuple[Entry, ...]:

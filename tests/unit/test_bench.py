@@ -395,7 +395,7 @@ def test_a_lock_of_another_user_is_used_and_one_that_cannot_be_opened_is_named(
 
 
 def test_a_folder_without_git_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="git knows no commit 'HEAD'") as caught:
+    with pytest.raises(SpecError, match="is in no git repository") as caught:
         resolve_commit(tmp_path, "HEAD", Console(file=StringIO()))
     assert "git clone" in caught.value.hint
 

@@ -56,6 +56,25 @@ def test_an_unknown_command_is_refused_and_the_nearest_is_named() -> None:
     assert "compat" in result.output
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bisect a b --case c --tier nope",
+        "bisect a b --case c --for nope",
+        "gate --base HEAD --format nope",
+        "bench --suite nope",
+        "surgical advise m:f --device nope",
+        "matrix list --tier nope",
+    ],
+)
+def test_a_choice_is_refused_in_plain_words(command: str) -> None:
+    """Typer leaves in the message what pydantic puts before it."""
+    result = CliRunner().invoke(app, command.split(), env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert ": 'nope' is not one of '" in result.output
+    assert f"Invalid value for '{command.split()[-2]}'" in result.output
+
+
 def test_every_module_of_commands_is_in_the_list() -> None:
     folder = Path(ivhl.cli.__file__).parent
     parts = {"__init__", "codebase", "declared", "markdown", "sides"}

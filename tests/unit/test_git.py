@@ -9,6 +9,7 @@ import pytest
 
 from ivhl.errors import SpecError
 from ivhl.git import (
+    changed_files,
     commits_of_range,
     commits_of_same_code,
     commits_there,
@@ -111,3 +112,23 @@ def test_without_a_repository_the_commit_is_zeros_and_nobody_knows_what_is_uncom
 ) -> None:
     assert current_commit(tmp_path) == "0" * 40
     assert is_uncommitted(tmp_path, tmp_path / "records") is None
+
+
+def test_without_a_repository_no_commit_is_at_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody named HEAD. What git says in another language is recognised, too."""
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv("LANGUAGE", "de")
+    for ask in (
+        lambda: find_commit(tmp_path, "HEAD"),
+        lambda: commits_of_range(tmp_path, "a..b"),
+        lambda: lock_texts(tmp_path, ["py3.12-torch2.6.0"]),
+        lambda: changed_files(tmp_path),
+    ):
+        with pytest.raises(SpecError, match=f"^{tmp_path}: is in no git repository$") as error:
+            ask()
+        assert "git init" in error.value.hint
+    make_fleet_project(tmp_path)
+    with pytest.raises(SpecError, match="git knows no commit 'a'"):
+        find_commit(tmp_path, "a")

@@ -244,21 +244,52 @@ def test_a_folder_that_cannot_be_written_is_named_and_no_file_of_zarr(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--operators", "0"], "n_operators must be at least 1, got 0"),
-        (["--operators", "1", "--steps", "0"], "n_steps must be at least 1, got 0"),
+        ("--operators 0", "--operators must be at least 1, got 0"),
+        ("--steps 0", "--steps must be at least 1, got 0"),
+        ("--keep-every 0", "--keep-every must be at least 1, got 0"),
+        ("--realisations 0", "--realisations must be at least 1, got 0"),
+        ("--channels 0", "--channels must be an integer of at least 1, got 0"),
+        ("--features 0", "--features must be an integer of at least 1, got 0"),
+        ("--width 1", "--width must be at least 2, got 1"),
+        ("--noise -1", "--noise must be finite and not negative, got -1.0"),
+        ("--policy convex --value 2", "the --value of a convex policy must be in [0, 1], got 2.0"),
         (
-            ["--operators", "1", "--policy", "convex", "--value", "2"],
-            r"must be in [0, 1], got 2.0",
+            "--norm group --features 8 --groups 3",
+            "--groups must divide --features, 8, for the norm 'group', got 3",
         ),
-        (["--operators", "1", "--norm", "group", "--groups", "3"], "n_groups must divide width"),
+        ("--steps 9999999 --keep-every 1", "keep fewer states (--keep-every)"),
+        (
+            "--memory 1e-9 --height 16 --width 16 --features 8 --depth 1",
+            " GiB, what one realisation takes here, got 1e-09",
+        ),
     ],
 )
 def test_wrong_arguments_are_a_sentence(
-    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["generate", "--out", str(tmp_path / "d"), "--device", "cpu", *arguments]) == 2
-    assert message in capsys.readouterr().err
+    """It names options, not parameters of the library, and no folder is made before it."""
+    command = ["generate", "--out", str(tmp_path / "d"), "--device", "cpu", "--operators", "1"]
+    assert main([*command, *arguments.split()]) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert message in error
+    assert hint.startswith("next: ")
     assert not (tmp_path / "d").exists()
+
+
+def test_the_least_memory_that_is_named_is_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["generate", "--out", str(tmp_path / "d"), "--operators", "1", *ARGUMENTS]
+    assert main([*command, "--memory", "1e-9"]) == 2
+    least = capsys.readouterr().err.partition("--memory must be at least ")[2].split()[0]
+    assert main([*command, "--memory", least]) == 0
+
+
+def test_no_folder_is_not_the_current_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as usage:
+        main(["generate", "--operators", "1", "--out", ""])
+    assert usage.value.code == 2
+    assert "argument --out: must name a folder (got '')" in capsys.readouterr().err
 
 
 def test_a_folder_of_other_files_is_left_alone(

@@ -68,6 +68,21 @@ def test_a_release_without_records_is_known(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["compat", "results"])
+def test_a_python_without_records_is_known(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    project = shutil.copytree(root, tmp_path / "project")
+    matrix = project / "envs" / "matrix.toml"
+    text = matrix.read_text(encoding="utf-8")
+    row = '  {version = "3.14t", tier = "extended"},'
+    matrix.write_text(text.replace("python = [", f"python = [\n{row}"), encoding="utf-8")
+    monkeypatch.chdir(project)
+    with pytest.raises(ResultsError, match=r"Python 3\.14t: it is in the matrix") as none_yet:
+        run(command, "--python", "3.14t")
+    assert none_yet.value.hint == "measure it with: ivhl bench --python 3.14t"
+
+
+@pytest.mark.parametrize("command", ["compat", "results"])
 def test_the_committed_records_can_be_shown(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
     text = run(command).stdout

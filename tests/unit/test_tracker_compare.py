@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.errors import IvhlError, ResultsError, SpecError
+from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Counted, Wheel
 from ivhl.tracker.compare import axis_of, choose, compare, session_reach, summarise
 from ivhl.tracker.entries import entry_of
@@ -186,7 +186,8 @@ def test_a_series_of_releases_means_the_newest_of_it_in_the_matrix(root: Path) -
     other = replace(record, cell=replace(record.cell, torch="2.5.1", id="py3.12-torch2.5.1"))
     write_records(root / "results", record, other)
     assert run("2.5", "2.6", "--json").stdout == run("2.5.1", "2.6.0", "--json").stdout != ""
-    assert run("3.12", "3.12", "--torch", "2.6", "--json").exit_code == 0
+    write_records(root / "results", a_record(root, "other"))
+    assert run("box", "other", "--torch", "2.6", "--json").exit_code == 0
 
 
 def test_what_cannot_be_compared_is_refused_with_the_next_step(root: Path) -> None:
@@ -200,3 +201,59 @@ def test_what_cannot_be_compared_is_refused_with_the_next_step(root: Path) -> No
         assert isinstance(found, IvhlError)
         assert text in str(found)
         assert found.hint
+
+
+def test_the_name_that_is_at_fault_is_blamed(root: Path, tmp_path: Path) -> None:
+    """A name that no record has was an unknown commit, and so was what an option left nothing of."""
+    record = a_record(root)
+    older = replace(record, cell=replace(record.cell, torch="2.5.1", id="py3.12-torch2.5.1"))
+    write_records(root / "results", record, older)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for arguments, error, text in (
+        ("2.5.1 2.6.0 --torch 9", UnknownNameError, "unknown PyTorch release '9'"),
+        ("2.5.1 2.6.0 --machine nope", UnknownNameError, "unknown machine 'nope'"),
+        ("2.5.1 2.6.0 --python 3.11", UnknownNameError, "unknown Python '3.11'"),
+        (
+            "2.5.1 2.6.0 --python 3.13",
+            ResultsError,
+            "Python 3.13: it is in the matrix, but has no",
+        ),
+        ("2.5.1 2.6.0 --workload ops.no", UnknownNameError, "unknown workload 'ops.no'"),
+        (f"2.5.1 2.6.0 --results {empty}", ResultsError, f"no records in {empty}"),
+        (f"results {empty} --torch 9", UnknownNameError, "unknown PyTorch release '9'"),
+        (
+            "2.5.1 2.6.0 --torch 2.6",
+            ResultsError,
+            "no record of PyTorch release 2.5.1 has these op",
+        ),
+        ("3.12 3.13", ResultsError, "Python 3.13: it is in the matrix, but has no record"),
+        ("box nope", SpecError, "cannot compare 'box' with 'nope': unknown machine 'nope'"),
+        ("nope box", SpecError, "cannot compare 'nope' with 'box': unknown machine 'nope'"),
+        ("2.5 3.12", SpecError, "2.5 is a PyTorch release, 3.12 is a Python"),
+        ("HEAD nope", SpecError, "HEAD is a commit, 'nope' is none"),
+        ("nope results", SpecError, "results is a folder, 'nope' is none"),
+        ("nope no", SpecError, "cannot compare 'nope' with 'no': git knows no commit 'nope'"),
+    ):
+        found = run(*arguments.split()).exception
+        assert isinstance(found, error), arguments
+        assert text in str(found)
+        assert found.hint
+
+
+@pytest.mark.parametrize(
+    ("names", "sort"),
+    [
+        ("3.12 3.12", "Python"),
+        ("2.6 2.6.0", "PyTorch release"),
+        ("box box", "machine"),
+        ("HEAD main", "commit"),
+        ("results ./results/", "folder"),
+    ],
+)
+def test_a_side_is_not_compared_with_itself(root: Path, names: str, sort: str) -> None:
+    write_records(root / "results", a_record(root))
+    found = run(*names.split()).exception
+    assert isinstance(found, SpecError)
+    assert str(found) == f"{names.replace(' ', ' and ')} are the same {sort}"
+    assert found.hint

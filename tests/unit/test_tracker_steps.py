@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.errors import UnknownNameError
+from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.records.record import Arm, Calibration
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.steps import SIDES, cases_of, find_steps, of_one_code
@@ -203,6 +203,19 @@ def test_the_command_shows_cells_and_steps(
     assert places[2].startswith("    eager became slower, 1 case: ops.one 10.00x [")
     option = ["course", "ops.one", "--machine", "nowhere"]
     assert isinstance(run(app, option).exception, UnknownNameError)
+
+
+def test_a_folder_without_records_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for arguments in (["course"], ["course", "ops.one"], ["course", "--json"]):
+        found = CliRunner().invoke(app, [*arguments, "--results", "empty"]).exception
+        assert isinstance(found, ResultsError)
+        assert str(found) == "no records in empty"
+        assert found.hint
 
 
 def test_what_a_session_moves_all_cells_by_is_no_step_of_their_mean() -> None:
