@@ -6,6 +6,7 @@ import json
 import math
 import random
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.cli.blame import _releases, _slower, _symptom
 from ivhl.errors import SpecError
 from ivhl.matrix.spec import CellSpec
+from ivhl.measure import stages as trials
 from ivhl.measure.effort import Effort
 from ivhl.records.record import Arm
 from ivhl.tracker.blame import (
@@ -48,7 +50,6 @@ from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from ivhl.tracker.blame import Tried
 
@@ -477,3 +478,21 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(tmp_path: Path
     assert "cannot be told" in culprit_of(unknown)
     text = write_report(root, asked, unknown, {}, "ivhl blame c").read_text()
     assert "None without the project: no graph shows it by itself" in text
+
+
+def test_what_a_killed_bisector_left_is_not_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = pytest.importorskip(
+        "torch._inductor.compiler_bisector", reason="from PyTorch 2.6.0 on", exc_type=ImportError
+    )
+    bisector = module.CompilerBisector
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    left = Path(bisector.get_dir())
+    left.mkdir()
+    (left / "bisect_status.txt").write_text("backend=eager\n")
+    assert bisector.get_backend() == "eager"
+    trials.forget_bisection()
+    assert not left.exists()
+    assert bisector.get_backend() is None
+    trials.forget_bisection()
