@@ -55,10 +55,14 @@ class UnknownNameError(SpecError):
         alike = {n: likeness(name, n) for n in names}
         near = sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])[:3]
         listed = ", ".join(names[:_LISTED])
+        if not names:
+            listed = "none"
         if len(names) > _LISTED:
             listed += f" and {len(names) - _LISTED} more"
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {listed}"
         super().__init__(f"unknown {kind} {name!r}", hint=hint)
+        self.kind = kind
+        self.name = name
 
 
 def _natural(name: str) -> str:

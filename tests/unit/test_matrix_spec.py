@@ -184,6 +184,7 @@ def test_an_unknown_name_suggests_the_nearest(tmp_path: Path) -> None:
         matrix.cell("x")
     cells = ("py3.9-torch2.9.1", "py3.9-torch2.10.0", "py3.13-torch2.9.1", "py3.13-torch2.10.0")
     assert far.value.hint == f"known: {', '.join(cells)}"
+    assert UnknownNameError("machine", "x", ()).hint == "known: none"
 
 
 @pytest.mark.parametrize(
