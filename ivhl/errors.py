@@ -38,6 +38,7 @@ class SpecError(IvhlError):
 
 
 _LISTED = 40  # names in a hint
+_DIGITS = 20  # of the numbers in names; more than any version or date has
 
 
 class UnknownNameError(SpecError):
@@ -50,14 +51,23 @@ class UnknownNameError(SpecError):
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        names = sorted(known)
+        names = sorted(known, key=_natural)
         alike = {n: likeness(name, n) for n in names}
         near = sorted((n for n in names if alike[n] >= ALIKE), key=lambda n: -alike[n])[:3]
         listed = ", ".join(names[:_LISTED])
+        if not names:
+            listed = "none"
         if len(names) > _LISTED:
             listed += f" and {len(names) - _LISTED} more"
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {listed}"
         super().__init__(f"unknown {kind} {name!r}", hint=hint)
+        self.kind = kind
+        self.name = name
+
+
+def _natural(name: str) -> str:
+    """Return a key that sorts the numbers in names by value: 2.9.1 before 2.10.0."""
+    return re.sub(r"[0-9]+", lambda digits: digits[0].zfill(_DIGITS), name)
 
 
 class LockError(IvhlError):

@@ -15,7 +15,7 @@ from ivhl.bench.blame import Suspicion, blame
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.bench.checks import check_device
 from ivhl.cli import app
-from ivhl.cli.declared import declared, folder_to_write, results_folder
+from ivhl.cli.declared import as_given, declared, folder_to_write, results_folder
 from ivhl.errors import LockError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.locks import ensure_lock
@@ -136,8 +136,10 @@ def blame_command(
             hint="--good: a release in which it works, or is faster",
         )
     cells = [CellSpec(python, release) for release in filter(None, (bad_release, good_release))]
+    given = {matrix.release(text): text for text in filter(None, (torch, good))}
     for cell in cells:
-        lock = ensure_lock(root, matrix, cell)
+        with as_given(given):
+            lock = ensure_lock(root, matrix, cell)
         if lock.kind != "locked":
             raise LockError(
                 f"{cell.id} cannot be made: {lock.message.splitlines()[0]}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import asdict
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -98,8 +98,8 @@ def compare_command(
     root = find_root()
     folder = results_folder(results, root)
     index = open_index(folder)
-    warn(index.problems)
     folders = _folders((before, after))
+    warn(chain.from_iterable(one.problems for one in folders or (index,)))
     if not folders:
         check_any(index, folder)
     wanted = _filter(root, folders or (index,), workload, python, torch, machine)

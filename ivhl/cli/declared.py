@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -16,7 +16,7 @@ from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from ivhl.tracker.index import Index
     from ivhl.workload import Workload
@@ -85,6 +85,23 @@ def check_recorded(
                 hint=f"measure it with: {measured_by[name]}",
             )
         raise UnknownNameError(kind, name, {*known, *measured_by})
+
+
+@contextmanager
+def as_given(given: Mapping[str, str]) -> Iterator[None]:
+    """Let an error about an unknown release name it as the user did: 9 is sought as 9.0.0.
+
+    Args:
+        given: Release to the text that was given for it.
+
+    Raises:
+        SpecError: In place of an ``UnknownNameError`` about one of them.
+    """
+    try:
+        yield
+    except UnknownNameError as error:
+        text = given.get(error.name, error.name)
+        raise SpecError(f"unknown {error.kind} {text!r}", hint=error.hint) from error
 
 
 def warn(problems: Iterable[object], *, every: bool = False) -> None:

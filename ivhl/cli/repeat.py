@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ivhl.bench.repetition import repeat
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder, warn
+from ivhl.cli.declared import check_any, results_folder, warn
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
@@ -156,9 +156,11 @@ def _in_results(results: Path, case: str) -> list[RunRecord]:
     """Return the records of a case.
 
     Raises:
-        UnknownNameError: If there is none.
+        ResultsError: If the folder has no records at all.
+        UnknownNameError: If there is none of this case.
     """
     index = open_index(results)
+    check_any(index, results)
     entries = [e for e in index.entries if case in (case_name(e.case), e.case.workload)]
     if not entries:
         known = {case_name(entry.case) for entry in index.entries}

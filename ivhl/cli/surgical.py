@@ -54,7 +54,7 @@ def advise_parts_command(
     """
     root, matrix = load()
     check_device(device)
-    if ":" not in module:
+    if not all(module.partition(":")):
         raise SpecError(
             f"{module!r} is not of the form 'package.module:function'",
             hint="the function returns the model and its inputs; docs/surgical.md",

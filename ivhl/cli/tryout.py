@@ -9,7 +9,7 @@ import typer
 from ivhl.bench.checks import check_device
 from ivhl.bench.trial import Trial, try_case
 from ivhl.cli import app
-from ivhl.cli.declared import declared
+from ivhl.cli.declared import as_given, declared
 from ivhl.errors import LockError
 from ivhl.git import changed_files, find_commit
 from ivhl.matrix.locks import ensure_lock, lock_state
@@ -102,13 +102,15 @@ def newest_cell(root: Path, matrix: Matrix, python: str | None, torch: str | Non
 
     Raises:
         UnknownNameError: If the matrix lacks the Python.
+        SpecError: If the release does not exist.
         LockError: If the cell cannot be made.
     """
     releases = (torch,) if torch else ()
     cells = matrix.cells((python,) if python else (), releases)
     locked = [cell for cell in cells if lock_state(root, cell).kind == "locked"]
     cell = (locked or cells)[-1]
-    lock = ensure_lock(root, matrix, cell)
+    with as_given({cell.torch: torch or cell.torch}):
+        lock = ensure_lock(root, matrix, cell)
     if lock.kind != "locked":
         raise LockError(
             f"{cell.id} cannot be made: {lock.message.splitlines()[0]}",

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from typer.testing import CliRunner
 
 from ivhl.bench.blame import (
     FEWEST_ROUNDS,
@@ -28,8 +29,9 @@ from ivhl.bench.blame import (
     _timed_stages,
 )
 from ivhl.bench.blame_report import culprit_of, write_report
+from ivhl.cli import app
 from ivhl.cli.blame import _releases, _slower, _symptom
-from ivhl.errors import SpecError
+from ivhl.errors import SpecError, UnknownNameError
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure import stages as trials
 from ivhl.measure.effort import Effort
@@ -51,6 +53,7 @@ from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ivhl.matrix.spec import Matrix
     from ivhl.tracker.blame import Tried
 
 WRONG = {
@@ -496,3 +499,22 @@ def test_what_a_killed_bisector_left_is_not_obeyed(
     assert not left.exists()
     assert bisector.get_backend() is None
     trials.forget_bisection()
+
+
+@pytest.mark.parametrize(
+    "command", ["blame ops.two --symptom wrong", "try ops.two", "surgical advise m:f"]
+)
+def test_a_release_that_does_not_exist_is_named_as_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def no_such(_: Path, __: Matrix, cell: CellSpec) -> None:
+        raise UnknownNameError("PyTorch release", cell.torch, ["2.6.0"])
+
+    for module in ("blame", "tryout"):
+        monkeypatch.setattr(f"ivhl.cli.{module}.ensure_lock", no_such)
+    found = CliRunner().invoke(app, [*command.split(), "--torch", "9"]).exception
+    assert isinstance(found, SpecError)
+    assert (str(found), found.hint) == ("unknown PyTorch release '9'", "known: 2.6.0")

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import ivhl.cli
 from ivhl.cli import COMMANDS, app
+from ivhl.errors import SpecError
 from tests.builders.fleet import make_fleet_project
 
 HEAVY = ("asv", "docker", "pydantic", "jinja2", "nox", "torch", "numpy")
@@ -73,6 +74,18 @@ def test_a_choice_is_refused_in_plain_words(command: str) -> None:
     assert result.exit_code == 2
     assert ": 'nope' is not one of '" in result.output
     assert f"Invalid value for '{command.split()[-2]}'" in result.output
+
+
+@pytest.mark.parametrize("module", ["m", ":", "m:", ":f"])
+def test_a_model_without_a_name_is_refused_before_a_cell_is_made(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(app, ["surgical", "advise", module])
+    assert isinstance(found.exception, SpecError)
+    assert str(found.exception) == f"{module!r} is not of the form 'package.module:function'"
+    assert not (tmp_path / ".asv").exists()
 
 
 def test_every_module_of_commands_is_in_the_list() -> None:

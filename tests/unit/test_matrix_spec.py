@@ -180,6 +180,11 @@ def test_an_unknown_name_suggests_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as silly:
         matrix.cells((), ["banana"])
     assert silly.value.hint == "known: 2.9.1, 2.10.0"
+    with pytest.raises(UnknownNameError) as far:
+        matrix.cell("x")
+    cells = ("py3.9-torch2.9.1", "py3.9-torch2.10.0", "py3.13-torch2.9.1", "py3.13-torch2.10.0")
+    assert far.value.hint == f"known: {', '.join(cells)}"
+    assert UnknownNameError("machine", "x", ()).hint == "known: none"
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,9 @@ def test_the_command_chooses_one_record_or_says_which(
         run("ops.one", "--torch", "2.5.1")
     with pytest.raises(SpecError, match=r"unknown file or case of the results 'ops\.onn'"):
         run("ops.onn")
+    (root / "empty").mkdir()
+    with pytest.raises(ResultsError, match="no records in empty"):
+        run("ops.one", "--results", "empty")
     for arguments in ([f"{file}:1"], [str(file), "--case", "ops.one/small/a"], ["ops.one"]):
         done = run(*arguments, "--json")
         assert done.exit_code == 0

@@ -257,3 +257,14 @@ def test_a_side_is_not_compared_with_itself(root: Path, names: str, sort: str) -
     assert isinstance(found, SpecError)
     assert str(found) == f"{names.replace(' ', ' and ')} are the same {sort}"
     assert found.hint
+
+
+def test_what_cannot_be_read_in_two_folders_is_named_once(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    for folder in (root / "results", other):
+        write_records(folder, a_record(root))
+        next(folder.rglob("*.jsonl")).with_name(f"torn-{folder.name}.jsonl").write_text("{")
+    told = run("results", str(other))
+    assert told.exit_code == 0
+    for name in ("torn-results.jsonl:1: Invalid JSON", "torn-other.jsonl:1: Invalid JSON"):
+        assert told.stderr.count(name) == 1
