@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ivhl.cli import app
 from ivhl.cli.codebase import advise_code_base
-from ivhl.cli.declared import results_folder
+from ivhl.cli.declared import results_folder, warn
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.project import find_root
 from ivhl.tracker.advice import advise
@@ -64,6 +64,7 @@ def advise_command(
         )
     root = find_root()
     state = load_state(root, results_folder(results, root), history=False)
+    warn(state.problems)
     _print(state, machine, device, as_json=as_json)
 
 

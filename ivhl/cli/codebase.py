@@ -147,6 +147,7 @@ def advise_code_base(
     for root, is_own in roots:
         folder = results_folder(results if not is_own or len(roots) == 1 else None, root)
         states.append(load_state(root, folder, history=False))
+        warn(printable(problem) for problem in states[-1].problems)
         chosen += _evidence(states[-1], cells, unavailable, own=is_own)
     _must_know(chosen, machine, device)
     wanted = [

@@ -16,7 +16,7 @@ from ivhl.errors import SpecError, UnknownNameError
 from ivhl.fleet.sources import printable
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix, newest_of
-from ivhl.tracker.guards import at, evidence_of, find_guards, judge_guard
+from ivhl.tracker.guards import NOT_JUDGED, at, evidence_of, find_guards, judge_guard
 from ivhl.tracker.project import load_state, rows_of
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
@@ -75,6 +75,7 @@ def guards_command(
     root = find_root()
     found = find_guards(path)
     state = load_state(root, results_folder(results, root), history=False)
+    warn(printable(problem) for problem in state.problems)
     evidence = evidence_of(rows_of(state))
     if run is not None:
         asked = _Asked(
@@ -87,17 +88,23 @@ def guards_command(
             "--check, --python, --torch and --with say what --run runs, and where",
             hint="ivhl guards PATH --run FILE:LINE ...",
         )
-    listed = [*found.guards, *(found.others if every else ())]
-    judged = [(guard, judge_guard(guard, evidence)) for guard in listed]
+    judged = [(guard, judge_guard(guard, evidence)) for guard in found.guards]
+    if every:
+        judged += [(guard, NOT_JUDGED) for guard in found.others]
     warn(printable(problem) for problem in found.problems)
+    if found.problems and not found.files:
+        raise SpecError(f"{path}: no file of it can be read", hint="mend what the warnings name")
+    if not any(one.tried for one in evidence.values()):
+        warn(
+            [f"no record in {results_folder(results, root)}: only what can be installed is known"]
+        )
     if as_json:
         typer.echo(json.dumps([_as_dict(*one) for one in judged], indent=1))
         return
     console = Terminal(highlight=False, soft_wrap=True)
     for guard, judgement in judged:
         _print(console, guard, judgement)
-    around = judged[: len(found.guards)]
-    contradicted = sum(one.standing == "contradicted" for _, one in around)
+    contradicted = sum(one.standing == "contradicted" for _, one in judged)
     console.print(
         Text(
             f"{counted(len(found.guards), 'guard')} around compiled code in "

@@ -24,6 +24,8 @@ def main() -> int:
     options = parser.parse_args()
     if not options.script.is_file():
         parser.error(f"no file {options.script}")
+    if options.timeline and not options.timeline.parent.is_dir():
+        parser.error(f"--timeline {options.timeline}: no folder {options.timeline.parent}")
     try:
         block = auto(options.threshold)
     except IvhlError as error:

@@ -28,7 +28,7 @@ from ivhl.errors import SpecError
 from ivhl.hotpath.log import Log
 from ivhl.hotpath.pending import add_settler, remove_settler
 from ivhl.hotpath.recorder import Recorder
-from ivhl.hotpath.regions import OptimizerSteps, Region, key_of_arguments
+from ivhl.hotpath.regions import ByBlock, OptimizerSteps, Region, RegionCode, key_of_arguments
 from ivhl.hotpath.report import HotpathReport
 from ivhl.hotpath.settings import AUTO, BoundaryRule, read_settings
 from ivhl.hotpath.surroundings import CompilerSettings, top_hooks
@@ -149,8 +149,10 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         try:
             self.recorder.end_segment()
         finally:
-            self._shut()
-            self._tear_down()
+            try:
+                self._shut()
+            finally:
+                self._tear_down()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return the function, of which each call is a block that goes on where the last one ended.
@@ -232,7 +234,7 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
             log.add("OFF", f"{AUTO} switches it off")
             return
         self.optimizers = OptimizerSteps(
-            self.recorder, self.regions, self.add_region, cast("Any", self.mode)
+            self, self.recorder, self.add_region, cast("Any", self.mode)
         )
         self._hooks = (
             register_optimizer_step_pre_hook(self.optimizers.see),
@@ -260,14 +262,16 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         self.recorder.open()
 
     def _shut(self) -> None:
-        self.optimizers.forget_first()
-        self.recorder.close()
-        self._is_open = False
-        _active.block = None
-        remove_settler(self._settle)
-        if self._settings is not None:
-            self._settings.restore()
-            self._settings = None
+        try:
+            self.optimizers.forget_first()
+            self.recorder.close()
+        finally:
+            self._is_open = False
+            _active.block = None
+            remove_settler(self._settle)
+            if self._settings is not None:
+                self._settings.restore()
+                self._settings = None
 
     def _use_settings(self) -> None:
         if self._settings is None and self._is_open:
@@ -610,11 +614,9 @@ class boundary:  # noqa: N801  (as auto)
         """Return the function or module, to be compiled as a whole once it is hot."""
         if isinstance(function, torch.nn.Module):
             module: torch.nn.Module = function
-            module.__dict__["_hotpath_boundary"] = self
-            # A bound method, so that a copy of the module has one of its own.
-            module.__dict__["forward"] = types.MethodType(_forward, module)
+            module.__dict__["forward"] = _Forward(self, module)
             return function
-        regions: _Regions = _Regions()
+        regions = ByBlock()
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -633,7 +635,7 @@ class boundary:  # noqa: N801  (as auto)
     def _call(
         self,
         function: Callable[..., Any],
-        regions: _Regions,
+        regions: ByBlock,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
@@ -643,34 +645,30 @@ class boundary:  # noqa: N801  (as auto)
         recorder = block.recorder
         recorder.end_segment()
         rule = self._rule(block)
-        region = regions.get(block)
-        if region is None:
-            region = Region(self.name, function, cast("Any", block.mode), recorder.log)
-            regions[block] = region
+        if block not in regions:
+            region = Region(self.name, cast("Any", block.mode), recorder.log)
+            regions[block] = region, RegionCode(function)
             block.add_region(region)
             if rule is False:
                 region.refuse("compile: false", "OFF")
+        region, code = regions[block]
         with recorder.aside():
             outer, recorder.boundary_threshold = recorder.boundary_threshold, 1 if rule else None
             try:
-                return region.call(recorder, key_of_arguments(args, kwargs), args, kwargs)
+                return region.call(recorder, code, key_of_arguments(args, kwargs), args, kwargs)
             finally:
                 recorder.boundary_threshold = outer
 
 
-def _forward(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """Run a module that is a boundary; an attribute of the module itself."""
-    mark: boundary = self.__dict__["_hotpath_boundary"]
-    regions = self.__dict__.setdefault("_hotpath_regions", _Regions())
-    forward = types.MethodType(type(self).forward, self)
-    return mark._call(forward, regions, args, kwargs)  # noqa: SLF001
+class _Forward:
+    """Runs a module that is a boundary; an attribute of the module, copied and pickled with it."""
 
+    def __init__(self, mark: boundary, module: torch.nn.Module) -> None:
+        self.mark = mark
+        self.module = module
+        self.regions = ByBlock()
 
-class _Regions(weakref.WeakKeyDictionary[auto, Region]):
-    """The regions of a function or module, by block; a copy of the module begins without."""
-
-    def __deepcopy__(self, _memo: Any) -> _Regions:
-        return _Regions()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Regions, ()
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it, compiled once it is hot."""
+        forward = types.MethodType(type(self.module).forward, self.module)
+        return self.mark._call(forward, self.regions, args, kwargs)  # noqa: SLF001

@@ -100,7 +100,10 @@ class _Watch(TorchDispatchMode):
     ) -> Any:
         if self.recorder.is_deferring and not self.recorder.is_passing:
             self.recorder.settle(is_watching=True)
-        return func(*args, **(kwargs or {}))
+        # The operation may come from where no function mode was asked: it is no call of the program,
+        # before which the recorder would end this mode, which PyTorch has taken off for now.
+        with self.recorder.aside():
+            return func(*args, **(kwargs or {}))
 
 
 class Recorder(TorchFunctionMode):
@@ -341,8 +344,9 @@ class Recorder(TorchFunctionMode):
         with self.aside():
             for func, args, kwargs, result in kept:
                 self._has_met = True  # their seconds are not known
-                self._result.append(result)
+                self._result = [result]
                 self._record(None, func, args, kwargs)
+        self._result = []
         if self._depth == len(kept):
             self._begun, self._nodes = begun, nodes
 
@@ -1014,10 +1018,12 @@ class Recorder(TorchFunctionMode):
 
     def close(self) -> None:
         """Leave no mode behind; the block, or a call of its function, ends."""
-        self._stop_watching()
-        self.paused += 1
-        if is_top(self):
-            pop_mode()
+        try:
+            self._stop_watching()
+        finally:
+            self.paused += 1
+            if is_top(self):
+                pop_mode()
 
     def limit(self) -> int:
         """Return after how many repetitions something is hot here."""

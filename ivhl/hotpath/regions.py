@@ -6,10 +6,11 @@ import functools
 import inspect
 import time
 import types
+import weakref
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
@@ -31,8 +32,34 @@ _MOST_KEYS: Final = 256
 # What ``torch.no_grad`` calls; the context manager itself takes two microseconds of a step.
 _set_grad_enabled: Final = torch._C._set_grad_enabled  # noqa: SLF001
 _is_profiled: Final = torch.autograd._profiler_enabled  # noqa: SLF001
+_KNOWN: Final = "_hotpath_blocks"  # the attribute of an optimizer
 _PLAIN: Final = frozenset({float, int, bool, type(None)})  # most hyperparameters
 _NOT_BY_DYNAMO: Final = (torch.optim.LBFGS, torch.optim.SparseAdam)
+
+
+@dataclass(eq=False, slots=True)
+class RegionCode:
+    """What a region runs; whoever calls it has this, so that the block keeps nothing alive.
+
+    Attributes:
+        plain: The callable.
+        subject: The optimizer whose step it is, or ``None``.
+        compiled: The compiled callable, once it is hot.
+        steps: What calls the graph of a step past Dynamo's guards.
+    """
+
+    plain: Callable[..., Any]
+    subject: torch.optim.Optimizer | None = None
+    compiled: Callable[..., Any] | None = None
+    steps: StepBackend | None = None
+
+    def compile(self, mode: Mode) -> Callable[..., Any]:
+        """Return the compiled callable."""
+        if self.compiled is None:
+            if self.subject is not None:
+                self.steps = StepBackend(self.subject, mode)
+            self.compiled = get_compiled(self.plain, mode=mode, dynamic=False, backend=self.steps)
+        return self.compiled
 
 
 @dataclass(eq=False)
@@ -43,18 +70,14 @@ class Region:
 
     Attributes:
         name: Of the boundary, or of the optimizer's step.
-        plain: The callable.
         hits: Calls that ran compiled.
         misses: Calls with another key than a hot one, after one was hot.
         refused: Why it is not compiled any more; empty if it is.
-        subject: The optimizer whose step it is, or ``None``.
     """
 
     name: str
-    plain: Callable[..., Any]
     mode: Mode
     log: Log
-    subject: torch.optim.Optimizer | None = None
     hits: int = 0
     misses: int = 0
     refused: str = ""
@@ -62,8 +85,6 @@ class Region:
     compile_s: list[float] = field(default_factory=list)
     eager_s: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     compiled_s: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
-    _compiled: Callable[..., Any] | None = None
-    _steps: StepBackend | None = None
     _ready: set[Any] = field(default_factory=set)
 
     @property
@@ -76,14 +97,15 @@ class Region:
     def call(
         self,
         recorder: Recorder,
+        code: RegionCode,
         key: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
         """Run eagerly and count, or compiled."""
         if self.is_hot(key, recorder.limit()):
-            return self.run_compiled(recorder, key, args, kwargs)
-        return self.run_eagerly(recorder, key, functools.partial(self.plain, *args, **kwargs))
+            return self.run_compiled(recorder, code, key, args, kwargs)
+        return self.run_eagerly(recorder, key, functools.partial(code.plain, *args, **kwargs))
 
     def is_hot(self, key: Any, threshold: int) -> bool:
         """Return whether a call with this key runs compiled."""
@@ -101,9 +123,10 @@ class Region:
         self.count(key, recorder.limit())
         return result
 
-    def run_compiled(
+    def run_compiled(  # noqa: PLR0917  (what a call is)
         self,
         recorder: Recorder,
+        code: RegionCode,
         key: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -113,6 +136,7 @@ class Region:
 
         Args:
             recorder: Of the block.
+            code: What it runs.
             key: Of this call.
             args: Of the callable.
             kwargs: Of the callable.
@@ -120,21 +144,15 @@ class Region:
         """
         begun = begun or time.perf_counter()
         is_first = key not in self._ready
-        if self._compiled is None:
-            backend = None
-            if self.subject is not None:
-                backend = self._steps = StepBackend(self.subject, self.mode)
-            self._compiled = get_compiled(
-                self.plain, mode=self.mode, dynamic=False, backend=backend
-            )
+        compiled = code.compile(self.mode)
         if is_first:
             kind = "RECOMPILE" if self._ready else "COMPILE"
             self.log.add(kind, f"starting {self.name}", self.name)
-        if self._steps is None:
-            result = self._compiled(*args, **kwargs)
-        elif not self._steps.step(key, self._compiled):
+        if code.steps is None:
+            result = compiled(*args, **kwargs)
+        elif not code.steps.step(key, compiled):
             self.misses += 1
-            return self.plain()
+            return code.plain()
         else:
             result = None
         end = time.perf_counter()
@@ -148,7 +166,7 @@ class Region:
                     self.refuse(reason)
             return result
         self._ready.add(key)
-        if cause := self._cause():
+        if cause := _cause(code.plain):
             self.refuse(cause)
             return result
         self.hits += 1
@@ -156,18 +174,6 @@ class Region:
         self.compile_s.append(seconds)
         self.log.add("COMPILE", f"complete {self.name} in {seconds:.2f} s", self.name, seconds)
         return result
-
-    def _cause(self) -> str:
-        """Return why ``ivhl.compile`` fell back to eager; empty if it did not."""
-        name = f"{self.plain.__module__}.{self.plain.__qualname__}"
-        return next(
-            (
-                one.cause
-                for one in compile_report().functions
-                if one.name == name and one.fell_back
-            ),
-            "",
-        )
 
     def refuse(self, reason: str, kind: str = "REFUSED") -> None:
         """Run eagerly from now on."""
@@ -185,6 +191,23 @@ class Region:
         if count == threshold:
             times = f"{count} times" if count > 1 else "once"
             self.log.add("DETECTED", f"{self.name} (ran {times})", self.name)
+
+
+class ByBlock(weakref.WeakKeyDictionary[Any, Any]):
+    """What something has of each block; a copy of it, or what is read back, begins without."""
+
+    def __deepcopy__(self, _memo: Any) -> ByBlock:
+        return ByBlock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ByBlock, ()
+
+
+def _cause(function: Callable[..., Any]) -> str:
+    """Return why ``ivhl.compile`` fell back to eager; empty if it did not."""
+    name = f"{function.__module__}.{function.__qualname__}"
+    found = (one.cause for one in compile_report().functions if one.name == name and one.fell_back)
+    return next(found, "")
 
 
 def key_of_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -217,39 +240,50 @@ def hyperparameters(optimizer: torch.optim.Optimizer) -> Any:
     return tuple(key)
 
 
+class _Taken(NamedTuple):
+    """What an optimizer has in itself: its region, and its own methods while ours are there."""
+
+    region: Region
+    code: RegionCode
+    before: dict[str, Any]
+
+
 class OptimizerSteps:
     """Takes the place of the steps of optimizers while a block is active."""
 
     def __init__(
         self,
+        block: object,
         recorder: Recorder,
-        regions: list[Region],
         add: Callable[[Region], None],
         mode: Mode,
     ) -> None:
+        self.block = block
         self.recorder = recorder
-        self.regions = regions
         self.add = add
         self.mode = mode
-        self.taken: list[tuple[torch.optim.Optimizer, str, Any]] = []
-        self.seen: set[int] = set()  # their numbers (id); "taken" keeps them alive
+        # By block, an optimizer has in itself what is known of it, so that nothing keeps it alive.
+        self.taken: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.first: tuple[Region, Any, Any] | None = None  # in its first step now
 
     def see(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         """Notice an optimizer at its first step; a hook of ``torch.optim``."""
-        if id(optimizer) in self.seen:
+        if optimizer in self.taken or self.recorder.paused or not self.recorder.is_here():
             return
-        if self.recorder.paused or not self.recorder.is_here():
-            return
-        region = next((one for one in self.regions if one.subject is optimizer), None)
-        if region is None:
-            region = self._region_of(optimizer)
-            self.add(region)
-        self.seen.add(id(optimizer))
-        ours = {"step": self._step(optimizer, region), "zero_grad": self._zero_grad(optimizer)}
+        known = optimizer.__dict__.setdefault(_KNOWN, ByBlock())
+        if self.block not in known:
+            known[self.block] = self._region_of(optimizer)
+            self.add(known[self.block].region)
+        taken = known[self.block]
+        self.taken.add(optimizer)
+        ours = {
+            "step": self._step(optimizer, taken.region, taken.code),
+            "zero_grad": self._zero_grad(optimizer),
+        }
         for name, function in ours.items():
-            self.taken.append((optimizer, name, optimizer.__dict__.get(name)))
+            taken.before[name] = optimizer.__dict__.get(name)
             optimizer.__dict__[name] = types.MethodType(function, optimizer)
+        region = taken.region
         self.recorder.end_segment()
         self.recorder.turns.end()
         aside = self.recorder.aside()
@@ -275,15 +309,15 @@ class OptimizerSteps:
 
     def give_back(self) -> None:
         """Restore the optimizers' own methods."""
-        for optimizer, name, before in reversed(self.taken):
-            if before is None:
-                optimizer.__dict__.pop(name, None)
-            else:
-                optimizer.__dict__[name] = before
+        for optimizer in self.taken:
+            for name, before in optimizer.__dict__[_KNOWN][self.block].before.items():
+                if before is None:
+                    optimizer.__dict__.pop(name, None)
+                else:
+                    optimizer.__dict__[name] = before
         self.taken.clear()
-        self.seen.clear()
 
-    def _region_of(self, optimizer: torch.optim.Optimizer) -> Region:
+    def _region_of(self, optimizer: torch.optim.Optimizer) -> _Taken:
         # The function without the wrapper of profiling and hooks, which breaks graphs.
         bare = inspect.unwrap(type(optimizer).step)
 
@@ -291,12 +325,14 @@ class OptimizerSteps:
             bare(optimizer)
 
         name = f"{type(optimizer).__name__}.step"
-        region = Region(name, step, self.mode, self.recorder.log, subject=optimizer)
+        region = Region(name, self.mode, self.recorder.log)
         if reason := _refusal_of(optimizer):
             region.refuse(reason)
-        return region
+        return _Taken(region, RegionCode(step, optimizer), {})
 
-    def _step(self, optimizer: torch.optim.Optimizer, region: Region) -> Callable[..., Any]:
+    def _step(
+        self, optimizer: torch.optim.Optimizer, region: Region, code: RegionCode
+    ) -> Callable[..., Any]:
         recorder = self.recorder
         plain = optimizer.step
         # PyTorch's wrapper, for hooks and the profiler, costs more than recording may.
@@ -324,7 +360,7 @@ class OptimizerSteps:
                 was_on = torch.is_grad_enabled()
                 _set_grad_enabled(False)  # noqa: FBT003
                 try:
-                    region.run_compiled(recorder, key, (), {}, begun)
+                    region.run_compiled(recorder, code, key, (), {}, begun)
                 finally:
                     _set_grad_enabled(was_on)
                 return None

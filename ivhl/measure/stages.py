@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -96,6 +97,7 @@ def main(argv: list[str]) -> int:
     for trial in trials:
         mine = replace(job, journal=str(folder / f"{trial.name}.jsonl"))
         began = time.monotonic()
+        forget_bisection()
         pid = os.fork() if fork else _spawn(argv, trial)
         if pid == 0:
             run_trial(mine, trial, folder / f"{trial.name}.txt")
@@ -106,6 +108,13 @@ def main(argv: list[str]) -> int:
             line = {"name": trial.name, "status": status, "seconds": seconds}
             ended.write(json.dumps(line) + "\n")
     return 0
+
+
+def forget_bisection() -> None:
+    """Remove what a killed bisector left in the compiler's cache: each compilation obeys it."""
+    with suppress(ImportError):
+        bisector = import_module("torch._inductor.compiler_bisector").CompilerBisector
+        shutil.rmtree(bisector.get_dir(), ignore_errors=True)
 
 
 def _spawn(argv: list[str], trial: StageTrial) -> int:

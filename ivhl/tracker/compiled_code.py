@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from ivhl.tracker.version_tests import last_name
+from ivhl.tracker.version_tests import first_name, last_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,17 @@ _CODE: Final = re.compile(
     r"torch\.compile\b|torch\._dynamo|torch\._inductor|torch\.export\b|torch\._export"
     r"|torch\.compiler\.|^dynamo\.|\._dynamo\b"
 )
+# What only describes an argument or a result of an export.
+_DESCRIBES: Final = re.compile(r"torch\.export\.(?:Dim|dims|ShapesCollection|ExportedProgram)\b.*")
+# Packages whose `compile` is their own.
+_FOREIGN: Final = frozenset(
+    {
+        *("re", "regex", "torch_tensorrt", "tensorrt", "trt", "triton", "tl", "tilelang", "numba"),
+        *("jax", "tf", "tensorflow", "keras", "openvino", "ov", "coremltools", "builtins"),
+    }
+)
+# The exporter to ONNX has an argument of this name.
+_OF_ONNX: Final = re.compile(r"torch\.onnx\.[\w.]+|[\"']?\bdynamo\b[\"']?\s*[]=:,]")
 _SET_UP: Final = re.compile(
     r".*\.(?:_dynamo|_inductor|dynamo|compiler)\.(?:config\b.*|reset|(?:dis)?allow_in_graph"
     r"|(?:maybe_)?mark_\w+|assume_constant_result)"
@@ -37,6 +48,11 @@ _FLAG: Final = re.compile(r"(?i)(?!.*(?:pre|re)compil).*(?:compil|dynamo|inducto
 # Environment variables, and the field of a configuration, that turn compiling off.
 _VARIABLES: Final = frozenset({"TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"})
 _OFF: Final = re.compile(r".*\b_?dynamo\.config\.disable")
+
+
+def speaks_of_compiling(text: str) -> bool:
+    """Return whether a text is about compiling."""
+    return COMPILING.search(_OF_ONNX.sub("", text)) is not None
 
 
 def asks_whether_compiling(node: ast.AST) -> bool:
@@ -63,16 +79,13 @@ def compiles(node: ast.AST) -> bool:
                 or one.attr in _ABOUT
                 or not isinstance(one.ctx, ast.Load)
                 or _SET_UP.fullmatch(text)
+                or _DESCRIBES.fullmatch(text)
                 or is_disable(one)
             ):
                 asked.add(id(one.value))
                 continue
         elif isinstance(one, ast.Call):
-            text = (
-                ""
-                if ast.unparse(one.func) in ("re.compile", "regex.compile")
-                else last_name(one.func)
-            )
+            text = "" if first_name(one.func) in _FOREIGN else last_name(one.func)
             if text in ("hasattr", "isinstance", "set_stance", "setattr") or text.startswith(
                 "is_"
             ):
@@ -140,6 +153,8 @@ def _flag(node: ast.AST) -> bool | None:
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target
     if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
         name = str(target.slice.value)
+        if name == "dynamo":  # of the exporter to ONNX
+            return None
     else:
         name = last_name(target)
     if not _FLAG.fullmatch(name) or _OFF.fullmatch(ast.unparse(target)):

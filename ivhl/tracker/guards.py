@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.compiled_code import (
-    COMPILING,
     asks_whether_compiling,
     compiles,
     is_disable,
     off_switch,
+    speaks_of_compiling,
     turned_off,
 )
 from ivhl.tracker.foreign_names import bindings, shared, whole_names
@@ -123,6 +123,10 @@ class GuardJudgement:
     standing: GuardStanding
     contradicted: Mapping[str, tuple[tuple[str, ...], str | None]]
     text: tuple[str, ...]
+
+
+# Of a condition that has nothing to do with compiling, records of compiled code say nothing.
+NOT_JUDGED: Final = GuardJudgement("cannot tell", {}, ())
 
 
 class CellEvidence(NamedTuple):
@@ -387,7 +391,7 @@ class _Finder(ast.NodeVisitor):
                 excluded = VersionTest("torch", "<", least.value)
                 reason = _text_of(ast.Call(node.func, [], node.keywords))
                 guarded = self._segment(self._inside[-1]) if self._inside else self._source.text
-                about = COMPILING.search(f"{guarded} {reason}") is not None
+                about = speaks_of_compiling(f"{guarded} {reason}")
                 edit = _edit(least, "None")
                 self._add(node, "skip", excluded, reason, (edit,), about=about)
 
@@ -441,7 +445,7 @@ class _Finder(ast.NodeVisitor):
         if speaks_of_versions(condition):
             reason = _message([node.msg] if node.msg else [])
             after = self._after(node)
-            about = any(map(compiles, after)) or COMPILING.search(reason) is not None
+            about = any(map(compiles, after)) or speaks_of_compiling(reason)
             edits = _switched(node.test, self._names, to=True)
             self._add(node, "branch", ~condition, reason, edits, about=about)
         self.generic_visit(node)
@@ -457,7 +461,7 @@ class _Finder(ast.NodeVisitor):
         yes, no = (_side(side, self._seen) for side in (body, orelse))
         if yes == no and isinstance(body[-1], ast.Raise | ast.Expr) and _leaves(body[-1]):
             around = self._inside[-1] if self._inside else None
-            told = any(COMPILING.search(ast.unparse(one)) for one in body)
+            told = any(speaks_of_compiling(ast.unparse(one)) for one in body)
             yes = "off" if told or (around is not None and compiles(around)) else yes
         if yes == no:
             about = asks_whether_compiling(node.test)
@@ -490,7 +494,7 @@ class _Finder(ast.NodeVisitor):
                 edits = _switched(given, self._names, to=stays)
         else:  # the mark itself goes, other uses of it stay
             edits = (_edit(mark, gone),)
-        about = COMPILING.search(f"{guarded} {reason}") is not None
+        about = speaks_of_compiling(f"{guarded} {reason}")
         self._add(mark, kind, excluded, reason, edits, about=about)
 
     def _excluded(self, call: ast.Call) -> tuple[Condition, GuardKind]:
@@ -615,20 +619,30 @@ def _leaves_where_it_compiles(body: Sequence[ast.stmt]) -> bool:
 def _message(body: Sequence[ast.AST]) -> str:
     """Return the first text that code raises with, skips with or prints."""
     texts = (
-        one.value
+        _text(one)
         for node in body
         if not isinstance(node, ast.stmt) or isinstance(node, ast.Raise | ast.Expr)
         for one in ast.walk(node)
-        if isinstance(one, ast.Constant) and isinstance(one.value, str)
     )
-    return " ".join(next(texts, "").split())[:200]
+    return " ".join(next(filter(None, texts), "").split())[:200]
+
+
+def _text(node: ast.AST) -> str:
+    """Return a text, or one with values in braces; empty for anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if not isinstance(node, ast.JoinedStr):
+        return ""
+    return "".join(
+        f"{{{ast.unparse(part.value)}}}" if isinstance(part, ast.FormattedValue) else _text(part)
+        for part in node.values
+    )
 
 
 def _text_of(call: ast.Call) -> str:
     """Return the reason that a mark gives."""
     given = [*(word.value for word in call.keywords if word.arg == "reason"), *call.args[1:]]
-    texts = (one.value for one in given if isinstance(one, ast.Constant))
-    return " ".join(str(next(texts, "")).split())[:200]
+    return " ".join(next(filter(None, map(_text, given)), "").split())[:200]
 
 
 def switched_off(text: str, edits: Iterable[Edit]) -> str:

@@ -294,10 +294,27 @@ class Names:
     ) -> None:
         self._own = own
         self._others = others or {}
+        self._hidden: frozenset[str] = frozenset()
+        self._inner: dict[str, Names] = {}
 
     def find(self, name: str) -> ast.expr | None:
         """Return the expression that a name stands for."""
+        if name in self._hidden:
+            return None
         return self._own.get(name) or self._others.get(name)
+
+    def meaning(self, node: ast.expr) -> ast.expr | None:
+        """Return what a name or a dotted name stands for; of PyTorch's own ones nothing."""
+        of_torch = isinstance(node, ast.Attribute) and first_name(node) == "torch"
+        return None if of_torch else self.find(last_name(node))
+
+    def without(self, name: str) -> Names:
+        """Return these names but for one, whose meaning is looked at: it is not part of itself."""
+        inner = self._inner.get(name)
+        if inner is None:
+            inner = self._inner[name] = Names(self._own, self._others)
+            inner._hidden = self._hidden | {name}
+        return inner
 
 
 def condition_of(node: ast.expr, names: Names, depth: int = 0) -> Condition:  # noqa: PLR0911
@@ -327,9 +344,9 @@ def condition_of(node: ast.expr, names: Names, depth: int = 0) -> Condition:  # 
     if isinstance(node, ast.Call):
         return _call(node, names, depth) or _computed(node, names)
     if isinstance(node, ast.Name | ast.Attribute) and depth < _DEEPEST:
-        name = node.id if isinstance(node, ast.Name) else node.attr
-        if (found := names.find(name)) is not None:
-            meant = condition_of(found, names, depth + 1)
+        name = last_name(node)
+        if (found := names.meaning(node)) is not None:
+            meant = condition_of(found, names.without(name), depth + 1)
             return meant if speaks_of_versions(meant) else Unknown(source_of(node))
         return _by_name(name) or _computed(node, names)
     return _computed(node, names)
@@ -378,6 +395,15 @@ def joined(word: Literal["and", "or"], *parts: Condition) -> Condition:
     if decisive in parts:
         return decisive
     left = tuple(dict.fromkeys(part for part in parts if not isinstance(part, Always)))
+    # "not A and (A or B)" is "not A and B".
+    shorter = tuple(
+        joined(one.word, *(part for part in one.parts if ~part not in left))
+        if isinstance(one, Joined) and one.word != word
+        else one
+        for one in left
+    )
+    if shorter != left:
+        return joined(word, *shorter)
     if not left:
         return ~decisive
     return left[0] if len(left) == 1 else Joined(word, left)
@@ -448,9 +474,9 @@ def _call(node: ast.Call, names: Names, depth: int) -> Condition | None:
         return _start(node.func.value, node.args[0], names, depth)
     if name in _WORDS and len(node.args) == 2:  # noqa: PLR2004  (operator.ge)
         return _comparison(node.args[0], _WORDS[name], node.args[1], names, depth)
-    if depth < _DEEPEST and isinstance(found := names.find(name), ast.Lambda):
+    if depth < _DEEPEST and isinstance(found := names.meaning(node.func), ast.Lambda):
         body = _applied(found, node)
-        meant = None if body is None else condition_of(body, names, depth + 1)
+        meant = None if body is None else condition_of(body, names.without(name), depth + 1)
         if meant is not None and speaks_of_versions(meant):
             return meant
     if name == "bool" and len(node.args) == 1:
@@ -464,7 +490,7 @@ def _helper(node: ast.Call, names: Names) -> Condition | None:  # noqa: PLR0911
     texts = [_value(argument, names) for argument in node.args]
     if name == "hasattr" and len(node.args) == 2:  # noqa: PLR2004
         feature = f"{ast.unparse(node.args[0])}.{texts[1]}"
-        if feature == "torch.__version__":
+        if feature in ("torch.__version__", "torch.version.git_version"):
             return Always()
         return VersionTest("torch", ">=", _SINCE[feature]) if feature in _SINCE else None
     if name == "is_torch_version" and len(texts) == 2 and texts[0] in _OPERATORS:  # noqa: PLR2004
@@ -524,6 +550,13 @@ def _required(text: object) -> Condition | None:
     return Joined("and", tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
 
 
+def first_name(node: ast.expr) -> str:
+    """Return the first part of a dotted name."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return last_name(node)
+
+
 def last_name(node: ast.expr) -> str:
     """Return the last part of a dotted name; empty for anything else."""
     if isinstance(node, ast.Attribute):
@@ -562,7 +595,7 @@ def _subject(node: ast.expr, names: Names, depth: int) -> _Subject | None:  # no
     if isinstance(node, ast.Subscript):
         return _part(node, names, depth)
     if isinstance(node, ast.Name | ast.Attribute) and depth < _DEEPEST:
-        found = names.find(last_name(node))
+        found = names.meaning(node)
         return None if found is None else _subject(found, names, depth + 1)
     return None
 
@@ -630,7 +663,7 @@ def _value(node: ast.expr, names: Names, depth: int = 0) -> tuple[int, ...] | st
         numbers = tuple(item for item in items if isinstance(item, int))
         return numbers if numbers and len(numbers) == len(node.elts) else None
     if isinstance(node, ast.Name | ast.Attribute) and depth < _DEEPEST:
-        found = names.find(last_name(node))
+        found = names.meaning(node)
         if isinstance(found, ast.Constant | ast.Tuple | ast.Call):
             return _value(found, names, depth + 1)
     return None

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from ivhl.cli import app
 from ivhl.cli.blame import _releases, _slower, _symptom
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.matrix.spec import CellSpec
+from ivhl.measure import stages as trials
 from ivhl.measure.effort import Effort
 from ivhl.records.record import Arm
 from ivhl.tracker.blame import (
@@ -50,7 +52,6 @@ from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from ivhl.matrix.spec import Matrix
     from ivhl.tracker.blame import Tried
@@ -499,3 +500,21 @@ def test_a_release_that_does_not_exist_is_named_as_it_was_given(
     found = CliRunner().invoke(app, [*command.split(), "--torch", "9"]).exception
     assert isinstance(found, SpecError)
     assert (str(found), found.hint) == ("unknown PyTorch release '9'", "known: 2.6.0")
+
+
+def test_what_a_killed_bisector_left_is_not_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = pytest.importorskip(
+        "torch._inductor.compiler_bisector", reason="from PyTorch 2.6.0 on", exc_type=ImportError
+    )
+    bisector = module.CompilerBisector
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    left = Path(bisector.get_dir())
+    left.mkdir()
+    (left / "bisect_status.txt").write_text("backend=eager\n")
+    assert bisector.get_backend() == "eager"
+    trials.forget_bisection()
+    assert not left.exists()
+    assert bisector.get_backend() is None
+    trials.forget_bisection()

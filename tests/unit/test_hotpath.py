@@ -8,6 +8,7 @@ import functools
 import gc
 import inspect
 import os
+import pickle
 import struct
 import subprocess
 import sys
@@ -147,6 +148,7 @@ def example(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 X = torch.linspace(-1, 1, 30).reshape(3, 10)
 W = torch.linspace(-2, 1, 40).reshape(10, 4)
+PICKLED = pickle.dumps(X)
 
 
 # --- when ----------------------------------------------------------------------------------------
@@ -2093,3 +2095,75 @@ def test_the_run_in_which_calls_are_looked_at_is_no_sample_of_eager_seconds() ->
     (sequence,) = block.sequences
     assert len(sequence.eager_s) == 4
     assert len(sequence.compiled_s) == 2  # nor that in which it is compiled
+
+
+# --- what a program has beside sequences -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    [
+        lambda: torch.Tensor([1.0]),
+        lambda: torch.empty(0).set_(X.untyped_storage(), 0, (3,), (1,)),
+        lambda: pickle.loads(PICKLED),  # noqa: S301  (our own)
+    ],
+    ids=["Tensor", "set_", "loads"],
+)
+def test_what_no_function_mode_sees_may_follow_a_change_that_waits(
+    unseen: Callable[[], torch.Tensor],
+) -> None:
+    total = torch.zeros(3)
+    with hotpath.auto(threshold=3) as report:
+        for _ in range(8):
+            total += (X[0, :3] * 2).relu() + 1
+            unseen()
+    assert torch.equal(total, 8 * ((X[0, :3] * 2).relu() + 1))
+    assert report.hits
+
+
+def test_a_block_that_cannot_end_its_modes_is_over_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = hotpath.auto()
+    one.__enter__()
+    monkeypatch.setattr(one.recorder, "_stop_watching", Mock(side_effect=IndexError))
+    with pytest.raises(IndexError):
+        one.__exit__()
+    with hotpath.auto():
+        pass
+
+
+def test_a_module_with_a_boundary_can_be_pickled() -> None:
+    module = hotpath.boundary("part")(torch.nn.Linear(10, 4))
+    read = pickle.loads(pickle.dumps(module))  # noqa: S301  (our own)
+    assert torch.equal(read(X), module(X))
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(3):
+            read(X)
+    assert [one.name for one in report.paths] == ["part"]
+    assert read.forward.module is read
+
+
+def test_models_and_optimizers_of_a_search_are_not_kept() -> None:
+    def turn() -> weakref.ref[torch.Tensor]:
+        model = hotpath.boundary("model")(torch.nn.Linear(10, 4))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(X).sum().backward()
+        optimizer.step()
+        return weakref.ref(model.weight)
+
+    with hotpath.auto(threshold=100) as report:
+        weights = [turn() for _ in range(3)]
+        gc.collect()
+        assert not any(one() is not None for one in weights)
+    assert len([one for one in report.paths if one.name == "SGD.step"]) in {0, 3}
+
+
+def test_an_optimizer_is_itself_after_a_block_and_in_a_copy() -> None:
+    w = W.clone().requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.0)
+    with hotpath.auto(threshold=100):
+        torch.relu(X @ w).sum().backward()
+        optimizer.step()
+        copied = copy.deepcopy(optimizer)
+    assert not {"step", "zero_grad"} & (vars(optimizer).keys() | vars(copied).keys())

@@ -141,6 +141,16 @@ def test_names_that_are_known_but_together_on_no_case_are_no_error(root: Path) -
         shutil.rmtree(file.parents[1])
 
 
+@pytest.mark.parametrize("command", [("advise",), ("compat",), ("guards", __file__)])
+def test_records_that_cannot_be_read_are_named(root: Path, command: tuple[str, ...]) -> None:
+    file = root / "results" / "bench" / "records" / "00000000-py3.12-torch2.6.0.jsonl"
+    file.write_text('{"broken\n')
+    try:
+        assert "00000000-py3.12-torch2.6.0.jsonl:1" in run(*command).stderr
+    finally:
+        file.unlink()
+
+
 @pytest.mark.parametrize("command", ["compat", "results"])
 def test_a_missing_results_folder_is_refused(command: str) -> None:
     with pytest.raises(ResultsError, match=r"--results: must be a folder \(got 'nowhere'\)"):

@@ -569,6 +569,73 @@ def test_what_does_not_compile_is_no_guard(tmp_path: Path) -> None:
     assert search(tmp_path, asks).guards == ()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        """
+def export(m, given):
+    if torch.__version__ >= "2.9":
+        given["dynamo"] = False
+    torch.onnx.export(m, **given)
+""",
+        """
+def engine(m):
+    if torch.__version__ < "2.6":
+        raise RuntimeError("too old")
+    return torch_tensorrt.compile(m)
+""",
+        """
+def axis():
+    if torch.__version__ >= "2.7":
+        return "a"
+    return torch.export.Dim.AUTO
+""",
+        """
+def export(m):
+    if torch.__version__ < "2.5":
+        raise RuntimeError("to_onnx(dynamo=True) needs 2.5")
+    return m
+""",
+    ],
+)
+def test_exports_and_compilers_of_others_are_no_compiled_code(tmp_path: Path, text: str) -> None:
+    found = search(tmp_path, text)
+    assert found.guards == ()
+    assert len(found.others) == 1
+
+
+def test_a_function_of_the_project_is_not_the_one_of_pytorch_with_its_name(tmp_path: Path) -> None:
+    text = (
+        "NEW = torch.__version__ >= '2.3'\nOLD = torch.__version__ >= '2.1'\n"
+        "def is_compiling():\n    if NEW:\n        return torch.compiler.is_compiling()\n"
+        "    if OLD:\n        return torch._dynamo.is_compiling()\n    return False\n"
+        "def f(x):\n    if not is_compiling():\n        return x\n    return torch.compile(x)\n"
+    )
+    (guard,) = search(tmp_path, text).guards
+    assert len(str(guard.excludes)) < 250
+    assert guard.excludes.holds("3.12", "2.0.1") is True
+    assert guard.excludes.holds("3.12", "2.6.0") is None
+
+
+def test_a_condition_is_said_once() -> None:
+    text = "not other() and (other() or torch.__version__ < '2.10')"
+    condition = condition_of(ast.parse(text, mode="eval").body, Names({}))
+    assert str(condition) == "not `other()` and PyTorch <2.10"
+    wheel = "not hasattr(torch.version, 'git_version') or torch.__version__ < '2.10'"
+    condition = condition_of(ast.parse(wheel, mode="eval").body, Names({}))
+    assert str(condition) == "PyTorch <2.10"
+
+
+def test_the_reason_of_a_guard_has_its_values_in_braces(tmp_path: Path) -> None:
+    text = (
+        "def f(m):\n    if torch.__version__ < '2.6':\n"
+        "        raise RuntimeError(f'`{NAME}` needs torch.compile of {LEAST}')\n"
+        "    return torch.compile(m)\n"
+    )
+    (guard,) = search(tmp_path, text).guards
+    assert guard.reason == "`{NAME}` needs torch.compile of {LEAST}"
+
+
 def test_a_name_that_is_bound_to_itself_is_followed_no_further(tmp_path: Path) -> None:
     text = "low = Version(low)\nV = Version(V)\nif V >= low:\n    g = torch.compile(f)\n"
     again = "def can(x):\n    return can(x)\nif can(V) and sys.version_info > low:\n    f()\n"
@@ -721,6 +788,14 @@ def test_the_command_judges_by_the_committed_records(
     assert guard["excludes"] == "Python >=3.13"
     assert guard["contradicted"]["3.13"]["since"] == "2.6.0"
     assert "old.py:1: does not parse" in shown.stderr
+    search(tmp_path, "if sys.version_info < (3, 13):\n    import tomli\n", "beside.py")
+    every = runner.invoke(app, ["guards", str(tmp_path), "--all", "--json"])
+    (beside,) = [one for one in json.loads(every.stdout) if one["file"] == "beside.py"]
+    assert (beside["standing"], beside["evidence"]) == ("cannot tell", [])
+    unread = runner.invoke(app, ["guards", str(tmp_path / "old.py")])
+    assert "no file of it can be read" in str(unread.exception)
+    empty = runner.invoke(app, ["guards", str(tmp_path), "--results", str(tmp_path)])
+    assert "no record in" in empty.stderr
     missing = runner.invoke(app, ["guards", str(tmp_path / "nothing")])
     assert isinstance(missing.exception, SpecError)
     unknown = runner.invoke(app, ["guards", str(tmp_path), "--run", "new.py:1"])
