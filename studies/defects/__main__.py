@@ -20,11 +20,6 @@ CASES: Final = {
     "gradient": "ops.gp_gradient/small/stencil-dynamic",
     "roll": "ops.long_roll/small/dynamic",
 }
-# What has been mended since in our own code, without which a case shows nothing: the file, the line
-# as it is, and as it was.
-MENDED: Final = {
-    "gradient": ("ivhl/ops/condensate/hops.py", "x.roll(m % n, axis)", "x.roll(m, axis)"),
-}
 
 
 def main() -> int:
@@ -40,12 +35,6 @@ def main() -> int:
         clone_at(ROOT, find_commit(ROOT, "HEAD"), folder)
         for one in CASES:
             shutil.copytree(BENCHMARKS / one, folder / "benchmarks" / one)
-    if options.case in MENDED:
-        name, mended, before = MENDED[options.case]
-        code = (folder / name).read_text()
-        if mended not in code and before not in code:
-            parser.error(f"{folder / name}: it has neither {mended!r} nor {before!r}")
-        (folder / name).write_text(code.replace(mended, before))
     command = [
         *(sys.executable, "-m", "ivhl", "blame", CASES[options.case], "--python", "3.12"),
         *("--torch", options.torch, "--good", options.good, "--symptom", "wrong"),

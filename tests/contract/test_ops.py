@@ -17,6 +17,7 @@ from ivhl import ops
 from ivhl.compile import clear_compile_cache, compile_report, get_compiled, measuring
 from ivhl.ops.condensate.energy import make_condensate_energy
 from ivhl.ops.condensate.euler import condensate_euler
+from ivhl.ops.condensate.hops import _shifted_sums
 from ivhl.ops.condensate.potential import condensate_potential
 from ivhl.ops.condensate.waves import gp_evolve, make_condensate_strang
 from ivhl.ops.field import field_superposition
@@ -216,6 +217,23 @@ def test_public_stencil_rolls_around_axes_that_are_shorter_than_its_reach() -> N
             found = ops.evolve_condensate_gp(phi, 0.01, M2, LAM, 4, 2)
             expected = by_transforms(phi, 0.01, M2, LAM, 2)
             torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-12)
+
+
+def test_gradient_of_a_stencil_that_is_longer_than_an_axis_is_that_of_eager_code() -> None:
+    # The backward pass of a roll rolls the other way, by more than there is again.
+    torch._dynamo.reset()
+
+    def along(x: torch.Tensor) -> torch.Tensor:
+        sums = _shifted_sums(x, 0, 6)
+        return sum((one * (n + 1) for n, one in enumerate(sums)), torch.zeros_like(x))
+
+    x, weight = noise(3, 4, 9).real.clone(), noise(3, 4, 9).imag.clone()
+    slopes = []
+    for function in (torch.compile(along, dynamic=True), along):
+        leaf = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad((weight * function(leaf)).sum(), leaf)
+        slopes.append(slope)
+    torch.testing.assert_close(*slopes)
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)

@@ -483,24 +483,6 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(tmp_path: Path
     assert "None without the project: no graph shows it by itself" in text
 
 
-def test_what_a_killed_bisector_left_is_not_obeyed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = pytest.importorskip(
-        "torch._inductor.compiler_bisector", reason="from PyTorch 2.6.0 on", exc_type=ImportError
-    )
-    bisector = module.CompilerBisector
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    left = Path(bisector.get_dir())
-    left.mkdir()
-    (left / "bisect_status.txt").write_text("backend=eager\n")
-    assert bisector.get_backend() == "eager"
-    trials.forget_bisection()
-    assert not left.exists()
-    assert bisector.get_backend() is None
-    trials.forget_bisection()
-
-
 @pytest.mark.parametrize(
     "command", ["blame ops.two --symptom wrong", "try ops.two", "surgical advise m:f"]
 )
@@ -518,3 +500,21 @@ def test_a_release_that_does_not_exist_is_named_as_it_was_given(
     found = CliRunner().invoke(app, [*command.split(), "--torch", "9"]).exception
     assert isinstance(found, SpecError)
     assert (str(found), found.hint) == ("unknown PyTorch release '9'", "known: 2.6.0")
+
+
+def test_what_a_killed_bisector_left_is_not_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = pytest.importorskip(
+        "torch._inductor.compiler_bisector", reason="from PyTorch 2.6.0 on", exc_type=ImportError
+    )
+    bisector = module.CompilerBisector
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    left = Path(bisector.get_dir())
+    left.mkdir()
+    (left / "bisect_status.txt").write_text("backend=eager\n")
+    assert bisector.get_backend() == "eager"
+    trials.forget_bisection()
+    assert not left.exists()
+    assert bisector.get_backend() is None
+    trials.forget_bisection()

@@ -185,7 +185,7 @@ def _shifted_sums(x: torch.Tensor, axis: int, n_amplitudes: int) -> list[torch.T
     n, reach = x.shape[axis], n_amplitudes - 1
     if axis != x.ndim - 1 or n < reach:
         # Inductor up to 2.6.0 rolls by more than n from outside of the tensor (docs/findings.md).
-        return [x.roll(m % n, axis) + x.roll(-m, axis) for m in range(1, n_amplitudes)]
+        return [x.roll(m % n, axis) + x.roll(-(m % n), axis) for m in range(1, n_amplitudes)]
     # With indices modulo n, Inductor does not vectorise the innermost loop; with a halo it does.
     halo = torch.cat((x[..., n - reach :], x, x[..., :reach]), dim=-1)
     return [
