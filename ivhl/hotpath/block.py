@@ -645,13 +645,15 @@ class boundary:  # noqa: N801  (as auto)
         recorder = block.recorder
         recorder.end_segment()
         rule = self._rule(block)
-        if block not in regions:
+        known = regions.of(block)
+        if known is None:
             region = Region(self.name, cast("Any", block.mode), recorder.log)
-            regions[block] = region, RegionCode(function)
+            known = region, RegionCode(function)
+            regions.add(block, known)
             block.add_region(region)
             if rule is False:
                 region.refuse("compile: false", "OFF")
-        region, code = regions[block]
+        region, code = known
         with recorder.aside():
             outer, recorder.boundary_threshold = recorder.boundary_threshold, 1 if rule else None
             try:
