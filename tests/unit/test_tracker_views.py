@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,7 @@ from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.views.case import MOST_TEXT, case_view, cell_details, cut
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.facts import fact_groups
-from ivhl.tracker.views.front import front_view
+from ivhl.tracker.views.front import front_view, supported
 from ivhl.tracker.views.incidents import regressions_view
 from ivhl.tracker.views.matrix import MOST_CELLS, MatrixCell, matrix_views
 from ivhl.tracker.views.run import run_lines, run_view
@@ -525,3 +526,13 @@ def test_variants_that_do_not_compile_are_not_called_compiled() -> None:
     assert "export, cold compile and load, with one run" in of["aotinductor"]
     assert of["eager"]["engine"] == "eager: nothing is compiled"
     assert of["later"]["engine"] == "later"  # from a newer ivhl
+
+
+def test_a_python_of_which_nothing_was_tried_has_no_line_of_support() -> None:
+    """Records of it on another machine bring its cells, of which some are unavailable."""
+    rows = [
+        SimpleNamespace(python=python, torch="2.15.0", status=status, record=None, speedup=speedup)
+        for python, status, speedup in (("3.14", "ok", 2.0), ("3.14t", "unavailable", None))
+    ]
+    source = SimpleNamespace(releases=lambda _: ("2.15.0",))
+    assert supported(source, rows) == (("3.14", "works 2.15.0"),)  # type: ignore[arg-type]

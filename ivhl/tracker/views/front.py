@@ -177,8 +177,9 @@ def _why(advice: Advice, rows: Iterable[Row]) -> str:
 
 
 def supported(source: Source, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    """Return, for each Python, the releases whose ``torch.compile`` works, in intervals."""
-    pythons = sorted({row.python for row in rows}, key=python_key)
+    """Return, for each Python that was tried, the releases whose ``torch.compile`` works."""
+    tried = {row.python for row in rows if row.status not in {"not_run", "unavailable"}}
+    pythons = sorted(tried, key=python_key)
     return tuple((python, _supported(source, rows, python)) for python in pythons)
 
 
