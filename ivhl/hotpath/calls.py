@@ -48,6 +48,11 @@ def facts_of(tensor: torch.Tensor) -> Facts:
     return Facts(tensor.dtype, tensor.shape, tensor.stride(), tensor.device, tensor.requires_grad)
 
 
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether facts say what a tensor is: not a sparse, nested or quantised one."""
+    return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
+
+
 @dataclass(frozen=True, slots=True)
 class Intermediate:
     """A tensor that an earlier call of the sequence made."""
@@ -188,12 +193,10 @@ class Wiring:
             raise UndescribableError("a tensor of inference mode is not compiled")
         if kind is Pending:
             raise UndescribableError("a tensor of another thread is not compiled")
-        try:
-            stride = value.stride()
-        except RuntimeError as error:  # sparse and other layouts have none
-            raise UndescribableError(str(error)) from None
+        if not is_dense(value):
+            raise UndescribableError("sparse, nested and quantised tensors are not compiled")
         self.add_given(value)
-        facts = (dtype, value.shape, stride, value.device, value.requires_grad, kind)
+        facts = (dtype, value.shape, value.stride(), value.device, value.requires_grad, kind)
         self.brought.append(facts)
         return facts
 

@@ -327,8 +327,9 @@ class Recorder(TorchFunctionMode):
             self._forget_segment()
             raise
         kept.append((func, args, kwargs, result))
-        self._kept_bytes += result.nbytes
-        if self._kept_bytes > _MOST_KEPT:
+        if type(result) is torch.Tensor:
+            self._kept_bytes += result.numel() * result.element_size()
+        if type(result) is not torch.Tensor or self._kept_bytes > _MOST_KEPT:
             self._record_postponed()
         return result
 
@@ -450,6 +451,11 @@ class Recorder(TorchFunctionMode):
         """Run a known call for the first time; most calls of a program never come again."""
         self._has_met = True
         result = self._run_call(func, args, kwargs)
+        if type(result) is not torch.Tensor:  # NotImplemented: the other operand knows how
+            call.alone = "it returns something other than tensors"
+            self._note_alone(func, call.alone)
+            self.end_segment()
+            return result
         role = Intermediate(self._wiring.made)
         call.form = torch.Tensor
         call.results = (Result(role, is_new=True, facts=facts_of(result), memory=role),)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ivhl.hotpath.calls import name_of, tensors_in
+from ivhl.hotpath.calls import is_dense, name_of, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,6 +142,8 @@ def alone_by_deed(  # noqa: C901, PLR0911  (one for each rule)
         return "it draws random numbers"
     if any(one.dtype.is_complex for one in tensors_in(result)):
         return "complex numbers are not compiled"
+    if not all(map(is_dense, tensors_in(result))):
+        return "sparse, nested and quantised tensors are not compiled"
     name = name_of(func)
     if form_of(result) is None and name != "setitem":
         return "it returns something other than tensors"

@@ -149,6 +149,7 @@ def example(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 X = torch.linspace(-1, 1, 30).reshape(3, 10)
 W = torch.linspace(-2, 1, 40).reshape(10, 4)
 PICKLED = pickle.dumps(X)
+SPARSE = torch.eye(3).to_sparse()
 
 
 # --- when ----------------------------------------------------------------------------------------
@@ -2167,3 +2168,38 @@ def test_an_optimizer_is_itself_after_a_block_and_in_a_copy() -> None:
         optimizer.step()
         copied = copy.deepcopy(optimizer)
     assert not {"step", "zero_grad"} & (vars(optimizer).keys() | vars(copied).keys())
+
+
+class _Adds:
+    def __radd__(self, other: object) -> str:
+        return "added"
+
+
+def raised(function: Callable[[], Any]) -> str:
+    try:
+        return str(function())
+    except TypeError as error:
+        return str(error)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("threshold", [1, 3, 10])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: (SPARSE + SPARSE).to_dense() * 1,
+        lambda: torch.relu(X.to_sparse()).to_dense(),
+        lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8).relu().dequantize(),
+        lambda: torch.nested.nested_tensor([X[0], X[1, :3]]).mul(2).unbind()[1],
+        lambda: X + _Adds(),
+        lambda: X + "text",
+    ],
+    ids=["sparse", "to_sparse", "quantised", "nested", "other", "nothing"],
+)
+def test_what_is_no_dense_tensor_runs_eagerly(function: Callable[[], Any], threshold: int) -> None:
+    expected = raised(function)
+    with hotpath.auto(threshold=threshold):
+        for _ in range(threshold + 3):
+            before = torch.relu(X * 2)
+            assert raised(function) == expected
+            (before + 1).sum().item()
