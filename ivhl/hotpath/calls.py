@@ -29,6 +29,9 @@ _CONSTANTS: Final = frozenset(
 )
 
 
+_HAS_NAMES: Final = getattr(torch.Tensor, "has_names", None)  # gone from newer releases
+
+
 class UndescribableError(Exception):
     """An argument that no key can hold; the call runs by itself."""
 
@@ -49,8 +52,14 @@ def facts_of(tensor: torch.Tensor) -> Facts:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Return whether facts say what a tensor is: not a sparse, nested or quantised one."""
-    return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
+    """Return whether facts say what a tensor is: not a sparse, nested, quantised or named one."""
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_nested
+        and not tensor._is_zerotensor()  # noqa: SLF001  (it has no memory)
+        and not (_HAS_NAMES is not None and _HAS_NAMES(tensor))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +203,9 @@ class Wiring:
         if kind is Pending:
             raise UndescribableError("a tensor of another thread is not compiled")
         if not is_dense(value):
-            raise UndescribableError("sparse, nested and quantised tensors are not compiled")
+            raise UndescribableError(
+                "sparse, nested, quantised and named tensors are not compiled"
+            )
         self.add_given(value)
         facts = (dtype, value.shape, value.stride(), value.device, value.requires_grad, kind)
         self.brought.append(facts)

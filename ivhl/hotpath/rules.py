@@ -143,7 +143,7 @@ def alone_by_deed(  # noqa: C901, PLR0911  (one for each rule)
     if any(one.dtype.is_complex for one in tensors_in(result)):
         return "complex numbers are not compiled"
     if not all(map(is_dense, tensors_in(result))):
-        return "sparse, nested and quantised tensors are not compiled"
+        return "sparse, nested, quantised and named tensors are not compiled"
     name = name_of(func)
     if form_of(result) is None and name != "setitem":
         return "it returns something other than tensors"

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import types
+import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -150,6 +151,8 @@ X = torch.linspace(-1, 1, 30).reshape(3, 10)
 W = torch.linspace(-2, 1, 40).reshape(10, 4)
 PICKLED = pickle.dumps(X)
 SPARSE = torch.eye(3).to_sparse()
+with warnings.catch_warnings(action="ignore"):  # newer releases have no names
+    NAMED = X.refine_names("a", "b") if hasattr(X, "refine_names") else X
 
 
 # --- when ----------------------------------------------------------------------------------------
@@ -2191,10 +2194,12 @@ def raised(function: Callable[[], Any]) -> str:
         lambda: torch.relu(X.to_sparse()).to_dense(),
         lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8).relu().dequantize(),
         lambda: torch.nested.nested_tensor([X[0], X[1, :3]]).mul(2).unbind()[1],
+        lambda: (torch._efficientzerotensor(3) + 1).mul(2).tolist(),
+        lambda: getattr(torch.relu(NAMED * 2) + 1, "names", ()),
         lambda: X + _Adds(),
         lambda: X + "text",
     ],
-    ids=["sparse", "to_sparse", "quantised", "nested", "other", "nothing"],
+    ids=["sparse", "to_sparse", "quantised", "nested", "zero", "named", "other", "nothing"],
 )
 def test_what_is_no_dense_tensor_runs_eagerly(function: Callable[[], Any], threshold: int) -> None:
     expected = raised(function)
