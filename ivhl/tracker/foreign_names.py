@@ -29,9 +29,10 @@ class _WholeNames(ast.NodeTransformer):
         meaning = self._meanings.get(node.id)
         if meaning is None or not isinstance(node.ctx, ast.Load):
             return node
-        whole = ast.parse(meaning, mode="eval").body
-        for one in ast.walk(whole):
-            ast.copy_location(one, node)
+        first, *others = meaning.split(".")
+        whole: ast.expr = ast.copy_location(ast.Name(first, ast.Load()), node)
+        for name in others:
+            whole = ast.copy_location(ast.Attribute(whole, name, ast.Load()), node)
         return whole
 
 

@@ -543,8 +543,13 @@ class _Finder(ast.NodeVisitor):
         )
         (self.guards if about else self.others).append(guard)
 
-    def _segment(self, node: ast.AST) -> str:
-        return ast.get_source_segment(self._source.text, node) or ""
+    def _segment(self, node: ast.expr | ast.stmt) -> str:
+        """Return the source of a node; ``ast.get_source_segment`` splits the file each time."""
+        last = node.end_lineno or node.lineno
+        lines = [line.encode() for line in self._lines[node.lineno - 1 : last]]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return b"\n".join(lines).decode()
 
 
 def _condition_in(call: ast.Call) -> ast.expr | None:
