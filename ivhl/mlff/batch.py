@@ -17,6 +17,7 @@ from ivhl.mlff.painn import (
     check_molecule,
     filter_of,
     perceptron,
+    product_of_few,
     radial_functions,
     times_itself,
     update,
@@ -87,15 +88,15 @@ def batch_energies(
     for number, p in enumerate(parameters["layers"]):
         w = radial @ filter_of(p)
         ws, wv, wr = w.view(n_molecules, n_atoms, n_atoms, -1).chunk(3, dim=-1)
-        x = perceptron(s, p, "message")
+        x = perceptron(s, p, "message", product=product_of_few)
         xs, xv, xr = x[:, None, :, :].chunk(3, dim=-1)  # [molecule, 1, j, F]
         s = s + (ws * xs).sum(dim=2)
         along = ((wr * xr)[..., None, :] * unit[..., None]).sum(dim=2)
         if v is not None:
             along = v + ((wv * xv)[..., None, :] * v[:, None]).sum(dim=2) + along
         is_last = number == len(parameters["layers"]) - 1
-        s, v = update(s, along, p, squared=times_itself, is_last=is_last)
-    per_atom = perceptron(s, parameters, "readout")[..., 0]
+        s, v = update(s, along, p, squared=times_itself, is_last=is_last, product=product_of_few)
+    per_atom = perceptron(s, parameters, "readout", product=product_of_few)[..., 0]
     return per_atom.masked_fill(~real, 0.0).sum(dim=1)
 
 

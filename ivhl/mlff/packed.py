@@ -25,7 +25,9 @@ from ivhl.mlff.painn import (
     gated,
     norms_of,
     perceptron,
+    product_of_few,
     radial_functions,
+    sums_products,
     times_itself,
     with_constant,
 )
@@ -127,6 +129,12 @@ def _pack_layer(p: Parameters, *, is_first: bool, is_last: bool) -> Packed:
     return layer | {name: p[name] for name in p if name.startswith("message_")}
 
 
+def _layer(bias: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    if sums_products(x):
+        return product_of_few(x, weight) + bias
+    return torch.addmm(bias, x, weight)
+
+
 def _energy(packed: Packed, atomic_numbers: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     unit, radial, cut = pairs_of(positions)
     n_atoms = positions.shape[0]
@@ -142,8 +150,8 @@ def _energy(packed: Packed, atomic_numbers: torch.Tensor, positions: torch.Tenso
             ws, wr = filters[:2]
             v = ((wr * xr)[:, :, None, :] * unit[..., None]).sum(dim=1)
         else:
-            h = silu(torch.addmm(p["message_b1"], s, p["message_w1"]))
-            xs, xv, xr = torch.addmm(p["message_b2"], h, p["message_w2"]).chunk(3, dim=-1)
+            h = silu(_layer(p["message_b1"], s, p["message_w1"]))
+            xs, xv, xr = _layer(p["message_b2"], h, p["message_w2"]).chunk(3, dim=-1)
             ws, wv, wr = filters[3 * number - 1 : 3 * number + 2]
             v = (
                 v
@@ -151,9 +159,13 @@ def _energy(packed: Packed, atomic_numbers: torch.Tensor, positions: torch.Tenso
                 + ((wr * xr)[:, :, None, :] * unit[..., None]).sum(dim=1)
             )
         s = s + (ws * xs).sum(dim=1)
-        uv, vv = (v.reshape(3 * n_atoms, f) @ p["mix"]).view(n_atoms, 3, 2 * f).chunk(2, dim=-1)
+        uv, vv = (
+            product_of_few(v.reshape(3 * n_atoms, f), p["mix"])
+            .view(n_atoms, 3, 2 * f)
+            .chunk(2, dim=-1)
+        )
         x = torch.cat((s, norms_of(vv, squared=times_itself)), dim=-1)
-        h = silu(torch.addmm(p["update_b1"], x, p["update_w1"]))
-        s, v = gated(s, v, uv, vv, torch.addmm(p["update_b2"], h, p["update_w2"]))
-    h = silu(torch.addmm(packed["readout_b1"], s, packed["readout_w1"]))
+        h = silu(_layer(p["update_b1"], x, p["update_w1"]))
+        s, v = gated(s, v, uv, vv, _layer(p["update_b2"], h, p["update_w2"]))
+    h = silu(_layer(packed["readout_b1"], s, packed["readout_w1"]))
     return (h * packed["readout_w2"]).sum() + n_atoms * packed["readout_b2"].sum()

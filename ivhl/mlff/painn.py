@@ -22,6 +22,7 @@ from torch.nn.functional import silu
 
 Parameters = dict[str, Any]
 Square = Callable[[torch.Tensor], torch.Tensor]
+Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 CUTOFF: Final = 5.0  # Å
 N_FEATURES: Final = 128
@@ -31,6 +32,8 @@ MAX_ATOMIC_NUMBER: Final = 100
 # Added under square roots: the norm of a zero vector has no derivative, and a wrong substitute
 # breaks the symmetry of the forces. By symmetry, the carbon of CH4 has zero vectors.
 NORM_EPS: Final = 1e-8
+# Up to so many rows, a compiled sum of products took less time on an H200 than cuBLAS (docs/gpu.md).
+MAX_SUMMED_ROWS: Final = 72
 _SHORT: Final = (torch.float16, torch.bfloat16)
 
 
@@ -114,8 +117,38 @@ def filter_of(p: Parameters) -> torch.Tensor:
     return torch.cat((p["filter_w"], p["filter_b"][None, :]), dim=0)
 
 
+def sums_products(x: torch.Tensor) -> bool:
+    """Return whether to multiply a matrix of so few rows, ``[..., n_in]``, by ``product_of_few``.
+
+    So where a GPU is compiled for: the sums fuse with what is before and after them, and cuBLAS may
+    choose badly (31 µs for 12 rows of benzene's 128 features, 7 µs for 36).
+    """
+    return bool(
+        x.device.type == "cuda"
+        and torch.compiler.is_compiling()
+        and x.shape[:-1].numel() <= MAX_SUMMED_ROWS
+    )
+
+
+def product_of_few(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return ``x @ weight``, of few rows and compiled for a GPU as a sum of products.
+
+    Args:
+        x: Shape ``[..., n_in]``.
+        weight: Shape ``[n_in, n_out]``.
+    """
+    if sums_products(x):
+        return (x[..., None] * weight).sum(dim=-2)
+    return x @ weight
+
+
 def perceptron(
-    x: torch.Tensor, p: Parameters, name: str, *, n_out: int | None = None
+    x: torch.Tensor,
+    p: Parameters,
+    name: str,
+    *,
+    n_out: int | None = None,
+    product: Product = torch.matmul,
 ) -> torch.Tensor:
     """Return two dense layers with SiLU between them.
 
@@ -124,11 +157,13 @@ def perceptron(
         p: Weights of a layer, or of the model.
         name: ``message``, ``update`` or ``readout``.
         n_out: How many outputs to compute, the first ones; default: all.
+        product: Multiplies by weights: ``product_of_few`` where the number of rows is known when
+            this is compiled.
     """
-    h = silu(x @ p[f"{name}_w1"] + p[f"{name}_b1"])
+    h = silu(product(x, p[f"{name}_w1"]) + p[f"{name}_b1"])
     if n_out is None:
-        return h @ p[f"{name}_w2"] + p[f"{name}_b2"]
-    return h @ p[f"{name}_w2"][:, :n_out] + p[f"{name}_b2"][:n_out]
+        return product(h, p[f"{name}_w2"]) + p[f"{name}_b2"]
+    return product(h, p[f"{name}_w2"][:, :n_out]) + p[f"{name}_b2"][:n_out]
 
 
 def update(
@@ -138,6 +173,7 @@ def update(
     *,
     squared: Square,
     is_last: bool = False,
+    product: Product = torch.matmul,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return scalars and vectors after each atom's own update.
 
@@ -147,10 +183,12 @@ def update(
         p: Weights of the layer.
         squared: See ``norms_of``.
         is_last: Whether nothing reads the vectors afterwards; they are returned as they are.
+        product: See ``perceptron``.
     """
-    uv, vv = v @ p["mix_u"], v @ p["mix_v"]
+    uv, vv = product(v, p["mix_u"]), product(v, p["mix_v"])
     x = torch.cat((s, norms_of(vv, squared=squared)), dim=-1)
-    a = perceptron(x, p, "update", n_out=2 * s.shape[-1] if is_last else None)
+    n_out = 2 * s.shape[-1] if is_last else None
+    a = perceptron(x, p, "update", n_out=n_out, product=product)
     return gated(s, v, uv, vv, a)
 
 

@@ -65,7 +65,10 @@ def apply_stack(
         angles: From ``make_angles``.
         apply_linear: ``(name, x)`` to what the linear layer of that name makes of it.
     """
-    run = apply_linear or (lambda name, h: linear(h, weights[name]))
+    run = apply_linear
+    # Not ``or``: Dynamo of 2.11.0 refuses to ask a bound method whether it is true.
+    if run is None:
+        run = lambda name, h: linear(h, weights[name])  # noqa: E731
 
     def norm_of(layer: int, name: str) -> tuple[torch.Tensor, torch.Tensor | None]:
         return weights[f"{layer}.{name}.gain"], weights.get(f"{layer}.{name}.shift")

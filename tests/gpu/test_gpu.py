@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from ivhl.rollout.operator import Norm
     from ivhl.surgical.plan import Compiler
 
+# PyTorch's own: of each first CUDA graph, and while it times kernels for ``max-autotune``.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning"),
+    pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning"),
+]
+
 GPU = torch.device("cuda", torch.cuda.current_device())
 HAS_FP8 = (compute_capability(GPU) or (0, 0)) >= FP8_CAPABILITY
 

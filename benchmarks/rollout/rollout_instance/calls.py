@@ -118,24 +118,28 @@ def evolution(
     precision: torch.dtype,
     all_at_once: bool = False,
 ) -> Evolve:
-    """Return the evolution by compiled steps that write into one of two buffers.
+    """Return the evolution by compiled steps.
 
-    On a CPU one operator after the other unless ``all_at_once``, elsewhere all at once.
+    On a CPU one operator after the other unless ``all_at_once``, each step into one of two buffers;
+    elsewhere all at once, without buffers.
     """
-    kept: dict[int, Callable[..., None]] = {}
+    kept: dict[int, Callable[..., Any]] = {}
 
     def evolve(parameters: Parameters, state: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         n_operators = state.shape[0]
-        at_once = 1 if state.device.type == "cpu" and not all_at_once else n_operators
+        on_cpu = state.device.type == "cpu"
+        at_once = 1 if on_cpu and not all_at_once else n_operators
         width = parameters["stem"].shape[1]
         if width not in kept:
-            step = make_step(
-                architecture_at(width),
-                "residual",
-                n_operators=at_once,
-                precision=precision,
+            make = make_step if on_cpu else make_next
+            kept[width] = compiler(
+                make(
+                    architecture_at(width),
+                    "residual",
+                    n_operators=at_once,
+                    precision=precision,
+                )
             )
-            kept[width] = compiler(step)
         value = torch.tensor(DT, device=state.device)
         ends = []
         for first in range(0, n_operators, at_once):
@@ -143,11 +147,16 @@ def evolution(
             here = {name: values[some].float() for name, values in parameters.items()}
             weights = prepare_weights(here, precision)
             now = joined(state[some].float()).clone()
-            after = torch.empty_like(now)
             # Joined for all steps: a call has few, and evolve draws into a buffer.
-            for drawn in noise[:, some].float().transpose(1, 2).flatten(2, 3).contiguous():
-                kept[width](weights, now, value, drawn, after)
-                now, after = after, now
+            noises = noise[:, some].float().transpose(1, 2).flatten(2, 3).contiguous()
+            if on_cpu:
+                after = torch.empty_like(now)
+                for drawn in noises:
+                    kept[width](weights, now, value, drawn, after)
+                    now, after = after, now
+            else:
+                for drawn in noises:
+                    now = kept[width](weights, now, value, drawn)
             ends.append(split_operators(now, at_once))
         return torch.cat(ends)
 
