@@ -653,7 +653,7 @@ def select_cases(
     *,
     names: Sequence[str] = (),
     size: str | None = None,
-    variant: str | None = None,
+    variants: Sequence[str] = (),
     device: str = "cpu",
     mode: Mode | None = None,
 ) -> tuple[Case, ...]:
@@ -664,7 +664,7 @@ def select_cases(
         names: Workloads wanted; empty means all.
         size: Size wanted; ``None`` means each workload's default. A workload that lacks it is left
             out, unless none has it.
-        variant: Variant wanted; ``None`` means all that apply to ``device``.
+        variants: Variants wanted; empty means all that apply to ``device``.
         device: Device type.
         mode: Mode of ``torch.compile`` in which to run every variant that goes through it, or
             ``None`` for the declared ones. A variant that is declared in another mode gets this one
@@ -681,16 +681,17 @@ def select_cases(
     sizes = {s for w in chosen for s in w.sizes}
     if size is not None and size not in sizes:
         raise UnknownNameError("size", size, sizes)
-    variants = {w.name: _variants_in(w, device, mode) for w in chosen}
-    known_variants = {v.name for of_workload in variants.values() for v in of_workload}
-    if variant is not None and variant not in known_variants:
-        raise UnknownNameError("variant", variant, known_variants)
+    applicable = {w.name: _variants_in(w, device, mode) for w in chosen}
+    known_variants = {v.name for of_workload in applicable.values() for v in of_workload}
+    for name in variants:
+        if name not in known_variants:
+            raise UnknownNameError("variant", name, known_variants)
     return tuple(
         Case(workload=w, size=size or w.default_size, variant=v, mode=mode)
         for w in chosen
         if size is None or size in w.sizes
-        for v in variants[w.name]
-        if variant in (None, v.name)
+        for v in applicable[w.name]
+        if not variants or v.name in variants
     )
 
 

@@ -59,10 +59,13 @@ class Selection:
         if self.cases:
             return named_cases(workloads, self.cases, device)
         every = select_cases(workloads, names=self.workloads, size=self.size, device=device)
-        for variant in self.variants:  # raises for unknown names
-            select_cases(
-                workloads, names=self.workloads, size=self.size, variant=variant, device=device
-            )
+        select_cases(  # raises for unknown names
+            workloads,
+            names=self.workloads,
+            size=self.size,
+            variants=self.variants,
+            device=device,
+        )
         suite = self.chosen_suite
         if suite == "core":
             every = tuple(

@@ -89,7 +89,8 @@ def _cases(
         UnknownNameError: If a name is in no workload.
     """
     workloads = declared(root)
-    cases = select_cases(workloads, names=names, size=size, variant=variant, device=device)
+    wanted = () if variant is None else (variant,)
+    cases = select_cases(workloads, names=names, size=size, variants=wanted, device=device)
     if variant is not None:
         return cases
     core = {(case.workload.name, case.variant.name) for case in core_cases(workloads, device)}

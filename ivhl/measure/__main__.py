@@ -66,7 +66,7 @@ def measure(arguments: argparse.Namespace) -> int:
         load_workloads(arguments.workloads),
         names=arguments.workload,
         size=arguments.size,
-        variant=arguments.variant,
+        variants=arguments.variant,
         device=arguments.device,
         mode=arguments.compile_mode,
     )
@@ -117,9 +117,15 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m ivhl.measure", description=__doc__)
     p.add_argument("--out", default="results", help="folder for the records")
     p.add_argument("--workloads", default="benchmarks", metavar="PACKAGE")
-    p.add_argument("--workload", action="append", default=[], metavar="NAME")
+    p.add_argument(
+        "--workload",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="repeatable, as --variant is",
+    )
     p.add_argument("--size", metavar="NAME")
-    p.add_argument("--variant", metavar="NAME")
+    p.add_argument("--variant", action="append", default=[], metavar="NAME")
     p.add_argument("--compile-mode", choices=MODES, help="replaces the declared modes")
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     p.add_argument("--threads", type=positive(int), default=1)

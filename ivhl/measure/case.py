@@ -139,7 +139,7 @@ def main(argv: list[str]) -> NoReturn:
             load_workloads(job.workloads),
             names=[job.workload],
             size=job.size,
-            variant=job.variant,
+            variants=[job.variant],
             device=job.effort.device,
             mode=job.mode,
         )

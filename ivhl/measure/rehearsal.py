@@ -91,7 +91,7 @@ def rehearse(job: Job, journal: Journal) -> None:
         load_workloads(job.workloads),
         names=[job.workload],
         size=job.size,
-        variant=job.variant,
+        variants=[job.variant],
         device=job.effort.device,
     )
     Measurement(job, case, journal).run()

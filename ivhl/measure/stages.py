@@ -157,7 +157,7 @@ def run_trial(job: Job, trial: StageTrial, output: Path) -> NoReturn:
             load_workloads(job.workloads),
             names=[job.workload],
             size=job.size,
-            variant=job.variant,
+            variants=[job.variant],
             device=job.effort.device,
             mode=job.mode,
         )

@@ -274,7 +274,7 @@ def test_costs_grow_with_the_size(workload: Workload) -> None:
     costs = [
         case.cost
         for size in workload.sizes
-        for case in select_cases([workload], size=size, variant=workload.variants[0].name)
+        for case in select_cases([workload], size=size, variants=[workload.variants[0].name])
     ]
     for smaller, larger in pairwise(costs):
         assert smaller is not None

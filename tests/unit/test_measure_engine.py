@@ -91,7 +91,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 def measure(workload: str, variant: str, folder: Path) -> dict[str, Any]:
     """Measure a case in this process, and return its findings."""
-    (chosen,) = select_cases(WORKLOADS, names=[workload], size="tiny", variant=variant)
+    (chosen,) = select_cases(WORKLOADS, names=[workload], size="tiny", variants=[variant])
     job = Job(
         project="ivhl",
         workloads="benchmarks",

@@ -133,7 +133,9 @@ def test_a_commit_whose_block_takes_no_function_lacks_it(monkeypatch: pytest.Mon
 
 def measure(folder: Path) -> dict[str, Any]:
     """Measure the case in this process, and return its findings."""
-    (chosen,) = select_cases(WORKLOADS, names=["hotpath.norm_gelu"], size="small", variant="hot")
+    (chosen,) = select_cases(
+        WORKLOADS, names=["hotpath.norm_gelu"], size="small", variants=["hot"]
+    )
     job = Job(
         project="ivhl",
         workloads="benchmarks",

@@ -136,7 +136,7 @@ class Demo:
             from ivhl.workload import load_workloads, select_cases
             from ivhl.measure.sources import reached_sources
             every = load_workloads("demo.workloads:WORKLOADS")
-            names = dict(names=["{workload}"], variant="{variant}", **{case!r})
+            names = dict(names=["{workload}"], variants=["{variant}"], **{case!r})
             (case,) = select_cases(every, **names)
             {after or "pass"}
             print(reached_sources(case, "demo.workloads:WORKLOADS", "demo").project)
@@ -195,7 +195,7 @@ def both_hashes(demo: Demo) -> list[str]:
         sys.path[:0] = [{str(demo.folder)!r}, {str(ROOT)!r}]
         from ivhl.workload import load_workloads, select_cases
         from ivhl.measure.sources import reached_sources
-        (case,) = select_cases(load_workloads("bench"), variant="v")
+        (case,) = select_cases(load_workloads("bench"), variants=["v"])
         print(*reached_sources(case, "bench", "demo"))
     """
     # Python would reuse bytecode for a source of the same size and second.

@@ -70,7 +70,7 @@ def test_a_requested_mode_is_in_the_names_of_variants() -> None:
     (case,) = select_cases(
         BOTH,
         names=["ops.good"],
-        variant="compiled-max-autotune",
+        variants=["compiled-max-autotune"],
         device="cuda",
         mode="max-autotune",
     )
