@@ -27,6 +27,7 @@ from ivhl.mlff.painn import (
     perceptron,
     product_of_few,
     radial_functions,
+    sum_of_products,
     sums_products,
     times_itself,
     with_constant,
@@ -131,7 +132,7 @@ def _pack_layer(p: Parameters, *, is_first: bool, is_last: bool) -> Packed:
 
 def _layer(bias: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     if sums_products(x):
-        return product_of_few(x, weight) + bias
+        return sum_of_products(x, weight) + bias
     return torch.addmm(bias, x, weight)
 
 

@@ -250,14 +250,7 @@ def network(
         n_operators: How many operators are joined.
     """
     activate = _gelu_tanh if architecture.activation == "gelu-tanh" else gelu
-    # Of grouped convolutions in float32 cuDNN copies what it reads and writes, unless channels are
-    # last: up to four fifths of the time of a step (docs/gpu.md). Eagerly the copies would be ours.
-    channels_last = (
-        n_operators > 1
-        and x.device.type == "cuda"
-        and weights["stem"].dtype == torch.float32
-        and torch.compiler.is_compiling()
-    )
+    channels_last = _keeps_channels_last(weights["stem"], n_operators)
 
     def convolve(name: str, h: torch.Tensor) -> torch.Tensor:
         weight = weights[name]
@@ -286,6 +279,21 @@ def network(
         kept = convolve(f"{block}.project", h) if f"{block}.project" in weights else h
         h = activate(kept + layer(f"{block}.second", activate(layer(f"{block}.first", h))))
     return convolve("last", h) + weights["last.shift"][:, None, None]
+
+
+def _keeps_channels_last(weight: torch.Tensor, n_operators: int) -> bool:
+    """Return whether convolutions shall read and write channels last.
+
+    Of grouped ones in float32 cuDNN copies what it reads and writes otherwise, up to four fifths of
+    the time of a step (docs/gpu.md). Compiled, what is before a convolution writes that order;
+    eagerly it would be one more copy.
+    """
+    return bool(
+        n_operators > 1
+        and weight.device.type == "cuda"
+        and weight.dtype == torch.float32
+        and torch.compiler.is_compiling()
+    )
 
 
 def norm_by_channel(

@@ -25,6 +25,7 @@ LEAST_SHARE: Final = 0.001  # of the limit
 PARTS: Final = {
     "rope-bfloat16": "RoPE alone",
     "document": "layers",
+    "linear": "one linear layer, FP8",
     "fp8": "layers, FP8 linear layers",
 }
 
@@ -35,7 +36,8 @@ def operations(root: Path) -> list[str]:
     cases = {case.name: case for case in every_case(load_workloads("benchmarks"), "cuda")}
     ceilings = measured_ceilings(root)
     rows = []
-    for record in sorted(latest_per_case(found, ()), key=lambda r: (r.workload, r.variant)):
+    latest = sorted(latest_per_case(found, ()), key=lambda r: (r.workload, r.variant))
+    for record in latest:
         case = cases[f"{record.workload}/{record.size}/{record.variant}"]
         share = fraction_of_limit(record, case, ceilings)
         rows.append(
@@ -50,10 +52,11 @@ def operations(root: Path) -> list[str]:
         )
     head = ["workload", "variant", "eager, µs", "compiled, µs", "speedup"]
     head += ["kernels", "their µs", "of the limit"]
-    one = found[0]
+    one = latest[0]
+    commits = " and ".join(dict.fromkeys(f"{r.commit[:7]}" for r in latest))
     text = (
         f"{one.conditions.device.removeprefix('cuda ')}, Python {one.conditions.python_full}, "
-        f"PyTorch {one.conditions.torch_full}, `large`, commit {one.commit[:7]}. Limits, measured "
+        f"PyTorch {one.conditions.torch_full}, `large`, commits {commits}. Limits, measured "
         f"there: {ceilings.bytes_per_s / 1e12:.2f} TB/s of a copy, "
         f"{ceilings.flops_per_s / 1e12:.1f} Tflop/s of float32 matrix multiplication."
     )
@@ -103,11 +106,12 @@ def _each(row: dict[str, Any], is_first: bool) -> str:  # noqa: FBT001
 def surgical(root: Path) -> list[str]:
     """Return times, speedups and errors of the plans at the sizes of the document."""
     export = _load(root, f"exports/surgical-cuda-{RELEASE}.json")
+    export |= _load(root, f"exports/surgical-fp8-cuda-{RELEASE}.json")
     rows = []
     for part, name in PARTS.items():
         for row in export[part]:
             over = "{:.2f}x [{:.2f}, {:.2f}]"
-            hand = "-" if part == "fp8" else over.format(*row["over_hand"])
+            hand = "-" if part in ("linear", "fp8") else over.format(*row["over_hand"])
             rows.append(
                 [
                     name,

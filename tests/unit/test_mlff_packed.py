@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,12 @@ from hypothesis import given, settings  # noqa: E402  (torch first)
 from hypothesis import strategies as st  # noqa: E402
 
 from benchmarks.molecules.energy_forces.literal import energy_forces  # noqa: E402
+from ivhl.mlff import packed as packed_module  # noqa: E402
 from ivhl.mlff import painn  # noqa: E402
+from ivhl.mlff.batch import (  # noqa: E402
+    batch_energies_forces,
+    batch_energies_forces_one_graph,
+)
 from ivhl.mlff.packed import pack_parameters, packed_energy_forces  # noqa: E402
 from ivhl.mlff.weights import load_painn  # noqa: E402
 
@@ -44,6 +51,54 @@ def test_trained_weights_can_be_packed() -> None:
     e, f = packed_energy_forces(pack_parameters(parameters), *inputs)
     torch.testing.assert_close(e, energy, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(f, forces, rtol=1e-12, atol=1e-11)
+
+
+def test_sums_of_products_are_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled for few rows on a GPU, here on a CPU."""
+    positions = torch.tensor([[0.0, 0.0, 0.1], [0.0, 0.76, -0.5], [0.0, -0.76, -0.5]]).double()
+    numbers, packed = torch.tensor([8, 1, 1]), pack_parameters(PARAMETERS)
+    forms: dict[Any, tuple[Any, ...]] = {
+        packed_energy_forces: (packed, numbers, positions),
+        batch_energies_forces: (PARAMETERS, numbers[None], positions[None]),
+        batch_energies_forces_one_graph: (PARAMETERS, numbers[None], positions[None]),
+    }
+    expected = {form: form(*inputs) for form, inputs in forms.items()}
+    rows: list[int] = []
+
+    def sums_products(x: Any) -> bool:  # noqa: ANN401  (a tensor)
+        rows.append(x.shape[:-1].numel())
+        return True
+
+    for module in (painn, packed_module):
+        monkeypatch.setattr(module, "sums_products", sums_products)
+    for form, inputs in forms.items():
+        rows.clear()
+        energy, forces = form(*inputs)
+        torch.testing.assert_close(energy, expected[form][0], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(forces, expected[form][1], rtol=1e-12, atol=1e-11)
+        # Atoms, and their vectors; never pairs, of which there are many.
+        assert set(rows) == {3, 9}
+
+
+@pytest.mark.parametrize(
+    ("kind", "compiling", "n_rows", "expected"),
+    [
+        ("cuda", True, painn.MAX_SUMMED_ROWS, True),
+        ("cuda", True, painn.MAX_SUMMED_ROWS + 1, False),
+        ("cuda", False, 1, False),
+        ("cpu", True, 1, False),
+    ],
+)
+def test_products_are_summed_for_few_rows_compiled_for_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    compiling: bool,  # noqa: FBT001
+    n_rows: int,
+    expected: bool,  # noqa: FBT001
+) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
+    x = SimpleNamespace(device=SimpleNamespace(type=kind), shape=torch.Size([1, n_rows, 128]))
+    assert painn.sums_products(x) is expected
 
 
 def test_wrong_inputs_are_named() -> None:

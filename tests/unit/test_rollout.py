@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +25,7 @@ from ivhl.rollout import (
     evolve,
     make_parameters,
     measure_drift,
+    operator,
     profile,
     rollout_loss,
     select_precision,
@@ -36,7 +38,7 @@ from ivhl.rollout.evolution import (
     memory_of_sample,
     prepare_weights,
 )
-from ivhl.rollout.operator import EPS, logistic_gelu, norm_by_channel
+from ivhl.rollout.operator import EPS, Boundary, logistic_gelu, norm_by_channel
 from ivhl.rollout.policy import update
 
 if TYPE_CHECKING:
@@ -152,6 +154,44 @@ def test_joined_operators_compute_what_modules_compute_one_by_one(
         with torch.no_grad():
             expected = write_modules(architecture, weights, state[number])
         assert torch.allclose(found[number], expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("boundary", ["zeros", "periodic"])
+def test_channels_last_change_no_number(
+    monkeypatch: pytest.MonkeyPatch, boundary: Boundary
+) -> None:
+    """What is compiled for several operators on a GPU, here on a CPU."""
+    architecture = Architecture(width=8, depth=2, boundary=boundary)
+    generator = torch.Generator().manual_seed(0)
+    parameters = make_parameters(architecture, generator, n_operators=3)
+    state = torch.randn(3, 2, 3, 8, 8, dtype=torch.float64, generator=generator)
+    expected = apply_operator(architecture, parameters, state)
+    asked: list[int] = []
+
+    def keeps(_weight: torch.Tensor, n_operators: int) -> bool:
+        asked.append(n_operators)
+        return True
+
+    monkeypatch.setattr(operator, "_keeps_channels_last", keeps)
+    torch.testing.assert_close(apply_operator(architecture, parameters, state), expected)
+    assert asked == [3]
+
+
+@pytest.mark.parametrize("compiling", [True, False])
+def test_channels_are_last_in_grouped_convolutions_compiled_for_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+    compiling: bool,  # noqa: FBT001
+) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
+
+    def keeps(n_operators: int, kind: str, dtype: torch.dtype) -> bool:
+        weight: Any = SimpleNamespace(device=SimpleNamespace(type=kind), dtype=dtype)
+        return operator._keeps_channels_last(weight, n_operators)
+
+    assert keeps(2, "cuda", torch.float32) is compiling
+    assert not keeps(1, "cuda", torch.float32)
+    assert not keeps(2, "cpu", torch.float32)
+    assert not keeps(2, "cuda", torch.bfloat16)
 
 
 def test_a_group_norm_is_another_model_than_an_instance_norm() -> None:

@@ -119,10 +119,10 @@ def test_a_workload_that_is_given_twice_runs_once() -> None:
     [
         ({"names": ["ops.goood"]}, "unknown workload 'ops.goood'", "did you mean ops.good"),
         ({"size": "medum"}, "unknown size 'medum'", "did you mean medium"),
-        ({"variant": "compile"}, "unknown variant 'compile'", "did you mean compiled"),
+        ({"variants": ["compile"]}, "unknown variant 'compile'", "did you mean compiled"),
         ({"size": "small", "names": ["ops.other"]}, "unknown size 'small'", "known: "),
         ({"names": ["ops.g"]}, "unknown workload 'ops.g'", "did you mean ops.good"),
-        ({"variant": "graphs"}, "unknown variant 'graphs'", "known: compiled"),
+        ({"variants": ["graphs"]}, "unknown variant 'graphs'", "known: compiled"),
     ],
 )
 def test_a_wrong_name_suggests_the_nearest(
