@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 # Modules whose names in a file are replaced by their whole names.
 _MODULES: Final = frozenset(
@@ -66,6 +66,42 @@ def bindings(scope: ast.AST) -> dict[str, ast.expr]:
     meanings: dict[str, dict[str, ast.expr]] = defaultdict(dict)
     for name, value in _bound(scope):
         meanings[name][ast.dump(value)] = value
+    return {n: next(iter(found.values())) for n, found in meanings.items() if len(found) == 1}
+
+
+def attributes(
+    node: ast.ClassDef, names_in: Callable[[ast.AST], Mapping[str, ast.expr]] = bindings
+) -> dict[str, ast.expr]:
+    """Return what ``self.name`` means in a class whose methods bind it once, by ``self.name``.
+
+    Of a value that is an argument of the method, nothing tells the meaning.
+
+    Args:
+        node: The class.
+        names_in: Returns ``bindings`` of a method, maybe stored ones.
+    """
+    meanings: dict[str, dict[str, ast.expr]] = defaultdict(dict)
+    for method in node.body:
+        if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) or not method.args.args:
+            continue
+        first, *others = (*method.args.args, *method.args.kwonlyargs)
+        bound = [
+            (target.attr, one.value if isinstance(one, ast.Assign | ast.AnnAssign) else None)
+            for one in _inside(method)
+            if isinstance(one, ast.Assign | ast.AnnAssign | ast.AugAssign)
+            for target in (one.targets if isinstance(one, ast.Assign) else [one.target])
+            if isinstance(target, ast.Attribute)
+            and isinstance(target.value, ast.Name)
+            and target.value.id == first.arg
+        ]
+        if not bound:
+            continue
+        given = {one.arg: ast.Name(f"argument {one.arg}") for one in others}
+        local = {**names_in(method), **given}
+        for name, value in bound:
+            # Added to, or only declared: another meaning, which nothing tells.
+            meant = ast.Constant(...) if value is None else with_names(value, local)
+            meanings[f"self.{name}"][ast.dump(meant)] = meant
     return {n: next(iter(found.values())) for n, found in meanings.items() if len(found) == 1}
 
 

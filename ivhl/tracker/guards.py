@@ -22,7 +22,7 @@ from ivhl.tracker.compiled_code import (
     speaks_of_compiling,
     turned_off,
 )
-from ivhl.tracker.foreign_names import bindings, shared, whole_names
+from ivhl.tracker.foreign_names import attributes, bindings, shared, whole_names
 from ivhl.tracker.spans import spans, spans_sentence
 from ivhl.tracker.trees import parsed, read_trees
 from ivhl.tracker.version_tests import (
@@ -48,12 +48,16 @@ GuardKind = Literal["skip", "xfail", "branch", "disable"]
 CellState = Literal["works", "refused", "unavailable"]
 GuardStanding = Literal["contradicted", "agrees", "excludes nothing", "always", "cannot tell"]
 
-_SKIPS: Final = frozenset({"skipif", "skipIf", "skipUnless", "xfail", "RunIf", "withPackage"})
+_SKIPS: Final = frozenset(
+    {"skip", "skipif", "skipIf", "skipUnless", "xfail", "RunIf", "withPackage"}
+)
 _CONDITIONAL: Final = frozenset({"skipif", "skipIf", "skipUnless", "xfail"})
-# What a mark becomes that is switched off: a decorator, one of a list, the only one.
+# What a mark becomes that is switched off: a decorator, one of a list, the only one, one that a
+# test gives to itself (of any mark without effect, the name).
 _IDENTITY: Final = "(lambda function: function)"
 _NONE_OF_A_LIST: Final = "*()"
 _EMPTY: Final = "[]"
+_NO_EFFECT: Final = '"usefixtures"'
 
 
 class Edit(NamedTuple):
@@ -262,6 +266,7 @@ class _Finder(ast.NodeVisitor):
         self._inside: list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef] = []
         self._seen: set[int] = set()
         self._conditions: dict[int, Condition] = {}
+        self._bindings: dict[int, dict[str, ast.expr]] = {}
 
     def _condition(self, node: ast.expr) -> Condition:
         """Return the condition that an expression is in the scope that is visited, its own."""
@@ -328,8 +333,12 @@ class _Finder(ast.NodeVisitor):
                 self._add(decorator, "disable", Always(), "", (edit,), about=True)
                 continue
             self._skip(decorator, self._segment(node), _IDENTITY)
-        function = not isinstance(node, ast.ClassDef)
-        self._own.append(self._own[-1] | bindings(node) if function else self._own[-1])
+        inner = (
+            attributes(node, self._names_in)
+            if isinstance(node, ast.ClassDef)
+            else self._names_in(node)
+        )
+        self._own.append(self._own[-1] | inner)
         self.generic_visit(node)
         self._own.pop()
         self._inside.pop()
@@ -337,6 +346,13 @@ class _Finder(ast.NodeVisitor):
     visit_FunctionDef = _definition  # noqa: N815  (ast's name)
     visit_AsyncFunctionDef = _definition  # noqa: N815
     visit_ClassDef = _definition  # noqa: N815
+
+    def _names_in(self, node: ast.AST) -> dict[str, ast.expr]:
+        """Return ``bindings`` of a function, which a class asks for before its methods are."""
+        found = self._bindings.get(id(node))
+        if found is None:
+            found = self._bindings[id(node)] = bindings(node)
+        return found
 
     def _is_disable(self, node: ast.expr) -> bool:
         """Return whether a decorator is ``torch.compiler.disable``, also by a name for it."""
@@ -362,10 +378,11 @@ class _Finder(ast.NodeVisitor):
             text = f"({given})" if given else _IDENTITY
             self._add(node, "disable", Always(), "", (_edit(node, text),), about=True)
         elif name == "param":
-            around = self._segment(self._inside[-1]) if self._inside else self._source.text
             for word in node.keywords:
                 if word.arg == "marks":
-                    self._marks(word.value, around)
+                    self._marks(word.value, self._around())
+        elif name in ("applymarker", "add_marker") and node.args:
+            self._skip(node.args[0], self._around(), _NO_EFFECT)
         elif name == "importorskip":
             self._importorskip(node)
         elif name == "compile":
@@ -390,8 +407,7 @@ class _Finder(ast.NodeVisitor):
             ):
                 excluded = VersionTest("torch", "<", least.value)
                 reason = _text_of(ast.Call(node.func, [], node.keywords))
-                guarded = self._segment(self._inside[-1]) if self._inside else self._source.text
-                about = speaks_of_compiling(f"{guarded} {reason}")
+                about = speaks_of_compiling(f"{self._around()} {reason}")
                 edit = _edit(least, "None")
                 self._add(node, "skip", excluded, reason, (edit,), about=about)
 
@@ -476,15 +492,19 @@ class _Finder(ast.NodeVisitor):
 
     def _skip(self, mark: ast.expr, guarded: str, gone: str) -> None:
         call, direct = (mark, True) if isinstance(mark, ast.Call) else (None, False)
+        if isinstance(mark, ast.Attribute) and last_name(mark.value) == "mark":
+            call = ast.Call(mark, [], [])
         if call is None or last_name(call.func) not in _SKIPS:
             found = self._names.find(last_name(getattr(mark, "func", mark)))
             call, direct = _skip_in(found), False
         if call is None:
             return
         excluded, kind = self._excluded(call)
-        if not speaks_of_versions(excluded):
-            return
         reason = _text_of(call)
+        about = speaks_of_compiling(f"{guarded} {reason}")
+        everywhere = about and isinstance(excluded, Always) and excluded.value
+        if not everywhere and not speaks_of_versions(joined("and", *self._given, excluded)):
+            return
         given = _condition_in(call)
         if direct and given is not None and last_name(call.func) in _CONDITIONAL:
             stays = last_name(call.func) == "skipUnless"
@@ -494,7 +514,6 @@ class _Finder(ast.NodeVisitor):
                 edits = _switched(given, self._names, to=stays)
         else:  # the mark itself goes, other uses of it stay
             edits = (_edit(mark, gone),)
-        about = speaks_of_compiling(f"{guarded} {reason}")
         self._add(mark, kind, excluded, reason, edits, about=about)
 
     def _excluded(self, call: ast.Call) -> tuple[Condition, GuardKind]:
@@ -543,6 +562,10 @@ class _Finder(ast.NodeVisitor):
         )
         (self.guards if about else self.others).append(guard)
 
+    def _around(self) -> str:
+        """Return the source of the function or class that is visited, or else of the file."""
+        return self._segment(self._inside[-1]) if self._inside else self._source.text
+
     def _segment(self, node: ast.expr | ast.stmt) -> str:
         """Return the source of a node; ``ast.get_source_segment`` splits the file each time."""
         last = node.end_lineno or node.lineno
@@ -553,7 +576,9 @@ class _Finder(ast.NodeVisitor):
 
 
 def _condition_in(call: ast.Call) -> ast.expr | None:
-    """Return the condition of a mark."""
+    """Return the condition of a mark; ``None`` if it has none."""
+    if last_name(call.func) == "skip":
+        return None
     named = (word.value for word in call.keywords if word.arg == "condition")
     return call.args[0] if call.args else next(named, None)
 
@@ -646,7 +671,8 @@ def _text(node: ast.AST) -> str:
 
 def _text_of(call: ast.Call) -> str:
     """Return the reason that a mark gives."""
-    given = [*(word.value for word in call.keywords if word.arg == "reason"), *call.args[1:]]
+    others = call.args[last_name(call.func) != "skip" :]
+    given = [*(word.value for word in call.keywords if word.arg == "reason"), *others]
     return " ".join(next(filter(None, map(_text, given)), "").split())[:200]
 
 

@@ -299,14 +299,17 @@ class Names:
 
     def find(self, name: str) -> ast.expr | None:
         """Return the expression that a name stands for."""
-        if name in self._hidden:
+        if name.removeprefix("self.") in self._hidden:
             return None
         return self._own.get(name) or self._others.get(name)
 
     def meaning(self, node: ast.expr) -> ast.expr | None:
         """Return what a name or a dotted name stands for; of PyTorch's own ones nothing."""
-        of_torch = isinstance(node, ast.Attribute) and first_name(node) == "torch"
-        return None if of_torch else self.find(last_name(node))
+        first = first_name(node) if isinstance(node, ast.Attribute) else None
+        if first == "torch":
+            return None
+        own = self.find(f"self.{last_name(node)}") if first == "self" else None
+        return own or self.find(last_name(node))
 
     def without(self, name: str) -> Names:
         """Return these names but for one, whose meaning is looked at: it is not part of itself."""

@@ -435,6 +435,35 @@ def search(folder: Path, text: str, name: str = "test_a.py") -> Found:
         ),
         ("off = torch.compiler.disable\n@off\ndef f(): ...\n", "disable", "f", "every"),
         ("@torch._dynamo.disable\ndef f(): ...\n", "disable", "f", "every"),
+        ("@pytest.mark.xfail\ndef test_it(): torch.compile(f)\n", "xfail", "test_it", "every"),
+        ("@pytest.mark.skip('torch.compile')\ndef test_it(): ...\n", "skip", "test_it", "every"),
+        ("@unittest.skip('torch.compile')\nclass Test: ...\n", "skip", "Test", "every"),
+        (
+            ("def test_it(request):\n"
+            "    mark = pytest.mark.xfail(sys.version_info >= (3, 13), reason='dynamo')\n"
+            "    request.applymarker(mark)\n"),
+            "xfail", "test_it", "Python >=3.13",
+        ),
+        (
+            ("def test_it(request):\n    if sys.version_info >= (3, 13):\n"
+            "        request.node.add_marker(pytest.mark.xfail(reason='dynamo'))\n"),
+            "xfail", "test_it", "Python >=3.13",
+        ),
+        (
+            ("class Model:\n"
+            "    def __init__(self, mode):\n"
+            "        able = sys.version_info < (3, 13)\n"
+            "        self.use_compile = able and mode\n"
+            "    def build(self):\n"
+            "        if self.use_compile:\n            torch.compile(self)\n"),
+            "branch", "Model.build", "Python >=3.13 or not `argument mode`",
+        ),
+        (
+            ("class Model:\n"
+            "    def __init__(me):\n        me.able = sys.version_info < (3, 13)\n"
+            "    def build(self):\n        return torch.compile(self) if self.able else self\n"),
+            "branch", "Model.build", "Python >=3.13",
+        ),
     ],
 )  # fmt: skip
 def test_each_kind_of_guard_is_found_with_what_it_excludes(
@@ -653,6 +682,30 @@ def test_a_name_with_two_meanings_has_none(tmp_path: Path) -> None:
     )
     (guard,) = search(tmp_path, local).guards
     assert str(guard.excludes) == "Python >=3.13"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Another method, or class, gives it another meaning.
+        ("class Model:\n    def __init__(self):\n        self.able = sys.version_info < (3, 13)\n"
+        "    def allow(self):\n        self.able = True\n"
+        "    def build(self):\n        return torch.compile(self) if self.able else self\n"),
+        ("class One:\n    def __init__(self):\n        self.able = sys.version_info < (3, 13)\n"
+        "class Model:\n"
+        "    def build(self):\n        return torch.compile(self) if self.able else self\n"),
+        # A name of the function is no attribute.
+        ("class Model:\n    def __init__(self):\n        self.able = sys.version_info < (3, 13)\n"
+        "    def build(self, able):\n        return torch.compile(self) if able else self\n"),
+        # Nothing tells what is given.
+        ("able = sys.version_info < (3, 13)\n"
+        "class Model:\n    def __init__(self, able):\n        self.able = able\n"
+        "    def build(self):\n        return torch.compile(self) if self.able else self\n"),
+        "@pytest.mark.skip(reason='slow')\ndef test_it(): ...\n",
+    ],
+)  # fmt: skip
+def test_what_has_no_known_meaning_is_no_guard(tmp_path: Path, text: str) -> None:
+    assert search(tmp_path, text).guards == ()
 
 
 def test_stubs_and_cells_of_notebooks_are_read_and_cannot_be_switched_off(tmp_path: Path) -> None:

@@ -85,6 +85,24 @@ def test_a_test_that_passes_without_its_guard_lets_it_go(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "@pytest.mark.skip(reason='torch.compile is refused')\ndef test_it():",
+        "@pytest.mark.xfail\ndef test_it():",
+        "def test_it(request):\n    request.applymarker(pytest.mark.xfail(strict=True))",
+        (
+            "def test_it(request):\n    on_all = sys.version_info >= (3, 11)"
+            "\n    request.node.add_marker(pytest.mark.xfail(on_all, strict=True, reason='no'))"
+        ),
+    ],
+)
+def test_marks_without_a_condition_and_of_a_running_test_can_go(tmp_path: Path, mark: str) -> None:
+    text = f"import sys\nimport pytest\n\n{mark}\n    'Runs torch.compile.'\n    {COMPILED}\n"
+    found = run(tmp_path, text)
+    assert (found.verdict, found.runs[0].passed) == ("passes", 1)
+
+
 @pytest.mark.parametrize("body", ["assert disabled() == 1", COMPILED + FORGOTTEN])
 def test_a_function_whose_tests_compile_nothing_stays_disabled(tmp_path: Path, body: str) -> None:
     text = (
