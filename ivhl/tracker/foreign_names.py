@@ -74,35 +74,52 @@ def attributes(
 ) -> dict[str, ast.expr]:
     """Return what ``self.name`` means in a class whose methods bind it once, by ``self.name``.
 
-    Of a value that is an argument of the method, nothing tells the meaning.
+    A property of one expression counts, too. Of a value that is an argument of the method, nothing
+    tells the meaning.
 
     Args:
         node: The class.
         names_in: Returns ``bindings`` of a method, maybe stored ones.
     """
     meanings: dict[str, dict[str, ast.expr]] = defaultdict(dict)
+
+    def add(name: str, meant: ast.expr) -> None:
+        meanings[f"self.{name}"][ast.dump(meant)] = meant
+
     for method in node.body:
         if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) or not method.args.args:
             continue
+        if any(_is_property(one) for one in method.decorator_list):
+            add(method.name, _returned(method.body) or ast.Constant(...))
         first, *others = (*method.args.args, *method.args.kwonlyargs)
+        # What is added to, or only declared, has another meaning, which nothing tells.
         bound = [
-            (target.attr, one.value if isinstance(one, ast.Assign | ast.AnnAssign) else None)
-            for one in _inside(method)
-            if isinstance(one, ast.Assign | ast.AnnAssign | ast.AugAssign)
-            for target in (one.targets if isinstance(one, ast.Assign) else [one.target])
-            if isinstance(target, ast.Attribute)
-            and isinstance(target.value, ast.Name)
-            and target.value.id == first.arg
+            (one.attr, part)
+            for statement in _inside(method)
+            if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign)
+            for target in (
+                statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            )
+            for one, part in _parts(
+                target,
+                (None if isinstance(statement, ast.AugAssign) else statement.value)
+                or ast.Constant(...),
+            )
+            if isinstance(one, ast.Attribute)
+            and isinstance(one.value, ast.Name)
+            and one.value.id == first.arg
         ]
-        if not bound:
-            continue
-        given = {one.arg: ast.Name(f"argument {one.arg}") for one in others}
-        local = {**names_in(method), **given}
-        for name, value in bound:
-            # Added to, or only declared: another meaning, which nothing tells.
-            meant = ast.Constant(...) if value is None else with_names(value, local)
-            meanings[f"self.{name}"][ast.dump(meant)] = meant
+        if bound:
+            given = {one.arg: ast.Name(f"argument {one.arg}") for one in others}
+            local = {**names_in(method), **given}
+            for name, part in bound:
+                add(name, with_names(part, local))
     return {n: next(iter(found.values())) for n, found in meanings.items() if len(found) == 1}
+
+
+def _is_property(node: ast.expr) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return name in {"property", "cached_property"}
 
 
 def shared(modules: Iterable[Mapping[str, ast.expr]]) -> dict[str, ast.expr]:
@@ -143,19 +160,24 @@ def _inside(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    if isinstance(target, ast.Name):
-        yield target.id, value
-    elif isinstance(target, ast.Tuple | ast.List):  # MAJOR, MINOR = sys.version_info[:2]
-        for number, one in enumerate(target.elts):
-            if isinstance(one, ast.Starred):
-                break
-            if isinstance(one, ast.Name):
-                part = (
-                    value.elts[number]
-                    if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
-                    else ast.Subscript(value, ast.Constant(number), ast.Load())
-                )
-                yield one.id, part
+    for one, part in _parts(target, value):
+        if isinstance(one, ast.Name):
+            yield one.id, part
+
+
+def _parts(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    if not isinstance(target, ast.Tuple | ast.List):
+        yield target, value
+        return
+    for number, one in enumerate(target.elts):  # MAJOR, MINOR = sys.version_info[:2]
+        if isinstance(one, ast.Starred):
+            break
+        part = (
+            value.elts[number]
+            if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
+            else ast.Subscript(value, ast.Constant(number), ast.Load())
+        )
+        yield one, part
 
 
 class _GivenNames(ast.NodeTransformer):

@@ -592,9 +592,12 @@ def _subject(node: ast.expr, names: Names, depth: int) -> _Subject | None:  # no
         return of and replace(of, textual=False, numbers=of.numbers or _ALL)
     if isinstance(node, ast.Tuple):
         return _together([_subject(one, names, depth) for one in node.elts])
-    if isinstance(node, ast.Attribute) and node.attr in _PARTS:
-        of = _subject(node.value, names, depth)
-        return of and _PARTS[node.attr](of)
+    if (
+        isinstance(node, ast.Attribute)
+        and node.attr in _PARTS
+        and (of := _subject(node.value, names, depth))
+    ):
+        return _PARTS[node.attr](of)
     if isinstance(node, ast.Subscript):
         return _part(node, names, depth)
     if isinstance(node, ast.Name | ast.Attribute) and depth < _DEEPEST:

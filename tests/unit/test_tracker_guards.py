@@ -464,6 +464,20 @@ def search(folder: Path, text: str, name: str = "test_a.py") -> Found:
             "    def build(self):\n        return torch.compile(self) if self.able else self\n"),
             "branch", "Model.build", "Python >=3.13",
         ),
+        (
+            ("class Model:\n"
+            "    @functools.cached_property\n"
+            "    def able(self):\n        return sys.version_info < (3, 13)\n"
+            "    def build(self):\n        return torch.compile(self) if self.able else self\n"),
+            "branch", "Model.build", "Python >=3.13",
+        ),
+        (
+            ("class Model:\n"
+            "    def __init__(self):\n        _, self.minor = sys.version_info[:2]\n"
+            "    def build(self):\n"
+            "        return torch.compile(self) if self.minor < 13 else self\n"),
+            "branch", "Model.build", "Python minor >=13",
+        ),
     ],
 )  # fmt: skip
 def test_each_kind_of_guard_is_found_with_what_it_excludes(
@@ -694,6 +708,9 @@ def test_a_name_with_two_meanings_has_none(tmp_path: Path) -> None:
         ("class One:\n    def __init__(self):\n        self.able = sys.version_info < (3, 13)\n"
         "class Model:\n"
         "    def build(self):\n        return torch.compile(self) if self.able else self\n"),
+        ("class Model:\n    def __init__(self):\n        self.minor = sys.version_info[1]\n"
+        "        self.minor += 1\n"
+        "    def build(self):\n        return torch.compile(self) if self.minor < 13 else self\n"),
         # A name of the function is no attribute.
         ("class Model:\n    def __init__(self):\n        self.able = sys.version_info < (3, 13)\n"
         "    def build(self, able):\n        return torch.compile(self) if able else self\n"),
