@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ivhl.errors import SpecError, UnknownNameError
+from ivhl.measure.__main__ import parser
 from ivhl.workload import (
     Variant,
     Workload,
@@ -61,6 +62,12 @@ def test_a_variant_runs_only_on_its_devices() -> None:
         "ops.good/medium/compiled",
         "ops.good/medium/graphs",
     ]
+
+
+def test_several_variants_can_be_named() -> None:
+    asked = parser().parse_args(["--variant", "compiled", "--variant", "graphs"])
+    chosen = names(variants=asked.variant, device="cuda")
+    assert {name.rpartition("/")[2] for name in chosen} == set(asked.variant)
 
 
 def test_a_requested_mode_is_in_the_names_of_variants() -> None:
