@@ -502,8 +502,9 @@ class _Finder(ast.NodeVisitor):
         excluded, kind = self._excluded(call)
         reason = _text_of(call)
         about = speaks_of_compiling(f"{guarded} {reason}")
-        everywhere = about and isinstance(excluded, Always) and excluded.value
-        if not everywhere and not speaks_of_versions(joined("and", *self._given, excluded)):
+        # Without a condition of its own it holds wherever the code around it runs.
+        everywhere = isinstance(excluded, Always) and excluded.value
+        if not speaks_of_versions(excluded) and not (everywhere and (about or self._given)):
             return
         given = _condition_in(call)
         if direct and given is not None and last_name(call.func) in _CONDITIONAL:

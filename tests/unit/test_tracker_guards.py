@@ -719,6 +719,10 @@ def test_a_name_with_two_meanings_has_none(tmp_path: Path) -> None:
         "class Model:\n    def __init__(self, able):\n        self.able = able\n"
         "    def build(self):\n        return torch.compile(self) if self.able else self\n"),
         "@pytest.mark.skip(reason='slow')\ndef test_it(): ...\n",
+        # What it asks itself is no version, though it stands where one is.
+        ("if sys.version_info < (3, 13):\n"
+        "    @pytest.mark.skipif(not torch.cuda.is_available(), reason='torch.compile')\n"
+        "    def test_it(): ...\n"),
     ],
 )  # fmt: skip
 def test_what_has_no_known_meaning_is_no_guard(tmp_path: Path, text: str) -> None:
