@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import sys
@@ -31,7 +32,7 @@ from ivhl.hotpath.recorder import Recorder
 from ivhl.hotpath.regions import ByBlock, OptimizerSteps, Region, RegionCode, key_of_arguments
 from ivhl.hotpath.report import HotpathReport
 from ivhl.hotpath.settings import AUTO, BoundaryRule, read_settings
-from ivhl.hotpath.surroundings import CompilerSettings, top_hooks
+from ivhl.hotpath.surroundings import top_hooks
 from ivhl.hotpath.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -120,7 +121,6 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         self._passes = 0  # calls of the function that will not be looked at
         self._useless = 0  # how many were not, after the last call that was in vain
         self._lock = threading.Lock()
-        self._settings: CompilerSettings | None = None
         # While a function that the program has compiled runs: the frame of its call, by id, and
         # what keeps the mode away.
         self.in_dynamo: tuple[int, Any] | None = None
@@ -140,7 +140,6 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         self._set_up()
         if self.is_on:
             self._open()
-            self._use_settings()
         return self.report
 
     def __exit__(self, *_: object) -> None:
@@ -182,8 +181,6 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
             with self._lock:
                 before = self.recorder.progress
                 self._open()
-                if self.regions:
-                    self._use_settings()
                 try:
                     return function(*args, **kwargs)
                 finally:
@@ -203,11 +200,6 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         is_useless = is_useless and all(one.refused for one in self.regions)
         self._useless = min(2 * self._useless + 1, _MOST_PASSED) if is_useless else 0
         self._passes = self._useless
-
-    def add_region(self, region: Region) -> None:
-        """Note a function, a module or an optimizer that will be compiled by Dynamo."""
-        self.regions.append(region)
-        self._use_settings()
 
     def _set_up(self) -> None:
         """Make what outlives the calls of a function."""
@@ -234,7 +226,7 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
             log.add("OFF", f"{AUTO} switches it off")
             return
         self.optimizers = OptimizerSteps(
-            self, self.recorder, self.add_region, cast("Any", self.mode)
+            self, self.recorder, self.regions.append, cast("Any", self.mode)
         )
         self._hooks = (
             register_optimizer_step_pre_hook(self.optimizers.see),
@@ -269,17 +261,15 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
             self._is_open = False
             _active.block = None
             remove_settler(self._settle)
-            if self._settings is not None:
-                self._settings.restore()
-                self._settings = None
-
-    def _use_settings(self) -> None:
-        if self._settings is None and self._is_open:
-            self._settings = CompilerSettings()
 
     def _settle(self) -> None:
         if self.recorder.is_here():
             self.recorder.settle(is_watching=True)
+            return
+        # Another thread reads, in which another block may be open.
+        own = _active.block
+        with own.recorder.aside() if own is not None else contextlib.nullcontext():
+            self.recorder.settle_elsewhere()
 
 
 class _Active(threading.local):
@@ -650,7 +640,7 @@ class boundary:  # noqa: N801  (as auto)
             region = Region(self.name, cast("Any", block.mode), recorder.log)
             known = region, RegionCode(function)
             regions.add(block, known)
-            block.add_region(region)
+            block.regions.append(region)
             if rule is False:
                 region.refuse("compile: false", "OFF")
         region, code = known

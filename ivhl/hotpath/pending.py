@@ -18,7 +18,24 @@ if TYPE_CHECKING:
 
     from ivhl.hotpath.calls import Facts
 
-# What computes everything that is pending, in the thread of the recorder.
+_T: Final = torch.Tensor
+# Answered by what is known of a pending tensor.
+FACTS: Final = frozenset(
+    {
+        *(getattr(_T, name).__get__ for name in (
+            "shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_cpu",
+            "is_sparse", "is_quantized", "is_meta", "is_mkldnn", "is_nested",
+        )),
+        *(_T.size, _T.dim, _T.ndimension, _T.numel, _T.nelement, _T.stride, _T.element_size),
+        *(_T.is_floating_point, _T.is_complex, _T.is_signed, _T.is_contiguous, _T.__len__),
+        *(torch.is_floating_point, torch.is_complex, torch.numel, torch.is_signed),
+        *(_T.__hash__,),
+        # Ranges for the profiler, which PyTorch's optimizers open, too.
+        torch.ops.profiler._record_function_enter_new,  # noqa: SLF001
+        torch.ops.profiler._record_function_exit._RecordFunction,  # noqa: SLF001
+    }
+)  # fmt: skip
+# Each computes everything that is pending in one block, called by any thread.
 _settlers: list[Callable[[], None]] = []
 # Not looked up at each use: ``hotpath.auto`` replaces the attribute while it is active.
 _APPLY: Final = torch.autograd.Function.__dict__["apply"]
@@ -27,7 +44,23 @@ _APPLY: Final = torch.autograd.Function.__dict__["apply"]
 class Pending(torch.Tensor):
     """A result of a hot sequence that has not been run yet."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # noqa: SLF001  (documented for this)
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Compute what another thread has pending; in its own, the mode has been asked.
+
+        Memory may be read without a call of ``__torch_dispatch__``: ``tolist``, ``torch.save``.
+        """
+        if func not in FACTS:
+            for settle in _settlers:
+                settle()
+        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001  (documented for this)
+            return func(*args, **(kwargs or {}))
 
     @classmethod
     def __torch_dispatch__(
@@ -55,8 +88,8 @@ def _computed(value: Any) -> Any:
         real = became() if became is not None else None
         if real is None or type(real) is Pending:
             raise RuntimeError(
-                "hotpath: a tensor whose value is not computed yet is used outside of the thread, "
-                "or after the block, of the hotpath.auto that made it"
+                "hotpath: a tensor is used whose value will not be computed, since an exception "
+                "ended the sequence of calls that it is a result of"
             )
         return real
     if isinstance(value, tuple):

@@ -36,9 +36,8 @@ from ivhl.hotpath.calls import (
     tensors_in,
     turn_of,
 )
-from ivhl.hotpath.pending import Pending, become, make_pending
+from ivhl.hotpath.pending import FACTS, Pending, become, make_pending
 from ivhl.hotpath.rules import (
-    FACTS,
     PROPERTIES,
     Look,
     alone_by_deed,
@@ -48,6 +47,7 @@ from ivhl.hotpath.rules import (
 )
 from ivhl.hotpath.sequence import LEAST_TOLD, HotSequence, SequenceRun, slower
 from ivhl.hotpath.surroundings import (
+    CompilerSettings,
     Surroundings,
     is_top,
     n_modes,
@@ -77,6 +77,11 @@ _LEAST_FOR_SKETCHES: Final = 4
 _LATELY: Final = 16
 # Bytes of results that are kept while their record is put off.
 _MOST_KEPT: Final = 2**26
+
+# Between two looks of another thread at whether it may compute what is pending.
+_LOOK_AGAIN_S: Final = 0.01
+
+_ANOTHER_WAY: Final = "the program went another way"
 
 _probe: Final = [object()]
 _OURS: Final = getrefcount(_probe[0])  # references to an element of a list that nobody else has
@@ -145,6 +150,9 @@ class Recorder(TorchFunctionMode):
         self.paused = 1  # since it is not open yet
         self.is_deferring = False
         self.is_passing = False
+        # Whether a thread computes what is pending, and what keeps the others away meanwhile.
+        self._is_settling = False
+        self._lock = threading.RLock()
         self.is_differentiating_twice = False  # whether a gradient of a gradient was asked for
         self.reasons: dict[str, int] = {}  # why calls ran by themselves
         self.turns = TrainingTurns(self._count, self.limit)
@@ -153,6 +161,7 @@ class Recorder(TorchFunctionMode):
         self._looks = False  # at sketches too, since something will be hot next time
         self._watch: _Watch | None = None
         self._surroundings: Surroundings | None = None
+        self._settings: CompilerSettings | None = None  # from the first compiled region on
         self._lately: deque[Call] = deque(maxlen=_LATELY)  # where segments ended
         self._dispatch_keys = (
             torch._C._dispatch_tls_local_include_set(),  # noqa: SLF001
@@ -191,36 +200,37 @@ class Recorder(TorchFunctionMode):
         """Record, defer or run a call."""
         if kwargs is None:
             kwargs = {}
-        call = self._node.likely
-        if call is not None and call.func is func:
-            if call.hot and call.is_plain and self._may_wait():
-                pending = self._wait(call, args, kwargs)
-                if pending is not None:
-                    return pending
-        else:
-            call = None
-            if func in FACTS or (func in PROPERTIES and type(args[0]) is not Pending):
+        with self._lock:  # see settle_elsewhere
+            call = self._node.likely
+            if call is not None and call.func is func:
+                if call.hot and call.is_plain and self._may_wait():
+                    pending = self._wait(call, args, kwargs)
+                    if pending is not None:
+                        return pending
+            else:
+                call = None
+                if func in FACTS or (func in PROPERTIES and type(args[0]) is not Pending):
+                    return func(*args, **kwargs)
+            if self.paused or (self.turns.follows and self.turns.pass_one()):
                 return func(*args, **kwargs)
-        if self.paused or (self.turns.follows and self.turns.pass_one()):
-            return func(*args, **kwargs)
-        surroundings = self._now() if self._watch is not None else surroundings_now(0)
-        if surroundings != self._surroundings:
-            self.end_segment()
-            self._surroundings = surroundings
-            self._begin()
-            call = None
-        if surroundings is None:
-            return func(*args, **kwargs)
-        if self._postponed is not None:
-            if is_known(func, kwargs):
-                if self._may_postpone(func, args):
-                    return self._postpone(func, args, kwargs)
-            elif next(tensors_in((args, kwargs)), None) is None:
-                return self.pass_by(func, args, kwargs)
-            self._record_postponed()
-        if self.is_deferring:
-            self._number()
-        return self._record(call, func, args, kwargs)
+            surroundings = self._now() if self._watch is not None else surroundings_now(0)
+            if surroundings != self._surroundings:
+                self.end_segment()
+                self._surroundings = surroundings
+                self._begin()
+                call = None
+            if surroundings is None:
+                return func(*args, **kwargs)
+            if self._postponed is not None:
+                if is_known(func, kwargs):
+                    if self._may_postpone(func, args):
+                        return self._postpone(func, args, kwargs)
+                elif next(tensors_in((args, kwargs)), None) is None:
+                    return self.pass_by(func, args, kwargs)
+                self._record_postponed()
+            if self.is_deferring:
+                self._number()
+            return self._record(call, func, args, kwargs)
 
     def _record(self, call: Call | None, func: Any, args: Any, kwargs: Any) -> Any:
         """Record or defer a call, or run it by itself.
@@ -767,28 +777,64 @@ class Recorder(TorchFunctionMode):
             loss: What is differentiated at once, by a backward pass that frees its graph.
             is_watching: Whether something reads past the recorder.
         """
-        if not self.is_deferring:
+        if not (self.is_deferring or self._is_settling):
             return False
-        self.is_deferring = False
-        if not is_watching:
-            self._stop_watching()
-        surroundings = self._surroundings
-        assert surroundings is not None  # noqa: S101  (of calls that were recorded)
-        with self.aside(), self._above_autograd() if is_watching else _NOTHING:
-            if surroundings_now(0) == surroundings:
-                return self._run(loss, may_compile=True)
-            with restored(surroundings):
-                return self._run(loss, may_compile=surroundings_now(0) == surroundings)
+        with self._lock:
+            if not self.is_deferring:
+                return False
+            self._is_settling, self.is_deferring = True, False
+            try:
+                if not is_watching:
+                    self._stop_watching()
+                with self.aside(), self._above_autograd() if is_watching else _NOTHING:
+                    return self._run_where_called(loss)
+            finally:
+                self._is_settling = False
+
+    def settle_elsewhere(self) -> None:
+        """Compute what is pending in another thread than the recorder's, which waits meanwhile.
+
+        It runs eagerly: settings of the compiler, and who holds a result, are known in the
+        recorder's thread only.
+        """
+        # A look now and then: the recorder's thread may have settled, and wait for this one.
+        while self.is_deferring or self._is_settling:
+            if not self._lock.acquire(timeout=_LOOK_AGAIN_S):
+                continue
+            try:
+                if self.is_deferring:
+                    self._is_settling, self.is_deferring = True, False
+                    with self._above_autograd():
+                        self._run_where_called(None, "another thread read a result")
+            finally:
+                self._is_settling = False
+                self._lock.release()
 
     def _above_autograd(self) -> Any:
         """Return a context in which operations meet autograd; a dispatch mode runs below it."""
         return torch._C._ForceDispatchKeyGuard(*self._dispatch_keys)  # noqa: SLF001
 
-    def _run(self, loss: Any, *, may_compile: bool) -> bool:
+    def _run_where_called(self, loss: Any, objection: str = "") -> bool:
+        """Run what is pending in the surroundings of its calls.
+
+        Args:
+            loss: As in ``settle``.
+            objection: Why it runs eagerly.
+        """
+        surroundings = self._surroundings
+        assert surroundings is not None  # noqa: S101  (of calls that were recorded)
+        if surroundings_now(0) == surroundings:
+            return self._run(loss, objection)
+        with restored(surroundings):
+            if surroundings_now(0) != surroundings:
+                objection = objection or _ANOTHER_WAY
+            return self._run(loss, objection)
+
+    def _run(self, loss: Any, objection: str) -> bool:
         """Run what is pending, compiled or eagerly; return whether that ended the segment."""
         sequence = self._node.sequence
-        reason = "the program went another way"
-        if sequence is not None and not sequence.refused and may_compile:
+        reason = objection or _ANOTHER_WAY
+        if sequence is not None and not sequence.refused and not objection:
             given = self._inputs
             # Nobody else has a pending tensor that is dead: neither a name nor the stack.
             pendings = self._pendings
@@ -1030,6 +1076,14 @@ class Recorder(TorchFunctionMode):
             self.paused += 1
             if is_top(self):
                 pop_mode()
+            if self._settings is not None:
+                self._settings.restore()
+                self._settings = None
+
+    def use_settings(self) -> None:
+        """Use our settings of the compiler until the block is closed: Dynamo may compile again."""
+        if self._settings is None:
+            self._settings = CompilerSettings()
 
     def limit(self) -> int:
         """Return after how many repetitions something is hot here."""

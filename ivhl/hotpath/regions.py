@@ -143,6 +143,7 @@ class Region:
             begun: When the program called it, if what came before belongs to the compiled run.
         """
         begun = begun or time.perf_counter()
+        recorder.use_settings()
         is_first = key not in self._ready
         compiled = code.compile(self.mode)
         if is_first:

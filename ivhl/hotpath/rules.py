@@ -13,22 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _T: Final = torch.Tensor
-# Answered by what is known of a pending tensor.
-FACTS: Final = frozenset(
-    {
-        *(getattr(_T, name).__get__ for name in (
-            "shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_cpu",
-            "is_sparse", "is_quantized", "is_meta", "is_mkldnn", "is_nested",
-        )),
-        *(_T.size, _T.dim, _T.ndimension, _T.numel, _T.nelement, _T.stride, _T.element_size),
-        *(_T.is_floating_point, _T.is_complex, _T.is_signed, _T.is_contiguous, _T.__len__),
-        *(torch.is_floating_point, torch.is_complex, torch.numel, torch.is_signed),
-        *(_T.__hash__,),
-        # Ranges for the profiler, which PyTorch's optimizers open, too.
-        torch.ops.profiler._record_function_enter_new,  # noqa: SLF001
-        torch.ops.profiler._record_function_exit._RecordFunction,  # noqa: SLF001
-    }
-)  # fmt: skip
 # Of a tensor that is not pending, these read no memory either.
 PROPERTIES: Final = frozenset(
     getattr(_T, name).__get__

@@ -7,8 +7,11 @@ import copy
 import functools
 import gc
 import inspect
+import io
+import operator
 import os
 import pickle
+import queue
 import struct
 import subprocess
 import sys
@@ -18,6 +21,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
@@ -1693,6 +1697,108 @@ def test_other_threads_are_left_alone() -> None:
         thread.join()
     assert values == [example(X, W).item()] * 5
     assert report.paths == ()
+
+
+def _saved(y: torch.Tensor) -> torch.Tensor:
+    file = io.BytesIO()
+    torch.save(y, file)
+    file.seek(0)
+    loaded: torch.Tensor = torch.load(file)
+    return loaded
+
+
+def _written(y: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        y[0] = 5.0
+    return y
+
+
+READERS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "add": lambda y: y + 1.0,
+    "copy": copy.copy,
+    "equal": lambda y: torch.equal(y, y),
+    "graph": lambda y: type(y.grad_fn),
+    "item": lambda y: y[0].item(),
+    "out": lambda y: torch.zeros(y.shape).copy_(y),
+    "print": repr,
+    "save": _saved,
+    "set": _written,
+    "shape": lambda y: y.shape,
+    "tolist": lambda y: y.tolist(),
+}
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", READERS)
+def test_another_thread_may_read_a_result(name: str, *, requires_grad: bool) -> None:
+    x = torch.linspace(0.0, 1.0, 5, requires_grad=requires_grad)
+
+    def turn(read: Callable[[torch.Tensor], Any]) -> tuple[Any, torch.Tensor]:
+        y = x * 2.0 + 1.0
+        found = read(y)
+        return found, (y * x).detach()
+
+    def elsewhere(y: torch.Tensor) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(READERS[name], y).result(timeout=60)
+
+    wanted, after = turn(READERS[name])
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(6):
+            found, product = turn(elsewhere)
+            same = torch.equal if isinstance(wanted, torch.Tensor) else operator.eq
+            assert same(found, wanted)
+            assert torch.equal(product, after)
+    assert report.misses > 0 or name == "shape"
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Let threads take turns as often as possible."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_threads_may_read_while_the_block_goes_on() -> None:
+    results: queue.Queue[Any] = queue.Queue()
+    wrong: list[Any] = []
+
+    def read() -> None:
+        while (found := results.get()) is not None:
+            y, wanted = found
+            got = sum(y.tolist()) if wanted % 2 else y.sum().item()
+            if got != wanted:
+                wrong.append((got, wanted))
+
+    with ThreadPoolExecutor(3) as pool:
+        readers = [pool.submit(read) for _ in range(3)]
+        try:
+            with hotpath.auto(threshold=3):
+                for turn in range(2000):
+                    x = torch.full((8,), float(turn % 7))
+                    y = (x * 2.0).relu() + 1.0
+                    results.put((y, 8 * (2 * (turn % 7) + 1)))
+                    z = y * 3.0 - x
+                    if turn % 5 == 0:
+                        assert z.sum().item() == 8 * (5 * (turn % 7) + 3)
+        finally:
+            for _ in readers:
+                results.put(None)
+        for one in readers:
+            one.result(timeout=60)
+    assert not wrong
+
+
+def test_a_result_read_elsewhere_again_and_again_is_given_up() -> None:
+    with hotpath.auto(threshold=3) as report, ThreadPoolExecutor(1) as pool:
+        for _ in range(12):
+            y = torch.relu(X * 2.0)
+            pool.submit(y.tolist).result(timeout=60)
+            y.sum().item()
+    assert "another thread read a result" in report.paths[0].refused
 
 
 # --- functions as blocks -------------------------------------------------------------------------
