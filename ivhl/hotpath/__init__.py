@@ -1,9 +1,21 @@
 """Hot-path compilation: finds sequences of operations that repeat, and compiles them.
 
-User guide: docs/hotpath.md. Needs torch only; boundaries from YAML need the extra ``hotpath``.
+User guide: docs/hotpath.md. Needs torch 2.5 or newer only; boundaries from YAML need the extra
+``hotpath``.
+
+Raises:
+    ImportError: If torch is older.
 """
 
 from __future__ import annotations
+
+import torch
+
+# Without it nobody knows whether a backward pass may come twice.
+if not hasattr(torch._C._autograd, "_get_current_graph_task_keep_graph"):  # noqa: SLF001
+    raise ImportError(
+        f"ivhl.hotpath needs PyTorch 2.5 or newer (found {torch.__version__})", name="torch"
+    )
 
 from ivhl.hotpath.block import auto, boundary, start_for_process
 from ivhl.hotpath.log import LogEntry

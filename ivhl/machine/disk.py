@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GB = 10**9
-# Size of a cell, and of the three cells of a session, as in the README.
+# Size of a cell, and of the six cells of a session, as in the README.
 CELL_BYTES = 7 * GB
-SESSION_BYTES = 3 * CELL_BYTES
+SESSION_BYTES = 6 * CELL_BYTES
 
 
 def observe_disk(cells: Path) -> Observation:

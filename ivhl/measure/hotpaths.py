@@ -99,7 +99,7 @@ class _HotFunction:
     """A function of which each call is a block, with the number of its calls.
 
     Raises:
-        UnsupportedHereError: If the cell has no ``ivhl.hotpath``.
+        UnsupportedHereError: If the cell has no ``ivhl.hotpath``, or one that needs a newer PyTorch.
         CaseError: If it is that of a commit before functions could be blocks.
     """
 
@@ -110,6 +110,8 @@ class _HotFunction:
             raise UnsupportedHereError(
                 f"the engine 'hotpath' needs the package ivhl in the cell, which lacks {error.name}"
             ) from error
+        except ImportError as error:  # this PyTorch is too old for it
+            raise UnsupportedHereError(str(error)) from error
         self._block = auto(threshold=THRESHOLD)
         if not callable(self._block):
             raise CaseError("absent", "hotpath.auto of this commit cannot take a function")

@@ -120,6 +120,16 @@ def test_a_cell_without_ivhl_lacks_the_engine(monkeypatch: pytest.MonkeyPatch) -
         HotPaths().compiler(example)
 
 
+def test_a_release_that_is_too_old_for_hot_paths_is_unsupported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As PyTorch 2.4.1, seen by an import from the beginning.
+    monkeypatch.delattr(torch._C._autograd, "_get_current_graph_task_keep_graph")
+    monkeypatch.delitem(sys.modules, "ivhl.hotpath")
+    with pytest.raises(UnsupportedHereError, match=r"needs PyTorch 2.5 or newer \(found 2\."):
+        HotPaths().compiler(example)
+
+
 def test_a_commit_whose_block_takes_no_function_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Auto:
         def __init__(self, *, threshold: int) -> None:
