@@ -12,7 +12,7 @@ import time
 import types
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 import torch
@@ -26,6 +26,7 @@ from torch.optim.optimizer import (
 )
 
 from ivhl.errors import SpecError
+from ivhl.hotpath.calls import Tree
 from ivhl.hotpath.log import Log
 from ivhl.hotpath.pending import add_settler, remove_settler
 from ivhl.hotpath.recorder import Recorder
@@ -36,11 +37,7 @@ from ivhl.hotpath.surroundings import top_hooks
 from ivhl.hotpath.timeline import Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ivhl.hotpath.calls import Call
     from ivhl.hotpath.sequence import HotSequence
-    from ivhl.hotpath.surroundings import Surroundings
 
 T = TypeVar("T", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -92,6 +89,11 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
             raise SpecError(
                 f"hotpath.auto: mode must be one of {', '.join(HOTPATH_MODES)} (got {mode!r})"
             )
+        if not isinstance(boundaries, Mapping | None):
+            raise SpecError(
+                "hotpath.auto: boundaries must be a mapping of names to True or False "
+                f"(got {boundaries!r:.60})"
+            )
         for name, rule in (boundaries or {}).items():
             if type(rule) is not bool:
                 raise SpecError(
@@ -112,7 +114,7 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         self.rules = {**settings.boundaries, **named}
         self.debug = settings.debug
         self.entered: set[str] = set()
-        self.roots: dict[tuple[str, Surroundings | None], Call] = {}
+        self.roots = Tree()
         self.sequences: list[HotSequence] = []
         self.regions: list[Region] = []
         self.is_of_process = False
@@ -163,6 +165,10 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
         Raises:
             SpecError: If this object is the block of another function, or open.
         """
+        if not callable(function):
+            raise SpecError(
+                f"hotpath.auto: what it is called with is no function (got {function!r:.60})"
+            )
         if self._functions or self._is_open:
             raise SpecError(
                 "hotpath.auto: it is a block already, or that of another function",
@@ -488,6 +494,24 @@ _ORDERS: Final = (
 )
 
 
+# What of a group of processes reads or writes tensors.
+_COLLECTIVES: Final = (
+    *("all", "_allgather", "broadcast", "gather", "scatter", "reduce", "_reduce", "send", "recv"),
+)
+
+
+def _unseen() -> list[tuple[Any, str]]:
+    """Return a place and a name for what runs operations in C++ that no mode of functions sees."""
+    found: list[tuple[Any, str]] = [
+        (torch._C.ScriptFunction, "__call__"),  # noqa: SLF001
+        (torch._C.ScriptMethod, "__call__"),  # noqa: SLF001
+    ]
+    if torch.distributed.is_available():
+        group = torch._C._distributed_c10d.ProcessGroup  # noqa: SLF001
+        found += [(group, name) for name in dir(group) if name.startswith(_COLLECTIVES)]
+    return found
+
+
 def _replacements() -> list[tuple[Any, str, Any, Any]]:
     """Return a place, a name, what is there, and what is there while there are blocks."""
     hooks = torch.autograd.graph.saved_tensors_hooks
@@ -530,10 +554,12 @@ def _patch() -> None:
     global _patched  # noqa: PLW0603  (of the process, as what it counts)
     with _lock:
         if not _patched:
-            # This one stays: after a change of this class, Python looks up all its methods again,
-            # which would cost each block a tenth of a small step.
+            # These stay: after a change of a class, Python looks up all its methods again, which
+            # would cost each block a tenth of a small step.
             if torch.Tensor.backward is not _settled_tensor_backward:
                 torch.Tensor.backward = _settled_tensor_backward
+                for place, name in _unseen():
+                    setattr(place, name, _ended(getattr(place, name)))
             for place, name, _, new in _REPLACED:
                 setattr(place, name, new)
         _patched += 1
@@ -566,7 +592,7 @@ class boundary:  # noqa: N801  (as auto)
             compiles it. A rule in YAML overrides it.
 
     Raises:
-        SpecError: If the name is empty.
+        SpecError: If the name is empty, or ``compile`` is neither.
     """
 
     def __init__(
@@ -577,6 +603,10 @@ class boundary:  # noqa: N801  (as auto)
     ) -> None:
         if not name or not isinstance(name, str):
             raise SpecError(f"hotpath.boundary: a name must be a text (got {name!r:.60})")
+        if type(compile) not in {bool, type(None)}:
+            raise SpecError(
+                f"hotpath.boundary: compile must be True, False or None (got {compile!r:.60})"
+            )
         self.name = name
         self.compile = compile
         self._outer: list[tuple[auto, str, int | None, bool]] = []

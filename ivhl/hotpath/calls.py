@@ -284,6 +284,7 @@ class Call:
     Attributes:
         results: The tensors that it returns.
         form: ``None`` for nothing, ``torch.Tensor`` for one tensor, else the type of the container.
+        is_watched: Whether the shapes of its results are compared each time that it is recorded.
         is_sketch: Whether it has only run, and not been looked at: ``reaches`` and ``saves`` of its
             results, ``plan`` and ``guard`` are not known yet.
         alone: Why the call is in no sequence; empty if it can be.
@@ -312,6 +313,7 @@ class Call:
     results: tuple[Result, ...] = ()
     form: type | None = None
     is_sketch: bool = False
+    is_watched: bool = False
     alone: str = ""
     changes: bool = False
     changed: tuple[Role, ...] = ()
@@ -451,3 +453,13 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(one)
     elif isinstance(value, dict):
         yield from tensors_in(tuple(value.values()))
+
+
+class Tree(dict[tuple[str, Any], Call]):
+    """The roots of what a block has recorded, by boundary and surroundings.
+
+    Attributes:
+        size: Number of calls below them.
+    """
+
+    size: int = 0

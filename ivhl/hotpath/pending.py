@@ -148,10 +148,11 @@ def become(pending: Pending, real: torch.Tensor) -> None:
     As ``torch.utils.swap_tensors``, which refuses a tensor of which weak references exist. Here they
     are welcome: they stay with the object.
     """
-    pending.__class__ = torch.Tensor
+    # In this order: at each moment another thread meets a class that settles, with either memory.
     real.__class__ = Pending
-    torch._C._swap_tensor_impl(pending, real)  # noqa: SLF001
     real.__dict__["_became"] = weakref.ref(pending)
+    torch._C._swap_tensor_impl(pending, real)  # noqa: SLF001
+    pending.__class__ = torch.Tensor
 
 
 def add_settler(settle: Callable[[], None]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections import deque
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,7 @@ from ivhl.hotpath.calls import (
     Intermediate,
     Result,
     Role,
+    Tree,
     UndescribableError,
     Wiring,
     facts_of,
@@ -38,6 +40,7 @@ from ivhl.hotpath.calls import (
 )
 from ivhl.hotpath.pending import FACTS, Pending, become, make_pending
 from ivhl.hotpath.rules import (
+    BY_VALUES,
     PROPERTIES,
     Look,
     alone_by_deed,
@@ -66,6 +69,8 @@ if TYPE_CHECKING:
 
 # More ways to go on after a call than this: arguments that change at each step.
 MOST_WAYS: Final = 64
+# Calls that are known of a block, all trees together.
+MOST_KNOWN: Final = 100_000
 # Compiled sequences of the same operations, which differ in shapes or parameters.
 MOST_SHAPES: Final = 8
 # Calls of a sequence; a longer one is cut.
@@ -131,7 +136,7 @@ class Recorder(TorchFunctionMode):
         min_calls: int,
         mode: Mode,
         only_faster: bool,
-        roots: dict[tuple[str, Surroundings | None], Call],
+        roots: Tree,
         sequences: list[HotSequence],
         log: Log,
         timeline: Timeline,
@@ -301,6 +306,11 @@ class Recorder(TorchFunctionMode):
             began = time.perf_counter()
             result = self._run_call(func, args, kwargs)
             self._spent += time.perf_counter() - began
+            if call.is_watched and _has_other_shapes(call, result):
+                call.alone = BY_VALUES
+                self._note_alone(func, call.alone)
+                self.end_segment()
+                return result
         self._went(call, result)
         return result
 
@@ -423,10 +433,11 @@ class Recorder(TorchFunctionMode):
     def _meet(self, key: Any, func: Any, args: Any, kwargs: Any, n_given: int) -> Any:
         """Run a call for the first time at this place, and look at what it is."""
         above = self._node
-        if len(above.then) >= MOST_WAYS:
+        if len(above.then) >= MOST_WAYS or self.roots.size >= MOST_KNOWN:
             self._note_alone(func, "its arguments change at each step")
             return self._alone(func, args, kwargs)
         self.progress += 1
+        self.roots.size += 1
         call = Call(func, key, above, torch.is_grad_enabled())
         is_ordinary = is_known(func, kwargs)
         call.alone = "" if is_ordinary else alone_by_name(func, kwargs)
@@ -552,6 +563,7 @@ class Recorder(TorchFunctionMode):
         except RuntimeError as error:  # one of several views of a tensor that changed
             return f"autograd does not say how it is differentiated, {error}"
         call.spare = [None] * len(call.results)
+        call.is_watched = not is_known(call.func, {})
         call.is_plain = (
             call.form is torch.Tensor
             and call.results[0].is_new
@@ -599,6 +611,9 @@ class Recorder(TorchFunctionMode):
         """Run a call that no sequence holds; it ends one."""
         if func is torch.autograd.grad and (kwargs.get("create_graph") or any(args[4:5])):
             self.is_differentiating_twice = True
+        if name_of(func) == "dlpack":
+            for one in tensors_in((args, kwargs)):
+                _note_export(one)
         self.end_segment()
         return self._run_call(func, args, kwargs)
 
@@ -660,7 +675,7 @@ class Recorder(TorchFunctionMode):
             if not call.guard.check(*new):
                 return None
             for value in new:
-                if not value.untyped_storage().resizable():
+                if _is_shared(value):
                     return None  # _bind has why
             self._hold(new, new)
         if not self._depth:
@@ -676,6 +691,7 @@ class Recorder(TorchFunctionMode):
         n = len(self._originals)
         self._originals += originals
         self._inputs += inputs
+        self._versions += [one._version for one in inputs]  # noqa: SLF001
         for value in originals:
             n += 1
             self._held[id(value)] = -n
@@ -708,7 +724,7 @@ class Recorder(TorchFunctionMode):
             return True
         inputs: list[Any] = [reference() for reference in self._wiring.given[len(self._inputs) :]]
         # NumPy, DLPack or another process may write into these before we read them.
-        shared = [one for one in inputs if not one.untyped_storage().resizable()]
+        shared = [one for one in inputs if _is_shared(one)]
         if any(one.requires_grad for one in shared):
             return self._may_not_wait("its memory is shared and it requires a gradient")
         if (shared or self._has_copies) and not self._may_copy(call):
@@ -831,7 +847,17 @@ class Recorder(TorchFunctionMode):
             return self._run(loss, objection)
 
     def _run(self, loss: Any, objection: str) -> bool:
-        """Run what is pending, compiled or eagerly; return whether that ended the segment."""
+        """Run what is pending, compiled or eagerly; return whether that ended the segment.
+
+        Raises:
+            RuntimeError: If it cannot be computed any more as it would have been.
+        """
+        if any(map(_has_changed, self._inputs, self._versions)):
+            raise RuntimeError(
+                "hotpath: something that no mode of PyTorch sees, such as an extension in C++, "
+                "has changed a tensor that calls before it read; call it outside of hotpath.auto "
+                "or in a hotpath.boundary(name, compile=False)"
+            )
         sequence = self._node.sequence
         reason = objection or _ANOTHER_WAY
         if sequence is not None and not sequence.refused and not objection:
@@ -875,6 +901,12 @@ class Recorder(TorchFunctionMode):
         index = 0
         for call in calls:
             result = call.func(*fill(call.args, of_role), **fill(call.kwargs, of_role))
+            if _has_other_shapes(call, result):
+                raise RuntimeError(
+                    f"hotpath: {name_of(call.func)} returned another shape than in the calls "
+                    "before, which the program may have read; call it in a "
+                    "hotpath.boundary(name, compile=False)"
+                )
             results = (result,) if call.form is torch.Tensor else result
             for one, tensor in zip(call.results, results or (), strict=True):
                 if one.is_new:
@@ -939,6 +971,7 @@ class Recorder(TorchFunctionMode):
         self._pendings: list[Pending] = []
         self._inputs: list[torch.Tensor] = []
         self._originals: list[torch.Tensor] = []
+        self._versions: list[int] = []  # of the inputs, when they came
         # By id: the number of a pending tensor, or -1, -2, ... of an input.
         self._held: dict[int, int] = {}
         self._has_copies = False
@@ -1144,6 +1177,38 @@ def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     same: bool = torch.equal(one.signbit(), other.signbit())
     return same
+
+
+def _has_other_shapes(call: Call, result: Any) -> bool:
+    """Return whether results have other shapes than those that a call had before."""
+    results = (result,) if call.form is torch.Tensor else result or ()
+    return len(results) != len(call.results) or any(
+        tensor.shape != one.facts.shape for tensor, one in zip(results, call.results, strict=True)
+    )
+
+
+def _has_changed(tensor: torch.Tensor, version: int) -> bool:
+    now: int = tensor._version  # noqa: SLF001
+    return now != version
+
+
+# Storages whose memory others know by DLPack, by id. PyTorch itself marks those of NumPy.
+_exported: Final[dict[int, weakref.ref[torch.UntypedStorage]]] = {}
+
+
+def _note_export(tensor: torch.Tensor) -> None:
+    for key in [key for key, reference in _exported.items() if reference() is None]:
+        del _exported[key]
+    storage = tensor.untyped_storage()
+    _exported[id(storage)] = weakref.ref(storage)
+
+
+def _is_shared(tensor: torch.Tensor) -> bool:
+    """Return whether NumPy, DLPack or another process may write into the memory of a tensor."""
+    storage = tensor.untyped_storage()
+    is_exported = id(storage) in _exported and _exported[id(storage)]() is storage
+    can_resize: bool = storage.resizable()
+    return is_exported or not can_resize
 
 
 def _guard_of(tensors: list[Any]) -> Any:

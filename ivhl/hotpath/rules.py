@@ -36,6 +36,9 @@ _ALONE: Final = frozenset(
         *("rename_", "rename", "refine_names", "align_to", "unflatten_names"),
     }
 )
+# Whose shapes depend on values, which PyTorch does not say of them.
+_BY_VALUES: Final = frozenset(("_pack_padded_sequence", "_pad_packed_sequence", "tensor_split"))
+BY_VALUES: Final = "the shape of its result depends on values"
 # Always make one new tensor of their own and do nothing else, unless they are asked to write into an
 # argument: what they are need not be found out by watching them.
 _KNOWN_NAMES: Final = (
@@ -85,6 +88,8 @@ def alone_by_name(func: Any, kwargs: dict[str, Any]) -> str:
     """Return why a call is in no sequence, whatever it does; empty if it may be in one."""
     if name_of(func) in _ALONE or getattr(func, "__name__", "") in {"__set__", "__delete__"}:
         return "it reads, or changes more than values"
+    if name_of(func) in _BY_VALUES:
+        return BY_VALUES
     if kwargs.get("out") is not None:
         return "it writes into an argument"
     module = getattr(func, "__module__", None)
@@ -121,7 +126,7 @@ def alone_by_deed(  # noqa: C901, PLR0911  (one for each rule)
         if torch.Tag.data_dependent_output in op.tags:
             return "it reads values"
         if torch.Tag.dynamic_output_shape in op.tags:
-            return "the shape of its result depends on values"
+            return BY_VALUES
     if may_draw and has_drawn():
         return "it draws random numbers"
     if any(one.dtype.is_complex for one in tensors_in(result)):

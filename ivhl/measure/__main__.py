@@ -145,7 +145,11 @@ def positive(kind: type[_Number]) -> Callable[[str], _Number]:
     """Return a converter for argparse that accepts only positive numbers."""
 
     def convert(text: str) -> _Number:
-        number = kind(text)
+        try:
+            number = kind(text)
+        except ValueError:
+            what = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"must be {what} (got {text!r})") from None
         if not 0 < number < MOST:  # also not "nan"
             raise argparse.ArgumentTypeError(
                 f"must be more than 0, and less than {MOST:.0e} (got {text})"

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ivhl.rollout.dataset import DatasetProgress
 
 MINUTE = 60
+MOST_THREADS = 2**15  # PyTorch takes a number of 32 bits
+MOST_OPERATORS = 10_000_000  # a dataset holds some numbers of each in memory
 GIB = 2**30
 # What errors of the library call a value, and the option that it is of.
 _ARCHITECTURE = {
@@ -134,14 +136,20 @@ def _folder(text: str) -> Path:
 
 
 def _threads(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1 (got {text})")
-    return number
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_THREADS:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number from 1 to {MOST_THREADS} (got {text!r})"
+        )
+    return int(text)
 
 
 def _memory(text: str) -> float:
-    if not 0 < (number := float(text)) < math.inf:  # also not "nan"
-        raise argparse.ArgumentTypeError(f"must be more than 0 and finite (got {text})")
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:  # also not "nan"
+        raise argparse.ArgumentTypeError(f"must be a finite number above 0 (got {text!r})")
     return number
 
 
@@ -241,9 +249,9 @@ def check_memory(arguments: argparse.Namespace, recipe: DatasetRecipe) -> None:
 
 
 def _generate(arguments: argparse.Namespace, recipe: DatasetRecipe) -> None:
-    if arguments.operators < 1:
+    if not 1 <= arguments.operators <= MOST_OPERATORS:
         raise SpecError(
-            f"--operators must be at least 1, got {arguments.operators}",
+            f"--operators must be from 1 to {MOST_OPERATORS:,}, got {arguments.operators}",
             hint="python -m ivhl.rollout --help",
         )
     done = generate(

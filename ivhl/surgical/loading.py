@@ -65,6 +65,7 @@ def load_model(reference: str) -> LoadedModel:
             hint=HINT,
         )
     model, inputs, loss = made if len(made) == 3 else (*made, None)  # noqa: PLR2004
+    _check_model(reference, model)
     if isinstance(inputs, Mapping):
         inputs = dict(inputs)  # what a tokenizer returns is another mapping
     if not isinstance(inputs, (tuple, dict)):
@@ -86,6 +87,20 @@ def load_model(reference: str) -> LoadedModel:
             hint=HINT,
         )
     return LoadedModel(model, inputs, loss)
+
+
+def _check_model(reference: str, model: nn.Module) -> None:
+    """Raise if the parts of a model cannot be compiled or run."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise SpecError(
+            f"{reference} returns a TorchScript module, which torch.compile leaves as it is",
+            hint="return the module before torch.jit.script or torch.jit.trace",
+        )
+    if any(one.is_meta for one in (*model.parameters(), *model.buffers())):
+        raise SpecError(
+            f"{reference} returns a model on the device meta, which holds no numbers",
+            hint="return it with its weights: model.to_empty(device='cpu'), then load them",
+        )
 
 
 def _described(value: object) -> str:

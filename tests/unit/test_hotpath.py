@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import functools
 import gc
 import inspect
@@ -1790,6 +1791,156 @@ def test_threads_may_read_while_the_block_goes_on() -> None:
         for one in readers:
             one.result(timeout=60)
     assert not wrong
+
+
+# --- what no mode of functions sees ----------------------------------------------------------------
+
+
+def _eager_and_hot(turn: Callable[[int], Any], threshold: int, turns: int = 8) -> None:
+    """Check that some turns return the same in a block."""
+    wanted = [turn(number) for number in range(turns)]
+    with hotpath.auto(threshold=threshold):
+        found = [turn(number) for number in range(turns)]
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+def test_torchscript_may_write_into_what_was_read(threshold: int) -> None:
+    def add_one_to(x: torch.Tensor) -> None:
+        x.add_(1.0)
+
+    add_one: Any = torch.jit.script(add_one_to)
+    x = torch.zeros(4)
+
+    def turn(number: int) -> torch.Tensor:
+        x.fill_(number)
+        y = (x * 2.0 + 1.0).sin()
+        add_one(x)
+        return y
+
+    _eager_and_hot(turn, threshold)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+def test_a_torchscript_module_may_stand_behind_an_ordinary_one(threshold: int) -> None:
+    first, last = torch.nn.Linear(4, 3), torch.jit.script(torch.nn.Linear(3, 2))
+
+    def turn(number: int) -> Any:
+        loss = last(torch.relu(first(X[:2, :4] + number))).square().sum()
+        first.zero_grad()
+        loss.backward()
+        return loss.detach(), first.weight.grad
+
+    _eager_and_hot(turn, threshold)
+
+
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+@pytest.mark.parametrize("split", ["tensor_split", "pack_padded_sequence"])
+def test_shapes_that_depend_on_values_are_in_no_sequence(split: str, threshold: int) -> None:
+    rnn = torch.nn.utils.rnn
+
+    def turn(number: int) -> Any:
+        number //= 3
+        if split == "tensor_split":
+            parts = torch.tensor_split(torch.arange(12.0) * 2.0, torch.tensor([2 + number, 8]))
+            return [part + 1.0 for part in parts]
+        packed = rnn.pack_padded_sequence(
+            torch.ones(3, 5, 2) * 2.0, torch.tensor([5, 4, 1 + number]), batch_first=True
+        )
+        return packed.data.shape, rnn.pad_packed_sequence(packed)[0] + 1.0
+
+    wanted = [turn(number) for number in range(9)]
+    with hotpath.auto(threshold=threshold):
+        for number in range(9):
+            torch.testing.assert_close(turn(number), wanted[number])
+
+
+def test_a_shape_that_changes_between_recorded_turns_ends_a_sequence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As an operation of which neither its name nor PyTorch tells it.
+    monkeypatch.setattr("ivhl.hotpath.rules._BY_VALUES", frozenset())
+    with hotpath.auto(threshold=4) as report:
+        for number in range(8):
+            parts = torch.tensor_split(torch.arange(12.0) * 2.0, torch.tensor([2 + number, 11]))
+            assert parts[0].shape == (2 + number,)
+            assert (parts[0] + 1.0).shape == (2 + number,)
+    assert report.reasons["tensor_split: the shape of its result depends on values"] > 0
+
+
+def test_a_shape_that_changes_once_it_is_hot_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ivhl.hotpath.rules._BY_VALUES", frozenset())
+    # Inductor cannot compile it; what these tests compile with can.
+    monkeypatch.setattr(torch._inductor, "compile", Mock(side_effect=RuntimeError("cannot")))
+
+    def turn(first: int) -> float:
+        parts = torch.tensor_split(torch.arange(12.0) * 2.0, torch.tensor([first, 11]))
+        total: float = (parts[0] + 1.0).sum().item()
+        return total
+
+    with hotpath.auto(threshold=2):
+        for _ in range(2):
+            assert turn(2) == 4.0
+        with pytest.raises(RuntimeError, match="tensor_split returned another shape"):
+            turn(3)
+
+
+def test_memory_that_dlpack_has_exported_is_read_at_once() -> None:
+    x = torch.zeros(4)
+    with hotpath.auto(threshold=2) as report:
+        other = torch.from_dlpack(x.__dlpack__())
+        memory = (ctypes.c_float * 4).from_address(other.data_ptr())
+        for number in range(6):
+            y = x * 2.0 + 1.0
+            memory[0] = number + 1.0  # as NumPy would write
+            assert y[0].item() == 2.0 * number + 1.0
+    assert report.hits > 0
+
+
+def test_a_write_that_nothing_sees_is_an_error_and_no_wrong_number() -> None:
+    x, alias = torch.zeros(4), torch.zeros(4)
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(3):
+            (x * 2.0 + 1.0).sum().item()
+        y = x * 2.0 + 1.0
+        assert report.hits > 0
+        # As an extension in C++ does.
+        with torch._C.DisableTorchFunction():
+            x.add_(1.0)
+        with pytest.raises(RuntimeError, match="has changed a tensor that calls before it read"):
+            y.sum().item()
+        assert torch.equal(alias * 2.0, torch.zeros(4))
+    assert torch._C._len_torch_function_stack() == 0
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this build has no distributed")
+def test_collectives_come_after_what_was_read(tmp_path: Path) -> None:
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'group'}", rank=0, world_size=1
+    )
+    try:
+        with hotpath.auto(threshold=2):
+            for _ in range(6):
+                x = torch.ones(3)
+                y = (x * 2.0).sin()
+                torch.distributed.all_reduce(x)
+                assert type(y) is torch.Tensor
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_a_record_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ivhl.hotpath.recorder.MOST_KNOWN", 50)
+    block = hotpath.auto(threshold=10)
+    with block as report:
+        for number in range(200):
+            torch.roll(X, number % 40, 0).sum().item()
+            assert torch.equal(torch.roll(X, number, 1).relu(), torch.roll(X.relu(), number, 1))
+    assert block.roots.size == 50
+    assert any("its arguments change at each step" in one for one in report.reasons)
 
 
 def test_a_result_read_elsewhere_again_and_again_is_given_up() -> None:

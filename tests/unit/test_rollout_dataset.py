@@ -244,7 +244,8 @@ def test_a_folder_that_cannot_be_written_is_named_and_no_file_of_zarr(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--operators 0", "--operators must be at least 1, got 0"),
+        ("--operators 0", "--operators must be from 1 to 10,000,000, got 0"),
+        ("--operators 99999999999", "must be from 1 to 10,000,000, got 99999999999"),
         ("--steps 0", "--steps must be at least 1, got 0"),
         ("--keep-every 0", "--keep-every must be at least 1, got 0"),
         ("--realisations 0", "--realisations must be at least 1, got 0"),
@@ -283,6 +284,24 @@ def test_the_least_memory_that_is_named_is_enough(
     assert main([*command, "--memory", "1e-9"]) == 2
     least = capsys.readouterr().err.partition("--memory must be at least ")[2].split()[0]
     assert main([*command, "--memory", least]) == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--threads", "x", "must be a whole number from 1 to 32768 (got 'x')"),
+        ("--threads", "99999999999", "must be a whole number from 1 to 32768"),
+        ("--memory", "x", "must be a finite number above 0 (got 'x')"),
+        ("--memory", "inf", "must be a finite number above 0 (got 'inf')"),
+    ],
+)
+def test_what_is_no_such_number_is_a_sentence(
+    option: str, value: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as usage:
+        main(["generate", "--operators", "1", "--out", "d", option, value])
+    assert usage.value.code == 2
+    assert f"argument {option}: {says}" in capsys.readouterr().err
 
 
 def test_no_folder_is_not_the_current_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -264,10 +264,13 @@ def one(): return nn.Linear(4, 4)
 def listed(): return nn.Linear(4, 4), [torch.ones(2, 4)]
 def unnamed(): return nn.Linear(4, 4), {0: torch.ones(2, 4)}
 def misfit(): return nn.Linear(4, 4), (torch.ones(2, 5),)
+def meta(): return nn.Linear(4, 4, device="meta"), (torch.ones(2, 4),)
+def scripted(): return torch.jit.script(nn.Linear(4, 4)), (torch.ones(2, 4),)
 number = 3
 """
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -277,6 +280,8 @@ number = 3
         ("my_models:nothing", "module 'my_models' has no 'nothing'"),
         ("my_models:number", "module 'my_models' has no function 'number'"),
         ("my_models:broken", "my_models:broken raised KeyError: 'weights'"),
+        ("my_models:meta", "my_models:meta returns a model on the device meta"),
+        ("my_models:scripted", "my_models:scripted returns a TorchScript module"),
         ("my_models:one", "must return a torch.nn.Module and its inputs, got Linear"),
         ("my_models:listed", "must return the inputs as a tuple, or as a dictionary of keyword"),
         ("my_models:unnamed", "the names of keyword arguments must be text, got 0"),
