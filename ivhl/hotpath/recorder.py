@@ -165,7 +165,7 @@ class Recorder(TorchFunctionMode):
         self.is_resting = False  # whether the mode is not active, since turns are not looked at
         self._looks = False  # at sketches too, since something will be hot next time
         self._watch: _Watch | None = None
-        self._surroundings: Surroundings | None = None
+        self._surroundings = surroundings_now(0)
         self._settings: CompilerSettings | None = None  # from the first compiled region on
         self._lately: deque[Call] = deque(maxlen=_LATELY)  # where segments ended
         self._dispatch_keys = (
@@ -852,7 +852,7 @@ class Recorder(TorchFunctionMode):
         Raises:
             RuntimeError: If it cannot be computed any more as it would have been.
         """
-        if any(map(_has_changed, self._inputs, self._versions)):
+        if [one._version for one in self._inputs] != self._versions:  # noqa: SLF001
             raise RuntimeError(
                 "hotpath: something that no mode of PyTorch sees, such as an extension in C++, "
                 "has changed a tensor that calls before it read; call it outside of hotpath.auto "
@@ -1185,11 +1185,6 @@ def _has_other_shapes(call: Call, result: Any) -> bool:
     return len(results) != len(call.results) or any(
         tensor.shape != one.facts.shape for tensor, one in zip(results, call.results, strict=True)
     )
-
-
-def _has_changed(tensor: torch.Tensor, version: int) -> bool:
-    now: int = tensor._version  # noqa: SLF001
-    return now != version
 
 
 # Storages whose memory others know by DLPack, by id. PyTorch itself marks those of NumPy.
