@@ -25,7 +25,7 @@ import sys
 import sysconfig
 from dataclasses import MISSING, fields, is_dataclass
 from fnmatch import fnmatch
-from functools import cache
+from functools import cache, cached_property
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
@@ -127,7 +127,7 @@ def reached_sources(case: Case, workloads: str, project_name: str, *, ran: bool 
     for name in declaring:
         reach.follow(name)
     # Modules imported by a computed name.
-    places = {project.place_of(name) for name in (*reach.ran, project.home)}
+    places = {project.place_of(name) for name in (*reach.ran, project.home, *project.tops)}
     places |= {Path(text) for text in os.environ.get("PYTHONPATH", "").split(os.pathsep) if text}
     for name in sorted(sys.modules) if ran else ():
         # Excludes modules that torch writes into a temporary folder and imports from there.
@@ -312,6 +312,14 @@ class _Project:
         folders = self.folders(top)
         return (folders[-1] if folders else self.file(top)).parent
 
+    @cached_property
+    def tops(self) -> tuple[str, ...]:
+        """The top-level packages and modules that the project's distribution has installed."""
+        listed = {top for top in _all_distributions() if self._name in _distributions(top)}
+        # An editable installation lists no files.
+        named = sorted(listed | {self._name.replace("-", "_")})
+        return tuple(top for top in named if self.has(top) or self.is_package(top))
+
     def is_package(self, module: str) -> bool:
         """Return whether it is a package of the project."""
         return self.owns(module.partition(".")[0]) and bool(self.folders(module))
@@ -485,7 +493,7 @@ class _Reach:
             for found in self._imports(node, module):
                 self._take_import(found)
                 if _is_importer(found):
-                    self._take_object(module.partition(".")[0])
+                    self._take_unknown(module)
             if isinstance(node, ast.Call):
                 self._take_computed(node, module)
 
@@ -528,7 +536,7 @@ class _Reach:
             self._take_object(module)
 
     def _take_computed(self, call: ast.Call, module: str) -> None:
-        """Mark the module of a computed import; all of the package if its name is no constant."""
+        """Mark the module of a computed import; see ``_take_unknown`` if its name is no constant."""
         text = call.args[0] if call.args else None
         if (
             isinstance(text, ast.Constant)
@@ -537,7 +545,17 @@ class _Reach:
         ):
             self._take_object(text.value)
         else:
-            self._take_object(module.partition(".")[0])
+            self._take_unknown(module)
+
+    def _take_unknown(self, module: str) -> None:
+        """Mark all that a module may import by a computed name: its package.
+
+        A benchmark outside of the project may import any of the project's modules.
+        """
+        top = module.partition(".")[0]
+        tops = self._project.tops
+        for name in {top} if top in tops else {top, *tops}:
+            self._take_object(name)
 
     def run(self, module: str) -> None:
         """Note what importing a module runs, and mark as reached what has side effects."""

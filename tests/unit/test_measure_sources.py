@@ -224,6 +224,67 @@ def test_a_folder_of_benchmarks_has_its_own_hash(
     assert [a != b for a, b in zip(before, both_hashes(demo), strict=True)] == changed
 
 
+INSTALLED = {
+    "site-packages/ripple/__init__.py": "",
+    "site-packages/ripple/ops.py": "def work(x): return x\n",
+    "site-packages/ripple-1.0.dist-info/METADATA": "Name: ripple\nVersion: 1.0\n",
+    "site-packages/ripple-1.0.dist-info/RECORD": "ripple/__init__.py,,\nripple/ops.py,,\n",
+    "bench/__init__.py": "",
+    "bench/one.py": """
+        from ivhl.workload import Variant, Workload
+        WORKLOADS = (
+            Workload(
+                name="one", version=1, title="One", sizes={"small": 1}, default_size="small",
+                make_inputs="bench.calls:make", eager="bench.calls:eager", outputs=("x",),
+                variants=(Variant(name="v"),),
+            ),
+        )
+    """,
+}
+LOADS = [
+    'import importlib\ndef load(name): return importlib.import_module(f"ripple.{name}")\n',
+    "from importlib import import_module as get\ndef load(name): return get('ripple.' + name)\n",
+    # Nothing in the source says that it imports.
+    "import importlib as i\ndef load(name): return vars(i)['import_module']('ripple.' + name)\n",
+]
+
+
+@pytest.mark.parametrize(
+    ("load", "ran"), [(LOADS[0], False), (LOADS[1], False), (LOADS[0], True), (LOADS[2], True)]
+)
+@pytest.mark.parametrize("place", ["site-packages", "src"])
+def test_a_benchmark_reaches_the_installed_project_by_a_computed_name(
+    tmp_path: Path, load: str, place: str, *, ran: bool
+) -> None:
+    """Nothing that is imported by a constant name lies where the project is installed."""
+    for name, text in (INSTALLED | {"bench/calls.py": load}).items():
+        path = tmp_path / name.replace("site-packages", place)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text) if name == "bench/one.py" else text)
+    if place == "src":  # as an editable installation, which lists no modules
+        (tmp_path / place / "ripple-1.0.dist-info/RECORD").write_text("")
+    code = f"""
+        import importlib, sys
+        sys.path[:0] = [{str(tmp_path)!r}, {str(tmp_path / place)!r}, {str(ROOT)!r}]
+        from ivhl.workload import load_workloads, select_cases
+        from ivhl.measure.sources import reached_sources
+        (case,) = select_cases(load_workloads("bench"), variants=["v"])
+        from bench.calls import load
+        load("ops") if {ran} else None
+        print(*reached_sources(case, "bench", "ripple", ran={ran}))
+    """
+    command = [sys.executable, "-B", "-c", dedent(code)]
+
+    def hashes() -> list[str]:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+    project, benchmark = hashes()
+    (tmp_path / place / "ripple/ops.py").write_text("def work(x): return -x\n")
+    changed, same = hashes()
+    assert changed != project
+    assert same == benchmark
+
+
 REACHED = [
     ("demo/ops/a.py", "return base(x)", "return base(x + 1)"),
     ("demo/shared.py", "return x", "return -x"),
