@@ -408,13 +408,24 @@ def _rate(asked: Suspicion, runner: _Runner, first: Tried, above: float) -> tupl
     """Return in how many runs the case shows the symptom, and of how many.
 
     Each further run is in a process of its own, since what one process drew, its forks have.
+
+    Raises:
+        SpecError: If a run fails in another way: whether it would show the symptom is not known.
     """
-    shows = [first.outcome == "shows"]
-    while len(shows) < (RUNS if any(shows) else MOST_RUNS):
-        name = f"inductor, run {len(shows) + 1}"
+    seen = [first]
+    while len(seen) < (RUNS if any(one.outcome == "shows" for one in seen) else MOST_RUNS):
+        if seen[-1].outcome == "other":
+            break
+        name = f"inductor, run {len(seen) + 1}"
         trial = {"name": name, "backend": "inductor"}
-        shows.append(runner.run(asked.bad, [trial], above=above)[name].outcome == "shows")
-    return sum(shows), len(shows)
+        seen.append(runner.run(asked.bad, [trial], above=above)[name])
+    if seen[-1].outcome == "other":
+        raise SpecError(
+            f"{asked.case.name} fails otherwise than with {asked.symptom} in {asked.bad.id}, in run "
+            f"{len(seen)}: {seen[-1].text}",
+            hint="--symptom names another failure class; --force runs again what failed by chance",
+        )
+    return sum(one.outcome == "shows" for one in seen), len(seen)
 
 
 def _flaky(rate: tuple[int, int], bad: dict[str, Tried], good: dict[str, Tried]) -> Blamed:

@@ -314,10 +314,13 @@ def heard(journal: Journal) -> Iterator[None]:
     import torch  # noqa: PLC0415
 
     found: dict[str, list[str]] = {kind: [] for kind in _ARTIFACTS}
+    # 2.2.2 has no kernel_code, and refuses a log that it does not have.
+    known = torch._logging._internal.log_registry.artifact_names  # noqa: SLF001
+    ours = {log: True for _, log in _ARTIFACTS.values() if log in known}
     set_logs = torch._logging.set_logs  # noqa: SLF001
 
     def with_ours(**logs: Any) -> None:  # noqa: ANN401  (each call replaces what others have set)
-        set_logs(**{log: True for _, log in _ARTIFACTS.values()} | logs)
+        set_logs(**ours | logs)
 
     torch._logging.set_logs = with_ours  # noqa: SLF001
     with_ours()

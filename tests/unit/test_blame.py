@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +36,9 @@ from ivhl.cli.blame import _releases, _slower, _symptom
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure import stages as trials
+from ivhl.measure.case import Journal
 from ivhl.measure.effort import Effort
+from ivhl.measure.launcher import read_journal
 from ivhl.records.record import Arm
 from ivhl.tracker.blame import (
     STAGES,
@@ -422,6 +426,47 @@ def test_a_flaky_case_is_said_with_its_rate(
         assert f"Flaky: {rate[0]} of {rate[1]} runs show it" in text
         assert "inductor is the first stage that showed it" in text
         assert "Settings" not in text
+
+
+@pytest.mark.parametrize("before", [[], [WRONG], [None, None]])
+def test_a_run_that_fails_otherwise_is_no_run_without_the_symptom(
+    tmp_path: Path, before: list[dict[str, str] | None]
+) -> None:
+    left = iter([*before, CRASHED])
+
+    def run_one(_: CellSpec, trials: list[dict[str, str]], **__: float) -> dict[str, Tried]:
+        (trial,) = trials
+        return {trial["name"]: tried(trial["name"], failure=next(left))}
+
+    first = run_one(CellSpec("3.12", "2.5.1"), [{"name": "inductor"}])["inductor"]
+    runner = SimpleNamespace(run=run_one)
+    said = rf"otherwise than with wrong in .*, in run {len(before) + 1}: compile: no such op"
+    with pytest.raises(SpecError, match=said):
+        _rate(suspicion(tmp_path), runner, first, 0.0)  # type: ignore[arg-type]
+
+
+def test_only_logs_that_the_release_has_are_switched_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    on: dict[str, bool] = {}
+
+    def set_logs(*, graph_code: bool, guards: bool, output_code: bool, dynamo: int = 0) -> None:
+        on.update(
+            graph_code=graph_code, guards=guards, output_code=output_code, dynamo=bool(dynamo)
+        )
+
+    # As PyTorch 2.2.2, which has no kernel_code.
+    registry = SimpleNamespace(artifact_names={"graph_code", "guards", "output_code", "fusion"})
+    logs = SimpleNamespace(set_logs=set_logs, _internal=SimpleNamespace(log_registry=registry))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_logging=logs))
+    journal = Journal(tmp_path / "j.jsonl")
+    with trials.heard(journal):
+        logging.getLogger("torch._dynamo.guards.__guards").warning("a guard")
+        logs.set_logs(dynamo=10)
+    journal.close()
+    assert on == {"graph_code": True, "guards": True, "output_code": True, "dynamo": True}
+    _, found = read_journal(tmp_path / "j.jsonl")
+    assert (found["guards"], found["kernels"]) == (["a guard"], [])
 
 
 def test_a_report_has_script_stages_cures_versions_and_both_locks(tmp_path: Path) -> None:
