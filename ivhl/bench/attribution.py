@@ -19,7 +19,7 @@ from ivhl.matrix.locks import LockState, lock_path, matrix_digest, parse_lock
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.flags import FLAG_REFUSED
 from ivhl.records.store import case_name
-from ivhl.tracker.attribution import attribute_rounds
+from ivhl.tracker.attribution import attribute, attribute_rounds
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import student, within
 from ivhl.tracker.wording import counted
@@ -166,7 +166,25 @@ def measure_corners(
                     )
                 check(records)
                 found[case].append({corner: records[corner] for corner in corners})
-    return [attribute_rounds(one, factors, reach, expected) for one in found.values()]
+    return [attribute_measured(one, factors, results) for one in found.values()]
+
+
+def attribute_measured(
+    rounds: Sequence[Mapping[Corner, RunRecord]], factors: Sequence[Factor], results: Path
+) -> Attributed:
+    """Return what each axis does to a case, by rounds that were measured now.
+
+    One round does not show what runs of one environment, one after the other, differ by. Then the
+    intervals are those of records: they hold what another run differs by.
+
+    Args:
+        rounds: Corner to its record, for each round.
+        factors: The axes.
+        results: Folder of the results, from which that is learnt.
+    """
+    if len(rounds) == 1:
+        return attribute(rounds[0], factors, open_index(results).spreads)
+    return attribute_rounds(rounds, factors, reach, expected)
 
 
 def _refuse_flags(record: RunRecord, corner: Corner) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from ivhl.bench.attribution import expected, reach
+from ivhl.bench.attribution import attribute_measured
 from ivhl.bench.repetition import run_ivhl
 from ivhl.bench.rounds import PROCESSES_PER_ROUND
 from ivhl.errors import LockError, ResultsError
@@ -21,7 +21,7 @@ from ivhl.matrix.locks import lock_path
 from ivhl.measure.alone import only_run_here
 from ivhl.records.files import write_whole
 from ivhl.records.store import case_name
-from ivhl.tracker.attribution import attribute_rounds, corners_of, factors_of, not_matched
+from ivhl.tracker.attribution import corners_of, factors_of, not_matched
 from ivhl.tracker.index import open_index
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def measure_swap(
                         hint="run the same command again",
                     )
                 found[case_id].append(ordered)
-    return [attribute_rounds(one, factors, reach, expected) for one in found.values()]
+    return [attribute_measured(one, factors, root / "results") for one in found.values()]
 
 
 def _arguments(

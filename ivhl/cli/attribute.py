@@ -41,7 +41,7 @@ from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.entries import subject_of
 from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import counted, shortened
 from ivhl.workload import core_cases, named_cases, select_cases
 
 if TYPE_CHECKING:
@@ -55,6 +55,11 @@ if TYPE_CHECKING:
 
 _NAMED = 3  # of cases that fail alike
 _LONGEST = 120  # characters of an outcome
+# Packages that torch requires, and that no eager kernel of a CPU calls.
+_BESIDE_EAGER = {
+    *("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "setuptools", "sympy"),
+    *("triton", "typing-extensions"),
+}
 _STYLES = {"slower": "red", "faster": "green"}
 
 
@@ -174,6 +179,7 @@ def attribute_command(
         for text in builds_beside(pairs):
             console.print(text)
         _print(console, ends, factors, corners, found, every=every or bool(case))
+    _refuse_nothing(found if rounds else None, factors)
 
 
 def _pairs(records: Iterable[RunRecord]) -> Iterator[tuple[RunRecord, RunRecord]]:
@@ -379,6 +385,19 @@ def _refuse(reasons: Sequence[str]) -> None:
         )
 
 
+def _refuse_nothing(measured: Sequence[Attributed] | None, factors: Sequence[Factor]) -> None:
+    """Raise if what was measured, if anything was, says nothing.
+
+    Raises:
+        ResultsError: If each case fails in all cells, in the same way.
+    """
+    if measured is not None and not any(one.effects or one.whose(factors) for one in measured):
+        raise ResultsError(
+            "nothing is attributed: each case fails alike in all cells",
+            hint="ivhl try shows more of a case in a cell",
+        )
+
+
 def _named(ends: tuple[Ends, Ends], factors: Sequence[Factor]) -> str:
     """Return the axes of an effect, e.g. ``PyTorch 2.5.1 -> 2.6.0``."""
     texts = []
@@ -435,11 +454,22 @@ def _print(
 
 
 def _warn_of_disturbance(console: Terminal, found: Sequence[Attributed]) -> None:
-    moved = [e for one in found for e in one.effects if "flags" in e.factors and e.word in _STYLES]
-    if any(effect.metric == "eager" for effect in moved):
+    """Say that runs were disturbed if eager code moved with what cannot reach it."""
+    packages = {corner.at.package.partition("==")[0] for one in found for corner in one.outcomes}
+    idle = {"flags": "compiler flag"}
+    if packages <= _BESIDE_EAGER:
+        idle["package"] = f"version of {', '.join(packages)}"
+    moved = {
+        factor
+        for one in found
+        for effect in one.effects
+        for factor in effect.factors
+        if effect.metric == "eager" and effect.word in _STYLES
+    }
+    for factor in idle.keys() & moved:
         console.print(
-            "no compiler flag moves eager code, and eager moved with it: these runs were disturbed; "
-            "measure again, with more --rounds"
+            f"no {idle[factor]} moves eager code, and eager moved with it: these runs were "
+            "disturbed; measure again, with more --rounds"
         )
 
 
@@ -451,14 +481,14 @@ def _print_outcomes(console: Terminal, whose: str, alike: Sequence[Attributed]) 
     console.print(Text(f"  {names}"))
     if whose:
         console.print(f"    {whose}")
-    for corner, outcome in alike[0].outcomes.items():
+    outcomes = alike[0].outcomes
+    n_commits = len({corner.at.commit for corner in outcomes})
+    for corner, outcome in outcomes.items():
         at = corner.at
+        commit = f"@{at.commit[:8]}" if n_commits > 1 else ""
         swapped = "".join(f" with {one}" for one in (at.package, *at.flags) if one)
-        console.print(
-            Text(
-                f"    py{at.python}-torch{at.torch}{swapped}: {outcome[:_LONGEST]}", "bright_black"
-            )
-        )
+        where = f"py{at.python}-torch{at.torch}{commit}{swapped}"
+        console.print(Text(f"    {where}: {shortened(outcome, _LONGEST)}", "bright_black"))
 
 
 def _print_effects(

@@ -42,6 +42,7 @@ FACTOR_WORDS: Final[dict[Factor, str]] = {
     "flags": "the compiler flags",
 }
 ATTRIBUTED: Final[tuple[Metric, ...]] = ("eager", "compiled", "speedup")
+_SPEEDUP_WORDS: Final = {"slower": "fell", "faster": "rose"}
 # Whether each axis is that of the second cell.
 Setting = tuple[bool, ...]
 _CONFIDENCE = 0.95
@@ -101,9 +102,12 @@ class Effect(NamedTuple):
 
     @property
     def word(self) -> str:
-        """What it amounts to; seconds that grow are slower, as is a speedup that falls."""
+        """What it amounts to; seconds that grow are slower, as is a speedup that falls.
+
+        A limit that is shown as 1.00 rules nothing out.
+        """
         relevant = RELEVANT[self.metric]
-        if self.significant and (self.low > 1 or self.high < 1):
+        if self.significant and (round(self.low, 2) > 1 or round(self.high, 2) < 1):
             if max(self.ratio, 1 / self.ratio) < relevant:
                 return "nothing"
             grew = self.ratio > 1
@@ -119,8 +123,11 @@ class Effect(NamedTuple):
         return 2 * _STANDARD.cdf(-_NORMAL_95 * abs(math.log(self.ratio)) / reach) if reach else 0.0
 
     def __str__(self) -> str:
-        """Return e.g. ``compiled 1.40x [1.35, 1.45] slower``."""
-        return f"{self.metric} {self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}] {self.word}"
+        """Return e.g. ``compiled 1.40x [1.35, 1.45] slower``; a speedup rose or fell."""
+        word = self.word
+        if self.metric == "speedup":
+            word = _SPEEDUP_WORDS.get(word, word)
+        return f"{self.metric} {self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}] {word}"
 
 
 class Attributed(NamedTuple):

@@ -168,6 +168,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def shortened(text: str, longest: int) -> str:
+    """Return a text of at most so many characters; one that is cut ends with an ellipsis."""
+    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+
+
 def headline(rows: Sequence[Row]) -> str:
     """Return a one-line summary of the rows, the most frequent status first."""
     if not rows:

@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ivhl.bench.attribution import RecordedLocks, measure_corners
+from ivhl.bench.attribution import RecordedLocks, attribute_measured, measure_corners
 from ivhl.bench.request import Request
 from ivhl.bench.swap import measure_swap
 from ivhl.cli import app
+from ivhl.cli.attribute import _warn_of_disturbance
 from ivhl.cli.declared import declared
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.matrix.locks import lock_path, lock_state
@@ -36,6 +37,8 @@ from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm, to_json
 from ivhl.records.store import load_records, parse_record
 from ivhl.tracker.attribution import (
+    Attributed,
+    Effect,
     Ends,
     attribute,
     contrasts,
@@ -48,6 +51,7 @@ from ivhl.tracker.attribution import (
 )
 from ivhl.tracker.comparable import BUILDS_UNKNOWN, differences
 from ivhl.tracker.compare import session_reach
+from ivhl.tracker.terminal import Terminal
 from ivhl.workload import named_cases
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
@@ -58,7 +62,7 @@ if TYPE_CHECKING:
 
     from ivhl.errors import IvhlError
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.attribution import Attributed, Corner
+    from ivhl.tracker.attribution import Corner
 
 FIRST, LAST = Ends("3.12", "2.5.1", "a" * 40), Ends("3.13", "2.6.0", "a" * 40)
 CASE = "ops.one/small/a"
@@ -151,6 +155,82 @@ def test_noise_between_runs_makes_the_intervals_wide() -> None:
     ]
     assert widths[0].word == "slower"
     assert widths[1].word == "too noisy to say"
+
+
+def test_what_is_shown_as_no_change_is_not_called_one() -> None:
+    assert Effect(("torch",), "eager", 1.05, 1.004, 1.10).word == "too noisy to say"
+    assert Effect(("torch",), "eager", 0.95, 0.90, 0.996).word == "too noisy to say"
+    assert str(Effect(("torch",), "eager", 1.06, 1.01, 1.10)) == "eager 1.06x [1.01, 1.10] slower"
+
+
+def test_a_speedup_rises_or_falls() -> None:
+    assert str(Effect(("torch",), "speedup", 6.88, 6.5, 7.2)).endswith("[6.50, 7.20] rose")
+    assert str(Effect(("torch",), "speedup", 0.5, 0.4, 0.6)).endswith("[0.40, 0.60] fell")
+
+
+@pytest.mark.parametrize(("package", "said"), [("sympy==1.13.1", True), ("numpy==2.0", False)])
+def test_eager_that_moves_with_what_no_eager_kernel_calls_was_disturbed(
+    package: str, *, said: bool
+) -> None:
+    moved = Effect(("package",), "eager", 1.05, 1.03, 1.08)
+    ends = FIRST._replace(package="sympy==1.14.0"), FIRST._replace(package=package)
+    by = dict.fromkeys(corners_of(*ends), "works")
+    console = Terminal(file=StringIO(), width=200)
+    _warn_of_disturbance(console, [Attributed("box", "cpu", CASE, by, (moved,))])
+    _warn_of_disturbance(console, [Attributed("box", "cpu", CASE, by, (moved._replace(low=1),))])
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert text.count("no version of sympy moves eager code, and eager moved with it") == said
+
+
+def test_where_all_cells_fail_alike_nothing_is_attributed_and_the_commits_are_named(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shas = [git(project, "rev-parse", "HEAD")]
+    commit(project, "another one")
+    shas.append(git(project, "rev-parse", "HEAD"))
+    reason = f"environment: {'no such wheel ' * 20}"
+
+    def fail(
+        _: Request, corners: Sequence[Corner], *__: object, **___: object
+    ) -> list[Attributed]:
+        return [Attributed("box", "cpu", CASE, dict.fromkeys(corners, reason), ())]
+
+    monkeypatch.setattr("ivhl.cli.attribute.measure_corners", fail)
+    cells = [f"py3.12-torch2.6.0@{sha}" for sha in shas]
+    text, error = run(*cells, "--case", CASE, "--rounds", "1")
+    assert isinstance(error, ResultsError)
+    assert "each case fails alike in all cells" in str(error)
+    for sha in shas:
+        (line,) = [one for one in text.splitlines() if f"torch2.6.0@{sha[:8]}: " in one]
+        assert line.endswith("…")
+    monkeypatch.setattr(
+        "ivhl.cli.attribute.measure_corners",
+        lambda _, corners, *__, **___: [
+            Attributed("box", "cpu", CASE, dict(zip(corners, ("works", reason), strict=True)), ())
+        ],
+    )
+    text, error = run(*cells, "--case", CASE, "--rounds", "1")
+    assert error is None
+    assert "works -> environment: the commit" in text
+
+
+def test_one_round_has_the_intervals_of_another_run(project: Path) -> None:
+    """Two environments whose processes agree to 0.1 %, and that differ by 5 %."""
+    runs = [
+        replace(record, eager=slowed(record.eager, factor), calibration=None)
+        for factor in (1.0, 1.05)
+        if (record := timed_record(project, "3.12", "2.6.0", 1.0)).eager is not None
+    ]
+    corners = corners_of(FIRST, FIRST._replace(torch="2.6.0"))
+    rounds = [dict(zip(corners, runs, strict=True))]
+
+    def eager(n_rounds: int) -> Effect:
+        found = attribute_measured(rounds * n_rounds, ("torch",), project / "results")
+        return next(e for e in found.effects if e.metric == "eager")
+
+    assert eager(1).word == "too noisy to say"
+    assert eager(1).low < 0.95
+    assert eager(3).word == "slower"
 
 
 def test_a_failure_in_a_corner_leaves_no_effects_and_says_whose_it_is() -> None:
@@ -271,7 +351,7 @@ def test_the_command_says_whose_a_difference_is(project: Path) -> None:
     assert "1 case in 4 cells, 1 measured in all of them" in text
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert any(
-        "PyTorch 2.5.1 -> 2.6.0: " in line and "compiled 1.40x" in line and "slower" in line
+        "PyTorch 2.5.1 -> 2.6.0: " in line and "speedup 0.71x" in line and "fell" in line
         for line in lines
     )
     assert any("Python 3.12 -> 3.13: " in line and "compiled 1.00x" in line for line in lines)
