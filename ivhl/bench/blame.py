@@ -192,6 +192,11 @@ def blame(root: Path, asked: Suspicion, console: Console) -> Blamed:
         IvhlError: If a cell cannot be made, or the project not be built.
     """
     asked.folder.mkdir(parents=True, exist_ok=True)
+    cells = [cell.id for cell in (asked.bad, asked.good) if cell is not None]
+    console.print(
+        f"runs in {' and '.join(cells)}: what is not there yet of "
+        f"{counted(len(cells), 'environment')} is made, 4.5 to 7 GB each, less what uv shares"
+    )
     with (
         only_run_here(root),
         only_user_of_gpu(asked.effort.device, console.print),

@@ -8,6 +8,7 @@ import math
 import random
 import sys
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from ivhl.bench.blame import (
     _Runner,
     _settings,
     _timed_stages,
+    blame,
 )
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.cli import app
@@ -52,6 +54,7 @@ from ivhl.tracker.blame import (
 from ivhl.tracker.spread import SHIPPED
 from ivhl.workload import Case, Variant
 from tests.builders.fleet import make_fleet_project
+from tests.builders.project import git
 from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
 if TYPE_CHECKING:
@@ -467,6 +470,28 @@ def test_only_logs_that_the_release_has_are_switched_on(
     assert on == {"graph_code": True, "guards": True, "output_code": True, "dynamo": True}
     _, found = read_journal(tmp_path / "j.jsonl")
     assert (found["guards"], found["kernels"]) == (["a guard"], [])
+
+
+@pytest.mark.parametrize(
+    ("good", "said"),
+    [
+        (None, "runs in py3.12-torch2.5.1: what is not there yet of 1 environment is made, 4.5"),
+        (CellSpec("3.12", "2.6.0"), "py3.12-torch2.6.0: what is not there yet of 2 environments"),
+    ],
+)
+def test_the_environments_are_announced_before_any_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good: CellSpec | None, said: str
+) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    make_fleet_project(root)
+    (root / ".asv").mkdir()
+    printed = StringIO()
+    before: list[str] = []
+    monkeypatch.setattr("ivhl.bench.blame._blame", lambda *_: before.append(printed.getvalue()))
+    asked = replace(suspicion(tmp_path), good=good, commit=git(root, "rev-parse", "HEAD"))
+    blame(root, asked, Console(file=printed, width=400))
+    assert said in before[0]
 
 
 def test_a_report_has_script_stages_cures_versions_and_both_locks(tmp_path: Path) -> None:
