@@ -57,7 +57,7 @@ from ivhl.tracker.index import open_index
 from ivhl.tracker.kept import load_lines
 from ivhl.tracker.metrics import RELEVANT, Metric, difference, is_calibrated
 from ivhl.tracker.spread import ANY_KIND, kind_of, shipped
-from ivhl.tracker.wording import counted, seconds, short_message, times
+from ivhl.tracker.wording import SHOWN_REASON, counted, seconds, short_message, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -250,8 +250,16 @@ def bisect(
     Raises:
         SpecError: If the ends do not differ in what is searched for.
         IvhlError: As ``bench``; the answers kept before stay.
+        KeyboardInterrupt: Likewise; it says that the same command goes on.
     """
-    return _Bisection(question, request, results, console, measure).run()
+    search = _Bisection(question, request, results, console, measure)
+    try:
+        return search.run()
+    except KeyboardInterrupt:
+        console.print(
+            f"stopped after {search.seen}: the same command, without --force, goes on from there"
+        )
+        raise
 
 
 class Expected(NamedTuple):
@@ -291,25 +299,27 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     else:
         runs, most_runs = 4 + mean + 2, 4 + most + 2
     index = open_index(results)
-    took = index.durations()
-    durations = [
-        took[e.id]
-        for e in index.entries
+    made = index.read(
+        e for e in index.entries
         if case_name(e.case) == question.case and e.case.machine == request.machine
-        and e.id in took and took[e.id] > 0
-    ]  # fmt: skip
+    )  # fmt: skip
+    # What failed before it was timed does not say of how many processes it was.
+    durations = [
+        record.duration_s / (len(record.rounds) or Effort().processes)
+        for record in made
+        if record.duration_s > 0
+    ]
     text = f"{counted(n, question.word)}, Python {question.python}; expected: {runs:.0f} runs"
     if most_runs > round(runs):
         text += f", seldom more than {most_runs}"
     each: float | None = None
     if durations:
-        # A record has the time of one run of few processes.
         processes = request.effort.processes
         if question.in_turns:
             processes = 2 * PROCESSES_PER_RUN
         elif question.timed:
             processes = PROCESSES_PER_ROUND
-        each = median(durations) * processes / Effort().processes
+        each = median(durations) * processes
         text += f", of {seconds(each)} each by earlier records: {seconds(each * runs)}"
     if question.timed:
         text += f", if both ends differ by just {question.effect:g}x"
@@ -388,6 +398,11 @@ class _Bisection:
             seconds=time.monotonic() - began,
             earlier=earlier,
         )
+
+    @property
+    def seen(self) -> str:
+        """How many answers there are, for people."""
+        return counted(len(self._answers), "answer")
 
     # What is known.
 
@@ -975,7 +990,7 @@ def seen_in(record: RunRecord, sought: Sought) -> str:
     """Return what a record shows, for people."""
     parts = []
     if record.failure is not None:
-        message = short_message(record.failure.message)
+        message = short_message(record.failure.message, SHOWN_REASON)
         parts.append(f"{record.failure.failure_class}: {message}".removesuffix(": "))
     elif sought != "graph-break" and record.speedup is not None:
         parts.append(f"works, {record.speedup.value:.2f}x")
@@ -983,7 +998,8 @@ def seen_in(record: RunRecord, sought: Sought) -> str:
     if sought == "graph-break" and facts is not None and facts.frames_total is not None:
         total = sum(one.count for one in facts.graph_breaks)
         eager = facts.frames_total - (facts.frames_ok or 0)
-        reason = f" ({' '.join(facts.graph_breaks[0].text.split())[:160]})" if total else ""
+        first = short_message(facts.graph_breaks[0].text, SHOWN_REASON) if total else ""
+        reason = f" ({first})" if total else ""
         parts.insert(
             0, f"{counted(total, 'graph break')}, {counted(eager, 'frame')} run eagerly{reason}"
         )

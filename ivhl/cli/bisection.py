@@ -35,7 +35,7 @@ from ivhl.workload import core_cases, named_cases, select_cases
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from ivhl.bench.bisection import Culprit
+    from ivhl.bench.bisection import Culprit, Sought
     from ivhl.matrix.spec import Matrix, Tier
     from ivhl.tracker.metrics import Metric
 
@@ -61,9 +61,9 @@ def bisect_command(
         typer.Option("--for", help="What changed, for the worse or the better."),
     ] = "slowdown",
     side: Annotated[
-        Literal["compiled", "eager", "speedup"],
-        typer.Option(help="Whose seconds, for a slowdown."),
-    ] = "compiled",
+        Literal["compiled", "eager", "speedup"] | None,
+        typer.Option(help="Whose seconds, for a slowdown (default: compiled)."),
+    ] = None,
     python: Annotated[
         str | None,
         typer.Option(
@@ -117,7 +117,7 @@ def bisect_command(
     root, matrix = load()
     folder = folder_to_write(results or root / "results")
     console = Terminal(stderr=as_json, highlight=False, soft_wrap=True)
-    metric: Metric = "cold" if sought == "compile-time" else side
+    metric = _metric(sought, side)
     if python is not None and python not in matrix.pythons:
         raise UnknownNameError("Python", python, matrix.pythons)
     along, positions = _positions(
@@ -171,6 +171,20 @@ def bisect_command(
         typer.echo(json.dumps(_as_dict(question, found, command), indent=1))
     else:
         _print(console, question, found, command)
+
+
+def _metric(sought: Sought, side: Literal["compiled", "eager", "speedup"] | None) -> Metric:
+    """Return the quantity that is searched.
+
+    Raises:
+        SpecError: If a side is named of what has none.
+    """
+    if side is not None and sought != "slowdown":
+        raise SpecError(
+            f"--side {side}: not with --for {sought}, which has no sides",
+            hint="leave --side out, or --for slowdown",
+        )
+    return "cold" if sought == "compile-time" else side or "compiled"
 
 
 def _newest_python(

@@ -116,6 +116,8 @@ _BOILERPLATE = (
     "torch._dynamo.config.suppress_errors",
 )
 _LONGEST_MESSAGE = 600
+# Characters of a reason where it is one line among others; JSON and reports have all of it.
+SHOWN_REASON: Final = 240
 
 _KILO = 1024
 _MILLI = 1e-3
@@ -173,6 +175,11 @@ def shortened(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
 
 
+def shown_reason(text: str) -> str:
+    """Return a reason as one line among others: of each of its parts, beginning and end."""
+    return "; ".join(short_message(part, SHOWN_REASON) for part in text.split("; "))
+
+
 def headline(rows: Sequence[Row]) -> str:
     """Return a one-line summary of the rows, the most frequent status first."""
     if not rows:
@@ -207,11 +214,15 @@ def _decided(found: Support) -> str:
 _ENVIRONMENT: Final = re.compile(r'(?<=File ")[^"]*/(?:site|dist)-packages/')
 
 
-def short_message(text: str) -> str:
+def short_message(text: str, longest: int = _LONGEST_MESSAGE) -> str:
     """Return an exception's message in one line, without Dynamo's standard advice.
 
     Also drops the paths of environments, so that the same failure in three cells is one cause. A
-    message over 600 characters keeps its beginning and its end: one of them has the reason.
+    longer message keeps its beginning and its end: one of them has the reason.
+
+    Args:
+        text: The message.
+        longest: Characters to keep.
     """
     lines = [_ENVIRONMENT.sub("", line).strip() for line in text.splitlines()]
     kept = [
@@ -221,7 +232,7 @@ def short_message(text: str) -> str:
         if line.strip("~^ ") and not line.startswith(_BOILERPLATE)
     ]
     line = " ".join(kept) or text.strip()
-    if len(line) <= _LONGEST_MESSAGE:
+    if len(line) <= longest:
         return line
-    half = _LONGEST_MESSAGE // 2
+    half = longest // 2
     return f"{line[:half].rstrip()} […] {line[-half:].lstrip()}"

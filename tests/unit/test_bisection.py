@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import random
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import StringIO
@@ -17,8 +18,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ivhl.bench.bisection import Position, Question, announce, bisect, log_of_search
-from ivhl.bench.confirm import ROUNDS
+from ivhl.bench.bisection import Position, Question, announce, bisect, log_of_search, seen_in
+from ivhl.bench.confirm import PROCESSES_PER_RUN, ROUNDS
 from ivhl.bench.request import Request
 from ivhl.bench.rounds import PROCESSES_PER_ROUND
 from ivhl.cli import app
@@ -366,8 +367,11 @@ def test_a_search_that_was_killed_goes_on_and_asks_nothing_twice(tmp_path: Path)
     whole = Bench(tmp_path / "whole", slower_from(23, 1.3, seed=1))
     expected = search(whole, question())
     bench = Bench(tmp_path / "killed", slower_from(23, 1.3, seed=1), dies_after=9)
+    printed = StringIO()
     with pytest.raises(KeyboardInterrupt):
-        search(bench, question())
+        search(bench, question(), printed)
+    last = printed.getvalue().splitlines()[-1]
+    assert re.fullmatch(r"stopped after \d answers: the same command, .* goes on from there", last)
     bench.dies_after = math.inf
     printed = StringIO()
     found = search(bench, question(), printed)
@@ -511,6 +515,48 @@ def test_the_cost_is_told_before_anything_is_measured(tmp_path: Path) -> None:
     )  # fmt: skip
     assert printed.getvalue().startswith("64 commits, Python 3.12; expected: 12 runs")
     assert ROUNDS == 5  # of the ends, in what is told of a slowdown
+
+
+@pytest.mark.parametrize("processes", [2, 6])
+def test_the_cost_is_that_of_the_processes_of_a_run(tmp_path: Path, processes: int) -> None:
+    made = replace(make_record(), commit="1" * 40, rounds=(2,) * processes)
+    made = replace(made, duration_s=10.0 * processes)
+    append_record(record_file(tmp_path / "results", "bench", made.commit, made.cell.id), made)
+    asked = Request(root=tmp_path, python="3.12", machine="bench")
+    told = {
+        sought: announce(question(sought), asked, tmp_path / "results", Console(file=StringIO()))
+        for sought in ("slowdown", "failure")
+    }
+    # Two commits take turns in a run of a slowdown.
+    assert told["slowdown"].run_s == 2 * PROCESSES_PER_RUN * 10.0
+    assert told["failure"].run_s == Effort().processes * 10.0
+
+
+def test_long_messages_are_cut_where_it_can_be_seen() -> None:
+    text = "start " + "x" * 900 + " end"
+    broken = seen_in(make_failure("crash", text), "failure")
+    assert broken.startswith("crash: start x")
+    assert " […] " in broken
+    assert len(broken) < 270
+    facts = make_record().compile
+    assert facts is not None
+    one = replace(facts, graph_breaks=(Counted(text=text, count=1),), frames_total=1, frames_ok=1)
+    broken = seen_in(replace(make_record(), compile=one), "graph-break")
+    assert " […] " in broken
+    assert len(broken) < 330
+
+
+@pytest.mark.parametrize("sought", ["failure", "wrong", "graph-break", "compile-time"])
+def test_only_a_slowdown_has_a_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sought: str
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    words = ["bisect", "2.5.1", "2.6.0", "--case", "ops.one", "--for", sought, "--dry-run"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    done = CliRunner().invoke(app, [*words, "--side", "eager"])
+    assert isinstance(done.exception, SpecError)
+    assert str(done.exception).startswith(f"--side eager: not with --for {sought}")
 
 
 def test_the_command_refuses_ends_that_are_no_line(

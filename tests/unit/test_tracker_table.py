@@ -109,6 +109,7 @@ def test_a_message_loses_advice_but_not_its_reason() -> None:
     long = "start " + "x" * 5000 + " end"
     assert short_message(long).startswith("start ")
     assert short_message(long).endswith(" end")
+    assert short_message(long, 40) == f"start {'x' * 14} […] {'x' * 16} end"
 
 
 def test_slow_is_shown_as_text() -> None:
