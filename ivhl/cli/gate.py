@@ -30,7 +30,7 @@ from ivhl.tracker.expectations import (
 from ivhl.tracker.gate import GAPS, KINDS, MEANINGS, REGRESSIONS, judge
 from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import counted, shown_reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -214,7 +214,10 @@ def _verdict_text(verdict: Verdict, base: str, head: str) -> str:
             place = f"{one.key.machine}, {one.key.device}, {one.key.cell}"
             groups.setdefault((place, printable(one.reason)), []).append(one.key.case)
         for (place, reason), cases in groups.items():
-            lines += [f"  {place}: {', '.join(cases)}", f"    {reason}"]
+            lines += [
+                f"  {place}: {', '.join(cases)}",
+                f"    {shown_reason(reason)}",
+            ]
     lines += ["", *_elsewhere(verdict)] if verdict.elsewhere else []
     return "\n".join(lines)
 

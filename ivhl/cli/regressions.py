@@ -23,7 +23,7 @@ from ivhl.tracker.index import open_index
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
 from ivhl.tracker.series import ALONG
 from ivhl.tracker.terminal import Terminal
-from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import counted, shown_reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -116,13 +116,13 @@ def _print(console: Terminal, incident: Incident, shown: int, words: _Words) -> 
     console.print(Text(_sentence(incident), "bold"))
     for change in incident.changes[:shown]:
         console.print(Text(f"  {_line(change)}", "red" if incident.worse else "green"))
-        console.print(Text(f"    {printable(change.reason)}", "bright_black"))
+        console.print(Text(f"    {shown_reason(printable(change.reason))}", "bright_black"))
         if again := confirmation_of(change, words.confirmations):
             word = again.state(change) or again.verdict
             console.print(
                 Text(f"    {word} in {counted(again.rounds, 'round')}: ", "cyan"), end=""
             )
-            console.print(Text(printable(again.text), "cyan"))
+            console.print(Text(shown_reason(printable(again.text)), "cyan"))
         if note := note_of(change, words.notes):
             console.print(Text(f"    known: {printable(note)}", "cyan"))
     if len(incident.changes) > shown:

@@ -291,6 +291,19 @@ def test_eager_code_alone_that_takes_longer_is_no_regression_and_is_shown(
     assert "ops.one/small/b" not in shown
 
 
+def test_a_long_reason_is_cut_in_the_text_and_whole_in_json(root: Path) -> None:
+    message = f"start {'x' * 500} end"
+    base = history(root, make_failure("recompile_limit", message), make_record())
+    text, error = gate("--base", base)
+    assert isinstance(error, WorseError)
+    (line,) = [one for one in text.splitlines() if "recompile_limit: start" in one]
+    assert " […] " in line
+    assert line.startswith("    2.00x")
+    assert line.endswith("xx end now")
+    assert len(line) < 300
+    assert message in gate("--base", base, "--format", "json")[0]
+
+
 def test_a_regression_has_its_own_exit_code_before_that_of_gaps(root: Path) -> None:
     base = history(root, make_record(speedup=1.0), None)
     text, error = gate("--base", base)

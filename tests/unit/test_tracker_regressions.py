@@ -265,11 +265,15 @@ def test_the_command_lists_incidents_and_says_when_there_are_none(root: Path) ->
     write_records(root / "results", record)
     assert "nothing got worse in 1 record" in CliRunner().invoke(app, ["regressions"]).stdout
     cell = replace(record.cell, torch="2.7.1", id="py3.12-torch2.7.1")
-    failure = make_failure("wrong").failure
+    failure = make_failure("wrong", "start " + "x" * 500 + " end").failure
     write_records(root / "results", replace(record, cell=cell, failure=failure, speedup=None))
     text = CliRunner().invoke(app, ["regressions"]).stdout
     assert "PyTorch 2.6.0 -> 2.7.1: 1 fail" in text
+    assert f"wrong: start {'x' * 20}" in text
+    assert "x […] x" in text
+    assert "x" * 300 not in text
     told = json.loads(CliRunner().invoke(app, ["regressions", "--json"]).stdout)
+    assert "x" * 500 in told[0]["changes"][0]["reason"]
     assert [(one["place"], one["changes"][0]["state"]) for one in told] == [("2.7.1", "suspected")]
     for option in ("--workload", "--machine", "--along"):
         done = CliRunner().invoke(app, ["regressions", option, "nowhere"])
