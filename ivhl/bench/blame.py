@@ -44,7 +44,7 @@ from ivhl.tracker.blame import (
     stage_factors,
     tried_of,
 )
-from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import counted, shortened
 from ivhl.tracker.wording import seconds as in_words
 
 if TYPE_CHECKING:
@@ -523,7 +523,7 @@ class _Runner:
             name = str(one["name"])
             tried = tried_of(name, findings, status[0], self._asked.symptom, above=above)
             found[name] = tried
-            ended_how = f"{tried.outcome}; {tried.text[:160]}"
+            ended_how = f"{tried.outcome}; {shortened(tried.text, 160)}"
             if one.get("task") is not None and tried.outcome in ("works", "shows"):
                 ended_how = "done"
             self._console.print(f"  {cell.id}, {name}: {ended_how}  ({in_words(status[1])})")
@@ -646,7 +646,7 @@ class _Runner:
         except subprocess.TimeoutExpired:
             return False, f"did not end within {self._asked.effort.deadline_s:.0f} s"
         printed = (done.stdout.strip() or done.stderr.strip()).splitlines()
-        return done.returncode == 1, " ".join(printed)[:300]
+        return done.returncode == 1, shortened(" ".join(printed), 300)
 
     def _ready(self, cell: CellSpec) -> tuple[Path, dict[str, str]]:
         """Return the folder of a cell, and the environment in which to run there."""

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import random
+import re
 import sys
 from dataclasses import replace
 from io import StringIO
@@ -381,6 +382,20 @@ def test_a_command_that_was_killed_goes_on_after_the_trials_that_ended(tmp_path:
     before = _content(root)
     (root / "a.py").write_text("X = 2\n")
     assert _content(root) != before
+
+
+def test_a_long_message_of_a_trial_is_cut_where_it_can_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    make_fleet_project(root)
+    monkeypatch.setitem(WRONG, "message", "x" * 400)
+    asked, printed = suspicion(tmp_path), StringIO()
+    runner = make_runner(root, tmp_path / "1", asked, [], until=99)
+    runner._console = Console(file=printed, width=400)
+    runner.run(asked.bad, [{"name": "inductor", "backend": "inductor"}])
+    assert re.search(r"inductor: shows; wrong: x+…  \(", printed.getvalue())
 
 
 def test_a_trial_that_met_a_shorter_deadline_is_run_again(tmp_path: Path) -> None:
