@@ -340,7 +340,7 @@ def _print(console: Terminal, question: Question, found: Culprit, command: str) 
     console.print(
         f"  probability {found.probability:.3f}; {counted(found.answers, 'answer')}, "
         f"{counted(found.runs, 'run')}, {seconds(found.seconds)}"
-        + (f"; {counted(found.earlier, 'answer')} are of an earlier session" * (found.earlier > 0))
+        + (f"; {counted(found.earlier, 'answer')} from an earlier session" * (found.earlier > 0))
     )
     for note in found.notes:
         console.print(f"  {note}")
