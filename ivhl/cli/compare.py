@@ -46,6 +46,7 @@ _STYLES = {
     "broke": "red",
     "degraded": "red",
     "slower": "red",
+    "eager slower": "red",
     "mended": "green",
     "faster": "green",
 }

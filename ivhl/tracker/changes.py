@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 Outcome = Literal["improved", "regressed", "unchanged", "inconclusive"]
 Magnitude = Literal["none", "small", "medium", "large"]
-ChangeKind = Literal["degraded", "slower", "faster", "noisy", "same"]
+ChangeKind = Literal["degraded", "slower", "faster", "eager slower", "noisy", "same"]
 
 # The share of false ones among all significant changes of one comparison of many cases.
 FALSE_DISCOVERIES = 0.05
@@ -110,7 +110,8 @@ class CaseChange(NamedTuple):
         """What this amounts to. Facts come first: they need no test.
 
         Of the times, those of compiled code decide. A speedup also falls when eager code gets
-        faster, and that is no regression.
+        faster, and that is no regression. Eager code that takes longer, while compiled code does
+        not, has a kind of its own: the speedup rose, and nothing got better.
         """
         eager, compiled = self.outcome("eager"), self.outcome("compiled")
         speedup = self.outcome("speedup")
@@ -120,6 +121,8 @@ class CaseChange(NamedTuple):
             return "slower"
         if compiled == "improved" or (speedup == "improved" and eager != "regressed"):
             return "faster"
+        if eager == "regressed":
+            return "eager slower"
         return "noisy" if speedup == "inconclusive" else "same"
 
     @property

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from ivhl.tracker.spread import Spreads
 
 PairKind = Literal[
-    "broke", "degraded", "slower", "vanished", "incomparable", "appeared", "mended", "faster", "same"
+    "broke", "degraded", "slower", "eager slower", "vanished", "incomparable", "appeared", "mended",
+    "faster", "same",
 ]  # fmt: skip
 KINDS: tuple[PairKind, ...] = get_args(PairKind)
 SUMMARISED: tuple[Metric, ...] = ("speedup", "eager", "compiled", "cold")
@@ -181,7 +182,7 @@ def compare(
     changes = judge_changes(pairs, spreads)
     found = [Comparison(case, *result) for case, result in decided.items()]
     found += [Comparison(case, *_kind_of(change), change) for case, change in changes.items()]
-    return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.effect, one.case)))
+    return tuple(sorted(found, key=_order_of))
 
 
 def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
@@ -272,6 +273,12 @@ def _by_commit(
     for (case, commit), record in newest.items():
         found[case][commit] = record
     return found
+
+
+def _order_of(one: Comparison) -> tuple[int, float, ComparedCase]:
+    """Sort by kind, the worst first; where eager code takes longer, the speedup rises."""
+    effect = -one.effect if one.kind == "eager slower" else one.effect
+    return KINDS.index(one.kind), effect, one.case
 
 
 def _value(entry: Entry, axis: Axis) -> str:

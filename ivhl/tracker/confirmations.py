@@ -62,8 +62,11 @@ class Confirmation:
         )
 
     def state(self, change: Change) -> str:
-        """Return ``CONFIRMED`` or ``REFUTED``; empty if it decided nothing about the change."""
-        if self.verdict not in ("worse", "better", "refuted"):
+        """Return ``CONFIRMED`` or ``REFUTED``; empty if it decided nothing about the change.
+
+        It judges compiled code, so nothing is decided about eager code that takes longer.
+        """
+        if change.kind == "eager slower" or self.verdict not in ("worse", "better", "refuted"):
             return ""
         same = self.verdict == ("worse" if change.kind in WORSE else "better")
         return CONFIRMED if same else REFUTED

@@ -249,6 +249,9 @@ def _judge(  # noqa: PLR0911  (one for each reason)
 
 
 def _kind_of(found: CaseChange) -> tuple[FindingKind, str]:
+    """Return the kind and the reason; eager code is not judged (``Verdict.eager_alone``)."""
+    if found.kind == "eager slower":
+        return ("noisy" if found.outcome("speedup") == "inconclusive" else "held"), found.reason
     return ("held" if found.kind == "same" else found.kind), found.reason
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
 from ivhl.records.age import rank_of
 from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.changes import CaseChange, decide, limits_of, tests_of
-from ivhl.tracker.compare import case_of
+from ivhl.tracker.compare import case_of, session_reach
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.metrics import RELEVANT, SECONDS, Metric
 from ivhl.tracker.series import ALONG, series_of
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from ivhl.tracker.series import Along, Point, Series
     from ivhl.tracker.spread import Spreads
 
-Kind = Literal["fails", "degraded", "slower", "stopped", "faster", "mended"]
+Kind = Literal["fails", "degraded", "slower", "eager slower", "stopped", "faster", "mended"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-WORSE: frozenset[Kind] = frozenset({"fails", "degraded", "slower", "stopped"})
+WORSE: frozenset[Kind] = frozenset({"fails", "degraded", "slower", "eager slower", "stopped"})
 ChangeState = Literal["suspected", "persists", "over"]
 
 # Segments with fewer points are judged neighbour by neighbour: a detector needs both sides.
@@ -59,8 +59,8 @@ class Change:
     Attributes:
         before: Last point before the change: a commit, release or Python.
         place: First point after it.
-        effect: The factor of the speedup, or of compiled seconds where only these moved; ``None``
-            for failures.
+        effect: The factor of the speedup, or of compiled seconds where only these moved, or of
+            eager seconds where eager code takes longer; ``None`` for failures.
         state: ``suspected`` if the place is the last point; ``persists`` if a later point shows it,
             too; ``over`` if the case later came back to where it was.
         at: When the record at the place was made.
@@ -381,7 +381,8 @@ def _steps_at(
                 what = f"speedup {before:.2f}x to {after:.2f}x"
             moved = ", ".join(f"{name} {ratio:.2f}x" for name, ratio in sides.items())
             text = f"{what} over {right - left} points; {moved}"
-            steps[blamed] = _Step(kind, after / before, text)
+            effect = sides["eager"] if kind == "eager slower" else after / before
+            steps[blamed] = _Step(kind, effect, text)
     return steps
 
 
@@ -394,14 +395,15 @@ def _kind_of_step(
 ) -> Kind | None:
     """Return what a step amounts to, by the rule of ``CaseChange.kind``.
 
-    A speedup that moved with the seconds of eager code alone is neither.
+    A speedup that moved with the seconds of eager code alone is neither slower nor faster. Eager
+    code that takes longer is ``eager slower`` beyond what another session moves its seconds by.
     """
     if metric == "compiled":
         return "slower" if ratio > 1 else "faster"
     sides = _sides(segment, before, after)
     eager, compiled = sides.get("eager", 1.0), sides.get("compiled", 1.0)
     if max(eager, 1 / eager) > max(compiled, 1 / compiled) and (eager < 1) == (ratio < 1):
-        return None
+        return "eager slower" if math.log(eager) > session_reach("eager") else None
     return "slower" if ratio < 1 else "faster"
 
 
@@ -447,10 +449,12 @@ def _kind_of(
     step = suspect.step
     if step is not None and not change.worse_facts:
         return step.kind, step.text, step.effect
-    # A factor of the speedup, or, where it did not move that way, of the compiled seconds.
+    # A factor of the speedup, or, where it did not move that way, of the seconds that did.
+    quantity: Metric = "eager" if change.kind == "eager slower" else "speedup"
     decided = "regressed" if change.kind == "slower" else "improved"
-    by_seconds = change.kind in ("slower", "faster") and change.outcome("speedup") != decided
-    shown = change.changes.get("compiled" if by_seconds else "speedup")
+    if change.kind in ("slower", "faster") and change.outcome("speedup") != decided:
+        quantity = "compiled"
+    shown = change.changes.get(quantity)
     effect = shown.ratio if shown else None
     reason = change.reason
     if step is not None:

@@ -18,7 +18,7 @@ from ivhl.records.record import Counted, Wheel
 from ivhl.tracker.compare import axis_of, choose, compare, session_reach, summarise
 from ivhl.tracker.entries import entry_of
 from tests.builders.fleet import a_record, make_fleet_project, write_records
-from tests.builders.records import Known, make_failure, make_record
+from tests.builders.records import Known, interval, make_failure, make_record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +54,26 @@ def test_each_case_has_one_kind(before: RunRecord, after: RunRecord, kind: str) 
     found, reason = pair(before, after)
     assert found == kind
     assert reason
+
+
+def test_eager_code_that_takes_longer_has_a_kind_of_its_own_and_the_largest_comes_first() -> None:
+    def slower_by(factor: float, size: str) -> RunRecord:
+        arm = BASE.eager
+        assert arm is not None
+        eager = replace(arm, samples_s=tuple(factor * s for s in arm.samples_s))
+        return replace(BASE, size=size, eager=eager, speedup=interval(2.0 * factor, 0.01))
+
+    sizes = {"small": 2.0, "medium": 5.0, "large": 1.0}
+    before = [slower_by(1.0, size) for size in sizes]
+    found = compare(before, [slower_by(n, size) for size, n in sizes.items()], "commit", QUIET)
+    assert [(one.case.size, one.kind) for one in found] == [
+        ("medium", "eager slower"),
+        ("small", "eager slower"),
+        ("large", "same"),
+    ]
+    assert found[0].reason.startswith("eager became slower; speedup")
+    (summary,) = summarise(found)
+    assert summary.counts == {"eager slower": 2, "same": 1}
 
 
 def test_a_new_graph_break_degrades_a_case_that_got_faster() -> None:

@@ -184,3 +184,12 @@ def test_the_newest_of_several_decisions_about_a_change_counts() -> None:
 )
 def test_a_decision_about_what_has_no_record_is_not_listed(changes: dict[str, Any]) -> None:
     assert listed(replace(SMALL, **changes)) == []
+
+
+def test_nothing_is_decided_about_eager_code_that_takes_longer() -> None:
+    """Refuted means that compiled code stayed; so it did, and that is no word on eager code."""
+    source = Source(STATE, "now", (), ())
+    (change,) = (one for one in source.changes if one.kind == "slower" and FALL.is_of(one))
+    refuted = replace(FALL, verdict="refuted")
+    assert refuted.state(change)
+    assert not refuted.state(replace(change, kind="eager slower"))

@@ -75,6 +75,8 @@ BASE = timed(2e-3, 1e-3)
         (timed(2e-3, 1.05e-3), "slower"),
         (timed(1e-3, 1e-3), None),  # eager got faster: pytorch/pytorch#195483
         (timed(2e-3, 1.001e-3), None),
+        (timed(1e-2, 1e-3), "eager slower"),
+        (timed(1e-2, 2e-3), "slower"),
         (make_failure("graph_break"), "fails"),
         (make_failure("unavailable"), None),
         (make_failure("timeout"), None),
@@ -86,6 +88,17 @@ def test_a_change_is_found_at_its_commit(after: RunRecord, kind: str | None) -> 
     assert [(c.kind, c.before, c.place) for c in found] == (
         [(kind, hash_of(1), hash_of(2))] if kind else []
     )
+
+
+def test_eager_code_that_takes_longer_is_named_in_a_long_history_too() -> None:
+    """Its speedup rises, and compiled code stays: PyTorch 2.7.1, complex exponential."""
+    (found,) = along_commits(*[BASE] * 6, *[timed(1e-2, 1e-3)] * 6)
+    assert (found.kind, found.place, found.state) == ("eager slower", hash_of(6), "persists")
+    assert found.effect == pytest.approx(5.0)
+    (incident,) = incidents_of([found])
+    assert incident.worse
+    # As much as eager seconds of another session differ by says nothing against it.
+    assert along_commits(*[BASE] * 6, *[timed(2.2e-3, 1e-3)] * 6) == []
 
 
 def test_a_change_dated_2099_is_not_the_newest() -> None:

@@ -27,6 +27,7 @@ _KIND_WORDS = {
     "fails": "newly fail",
     "degraded": "degraded",
     "slower": "slower",
+    "eager slower": "eager slower",
     "stopped": "stopped",
     "faster": "faster",
     "mended": "mended",
@@ -183,7 +184,7 @@ def _between(source: Source, incident: Incident) -> str:
 
 def _worst(view: ChangeView) -> str:
     """Return the largest change; of facts and times the first clause, which says what moved."""
-    if view.was and view.now and view.kind in ("slower", "faster"):
+    if view.was and view.now and view.kind in ("slower", "eager slower", "faster"):
         return f"{view.case}, {view.was} to {view.now}; {view.reason.partition(';')[0]}"
     if view.kind == "mended":
         return f"{view.case}; before: {view.reason}"
