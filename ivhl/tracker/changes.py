@@ -71,6 +71,12 @@ class QuantityChange:
         """How large the change is, whichever way."""
         return max(self.ratio, 1 / self.ratio)
 
+    @property
+    def is_none(self) -> bool:
+        """Whether no relevant change is in the interval."""
+        relevant = RELEVANT[self.metric]
+        return 1 / relevant <= self.low and self.high <= relevant
+
     def __str__(self) -> str:
         """Return e.g. ``compiled 1.2 ms to 2.4 ms: 2.00x [1.80, 2.22]``."""
         form = _FORMS.get(self.metric, seconds)
@@ -148,9 +154,11 @@ class CaseChange(NamedTuple):
             return f"compiled became {moved[compiled]}"
         if eager in moved:
             return f"eager became {moved[eager]}"
-        if "inconclusive" in (eager, compiled):
+        if all(self.changes[m].is_none for m in ("eager", "compiled") if m in self.changes):
+            return "neither side's seconds moved"
+        if self.outcome("speedup") in moved or "inconclusive" in (eager, compiled):
             return "which side moved cannot be told from the seconds"
-        return "neither side's seconds moved"
+        return "neither side's seconds are shown to have moved"
 
 
 def judge_changes(

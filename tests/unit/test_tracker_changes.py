@@ -20,7 +20,9 @@ from tests.builders.records import Known, make_record
 
 if TYPE_CHECKING:
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.spread import Spreads
+    from ivhl.tracker.entries import Run
+    from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.spread import Spread, Spreads
 
 
 def timed(eager_s: float, compiled_s: float, **changes: Any) -> RunRecord:  # noqa: ANN401
@@ -66,7 +68,7 @@ BASE = timed(2e-3, 1e-3)
             "eager became slower, compiled faster",
             ("improved", "regressed", "improved"),
         ),
-        (BASE, "neither side's seconds moved", ("unchanged",) * 3),
+        (BASE, "neither side's seconds are shown to have moved", ("unchanged",) * 3),
     ],
 )
 def test_each_side_is_judged_by_its_own_seconds(
@@ -75,6 +77,25 @@ def test_each_side_is_judged_by_its_own_seconds(
     found = judge_change(BASE, head, Known(0.02))
     assert found.side == side
     assert tuple(found.outcome(m) for m in ("speedup", "eager", "compiled")) == outcomes
+
+
+def test_a_side_that_may_have_moved_is_not_said_to_have_stayed() -> None:
+    """By 1.2x, which noise of 10 % neither shows nor rules out."""
+    noisy = judge_change(BASE, timed(2.4e-3, 1.2e-3), Known(0.07))
+    assert {noisy.outcome(m) for m in ("speedup", "eager", "compiled")} == {"unchanged"}
+    assert noisy.side == "neither side's seconds are shown to have moved"
+    assert judge_change(BASE, BASE, Known(0.005)).side == "neither side's seconds moved"
+
+    class Apart(Known):
+        """The speedup is known better than the seconds of either side."""
+
+        def of(self, run: Run, metric: Metric = "speedup", *, calibrated: bool = False) -> Spread:
+            return Known(0.01 if metric == "speedup" else 0.07).of(run, calibrated=calibrated)
+
+    fell = judge_change(BASE, timed(2e-3, 1.2e-3), Apart(0.07))
+    assert fell.outcome("speedup") == "regressed"
+    assert fell.outcome("compiled") == "unchanged"
+    assert fell.side == "which side moved cannot be told from the seconds"
 
 
 def test_the_speed_of_the_machine_is_taken_out() -> None:
