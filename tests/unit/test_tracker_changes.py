@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.facts import changed_facts, facts_digest
-from ivhl.tracker.metrics import JUDGED, difference, measured
+from ivhl.tracker.metrics import JUDGED, difference, measured, speed_of_machine
 from ivhl.tracker.spread import SHIPPED
 from tests.builders.records import Known, make_record
 
@@ -140,6 +140,51 @@ def test_a_burst_beside_one_of_two_figures_moves_nothing() -> None:
     before, after = calibrated(*[4.2e-5] * 4), calibrated(4.2e-5, 9e-5, 8e-5, 4.2e-5)
     found = judge_change(before, after, Known(0.02)).changes["compiled"]
     assert found.ratio == pytest.approx(1.0)
+
+
+def by_process(compiled_s: tuple[float, float], compute_s: tuple[float, ...]) -> RunRecord:
+    """Return the base with these seconds in two processes of eight rounds, and calibrations."""
+    samples = (compiled_s[0],) * 8 + (compiled_s[1],) * 8
+    compiled = Arm(calls=1, samples_s=samples)
+    return replace(calibrated(*compute_s), compiled=compiled, rounds=(8, 8))
+
+
+def compiled_of(record: RunRecord) -> tuple[float, float]:
+    """Return the compiled seconds of a run, and their error."""
+    found = measured(record, "compiled")
+    assert found is not None
+    return found.value, found.error
+
+
+def test_a_process_that_its_calibration_shows_disturbed_is_left_out() -> None:
+    """``ops.intensity`` on 2.6.0: 36.4 and 65.8 µs, of which the second is another load's."""
+    before = by_process((1.81e-5, 1.81e-5), (4.26e-5,) * 4)
+    after = by_process((3.64e-5, 6.58e-5), (4.26e-5, 4.25e-5, 6.07e-5, 4.77e-5))
+    apart = difference(before, after, "compiled")
+    assert apart is not None
+    assert math.exp(apart) == pytest.approx(2.01, rel=0.01)
+    # A disturbed calibration alone, beside seconds that are no longer, leaves no process out.
+    lucky = by_process((3.64e-5, 3.6e-5), (4.26e-5, 4.25e-5, 6.07e-5, 4.77e-5))
+    assert compiled_of(lucky)[0] == pytest.approx(math.sqrt(3.64e-5 * 3.6e-5))
+    # What slows the processor is not seen by the clock of a GPU.
+    on_gpu = replace(after, conditions=replace(after.conditions, clock="cuda_event"))
+    assert compiled_of(on_gpu)[0] == pytest.approx(math.sqrt(3.64e-5 * 6.58e-5))
+
+
+def test_processes_that_differ_have_an_interval_that_holds_both() -> None:
+    """``ops.condensate_energy`` on 2.13.0: 152.9 and 88.5 µs, and no calibration shows why."""
+    value, error = compiled_of(by_process((15.29e-5, 8.85e-5), (4.23e-5,) * 4))
+    assert value * math.exp(-1.96 * error) < 8.85e-5
+    assert value * math.exp(1.96 * error) > 15.29e-5
+    assert compiled_of(by_process((1e-4, 1e-4), (4.23e-5,) * 4))[1] == 0.0
+
+
+def test_where_most_calibrations_of_a_run_were_disturbed_all_count() -> None:
+    """``ops.gp_fourier`` on 2.13.0: one of four figures of 43 µs, and rounds longer by a third."""
+    found = speed_of_machine(calibrated(5.79e-5, 5.78e-5, 4.29e-5, 5.76e-5))
+    assert found is not None
+    assert found.value == pytest.approx(5.37e-5, rel=0.01)
+    assert found.error > 0.1
 
 
 def test_what_would_not_show_is_not_called_unchanged() -> None:
