@@ -20,6 +20,7 @@ from ivhl.matrix.project import load
 from ivhl.records.store import case_name
 from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.disturbed import disturbed_of, left_out
 from ivhl.tracker.index import open_index
 from ivhl.tracker.steps import QUANTITIES, SIDES, cases_of, find_steps, of_one_code
 from ivhl.tracker.terminal import Terminal
@@ -87,19 +88,20 @@ def course_command(
         if entry.case.machine in (machine or machines)
         and (not case or not {entry.case.workload, case_name(entry.case)}.isdisjoint(case))
     )
+    disturbed = disturbed_of(index.entries)
     installed = _Installed(root, matrix)
     found = []
     console = Terminal(highlight=False, soft_wrap=True)
     if not case and not as_json:
-        _print_places(console, chosen, index.spreads, every=every)
+        _print_places(console, chosen, index.spreads, disturbed, every=every)
         return
     for subject, entries in chosen.items():
         runs = of_one_code(entries)
-        steps = find_steps(runs, index.spreads, every=every)
+        steps = find_steps(runs, index.spreads, every=every, disturbed=disturbed)
         if as_json:
-            found.append(_as_dict(subject, runs, steps, installed))
+            found.append(_as_dict(subject, runs, steps, installed, disturbed))
         else:
-            _print(console, subject, runs, steps, installed)
+            _print(console, subject, runs, steps, installed, disturbed)
     if as_json:
         typer.echo(json.dumps(found, indent=1))
 
@@ -143,6 +145,7 @@ def _print_places(
     console: Terminal,
     cases: Mapping[SubjectCase, Sequence[Entry]],
     spreads: Spreads,
+    disturbed: frozenset[int],
     *,
     every: bool,
 ) -> None:
@@ -152,7 +155,7 @@ def _print_places(
         places = defaultdict(list)
         runs = {subject: of_one_code(cases[subject]) for subject in subjects}
         for subject, entries in runs.items():
-            for step in find_steps(entries, spreads):
+            for step in find_steps(entries, spreads, disturbed=disturbed):
                 places[step.along, step.before, step.place].append((subject, step))
         shared = Counter(subject.workload for subject in runs)
         titles = {
@@ -187,6 +190,8 @@ def _print_places(
                 "disturbed runs: ivhl course CASE",
                 style="bright_black",
             )
+        if n := sum(run.id in disturbed for entries in runs.values() for run in entries):
+            console.print(f"  {left_out(n)}", style="bright_black")
 
 
 def _place_key(place: tuple[StepAxis, str, str]) -> tuple[bool, Any, Any]:
@@ -241,11 +246,12 @@ def _print(
     runs: Sequence[Entry],
     steps: Sequence[CourseStep],
     installed: _Installed,
+    disturbed: frozenset[int],
 ) -> None:
     commits = sorted({run.commit[:8] for run in runs})
     where = f"{subject.machine}, {subject.device}, {subject.dtype}"
     console.print(Text(f"{case_name(subject)}  {where}, commit {', '.join(commits)}", "bold"))
-    _print_cells(console, runs, steps)
+    _print_cells(console, runs, steps, disturbed)
     if not steps:
         console.print("  no step is shown between neighbouring releases or Pythons")
     for step in steps:
@@ -273,7 +279,12 @@ def _print_side(console: Terminal, side: str, found: QuantityStep) -> None:
     console.print(Text(text, style))
 
 
-def _print_cells(console: Terminal, runs: Sequence[Entry], steps: Sequence[CourseStep]) -> None:
+def _print_cells(
+    console: Terminal,
+    runs: Sequence[Entry],
+    steps: Sequence[CourseStep],
+    disturbed: frozenset[int],
+) -> None:
     """Print a row for each release, with speedup, eager and compiled seconds for each Python."""
     pythons = sorted({run.python for run in runs}, key=python_key)
     releases = sorted({run.torch for run in runs}, key=release_key)
@@ -283,7 +294,8 @@ def _print_cells(console: Terminal, runs: Sequence[Entry], steps: Sequence[Cours
         row = [torch]
         for python in pythons:
             run = by_cell.get((python, torch))
-            row.append("" if run is None else _cell(run, steps))
+            text = "" if run is None else _cell(run, steps)
+            row.append(f"{text} !" if run is not None and run.id in disturbed else text)
         table.append(row)
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     for row in table:
@@ -292,6 +304,8 @@ def _print_cells(console: Terminal, runs: Sequence[Entry], steps: Sequence[Cours
     legend = "  speedup, eager, compiled; * moved since the release before"
     if any(step.along == "python" for step in steps):
         legend += ", ^ since the Python before"
+    if any(run.id in disturbed for run in runs):
+        legend += "; ! disturbed, in no step"
     console.print(legend, style="bright_black")
 
 
@@ -325,7 +339,11 @@ def _is_at(step: CourseStep, run: Entry, along: str) -> bool:
 
 
 def _as_dict(
-    subject: SubjectCase, runs: Sequence[Entry], steps: Sequence[CourseStep], installed: _Installed
+    subject: SubjectCase,
+    runs: Sequence[Entry],
+    steps: Sequence[CourseStep],
+    installed: _Installed,
+    disturbed: frozenset[int],
 ) -> dict[str, Any]:
     return {
         **subject._asdict(),
@@ -335,6 +353,7 @@ def _as_dict(
                 "torch": run.torch,
                 "commit": run.commit,
                 "failure": run.failure_class,
+                "disturbed": run.id in disturbed,
                 **{
                     name: run.values[name].value
                     for name in ("speedup", *SIDES)

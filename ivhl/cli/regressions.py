@@ -19,6 +19,7 @@ from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
 from ivhl.tracker.annotations import load_annotations, note_of
 from ivhl.tracker.confirmations import confirmation_of, load_confirmations, with_confirmed
+from ivhl.tracker.disturbed import disturbed_of, left_out
 from ivhl.tracker.index import open_index
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
 from ivhl.tracker.series import ALONG
@@ -92,6 +93,9 @@ def regressions_command(
         _print(console, incident, cases, words)
     if not incidents:
         console.print(f"nothing got worse in {counted(len(index.entries), 'record')}")
+    disturbed = disturbed_of(index.entries)
+    if n := sum(entry.id in disturbed and wanted(entry) for entry in index.entries):
+        console.print(left_out(n), style="bright_black")
 
 
 def _check(kind: str, wanted: Iterable[str] | None, known: Collection[str]) -> None:

@@ -18,6 +18,7 @@ from ivhl.records.age import rank_of
 from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.changes import CaseChange, decide, limits_of, tests_of
 from ivhl.tracker.compare import case_of, session_reach
+from ivhl.tracker.disturbed import disturbed_of
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.metrics import RELEVANT, SECONDS, Metric
 from ivhl.tracker.series import ALONG, series_of
@@ -45,6 +46,8 @@ ENOUGH_POINTS = 8
 STOPPED_AFTER = 5
 # Failures from outside the code: no change of it.
 _OUTSIDE = frozenset({"environment", "unavailable", "absent", "timeout", "out_of_memory"})
+# Kinds that times decide, so that a disturbed run is no later point of them.
+_TIMED: Final[frozenset[Kind]] = frozenset({"slower", "eager slower", "faster"})
 _SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
 _NORMAL_95 = NormalDist().inv_cdf(0.975)
 # As ``changepoints.detect_all``: values and their 95 % intervals to the first index of each level.
@@ -139,7 +142,8 @@ def find_changes(
     """Return all changes along commits, releases and Pythons.
 
     Nothing is said against a commit at which a case reaches the same sources as before. False
-    discoveries are controlled over all neighbours that are judged along one field.
+    discoveries are controlled over all neighbours that are judged along one field. Disturbed runs
+    (``disturbed_of``) are passed over where times are judged; their facts count.
 
     Args:
         history: Entries and their records.
@@ -150,15 +154,18 @@ def find_changes(
         detect: Finds the steps of long segments.
     """
     entries, along = tuple(filter(wanted, history.entries)), tuple(along)
+    disturbed = disturbed_of(history.entries)
     found = [
         suspect
         for field in along
-        for suspect in _suspects(series_of(entries, field, commit_order), spreads, detect)
+        for suspect in _suspects(
+            series_of(entries, field, commit_order), spreads, detect, disturbed
+        )
     ]
     both = [point.entry for suspect in found for point in suspect.points]
     records = history.read(both)
     changes = (
-        _change(suspect, before, after, history)
+        _change(suspect, before, after, history, disturbed)
         for suspect, before, after in zip(found, records[::2], records[1::2], strict=True)
     )
     found_here = tuple(change for change in changes if change is not None)
@@ -218,39 +225,49 @@ class _Suspect:
     """Two neighbours that seem to differ.
 
     Attributes:
-        place: Index of the second one in the segment.
+        before: Index of the first one in the segment: disturbed runs may lie between.
+        place: Index of the second one.
         step: The step found there, in a long segment.
         changes: What their quantities say, in a short one.
     """
 
     series: Series
     segment: Sequence[Point]
+    before: int
     place: int
     step: _Step | None = None
     changes: Mapping[Metric, QuantityChange] = field(default_factory=dict)
 
     @property
     def points(self) -> tuple[Point, Point]:
-        return self.segment[self.place - 1], self.segment[self.place]
+        return self.segment[self.before], self.segment[self.place]
 
 
-def _suspects(every: Iterable[Series], spreads: Spreads, detect: Detect) -> Iterator[_Suspect]:
+def _suspects(
+    every: Iterable[Series], spreads: Spreads, detect: Detect, disturbed: frozenset[int]
+) -> Iterator[_Suspect]:
     tests: list[tuple[_Suspect, dict[Metric, Tested]]] = []
     segments = [(series, segment) for series in every for segment in series.segments()]
-    for (series, segment), steps in zip(segments, _steps(segments, detect), strict=True):
+    found = _steps(segments, detect, disturbed)
+    for (series, segment), steps in zip(segments, found, strict=True):
         short = len(segment) < ENOUGH_POINTS
-        for place, (one, other) in enumerate(pairwise(segment), 1):
-            before, after = one.entry, other.entry
+        for at, place in _pairs(segment, disturbed):
+            before, after = segment[at].entry, segment[place].entry
             failed = before.failure_class or after.failure_class
             facts = before.facts != after.facts or before.errors != after.errors
+            timed = disturbed.isdisjoint((before.id, after.id))
+            step = steps.get(place) if timed else None
             # Of a long history nearly all neighbours end here.
-            if not (short or failed or facts or place in steps):
+            if not (short or failed or facts or step):
                 continue
             if not _may_differ(before, after, series.along):
                 continue
-            suspect = _Suspect(series, segment, place, steps.get(place))
+            if place - at > 1 and (failed or facts):
+                continue  # listed where it happened: at the disturbed run or behind it
+            suspect = _Suspect(series, segment, at, place, step)
             if not failed:
-                tests.append((suspect, tests_of(before, after, spreads) if short else {}))
+                judged = tests_of(before, after, spreads) if short and timed else {}
+                tests.append((suspect, judged))
             elif _is_of_the_code(before, after):
                 yield suspect
     limits = limits_of(tested for _, tested in tests)
@@ -260,6 +277,13 @@ def _suspects(every: Iterable[Series], spreads: Spreads, detect: Detect) -> Iter
         facts = before.facts != after.facts or before.errors != after.errors
         if moved or facts or suspect.step is not None:
             yield replace(suspect, changes=decide(tested, limits))
+
+
+def _pairs(segment: Sequence[Point], disturbed: frozenset[int]) -> Iterator[tuple[int, int]]:
+    """Yield the indices of neighbours, and of those between which all runs were disturbed."""
+    quiet = [i for i, point in enumerate(segment) if point.entry.id not in disturbed]
+    yield from pairwise(range(len(segment)))
+    yield from ((i, j) for i, j in pairwise(quiet) if j - i > 1)
 
 
 def incidents_of(changes: Iterable[Change]) -> tuple[Incident, ...]:
@@ -302,7 +326,7 @@ class _Search(NamedTuple):
 
     Attributes:
         segment: Its number.
-        ran: Indices of the points that have the quantity.
+        ran: Indices of the points that have the quantity, without disturbed ones.
     """
 
     segment: int
@@ -311,7 +335,7 @@ class _Search(NamedTuple):
 
 
 def _steps(
-    segments: Sequence[tuple[Series, Sequence[Point]]], detect: Detect
+    segments: Sequence[tuple[Series, Sequence[Point]]], detect: Detect, disturbed: frozenset[int]
 ) -> list[dict[int, _Step]]:
     """Return the steps of each segment by the index of the first point after them.
 
@@ -322,7 +346,11 @@ def _steps(
     for number, (_, segment) in enumerate(segments):
         if len(segment) < ENOUGH_POINTS:
             continue
-        ran = [i for i, point in enumerate(segment) if point.entry.failure_class is None]
+        ran = [
+            i
+            for i, point in enumerate(segment)
+            if point.entry.failure_class is None and point.entry.id not in disturbed
+        ]
         metrics: tuple[Metric, ...] = ("speedup",)
         if all(segment[i].entry.calibration for i in ran):
             metrics = ("compiled", "speedup")
@@ -334,7 +362,10 @@ def _steps(
     for search, places in zip(searches, found, strict=True):
         if places:
             series, segment = segments[search.segment]
-            steps[search.segment] |= _steps_at(places, search, segment, series.along)
+            for at, step in _steps_at(places, search, segment, series.along).items():
+                # Compiled code that got slower, too, decides.
+                if step.kind != "eager slower" or at not in steps[search.segment]:
+                    steps[search.segment][at] = step
     return steps
 
 
@@ -366,7 +397,7 @@ def _steps_at(
                 for shift in (0, -1, 1)
                 if 0 < place + shift < len(ran)
                 and _may_differ(
-                    segment[ran[place + shift] - 1].entry, segment[ran[place + shift]].entry, along
+                    segment[ran[place + shift - 1]].entry, segment[ran[place + shift]].entry, along
                 )
             ),
             None,
@@ -396,15 +427,34 @@ def _kind_of_step(
     """Return what a step amounts to, by the rule of ``CaseChange.kind``.
 
     A speedup that moved with the seconds of eager code alone is neither slower nor faster. Eager
-    code that takes longer is ``eager slower`` beyond what another session moves its seconds by.
+    code that takes longer is ``eager slower`` beyond what another session moves its seconds by. What
+    only the calibration moved is nothing.
     """
     if metric == "compiled":
+        if not _is_borne_out(ratio, segment, before, after):
+            return None
         return "slower" if ratio > 1 else "faster"
     sides = _sides(segment, before, after)
     eager, compiled = sides.get("eager", 1.0), sides.get("compiled", 1.0)
     if max(eager, 1 / eager) > max(compiled, 1 / compiled) and (eager < 1) == (ratio < 1):
         return "eager slower" if math.log(eager) > session_reach("eager") else None
     return "slower" if ratio < 1 else "faster"
+
+
+def _is_borne_out(
+    ratio: float, segment: Sequence[Point], before: Sequence[int], after: Sequence[int]
+) -> bool:
+    """Return whether seconds as measured, or the speedup, moved as compiled seconds did."""
+    moved = []
+    for metric in ("compiled", "speedup"):
+        was, now = (
+            [values[metric].value for i in part if metric in (values := segment[i].entry.values)]
+            for part in (before, after)
+        )
+        if was and now:
+            moved.append(math.log(median(now) / median(was)) * (1 if metric == "compiled" else -1))
+    up = 1 if ratio > 1 else -1
+    return any(up * one >= math.log(RELEVANT["compiled"]) for one in moved)
 
 
 def _sides(
@@ -467,7 +517,11 @@ def _kind_of(
 
 
 def _change(
-    suspect: _Suspect, before: RunRecord, after: RunRecord, history: History
+    suspect: _Suspect,
+    before: RunRecord,
+    after: RunRecord,
+    history: History,
+    disturbed: frozenset[int],
 ) -> Change | None:
     what = _kind_of(suspect, before, after)
     if what is None:
@@ -483,7 +537,8 @@ def _change(
             "persists" if newest.failure or any(f.worse for f in facts) else "over"
         )
     else:
-        state = _state(kind, one.entry, other.entry, later)
+        quiet = [entry for entry in later if entry.id not in disturbed]
+        state = _state(kind, one.entry, other.entry, quiet if kind in _TIMED else later)
     return Change(
         along=suspect.series.along,
         case=suspect.series.case,

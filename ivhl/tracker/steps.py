@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from itertools import pairwise
-from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ivhl.records.age import recorded_rank
@@ -22,7 +21,7 @@ from ivhl.tracker.metrics import RELEVANT
 from ivhl.tracker.series import series_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ivhl.tracker.changes import Tested
     from ivhl.tracker.entries import Entry
@@ -33,6 +32,10 @@ StepAxis = Literal["torch", "python"]
 SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
 # Of the speedup, what disturbs both sides falls out, so it shows what neither side shows alone.
 QUANTITIES: Final[tuple[Metric, ...]] = (*SIDES, "speedup")
+
+
+# Of runs that repeat to the last digit, so that each has a weight.
+_LEAST_VARIANCE: Final = 1e-12
 
 
 class SubjectCase(NamedTuple):
@@ -118,8 +121,7 @@ class CourseStep(NamedTuple):
     @property
     def whose(self) -> str:
         """Which side moved and so whose doing it is, as a sentence without its full stop."""
-        speedup = self.sides.get("speedup")
-        if self.is_alone and (speedup is None or not speedup.moved):
+        if self.is_alone:
             return f"{self._whose}; in this cell alone, so perhaps what disturbed one of its runs"
         return self._whose
 
@@ -209,7 +211,11 @@ def of_one_code(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def find_steps(
-    entries: Sequence[Entry], spreads: Spreads, *, every: bool = False
+    entries: Sequence[Entry],
+    spreads: Spreads,
+    *,
+    every: bool = False,
+    disturbed: Collection[int] = frozenset(),
 ) -> tuple[CourseStep, ...]:
     """Return the steps of one case, along releases and then along Pythons.
 
@@ -219,11 +225,12 @@ def find_steps(
         entries: Runs of one case on one machine (``of_one_code``).
         spreads: What runs of the same code differ by.
         every: Places at which nothing moved, too.
+        disturbed: Ids of entries that are passed over, too (``disturbed_of``).
     """
     timed = [entry for entry in entries if entry.failure_class is None]
     found: list[_Candidate] = []
     for along in ("torch", "python"):
-        found += _candidates(timed, along, spreads)
+        found += _candidates(timed, along, spreads, disturbed)
     # All cells of each place together, and each by itself: two questions, of which the second has
     # many more tests.
     limits = _limits((one, tuple(one.tests)) for one in found)
@@ -255,17 +262,29 @@ def _limits(judged: Iterable[tuple[_Candidate, tuple[str, ...]]]) -> dict[Metric
     }
 
 
-def _candidates(entries: Sequence[Entry], along: StepAxis, spreads: Spreads) -> list[_Candidate]:
+def _candidates(
+    entries: Sequence[Entry], along: StepAxis, spreads: Spreads, disturbed: Collection[int]
+) -> list[_Candidate]:
+    """Return the places that are tested.
+
+    Over a disturbed run a cell is tested from one of its neighbours to the other, but not where
+    other cells show the places between.
+    """
     tests: dict[tuple[str, str], dict[str, Mapping[Metric, Tested]]] = defaultdict(dict)
     sessions: dict[tuple[str, str], set[str]] = defaultdict(set)
+    over: dict[tuple[str, str], set[str]] = defaultdict(set)
     for series in series_of(entries, along):
         cell = series.case.python if along == "torch" else series.case.torch
         for segment in series.segments():
-            for one, other in pairwise(segment):
+            quiet = [i for i, point in enumerate(segment) if point.entry.id not in disturbed]
+            for i, j in pairwise(quiet):
+                one, other = segment[i], segment[j]
                 ends = one.name, other.name
+                over[ends].update(point.name for point in segment[i + 1 : j])
                 tests[ends][cell] = tests_of(one.entry, other.entry, spreads)
                 if day_of(one.entry) != day_of(other.entry):
                     sessions[ends].add(cell)
+    shown = {place for (_, place), between in over.items() if not between}
     order = release_key if along == "torch" else python_key
     fixed = python_key if along == "torch" else release_key
     return [
@@ -276,6 +295,7 @@ def _candidates(entries: Sequence[Entry], along: StepAxis, spreads: Spreads) -> 
             frozenset(sessions[ends]),
         )
         for ends in sorted(tests, key=lambda ends: (order(ends[1]), order(ends[0])))
+        if not over[ends] or not over[ends] <= shown
     ]
 
 
@@ -284,20 +304,21 @@ def _has(one: _Candidate, cells: Iterable[str], side: Metric) -> bool:
 
 
 def _pool(one: _Candidate, cells: Iterable[str], side: Metric) -> _Pooled:
-    """Return the mean over cells.
+    """Return the mean over cells, in which a cell counts the less the noisier its runs are.
 
     Their runs are independent of each other, but for what the session moves all of them by. That
     is a part of what runs differ by, and no mean makes it smaller.
     """
     asked = [cell for cell in cells if side in one.tests[cell]]
     tests = [one.tests[cell][side] for cell in asked]
-    apart = fmean(test.apart for test in tests)
     spread = tests[0].spread
     reaches = [spread.scores.another_95 * test.scale for test in tests]
     common = session_reach(side) if one.sessions.intersection(asked) else 0.0
-    own = math.hypot(*(math.sqrt(max(0.0, reach**2 - common**2)) for reach in reaches))
-    reach = math.hypot(own / len(tests), common)
-    scale = reach / spread.scores.another_95 if reach else 0.0
+    variances = [max(reach**2 - common**2, _LEAST_VARIANCE) for reach in reaches]
+    total = sum(1 / variance for variance in variances)
+    apart = sum(t.apart / v for t, v in zip(tests, variances, strict=True)) / total
+    reach = math.hypot(math.sqrt(1 / total), common)
+    scale = reach / spread.scores.another_95 if spread.scores.another_95 else 0.0
     return _Pooled(apart, reach, probability(apart, scale, spread))
 
 

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ivhl.records.files import record_file
 from ivhl.records.store import is_existing, latest_per_case, load_records
-from ivhl.tracker.compat import python_key
-from ivhl.tracker.metrics import WORDS, Metric, difference
+from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.disturbed import disturbed_of
+from ivhl.tracker.entries import MemoryHistory
+from ivhl.tracker.metrics import DISTURBED, WORDS, Metric, difference
 from ivhl.tracker.spread import repeats
 from ivhl.workload import load_workloads
 from studies.tables.layout import markdown, once
@@ -410,6 +412,43 @@ def sessions(root: Path) -> list[str]:
     return markdown(["", "pairs of sessions", "standard deviation", "largest"], rows)
 
 
+def disturbed(root: Path) -> list[str]:
+    """Return how long eager code took in runs with so many disturbed calibrations.
+
+    Beside the median of its case; PyTorch 2.7 made some eager code slower, so the releases before it
+    have one of their own.
+    """
+    runs = [
+        record
+        for record in load_records(root / "results").records
+        if record.machine.name == STAIRCASE and record.eager and record.calibration
+    ]
+    entries = MemoryHistory(runs).entries
+    left_out = disturbed_of(entries)
+    limit = DISTURBED * median(min(r.calibration.compute_s) for r in runs if r.calibration)
+    by_case: dict[tuple[object, ...], list[float]] = {}
+    found: dict[int, list[tuple[tuple[object, ...], float, bool]]] = {}
+    for record, entry in zip(runs, entries, strict=True):
+        if record.eager is None or record.calibration is None:
+            continue
+        is_late = release_key(record.cell.torch) >= release_key("2.7.0")
+        case = record.workload, record.size, record.variant, is_late
+        seconds = median(record.eager.samples_s)
+        by_case.setdefault(case, []).append(seconds)
+        n = sum(one > limit for one in record.calibration.compute_s)
+        found.setdefault(n, []).append((case, seconds, entry.id in left_out))
+    rows = [
+        [
+            f"{n} of 4",
+            str(len(of_these)),
+            f"{median(s / median(by_case[case]) for case, s, _ in of_these):.2f}x",
+            str(sum(is_out for *_, is_out in of_these)),
+        ]
+        for n, of_these in sorted(found.items())
+    ]
+    return markdown(["disturbed calibrations", "records", "eager seconds", "in no step"], rows)
+
+
 FROM_RECORDS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "operations": operations,
     "larger-sizes": larger_sizes,
@@ -422,4 +461,5 @@ FROM_RECORDS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "spread": spread,
     "calibration": calibration,
     "sessions": sessions,
+    "disturbed": disturbed,
 }

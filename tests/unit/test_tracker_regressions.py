@@ -97,8 +97,61 @@ def test_eager_code_that_takes_longer_is_named_in_a_long_history_too() -> None:
     assert found.effect == pytest.approx(5.0)
     (incident,) = incidents_of([found])
     assert incident.worse
+    # A compiled slowdown beside it decides.
+    assert [one.kind for one in along_commits(*[BASE] * 6, *[timed(1e-2, 1.5e-3)] * 6)] == [
+        "slower"
+    ]
     # As much as eager seconds of another session differ by says nothing against it.
     assert along_commits(*[BASE] * 6, *[timed(2.2e-3, 1e-3)] * 6) == []
+
+
+def loud(record: RunRecord, factor: float) -> RunRecord:
+    """Return the record with a calibration that took longer by a factor, and nothing else."""
+    return replace(record, calibration=Calibration(compute_s=(5e-5 * factor,), memory_s=(6e-4,)))
+
+
+def test_a_disturbed_run_does_not_move_a_step_to_its_neighbour() -> None:
+    """``ops.condensate_energy``: slower from 2.9.1 on, and 2.7.1 was disturbed."""
+    slow = timed(2e-3, 1.25e-3)
+    history = [*[BASE] * 5, loud(BASE, 1.6), BASE, *[slow] * 6]
+    assert [(one.kind, one.place) for one in along_commits(*history)] == [("slower", hash_of(7))]
+    # Nor does one that is as slow as what follows hide it: the step is behind the last quiet one.
+    history = [*[BASE] * 6, loud(timed(4e-3, 4e-3), 1.6), *[slow] * 6]
+    (found,) = along_commits(*history)
+    assert (found.kind, found.before, found.place) == ("slower", hash_of(5), hash_of(7))
+    # It is no later point that shows the old level, either.
+    (found,) = along_commits(*[BASE] * 7, *[slow] * 6, loud(BASE, 1.6))
+    assert found.state == "persists"
+
+
+def test_a_commit_of_the_same_code_as_a_disturbed_one_is_named_in_its_place() -> None:
+    """The last run of the old code is the quiet one before both."""
+    slow = timed(2e-3, 1.25e-3)
+    history = [at(n, BASE) for n in range(6)]
+    history += [at(6, loud(slow, 1.6), sources="c" * 64), at(7, slow, sources="c" * 64)]
+    history += [at(n, slow) for n in range(8, 13)]
+    order = [hash_of(n) for n in range(13)]
+    (found,) = find_changes(MemoryHistory(history), QUIET, order, ["commit"])
+    assert (found.before, found.place) == (hash_of(5), hash_of(7))
+
+
+def test_in_a_short_history_neighbours_of_a_disturbed_run_are_judged() -> None:
+    quiet = [at(n % 3, BASE, variant=f"v{n // 3}-compiled") for n in range(9)]
+    disturbed = loud(timed(4e-3, 4e-3), 1.6)
+    history = [at(0, BASE), at(1, disturbed), at(2, timed(2e-3, 1.5e-3)), *quiet]
+    order = [hash_of(n) for n in range(3)]
+    (found,) = find_changes(MemoryHistory(history), QUIET, order, ["commit"])
+    assert (found.kind, found.before, found.place) == ("slower", hash_of(0), hash_of(2))
+    # What has no noise is listed at the disturbed run itself, and once.
+    history[1] = at(1, broken(disturbed))
+    history[2] = at(2, broken(timed(2e-3, 1.5e-3)))
+    found_all = find_changes(MemoryHistory(history), QUIET, order, ["commit"])
+    assert [(one.kind, one.place) for one in found_all] == [("degraded", hash_of(1))]
+
+
+def test_what_only_the_calibration_moved_is_no_step() -> None:
+    slower = [loud(BASE, 1.3)] * 6
+    assert along_commits(*slower, *[BASE] * 6) == []
 
 
 def test_a_change_dated_2099_is_not_the_newest() -> None:
@@ -285,6 +338,20 @@ def test_the_command_lists_incidents_and_says_when_there_are_none(root: Path) ->
     assert f"wrong: start {'x' * 20}" in text
     assert "x […] x" in text
     assert "x" * 300 not in text
+    assert "disturbed" not in text
+    fixed = Calibration(compute_s=(5e-5,), memory_s=(6e-4,))
+    again = [
+        replace(
+            record,
+            size=f"n{n}",
+            calibration=replace(fixed, compute_s=(9e-5,)) if n == 8 else fixed,
+        )
+        for n in range(9)
+    ]
+    write_records(root / "results", *again)
+    assert CliRunner().invoke(app, ["regressions"]).stdout.splitlines()[-1] == (
+        "1 run was disturbed, by the calibration, and left out of steps in time"
+    )
     told = json.loads(CliRunner().invoke(app, ["regressions", "--json"]).stdout)
     assert "x" * 500 in told[0]["changes"][0]["reason"]
     assert [(one["place"], one["changes"][0]["state"]) for one in told] == [("2.7.1", "suspected")]

@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from ivhl.cli import app
 from ivhl.errors import ResultsError, UnknownNameError
 from ivhl.records.record import Arm, Calibration
+from ivhl.tracker.disturbed import disturbed_of
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.steps import SIDES, cases_of, find_steps, of_one_code
 from tests.builders.fleet import a_record, make_fleet_project, write_records
-from tests.builders.records import Known, make_failure, make_record
+from tests.builders.records import Known, interval, make_failure, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -91,6 +92,9 @@ def test_what_one_python_alone_shows_is_a_step_of_it_alone() -> None:
     assert (release.place, release.cells) == ("2.10.0", ("3.13",))
     assert {step.place for step in steps if step.along == "python"} == {"3.13", "3.14"}
     assert release.is_alone
+    # A disturbed run moves the speedup, too, so that it moved excuses nothing.
+    assert release.sides["speedup"].moved
+    assert release.whose.endswith("in this cell alone, so perhaps what disturbed one of its runs")
     assert all(set(step.cells) <= {"2.10.0", "2.15.0"} for step in steps if step.along == "python")
 
 
@@ -154,6 +158,60 @@ def test_a_cell_that_failed_is_passed_over() -> None:
     assert (step.before, step.place) == ("2.6.0", "2.10.0")
 
 
+def disturbed_at(records: Iterable[RunRecord], *cells: tuple[str, str]) -> list[CourseStep]:
+    """Return the steps where another load slowed these cells, of which ``disturbed_of`` knows."""
+    loud = [
+        replace(
+            timed(record, 3e-3, 2e-3),
+            speedup=interval(1.5),
+            calibration=Calibration(compute_s=(7.3e-5,), memory_s=(6e-4,)),
+        )
+        if (record.cell.python, record.cell.torch) in cells
+        else record
+        for record in records
+    ]
+    entries = of_one_code(MemoryHistory(loud).entries)
+    disturbed = disturbed_of(entries)
+    assert len(disturbed) == len(cells)
+    assert find_steps(entries, Known(0.02)) != find_steps(
+        entries, Known(0.02), disturbed=disturbed
+    )
+    return list(find_steps(entries, Known(0.02), disturbed=disturbed))
+
+
+def test_a_disturbed_run_is_in_no_step() -> None:
+    """``ops.intensity`` on 3.12 with 2.10.0, which Python was blamed for."""
+    assert disturbed_at(grid(lambda *_: (2e-3, 1e-3)), ("3.12", "2.10.0")) == []
+    (step,) = disturbed_at(
+        grid(lambda _, t: (2e-3, 1.5e-3 if late(t) else 1e-3)), ("3.13", "2.10.0")
+    )
+    # Other cells show the place, so no step of 3.13 lies between 2.9.1 and 2.15.0 beside it.
+    assert (step.before, step.place, step.cells) == ("2.9.1", "2.10.0", ("3.12", "3.14"))
+    assert step.sides["compiled"].ratio == pytest.approx(1.5)
+
+
+def test_a_step_at_a_place_that_was_disturbed_everywhere_lies_between_its_neighbours() -> None:
+    records = grid(lambda _, t: (2e-3, 1.5e-3 if late(t) else 1e-3))
+    (step,) = disturbed_at(records, *((python, "2.10.0") for python in PYTHONS))
+    assert (step.before, step.place, step.cells) == ("2.9.1", "2.15.0", PYTHONS)
+
+
+def test_a_cell_whose_processes_disagree_hardly_moves_the_size_of_a_step() -> None:
+    """``ops.condensate_energy``, 2.12.1 to 2.13.0: 1.09x, 1.10x and, of two processes, 1.56x."""
+
+    def noisy(record: RunRecord) -> RunRecord:
+        if (record.cell.python, record.cell.torch) != ("3.14", "2.10.0"):
+            return record
+        compiled = Arm(calls=1, samples_s=(1.1e-3,) * 8 + (2.2e-3,) * 8)
+        return replace(record, compiled=compiled, rounds=(8, 8))
+
+    shown = [noisy(record) for record in grid(lambda _, t: (2e-3, 1.1e-3 if late(t) else 1e-3))]
+    (step,) = [one for one in steps_of(shown, every=True) if one.place == "2.10.0"]
+    found = step.sides["compiled"]
+    assert found.each["3.14"] == pytest.approx(1.1 * math.sqrt(2))
+    assert found.ratio == pytest.approx(1.1, rel=0.02)
+
+
 def test_the_same_code_seldom_has_a_step() -> None:
     order = random.Random(0)  # noqa: S311  (noise, not a secret)
 
@@ -201,6 +259,16 @@ def test_the_command_shows_cells_and_steps(
     assert places[0].endswith(", cpu: 1 case over 2 PyTorch releases and 1 Python")
     assert places[1] == "  PyTorch 2.6.0 -> 2.7.1, on Python 3.12"
     assert places[2].startswith("    eager became slower, 1 case: ops.one 10.00x [")
+    monkeypatch.setattr("ivhl.cli.course.disturbed_of", lambda es: frozenset({es[0].id}))
+    marked = run(app, ["course", "ops.one"]).stdout
+    assert "1 ms !" in marked
+    assert "! disturbed, in no step" in marked
+    assert "no step is shown" in marked
+    assert run(app, ["course"]).stdout.splitlines()[-1] == (
+        "  1 run was disturbed, by the calibration, and left out of steps in time"
+    )
+    (told,) = json.loads(run(app, ["course", "ops.one", "--json"]).stdout)
+    assert [cell["disturbed"] for cell in told["cells"]] == [True, False]
     option = ["course", "ops.one", "--machine", "nowhere"]
     assert isinstance(run(app, option).exception, UnknownNameError)
 

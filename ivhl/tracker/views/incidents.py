@@ -223,7 +223,9 @@ def _short(incident: Incident, name: str) -> str:
 
 def _change_view(source: Source, change: Change, note: str) -> ChangeView:
     curve, at = _curve(source, change)
-    was, now = (curve[at - 1], curve[at]) if 0 < at < len(curve) else (None, None)
+    # A disturbed run may lie between both.
+    by_name = {point.name: _speedup(point.entry) for point in source.points(change)}
+    was, now = by_name.get(change.before), by_name.get(change.place)
     case = change.case
     series = RowSeries(case.machine, case.device, case.workload, case.size, case.variant)
     state = _state(source, change, note)

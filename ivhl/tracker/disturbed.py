@@ -1,0 +1,59 @@
+"""Which runs another load slowed from their first round to their last: they are in no step of time.
+
+A run is divided by its calibration, which takes out that a machine is slower. What a neighbour takes
+of caches and memory slows the calibration and a case by different factors, and eager and compiled
+code too, so nothing takes that out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import quantiles
+from typing import TYPE_CHECKING, Final
+
+from ivhl.tracker.metrics import DISTURBED
+from ivhl.tracker.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ivhl.tracker.entries import Entry
+
+# Runs of a machine: of fewer nobody knows what is usual.
+FEWEST = 8
+# Interquartile ranges beyond the upper quartile, of logarithms. On a machine whose speed varies, as
+# that of a laptop does, the calibration is what takes it out.
+_FENCE: Final = 1.5
+
+
+def disturbed_of(entries: Iterable[Entry]) -> frozenset[int]:
+    """Return the ids of the entries whose calibration is off those of their machine.
+
+    Off is more than ``DISTURBED`` times the upper quartile of all runs there, and beyond Tukey's
+    fence: at most a quarter of a machine's runs. Of a run that was disturbed in part, the quiet
+    processes are its calibration (``metrics.speed_of_machine``), so it is none of them.
+
+    Source:
+        J. W. Tukey, Exploratory Data Analysis (1977), section 2D.
+    """
+    groups: dict[tuple[object, ...], list[tuple[float, int]]] = defaultdict(list)
+    for entry in entries:
+        if entry.calibration is not None and entry.made.clock != "cuda_event":
+            made = entry.made
+            place = entry.case.machine, made.instrument, made.threads, made.clock
+            groups[place].append((entry.calibration.value, entry.id))
+    found: set[int] = set()
+    for runs in groups.values():
+        if len(runs) >= FEWEST:
+            low, _, high = quantiles((seconds for seconds, _ in runs), n=4, method="inclusive")
+            limit = high * max(DISTURBED, (high / low) ** _FENCE)
+            found.update(number for seconds, number in runs if seconds > limit)
+    return frozenset(found)
+
+
+def left_out(n: int) -> str:
+    """Return that so many runs are in no step, as a sentence without its full stop."""
+    were = "was" if n == 1 else "were"
+    return (
+        f"{counted(n, 'run')} {were} disturbed, by the calibration, and left out of steps in time"
+    )
