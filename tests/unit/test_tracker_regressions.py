@@ -15,8 +15,11 @@ from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.entries import MemoryHistory
+from ivhl.tracker.project import State
 from ivhl.tracker.regressions import WORSE, find_changes, incidents_of
 from ivhl.tracker.series import ALONG, series_of
+from ivhl.tracker.views.incidents import regressions_view
+from ivhl.tracker.views.source import Source
 from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.records import Known, make_failure, make_record
 
@@ -122,6 +125,24 @@ def test_a_disturbed_run_does_not_move_a_step_to_its_neighbour() -> None:
     # It is no later point that shows the old level, either.
     (found,) = along_commits(*[BASE] * 7, *[slow] * 6, loud(BASE, 1.6))
     assert found.state == "persists"
+
+
+def test_the_page_shows_the_speedups_of_the_quiet_runs_around_a_disturbed_one() -> None:
+    records = [*[BASE] * 6, loud(timed(4e-3, 4e-3), 1.6), *[timed(2e-3, 1.25e-3)] * 6]
+    state = State(
+        name="demo",
+        records=tuple(at(n, record) for n, record in enumerate(records)),
+        problems=(),
+        cells=(),
+        releases=None,
+        unavailable={},
+        workloads=(),
+        cases=(),
+        commit_order=tuple(hash_of(n) for n in range(len(records))),
+    )
+    (incident,) = regressions_view(Source(state, "now", (), ())).incidents
+    (change,) = incident.changes
+    assert (change.was, change.now) == ("2.00x", "1.60x")
 
 
 def test_a_commit_of_the_same_code_as_a_disturbed_one_is_named_in_its_place() -> None:
