@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from ivhl.records.record import Interval, RunRecord
 from ivhl.records.store import key_of
 from ivhl.tracker.entries import Entry, entry_of, made_of, subject_of
-from ivhl.tracker.metrics import JUDGED, difference, is_calibrated, within
+from ivhl.tracker.metrics import JUDGED, SECONDS, difference, is_calibrated, within
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -208,7 +208,11 @@ class Spreads:
 
     def digest(self, metrics: Iterable[Metric]) -> str:
         """Return a digest of all that was learnt of some quantities."""
-        learnt = [self._learnt_of(metric, calibrated=False) for metric in metrics]
+        learnt = [
+            self._learnt_of(metric, calibrated=calibrated)
+            for metric in metrics
+            for calibrated in ((False, True) if metric in SECONDS else (False,))
+        ]
         return sha256(repr(learnt).encode()).hexdigest()
 
     def _learnt_of(self, metric: Metric, *, calibrated: bool) -> Learnt:

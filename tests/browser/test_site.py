@@ -7,15 +7,20 @@ import http.server
 import json
 import shutil
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ivhl.asv.publish import publish
-from ivhl.tracker.compare import choose, compare, summarise
+from ivhl.records.files import append_record, record_file
+from ivhl.records.record import Calibration
+from ivhl.tracker.compare import SUMMARISED, choose, compare, summarise
 from ivhl.tracker.entries import MemoryHistory
+from ivhl.tracker.metrics import WORDS
 from ivhl.tracker.project import load_state
 from tests.builders.history import GATE, IMAGE, SCRIPT
+from tests.builders.project import make_project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -395,24 +400,9 @@ def test_two_releases_are_compared_as_on_the_command_line(
     watched: Watched, project: Path, site: Path
 ) -> None:
     page = watched.page
-    choice = "&".join(
-        f"{side}-python=3.12&{side}-torch={torch}"
-        for side, torch in (("a", "2.8.0"), ("b", "2.9.1"))
-    )
-    page.goto(f"{(site / 'compare.html').as_uri()}#{choice}&all=on")
-    summary = page.locator("#summary")
-    summary.wait_for()
-    state = load_state(project, project / "results")
-    here = MemoryHistory(record for record in state.records if record.cell.python == "3.12")
-    before, after = (
-        here.read(choose(here.entries, "torch", {torch})) for torch in ("2.8.0", "2.9.1")
-    )
-    (expected,) = summarise(compare(before, after, "torch", state.spreads))
-    mean = expected.means["speedup"]
-    assert f"Over the {mean.cases} measured on both sides" in summary.inner_text()
-    assert f"speedup {mean.ratio:.2f}x [{mean.low:.2f}x, {mean.high:.2f}x]" in summary.inner_text()
-    eager = expected.means["eager"]
-    assert f"eager {eager.ratio:.2f}x" in summary.inner_text()
+    text = compare_releases(page, site)
+    assert_means_of_the_command(text, project)
+    assert "no speed of the machine was measured" in text
     fallen = page.locator("#result tbody tr").first
     assert fallen.locator(".chip").inner_text() == "lower"
     assert "ops.gp_evolve/small/real-compiled" in fallen.inner_text()
@@ -425,6 +415,81 @@ def test_two_releases_are_compared_as_on_the_command_line(
     page.locator("#result", has_text="wrong").wait_for()
     assert len(watched.data_files()) == 3
     watched.check("file:")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_seconds_are_compared_at_equal_speed_as_on_the_command_line(
+    watched: Watched, tmp_path: Path, *, whole: bool
+) -> None:
+    """A machine that became slower is no change of eager code, on the page neither.
+
+    If not ``whole``, only records of ``ops`` have a calibration.
+    """
+    make_project(tmp_path)
+    results = tmp_path / "results"
+    for number, record in enumerate(load_state(tmp_path, results).records):
+        slow = 1.5 + 0.01 * (number % 3) if record.cell.torch == "2.9.1" else 1.0
+        if record.failure is None and (whole or record.workload.startswith("ops.")):
+            slower = replace(
+                record,
+                recorded_at=record.recorded_at.replace("T12", "T13"),
+                calibration=Calibration(compute_s=(slow * 1e-3,) * 4, memory_s=(slow * 1e-3,) * 4),
+            )
+            path = record_file(results, record.machine.name, record.commit, record.cell.id)
+            append_record(path, slower)
+    text = compare_releases(watched.page, publish(tmp_path, tmp_path / "site").output)
+    assert_means_of_the_command(text, tmp_path)
+    how = "at equal speed of the machine"
+    assert (how if whole else f"{how} for 3 of the cases") in text
+    watched.check("file:")
+
+
+def test_other_builds_of_one_python_are_not_compared_as_on_the_command_line(
+    watched: Watched, tmp_path: Path
+) -> None:
+    make_project(tmp_path)
+    results = tmp_path / "results"
+    for record in load_state(tmp_path, results).records:
+        build = "Clang 22" if record.cell.torch == "2.9.1" else "GCC 14"
+        other = replace(
+            record,
+            recorded_at=record.recorded_at.replace("T12", "T13"),
+            conditions=replace(record.conditions, python_build=build),
+        )
+        path = record_file(results, record.machine.name, record.commit, record.cell.id)
+        append_record(path, other)
+    text = compare_releases(watched.page, publish(tmp_path, tmp_path / "site").output)
+    assert "None was measured on both sides in the same way" in text
+    reason = "Python built with GCC 14 before, with Clang 22 after"
+    assert reason in watched.page.locator("#result").inner_text()
+    watched.check("file:")
+
+
+def compare_releases(page: Page, site: Path) -> str:
+    """Open the comparison of two releases on Python 3.12; return its summary."""
+    choice = "&".join(
+        f"{side}-python=3.12&{side}-torch={torch}"
+        for side, torch in (("a", "2.8.0"), ("b", "2.9.1"))
+    )
+    page.goto(f"{(site / 'compare.html').as_uri()}#{choice}&all=on")
+    summary = page.locator("#summary")
+    summary.wait_for()
+    return summary.inner_text()
+
+
+def assert_means_of_the_command(text: str, project: Path) -> None:
+    """Assert that the means and intervals are those of ``ivhl compare``."""
+    state = load_state(project, project / "results")
+    here = MemoryHistory(record for record in state.records if record.cell.python == "3.12")
+    before, after = (
+        here.read(choose(here.entries, "torch", {torch})) for torch in ("2.8.0", "2.9.1")
+    )
+    (expected,) = summarise(compare(before, after, "torch", state.spreads))
+    assert f"Over the {expected.means['speedup'].cases} measured on both sides" in text
+    for metric in SUMMARISED:
+        mean = expected.means[metric]
+        shown = f"{WORDS[metric]} {mean.ratio:.2f}x [{mean.low:.2f}x, {mean.high:.2f}x]"
+        assert shown in text
 
 
 def test_sides_that_differ_in_how_they_were_measured_are_not_compared(

@@ -4,7 +4,7 @@
   const block = document.getElementById("choices");
   if (!block) { return; }
   const { make } = site;
-  const { places } = JSON.parse(block.textContent);
+  const { places, sessions } = JSON.parse(block.textContent);
   const form = document.getElementById("pick");
   const result = document.getElementById("result");
   const NEWEST = "newest";
@@ -45,21 +45,30 @@
     }
     return [before[0], after[0]];
   }
-  function why(a, b, elsewhere, sameCell) {
+  // At both sides the same: the cell, and the Python of one machine.
+  const apart = (a, b) => ({ elsewhere: a.cell !== b.cell || a.place !== b.place, sameCell: a.cell === b.cell, samePython: a.python === b.python && a.place === b.place });
+  function why(a, b, { elsewhere, sameCell, samePython }) {
     const found = [];
     if (a.same !== b.same) { found.push(`${a.same} before; ${b.same} after`); }
     if (sameCell && a.lock !== b.lock) { found.push(`lock ${a.lock} before, ${b.lock} after`); }
+    if (samePython && a.build && b.build && a.build !== b.build) { found.push(`Python built with ${a.build} before, with ${b.build} after`); }
     if (elsewhere && a.sources !== b.sources) { found.push(`other sources: commit ${a.commit} before, ${b.commit} after`); }
     return found.join("; ");
   }
   const reach = (a, b, field) => Math.hypot(a[field], b[field]);
-  function ratio(a, b, field) { return a[field] > 0 && b[field] > 0 ? b[field] / a[field] : null; }
-  function judge(a, b, elsewhere, sameCell) {
+  // Seconds are compared at equal speed of the machine, if both sides measured it (metrics.difference).
+  const SECONDS = new Set(["eager", "compiled", "cold"]);
+  const atEqualSpeed = (a, b) => a.speed !== null && b.speed !== null;
+  function ratio(a, b, field) {
+    if (!(a[field] > 0 && b[field] > 0)) { return null; }
+    return b[field] / a[field] / (SECONDS.has(field) && atEqualSpeed(a, b) ? b.speed / a.speed : 1);
+  }
+  function judge(a, b, where) {
     const fails = [a, b].map((one) => one.speedup === null);
     if (fails[0] && fails[1]) { return ["both fail", a.status === b.status ? a.status : `${a.status} before; ${b.status} after`]; }
     if (fails[0] || fails[1]) { return [fails[0] ? "mended" : "broke", `${a.status} before; ${b.status} after`]; }
-    const apart = why(a, b, elsewhere, sameCell);
-    if (apart) { return ["incomparable", apart]; }
+    const differing = why(a, b, where);
+    if (differing) { return ["incomparable", differing]; }
     for (const [field, kind] of [["breaks", "breaks more graphs"], ["recompiles", "recompiles more"]]) {
       if (a[field] !== null && b[field] > a[field]) { return [kind, `${a[field]} before, ${b[field]} after`]; }
     }
@@ -67,20 +76,31 @@
     const kind = Math.abs(moved) <= reach(a, b, "reach") ? "no difference shown" : moved < 0 ? "lower" : "higher";
     const sides = ["eager", "compiled"].map((field) => {
       const found = ratio(a, b, field);
-      return found && Math.abs(Math.log(found)) > reach(a, b, `reach_${field}`) ? `${field} ${found > 1 ? "slower" : "faster"}: ${times(found)}` : null;
+      const limit = reach(a, b, `${atEqualSpeed(a, b) ? "equal" : "reach"}_${field}`);
+      return found && Math.abs(Math.log(found)) > limit ? `${field} ${found > 1 ? "slower" : "faster"}: ${times(found)}` : null;
     }).filter(Boolean);
-    return [kind, sides.join(", ") || (kind === "no difference shown" ? "" : "which side moved cannot be told from the seconds")];
+    const how = sides.length && atEqualSpeed(a, b) ? " at equal speed of the machine" : "";
+    return [kind, sides.join(", ") + how || (kind === "no difference shown" ? "" : "which side moved cannot be told from the seconds")];
   }
   const times = (value) => `${value >= 0.01 && value < 1e4 ? value.toFixed(2) : value.toExponential(1)}x`;
   const shown = (value) => (value === null ? "–" : times(value));
 
-  function mean(values) {
+  // The mean of a ratio over cases. No number of cases makes smaller what another session moves all of them by.
+  function mean(rows, field) {
+    const values = rows.map((row) => ratio(row.one, row.other, field));
     const logs = values.filter((value) => value > 0).map(Math.log);
     if (!logs.length) { return "–"; }
     const middle = logs.reduce((a, b) => a + b, 0) / logs.length;
     if (logs.length < 2) { return `${times(Math.exp(middle))}, one case`; }
     const error = Math.sqrt(logs.reduce((sum, one) => sum + (one - middle) ** 2, 0) / (logs.length - 1) / logs.length);
-    return `${times(Math.exp(middle))} [${times(Math.exp(middle - 1.96 * error))}, ${times(Math.exp(middle + 1.96 * error))}]`;
+    const reached = Math.hypot(1.959964 * error, sessions[field]);
+    return `${times(Math.exp(middle))} [${times(Math.exp(middle - reached))}, ${times(Math.exp(middle + reached))}]`;
+  }
+
+  function means(rows) {
+    const equal = rows.filter((row) => atEqualSpeed(row.one, row.other)).length;
+    const how = equal === rows.length ? " at equal speed of the machine" : equal ? `, at equal speed of the machine for ${equal} of the cases` : ", since no speed of the machine was measured";
+    return `speedup ${mean(rows, "speedup")} of what it was; seconds${how}: eager ${mean(rows, "eager")}, compiled ${mean(rows, "compiled")}, cold compile ${mean(rows, "cold")}.`;
   }
 
   let turn = 0;
@@ -100,8 +120,7 @@
       return;
     }
     if (mine !== turn) { return; }
-    const sameCell = a.cell === b.cell;
-    const elsewhere = !sameCell || a.place !== b.place;
+    const where = apart(a, b);
     const rows = [];
     for (const name of new Set([...sides[0].keys(), ...sides[1].keys()])) {
       const [before, after] = sides.map((side) => side.get(name));
@@ -110,8 +129,8 @@
         rows.push({ name, kind: before ? "only before" : "only after", text: one.status, before: before ? one.speedup : null, after: after ? one.speedup : null, effect: null });
         continue;
       }
-      const [one, other] = pair(before, after, elsewhere);
-      const [kind, text] = judge(one, other, elsewhere, sameCell);
+      const [one, other] = pair(before, after, where.elsewhere);
+      const [kind, text] = judge(one, other, where);
       const effect = kind === "incomparable" ? null : ratio(one, other, "speedup");
       rows.push({ name, kind, text, before: one.speedup, after: other.speedup, effect, one, other, reach: effect === null ? null : Math.exp(reach(one, other, "reach")) });
     }
@@ -143,7 +162,7 @@
     result.replaceChildren(
       make("p", {}, make("b", {}, says(a)), " → ", make("b", {}, says(b))),
       make("p", { id: "summary" }, `${rows.length} cases: ${counts.map(([kind, n]) => `${n} ${kind}`).join(", ")}. `,
-        both.length ? `Over the ${both.length} measured on both sides in the same way: speedup ${mean(both.map((row) => row.effect))} of what it was; eager ${mean(both.map((row) => ratio(row.one, row.other, "eager")))}, compiled ${mean(both.map((row) => ratio(row.one, row.other, "compiled")))} of the seconds; cold compile ${mean(both.map((row) => ratio(row.one, row.other, "cold")))}.` : "None was measured on both sides in the same way."),
+        both.length ? `Over the ${both.length} measured on both sides in the same way: ${means(both)}` : "None was measured on both sides in the same way."),
       listed.length ? make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cases" }, table) : make("p", { class: "quiet" }, "No case differs."));
   }
 

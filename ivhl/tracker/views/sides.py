@@ -10,8 +10,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from ivhl.records.age import recorded_rank
+from ivhl.tracker.compare import SUMMARISED, session_reach
 from ivhl.tracker.course import short
 from ivhl.tracker.entries import subject_of
+from ivhl.tracker.metrics import SECONDS
 from ivhl.tracker.spread import VERDICT_CONFIDENCE
 from ivhl.tracker.views.source import Place, Source, cells_of, slug
 
@@ -43,7 +45,10 @@ def side_data(place: Place, cell: str, which: str) -> str:
 
 
 def choices(source: Source, sides: Sides) -> dict[str, Any]:
-    """Return what can be chosen: places, their cells, and the commits of each."""
+    """Return what can be chosen: places, their cells, and the commits of each.
+
+    ``sessions`` has what another session may move a mean by, as a logarithm (``session_reach``).
+    """
     places = []
     for place in source.page.places:
         found = {which for (at, _), group in sides.items() if at == place for which in group}
@@ -57,7 +62,8 @@ def choices(source: Source, sides: Sides) -> dict[str, Any]:
             places.append(
                 {"name": place.name, "slug": place.slug, "commits": commits, "cells": cells}
             )
-    return {"places": places}
+    sessions = {metric: session_reach(metric) for metric in SUMMARISED}
+    return {"places": places, "sessions": sessions}
 
 
 def _in_order(source: Source, commits: Collection[str]) -> list[str]:
@@ -96,20 +102,25 @@ def side(source: Source, entries: Iterable[Entry]) -> dict[str, Any]:
 
 FIELDS: Final = (
     "commit", "status", "speedup", "eager", "compiled", "cold", "memory", "breaks", "recompiles",
-    "reach", "reach_eager", "reach_compiled", "sources", "same", "lock",
+    "reach", "reach_eager", "reach_compiled", "speed", "equal_eager", "equal_compiled", "sources",
+    "same", "lock", "build",
 )  # fmt: skip
 
 
 def _case(entry: Entry, spreads: Spreads) -> list[Any]:
     made, shown = entry.made, entry.shown
     values = [entry.values.get(metric) for metric in _MEASURED]
-    reaches = []
-    for metric in JUDGED:
-        # The half of the distance, in logarithms, that two runs like this one seldom exceed.
-        spread = spreads.of(entry, metric)
-        reach = spread.scores.of(VERDICT_CONFIDENCE) * spread.scale(entry, metric=metric)
-        reaches.append(short(reach / 2**0.5) if metric in entry.values else None)
+    reaches = [_reach(entry, metric, spreads) for metric in JUDGED]
+    speed = entry.calibration
+    of_equal_speed = [
+        None if speed is None else _reach(entry, metric, spreads, calibrated=True)
+        for metric in JUDGED
+        if metric in SECONDS
+    ]
     how = "in a container" if made.image else "native"
+    same = (
+        f"instrument {made.instrument}, {made.threads} threads, {made.clock}, {entry.dtype}, {how}"
+    )
     return [
         entry.commit[:_HASH],
         f"failed: {entry.failure_class}" if entry.failure_class else "measured",
@@ -117,10 +128,24 @@ def _case(entry: Entry, spreads: Spreads) -> list[Any]:
         shown.breaks,
         shown.recompiles,
         *reaches,
+        None if speed is None else short(speed.value),
+        *of_equal_speed,
         (entry.sources or entry.commit)[:12] + (entry.benchmark or "")[:12],
-        f"instrument {made.instrument}, {made.threads} threads, {made.clock}, {entry.dtype}, {how}",
+        ", ".join((same, *made.flags)),
         (made.lock or "existing")[:12],
+        made.python_build,
     ]
+
+
+def _reach(
+    entry: Entry, metric: Metric, spreads: Spreads, *, calibrated: bool = False
+) -> float | None:
+    """Return half the distance, as a logarithm, that two runs like this one seldom exceed."""
+    if metric not in entry.values:
+        return None
+    spread = spreads.of(entry, metric, calibrated=calibrated)
+    reach = spread.scores.of(VERDICT_CONFIDENCE) * spread.scale(entry, metric=metric)
+    return short(reach / 2**0.5)
 
 
 def sides_of(source: Source) -> Sides:
