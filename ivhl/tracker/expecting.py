@@ -163,6 +163,9 @@ def _suffix(variant: str) -> str:
     return f"*-{variant.rpartition('-')[2]}" if "-" in variant else variant
 
 
+# Pythons, PyTorch releases, and whether free-threaded; and the cells of them that failed.
+_Range = tuple[tuple[str, str, bool | None], frozenset[tuple[str, str]]]
+
 # From wide to narrow: which names an entry for a row may have, and how many different names of what
 # must fail alike before it may be so wide.
 _Wide = tuple["Callable[[Row], _Names]", "Callable[[Row], str]", int]
@@ -209,8 +212,9 @@ def _entries(
                 passed = {_cell(row) for row in among if row.failure_class is None}
                 cells = _wide_enough(wanted, counted_by, least) - passed
                 done = [row for row in wanted if _cell(row) in cells]
-                for where in _ranges(cells, passed, here):
-                    yield _entry(where, names, device, done, was)
+                for where, inside in _ranges(cells, passed, here):
+                    of_range = [row for row in done if _cell(row) in inside]
+                    yield _entry(where, names, device, of_range, was)
                 ids = {_id(row) for row in done}
                 left = [row for row in left if _id(row) not in ids]
 
@@ -235,7 +239,7 @@ def _cell(row: Row) -> tuple[str, str]:
 
 def _ranges(
     cells: Collection[tuple[str, str]], passed: Collection[tuple[str, str]], here: Iterable[Row]
-) -> Iterator[tuple[str, str, bool | None]]:
+) -> Iterator[_Range]:
     """Yield ranges of Pythons and releases that have all of the cells, and none that passed."""
     tried = {_cell(row) for row in here}
     for freed in (False, True):
@@ -251,11 +255,18 @@ def _ranges(
                 and _between(torch, releases, release_key)
                 for python, torch in others
             )
-            yield (
+            where = (
                 _range([p.removesuffix("t") for p in pythons]),
                 _range(releases),
                 freed if freed or inside else None,
             )
+            failed = frozenset(
+                cell
+                for cell in mine
+                if _between(cell[0], pythons, python_key)
+                and _between(cell[1], releases, release_key)
+            )
+            yield where, failed
 
 
 def _boxes(

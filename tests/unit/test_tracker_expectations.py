@@ -130,6 +130,27 @@ def test_what_fails_everywhere_is_one_entry() -> None:
     assert entry.free_threaded is False  # 3.13t passes
 
 
+def test_each_entry_has_the_reason_and_the_link_of_its_own_range() -> None:
+    """Dynamo names the Python that it refuses: another one, by another report, in each range."""
+    rows = []
+    for python, torch in (("3.12", "2.2.2"), ("3.12", "2.5.1"), ("3.13", "2.5.1")):
+        for case in CASES:
+            if (python, torch) == ("3.12", "2.5.1"):
+                rows.append(row(python, torch, case, None))
+                continue
+            message = f"Dynamo is not supported on Python {python}+"
+            failed = make_failure("support_gate", message, python=python, torch=torch)
+            there = row(python, torch, case, "support_gate")
+            rows.append(replace(there, message=message, record=failed))
+    found = {one.python: one for one in updated("", Expectations(), rows).added}
+    assert {python: one.reason for python, one in found.items()} == {
+        "==3.12": "Dynamo is not supported on Python 3.12+",
+        "==3.13": "Dynamo is not supported on Python 3.13+",
+    }
+    assert (found["==3.12"].link or "").endswith("/120233")
+    assert (found["==3.13"].link or "").endswith("/144048")
+
+
 def test_an_update_keeps_comments_reasons_and_links() -> None:
     text = (
         "# Ours.\n\n# About the gate.\n" + GATE + "\n# About another.\n[[failure]]\n"
