@@ -150,6 +150,7 @@ class Support:
         last_bad_status: Status of ``last_bad``.
         good_since: Oldest release from which every one tried works, the newest included.
         undecided: Releases with a failure that PyTorch did not cause, with its class.
+        not_run: Releases that were not run, of which nothing is known.
     """
 
     series: RowSeries
@@ -159,6 +160,7 @@ class Support:
     last_bad_status: Status | None
     good_since: str | None
     undecided: tuple[tuple[str, FailureClass], ...] = ()
+    not_run: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=4096)  # every table sorts by it, again and again
@@ -401,9 +403,8 @@ def support(rows: Iterable[Row]) -> tuple[Support, ...]:
 
 
 def _support(series: RowSeries, python: str, rows: Iterable[Row]) -> Support:
-    run = sorted(
-        (row for row in rows if row.status != "not_run"), key=lambda row: release_key(row.torch)
-    )
+    ordered = sorted(rows, key=lambda row: release_key(row.torch))
+    run = [row for row in ordered if row.status != "not_run"]
     tried = [row for row in run if not _is_blameless(row)]
     good = [row for row in tried if row.status in _GOOD]
     bad = [row for row in tried if row.status not in _GOOD]
@@ -424,6 +425,7 @@ def _support(series: RowSeries, python: str, rows: Iterable[Row]) -> Support:
             for row in run
             if row.failure_class is not None and _is_blameless(row)
         ),
+        not_run=tuple(row.torch for row in ordered if row.status == "not_run"),
     )
 
 

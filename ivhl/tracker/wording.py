@@ -201,7 +201,10 @@ def _decided(found: Support) -> str:
     if found.first_good is None and found.last_bad is None:
         return "nothing decided yet"
     if found.first_good is None:
-        return f"no good release; last bad {bad}"
+        # What was not run may be good.
+        none = "none good of those run" if found.not_run else "no good release"
+        unknown = f"; not run: {', '.join(found.not_run)}" if found.not_run else ""
+        return f"{none}; last bad {bad}{unknown}"
     if found.last_bad is None:
         return f"good in every release tried, since {found.first_good}"
     if found.good_since is None:

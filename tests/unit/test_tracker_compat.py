@@ -291,6 +291,17 @@ def test_failures_of_ivhl_or_the_workload_are_undecided() -> None:
     assert found.undecided == (("2.10.0", "build"),)
 
 
+def test_a_release_that_was_not_run_may_be_good() -> None:
+    bad = make_failure("support_gate", "no", torch="2.5.1")
+    cells = [FakeCell("3.12", "2.5.1"), FakeCell("3.12", "2.15.0")]
+    (found,) = support(compat_rows([bad], cells=cells))
+    assert support_sentence(found) == (
+        "none good of those run; last bad 2.5.1 (unsupported); not run: 2.15.0"
+    )
+    (found,) = support(compat_rows([bad], cells=cells[:1]))
+    assert support_sentence(found) == "no good release; last bad 2.5.1 (unsupported)"
+
+
 @pytest.mark.parametrize(
     ("failure_class", "exception", "decides"),
     [
