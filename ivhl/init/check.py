@@ -16,6 +16,7 @@ from ivhl.git import untracked_files
 from ivhl.init.plan import EXAMPLE_MARK, lacking_ignores
 from ivhl.init.source import load_pyproject
 from ivhl.matrix.check import check_locks
+from ivhl.matrix.locks import COMMAND, SUMS, read_sums
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.tracker.expectations import load_expectations
@@ -84,6 +85,8 @@ def check_project(root: Path) -> Report:
         problems += [text for text, wrong in dependencies if wrong]
         notes += [text for text, wrong in dependencies if not wrong]
     notes += [f".gitignore: lacks {line}" for line in lacking_ignores(root)]
+    if (root / "envs" / "locks").is_dir() and read_sums(root / "envs" / "locks") is None:
+        notes.append(f"envs/locks: has no {SUMS}: no edited lock is noticed; {COMMAND} writes it")
     if loose := untracked_files(root, "envs"):
         notes.append(f"not committed, so records cannot be repeated: {', '.join(loose)}")
     n_cells = len(matrix.cells(tier="extended")) if matrix else 0

@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Self
 from ivhl.errors import LockError, SpecError
 from ivhl.git import top_level
 from ivhl.init.source import load_pyproject, modules_of, read_source
-from ivhl.matrix.locks import lock_release, lock_state, make_lock
+from ivhl.matrix.locks import (
+    SUMS,
+    lock_release,
+    lock_state,
+    make_lock,
+    read_sums,
+    sums_text,
+    write_missing_sums,
+)
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.releases import highest
 from ivhl.matrix.spec import canonical_release, load_matrix
@@ -313,8 +321,22 @@ def _locked(root: Path, text: str) -> _Locked:
             list(pool.map(lambda release: _lock(stage, matrix, release, missing), releases))
         states = [lock_state(stage, cell) for cell in cells]
         new += [state.path for state in states if state.cell in missing]
-        changes = tuple(FileChange(path.relative_to(stage), path.read_bytes()) for path in new)
+        changes = (
+            *(FileChange(path.relative_to(stage), path.read_bytes()) for path in new),
+            *_sums(root, stage),
+        )
     return _Locked(matrix, changes, tuple(states), tuple(_forced_rows(matrix, states)))
+
+
+def _sums(root: Path, stage: Path) -> Iterator[FileChange]:
+    """Yield the hashes of locks that the project lacks."""
+    write_missing_sums(stage)
+    folder = Path("envs", "locks")
+    known = read_sums(root / folder)
+    made = read_sums(stage / folder) or {}
+    lacking = {name: digest for name, digest in made.items() if name not in (known or {})}
+    if lacking:
+        yield FileChange.of(folder / SUMS, sums_text(lacking), added=known is not None)
 
 
 def _to_build(root: Path, locked: _Locked) -> list[str]:

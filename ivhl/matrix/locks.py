@@ -214,8 +214,8 @@ def ensure_lock(root: Path, matrix: Matrix, cell: CellSpec) -> LockState:
     """Return the lock of a cell, and make it if it is missing, e.g. for an ad hoc release.
 
     Raises:
-        LockError: If the lock is stale or cannot be made. A stale lock is not replaced, because
-            records may have been measured with it.
+        LockError: If the lock is stale, was edited, or cannot be made. A stale lock is not replaced,
+            because records may have been measured with it.
         UnknownNameError: If the release does not exist.
     """
     state = lock_state(root, cell)
@@ -226,6 +226,11 @@ def ensure_lock(root: Path, matrix: Matrix, cell: CellSpec) -> LockState:
             f"{state.path.name}: was made from another matrix.toml "
             f"(digest {state.digest or 'missing'}, now {matrix_digest(matrix, cell)})",
             hint=_again(cell),
+        )
+    if (read_sums(state.path.parent) or {}).get(state.path.name, state.sha256) != state.sha256:
+        raise LockError(
+            f"{state.path.name}: was edited since it was made: its hash is not that in {SUMS}",
+            hint=f"restore it: git checkout -- {state.path.relative_to(root)}; or {_again(cell)}",
         )
     return state
 
@@ -635,10 +640,29 @@ def _write_sum(path: Path, gone: Path) -> None:
         sums = path.with_name(SUMS)
         known = read_sums(sums.parent)
         if known is None:
-            known = {one.name: _sha256(one) for one in sorted(path.parent.glob("*.txt"))}
+            known = _sums_of(sums.parent)
         known.pop(gone.name, None)
         known[path.name] = _sha256(path)
-        write_whole(sums, "".join(f"{known[name]}  {name}\n" for name in sorted(known)).encode())
+        write_whole(sums, sums_text(known).encode())
+
+
+def write_missing_sums(root: Path) -> bool:
+    """Write the hashes of all locks if nothing has them yet; return whether it did."""
+    folder = root / "envs" / "locks"
+    with _SUMS_LOCK:
+        known = _sums_of(folder) if read_sums(folder) is None else {}
+        if known:
+            write_whole(folder / SUMS, sums_text(known).encode())
+    return bool(known)
+
+
+def sums_text(sums: Mapping[str, str]) -> str:
+    """Return hashes by file name in the format of sha256sum."""
+    return "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
+
+
+def _sums_of(folder: Path) -> dict[str, str]:
+    return {path.name: _sha256(path) for path in sorted(folder.glob("*.txt"))}
 
 
 def read_sums(folder: Path) -> dict[str, str] | None:
@@ -664,10 +688,10 @@ def changed_locks(root: Path) -> list[str]:
     sums = read_sums(folder)
     if sums is None:
         return []
-    here = {path.name: _sha256(path) for path in sorted(folder.glob("*.txt"))}
-    again = f"restore it (git checkout), or make all again ({COMMAND} --all)"
+    here = _sums_of(folder)
+    again = f"restore it (git checkout -- envs/locks), or make all again ({COMMAND} --all)"
     found = [
-        f"{name}: was changed after it was made: its hash is not that in {SUMS}; {again}"
+        f"{name}: was edited since it was made: its hash is not that in {SUMS}; {again}"
         for name, digest in here.items()
         if sums.get(name, digest) != digest
     ]

@@ -10,8 +10,10 @@ import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
-from ivhl.errors import SpecError
+from ivhl.cli import app
+from ivhl.errors import LockError, SpecError
 from ivhl.init import plan as planning
 from ivhl.init.plan import make_plan, write_plan
 from ivhl.init.source import modules_of, read_source
@@ -356,6 +358,50 @@ def test_each_mistake_is_named_with_its_file(
     (made / path).write_text(text.replace(old, new))
     code, said = checked(made)
     assert (code, problem in said) == (1, True), said
+
+
+def edit(lock: Path) -> None:
+    """Change a hash, which leaves a valid lock."""
+    text = lock.read_text()
+    lock.write_text(text.replace("--hash=sha256:0", "--hash=sha256:1", 1))
+
+
+def test_an_edited_lock_is_a_problem_and_is_not_installed(made: Path) -> None:
+    assert "edited" not in checked(made)[1]
+    name = "py3.12-torch2.5.1.txt"
+    edit(made / "envs" / "locks" / name)
+    code, said = checked(made)
+    assert (code, f"{name}: was edited since it was made" in said) == (1, True), said
+    matrix = load_matrix(made / "envs" / "matrix.toml")
+    with pytest.raises(LockError, match="was edited since it was made") as caught:
+        locks.ensure_lock(made, matrix, matrix.cell("py3.12-torch2.5.1"))
+    assert f"git checkout -- envs/locks/{name}" in str(caught.value.hint)
+
+
+def test_locks_that_are_added_are_added_to_the_hashes(made: Path) -> None:
+    path = made / "envs" / "matrix.toml"
+    row = '\n[[torch]]\nrelease = "2.6.0"\ntier = "default"\n'
+    path.write_text(path.read_text() + row)
+    init(made)
+    assert (locks.read_sums(made / "envs" / "locks") or {}).keys() == {
+        "py3.12-torch2.5.1.txt",
+        "py3.12-torch2.6.0.txt",
+    }
+    assert locks.changed_locks(made) == []
+
+
+def test_a_project_without_hashes_of_its_locks_gets_them_with_the_next_lock(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums = made / "envs" / "locks" / locks.SUMS
+    sums.unlink()
+    code, said = checked(made)
+    assert (code, "no edited lock is noticed; ivhl matrix lock writes it" in said) == (0, True)
+    monkeypatch.chdir(made)
+    done = CliRunner().invoke(app, ["matrix", "lock"])
+    assert (done.exit_code, f"wrote envs/locks/{locks.SUMS}" in done.output) == (0, True)
+    edit(made / "envs" / "locks" / "py3.12-torch2.5.1.txt")
+    assert len(locks.changed_locks(made)) == 1
 
 
 def test_a_configuration_of_asv_must_list_the_cells_of_the_matrix(made: Path) -> None:

@@ -23,7 +23,13 @@ from ivhl.cli.matrix.app import (
 from ivhl.errors import InterpreterError, IvhlError, LockError, SpecError
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.diff import diff_cells
-from ivhl.matrix.locks import NEXT_INDEX, lock_release, without_interpreter
+from ivhl.matrix.locks import (
+    NEXT_INDEX,
+    SUMS,
+    lock_release,
+    without_interpreter,
+    write_missing_sums,
+)
 from ivhl.matrix.project import load
 from ivhl.matrix.wheels import build_missing
 
@@ -153,6 +159,8 @@ def lock(
                 console.print(state.kind, style=colour, end=" ")
                 console.print(f"{state.cell.id}:", end=" ")
                 console.print(detail.partition("\n")[0], markup=False)
+    if write_missing_sums(root):
+        console.print(f"wrote envs/locks/{SUMS}: a lock that is edited from now on is noticed")
     for python in absent:
         console.print(f"left {python}: no such interpreter here, so its locks stay as they are")
     _raise_joined(failed)
