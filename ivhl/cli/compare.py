@@ -101,8 +101,9 @@ def compare_command(
     index = open_index(folder)
     folders = _folders((before, after))
     warn(chain.from_iterable(one.problems for one in folders or (index,)))
-    if not folders:
-        check_any(index, folder)
+    places = (Path(before), Path(after)) if folders else (folder,)
+    for one, place in zip(folders or (index,), places, strict=True):
+        check_any(one, place)
     wanted = _filter(root, folders or (index,), workload, python, torch, machine)
     if folders:
         axis: Axis = "results"

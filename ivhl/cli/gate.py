@@ -15,7 +15,7 @@ from ivhl.cli import app
 from ivhl.cli.declared import declared, folder_to_write, results_folder, warn
 from ivhl.cli.markdown import code
 from ivhl.cli.sides import times_table
-from ivhl.errors import IvhlError, MendedError, UnknownNameError, WorseError
+from ivhl.errors import IvhlError, MendedError, SpecError, UnknownNameError, WorseError
 from ivhl.fleet.sources import printable
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
@@ -95,6 +95,12 @@ def gate_command(
     # What measures makes the folder.
     folder = folder_to_write(results if measure and results else results_folder(results, root))
     commits = find_commit(root, base), find_commit(root, head)
+    if commits[0] == commits[1]:
+        # Every case would be held: a wrong base would let everything pass.
+        raise SpecError(
+            f"--base {base} and --head {head} are the same commit",
+            hint="name another base, e.g. --base HEAD~1; on a branch, --base main",
+        )
     matrix = load_matrix(root / MATRIX)
     releases = tuple(map(matrix.release, torch or ()))
     # The name under which this machine measures may be another one than its host name.

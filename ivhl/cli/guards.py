@@ -94,6 +94,8 @@ def guards_command(
     warn(printable(problem) for problem in found.problems)
     if found.problems and not found.files:
         raise SpecError(f"{path}: no file of it can be read", hint="mend what the warnings name")
+    if not found.files:
+        raise SpecError(f"{path}: has no Python files", hint="name the folder of a Python project")
     if not any(one.tried for one in evidence.values()):
         warn(
             [f"no record in {results_folder(results, root)}: only what can be installed is known"]

@@ -15,6 +15,7 @@ import ivhl.cli
 from ivhl.cli import COMMANDS, app
 from ivhl.errors import SpecError
 from tests.builders.fleet import make_fleet_project
+from tests.builders.project import make_commits
 
 HEAVY = ("asv", "docker", "pydantic", "jinja2", "nox", "torch", "numpy")
 
@@ -96,11 +97,12 @@ def test_every_module_of_commands_is_in_the_list() -> None:
     assert modules == {module for module, _ in COMMANDS.values()}
 
 
-@pytest.mark.parametrize("command", [["matrix", "list", "--stale"], ["gate", "--base", "HEAD"]])
+@pytest.mark.parametrize("command", [["matrix", "list", "--stale"], ["gate", "--base", "HEAD~1"]])
 def test_a_module_of_benchmarks_that_does_not_import_is_named(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_fleet_project(tmp_path)
+    make_commits(tmp_path, 1)
     folder = tmp_path / "broken_bench"
     folder.mkdir()
     (folder / "__init__.py").write_text("")

@@ -272,6 +272,14 @@ def test_a_gate_without_regressions_passes(root: Path) -> None:
     assert "2 held" in text
 
 
+def test_a_commit_is_not_its_own_base(root: Path) -> None:
+    """A pipeline with a wrong base would always pass."""
+    history(root, make_record(), make_record())
+    _, error = gate("--base", "main")
+    assert isinstance(error, SpecError)
+    assert str(error) == "--base main and --head HEAD are the same commit"
+
+
 @pytest.mark.parametrize("form", ["text", "github"])
 def test_eager_code_alone_that_takes_longer_is_no_regression_and_is_shown(
     root: Path, form: str

@@ -24,7 +24,7 @@ from ivhl.matrix.spec import load_matrix
 from ivhl.records.store import load_records
 from ivhl.workload import Variant, Workload, load_workloads
 from tests.builders.fleet import a_record, make_fleet_project, write_records
-from tests.builders.project import git
+from tests.builders.project import git, make_commits
 from tests.builders.records import EMPTY_WORKLOAD
 
 HERE = Path(__file__).parents[2]
@@ -292,6 +292,7 @@ def run(root: Path, *arguments: str, **environment: str) -> subprocess.Completed
 
 def test_commands_end_without_a_traceback(root: Path) -> None:
     write_records(root / "results", a_record(root))
+    make_commits(root, 1)
     loop = root / "loop"
     loop.symlink_to("loop")
     (root / "file").touch()
@@ -302,8 +303,8 @@ def test_commands_end_without_a_traceback(root: Path) -> None:
         (("import", "results", "--results", "file"), {}),
         (("publish",), {"PATH": "/no/such"}),
         (("compat",), {"PATH": "/no/such"}),
-        (("gate", "--base", "HEAD", "--results", "/no/such", "--allow-missing"), {}),
-        (("gate", "--base", "HEAD"), {"PATH": "/no/such"}),
+        (("gate", "--base", "HEAD~1", "--results", "/no/such", "--allow-missing"), {}),
+        (("gate", "--base", "HEAD~1"), {"PATH": "/no/such"}),
     ]
     for arguments, environment in calls:
         done = run(root, *arguments, **environment)
@@ -326,9 +327,7 @@ def test_a_hash_that_was_changed_in_a_lock_is_found(tmp_path: Path) -> None:
     place = text.index("--hash=sha256:") + len("--hash=sha256:")
     lock.write_text(text[:place] + ("0" if text[place] != "0" else "1") + text[place + 1 :])
     (found,) = changed_locks(tmp_path)
-    assert found.startswith(
-        "py3.12-torch2.6.0.txt: was changed after it was made: its hash is not"
-    )
+    assert found.startswith("py3.12-torch2.6.0.txt: was edited since it was made: its hash is not")
     lock.rename(lock.with_name("py3.12-torch2.6.99.txt"))
     assert len(changed_locks(tmp_path)) == 2
     (lock.parent / SUMS).unlink()

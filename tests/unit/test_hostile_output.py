@@ -17,6 +17,7 @@ from ivhl.cli import app
 from ivhl.cli.markdown import code
 from ivhl.tracker.terminal import Terminal, visible
 from tests.builders.fleet import a_record, make_fleet_project, write_records
+from tests.builders.project import make_commits
 from tests.builders.records import make_failure
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     append_record(path, bad)
     with path.open("a") as file:
         file.write(json.dumps({"schema": NASTY}) + "\n")
+    make_commits(tmp_path, 1)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -68,9 +70,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "compat --json",
         "regressions --better",
         "compare evil box",
-        "gate --base HEAD --allow-missing",
-        "gate --base HEAD --allow-missing --format junit",
-        "gate --base HEAD --allow-missing --format annotations",
+        "gate --base HEAD~1 --allow-missing",
+        "gate --base HEAD~1 --allow-missing --format junit",
+        "gate --base HEAD~1 --allow-missing --format annotations",
         "spread",
         "import results",
     ],

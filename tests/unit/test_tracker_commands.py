@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.errors import ResultsError, UnknownNameError
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.spec import newest_of
 from ivhl.records.record import to_json
 from ivhl.tracker.project import load_state, rows_of
@@ -55,6 +55,12 @@ def test_compat_json_has_every_documented_field() -> None:
         "speedup_high size machine device quick commit recorded_at aa_low aa_high command"
     )
     assert set(promised.split()) <= set(gated[0])
+
+
+@pytest.mark.parametrize("command", ["advise", "guards"])
+def test_a_folder_without_code_is_refused(command: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="has no Python files"):
+        run(command, str(tmp_path))
 
 
 @pytest.mark.parametrize("command", ["compat", "results"])
@@ -178,7 +184,7 @@ def test_an_unreadable_record_is_a_warning(root: Path) -> None:
     [
         ("compat", 50),
         ("regressions", 50),
-        ("gate --base HEAD --allow-missing", 50),
+        ("gate --base HEAD~1 --allow-missing", 50),
         ("compare 3.12 3.13", 50),
         ("confirm --base HEAD~1 --machine bench", 50),
         ("annotate 2.6.0 known", 50),

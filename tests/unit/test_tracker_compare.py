@@ -241,7 +241,8 @@ def test_the_name_that_is_at_fault_is_blamed(root: Path, tmp_path: Path) -> None
         ),
         ("2.5.1 2.6.0 --workload ops.no", UnknownNameError, "unknown workload 'ops.no'"),
         (f"2.5.1 2.6.0 --results {empty}", ResultsError, f"no records in {empty}"),
-        (f"results {empty} --torch 9", UnknownNameError, "unknown PyTorch release '9'"),
+        (f"results {empty}", ResultsError, f"no records in {empty}"),
+        (f"{empty} results", ResultsError, f"no records in {empty}"),
         (
             "2.5.1 2.6.0 --torch 2.6",
             ResultsError,

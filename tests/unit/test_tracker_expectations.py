@@ -30,6 +30,7 @@ from ivhl.tracker.gate import judge
 from ivhl.tracker.project import load_state
 from ivhl.tracker.project import rows_of as project_rows
 from tests.builders.fleet import a_record, make_fleet_project, write_records
+from tests.builders.project import make_commits
 from tests.builders.records import COMMIT, make_failure, make_record
 
 if TYPE_CHECKING:
@@ -337,7 +338,8 @@ def test_the_command_writes_checks_and_names_what_is_mended(project: Path) -> No
 
 def test_the_gate_fails_until_the_entry_of_a_mended_case_goes(project: Path) -> None:
     runner = CliRunner()
-    arguments = ["gate", "--base", "HEAD", "--allow-missing"]
+    make_commits(project, 1)  # of the same code
+    arguments = ["gate", "--base", "HEAD~1", "--allow-missing"]
     assert runner.invoke(app, arguments).exit_code == 0
     (project / EXPECTATIONS).write_text(WRONG.replace("*", "ops.one"))
     shown = runner.invoke(app, arguments)
