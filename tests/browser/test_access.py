@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ivhl.asv.publish import publish
+from ivhl.tracker.expectations import EXPECTATIONS
 from tests.builders.project import make_project
 
 if TYPE_CHECKING:
@@ -154,6 +155,39 @@ def test_no_page_is_wider_than_the_window(browser: Browser, site: Path, width: i
     for name in PAGES:
         page.goto(address_of(site, name))
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+    context.close()
+
+
+def test_a_long_address_of_a_known_failure_makes_no_page_wider(
+    browser: Browser, tmp_path: Path
+) -> None:
+    make_project(tmp_path)
+    (tmp_path / EXPECTATIONS).write_text(
+        '[[failure]]\npython = ">=3.13"\ntorch = ""\nworkload = "*"\nclass = "support_gate"\n'
+        'reason = "no"\nlink = "https://example.org/a/very/long/address/without/a/blank/144048"\n'
+    )
+    site = publish(tmp_path, tmp_path / "site", asv=False).output
+    context = browser.new_context(viewport={"width": 390, "height": 800})
+    page = context.new_page()
+    page.goto((site / CASE).as_uri())
+    assert "144048" in page.locator("section", has=page.locator("#expected")).inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_newest_release_is_in_view(browser: Browser, site: Path, width: int) -> None:
+    """It is what the first page recommends; a table that begins with the oldest hides it."""
+    context = browser.new_context(viewport={"width": width, "height": 800})
+    page = context.new_page()
+    for name, heads in (
+        ("index.html", ".shares thead th"),
+        ("matrix.html", "#matrix th[data-torch]"),
+        (CASE, ".strip thead th"),
+    ):
+        page.goto((site / name).as_uri())
+        newest = page.locator(heads, has_text="2.9.1").first
+        assert newest.evaluate("e => e.getBoundingClientRect().right") <= width, name
     context.close()
 
 

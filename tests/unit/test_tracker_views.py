@@ -18,9 +18,11 @@ from ivhl.records.record import Kernels, Wheel, to_json
 from ivhl.records.store import read_record
 from ivhl.tracker.compat import Support, compat_rows
 from ivhl.tracker.course import short, short_all
+from ivhl.tracker.expectations import parse_expectations
 from ivhl.tracker.project import State
 from ivhl.tracker.spans import spans, spans_of, spans_sentence
 from ivhl.tracker.spread import SHIPPED
+from ivhl.tracker.steps import QUANTITIES, find_steps, of_one_code
 from ivhl.tracker.views.case import MOST_TEXT, case_view, cell_details, cut
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.facts import fact_groups
@@ -321,6 +323,65 @@ def test_a_curve_breaks_where_neighbours_cannot_be_compared_and_has_gaps() -> No
     assert [value is None for value in line["speedup"]] == [False, True, False, True, False]
     assert line["marks"] == [4]
     assert view.breaks == ("Python 3.12, before 2.8.0: threads 1 before, 4 now",)
+
+
+def test_the_newest_release_of_each_python_is_the_first_column() -> None:
+    source = source_of(*history(COMMITS))
+    newest = ["2.9.1", "2.8.0", "2.6.0", "2.5.1", "2.4.1"]
+    assert list(front_view(source, source.page.main).releases) == newest
+    (matrix,) = matrix_views(source, source.page.main)
+    assert [(python, torch) for python, torch, _ in matrix.columns] == [
+        (python, torch) for python in ("3.12", "3.13", "3.14") for torch in newest
+    ]
+    view = case_view(source, next(iter(source.by_series)))
+    assert list(view.releases) == newest
+    assert view.curves["x"] == newest[::-1]  # a curve runs from left to right
+
+
+def test_a_case_says_which_side_moved_and_whose_doing_it_is() -> None:
+    records = []
+    for python in ("3.12", "3.13"):
+        for torch, speedup in (("2.5.1", 4.0), ("2.6.0", 4.0), ("2.7.1", 1.0)):
+            records.append(make_record(python=python, torch=torch, speedup=speedup))
+    source = source_of(*records)
+    (series,) = source.by_series
+    (step,) = case_view(source, series).steps
+    expected = find_steps(of_one_code(source.entries), source.state.spreads)
+    assert step.title == "PyTorch 2.6.0 → 2.7.1, on Python 3.12, 3.13"
+    assert [text.partition(":")[0] for text in step.sides] == [
+        f"{side} {expected[0].sides[side].word}" for side in QUANTITIES
+    ]
+    assert step.sides[1].startswith("compiled became slower: 4.00x [")
+    assert step.whose == expected[0].whose
+
+
+def test_what_pytorch_refuses_comes_after_what_concerns_the_case() -> None:
+    records = [
+        make_failure("support_gate", "Dynamo is not supported on Python 3.12+", torch="2.2.2"),
+        make_failure("graph_break", "oops", torch="2.5.1"),
+        make_record(torch="2.6.0"),
+    ]
+    text = "".join(
+        '[[failure]]\npython = ""\ntorch = "<2.6"\nworkload = "*"\nreason = "r"\n'
+        f'class = "{found}"\n'
+        for found in ("support_gate", "graph_break")
+    )
+    source = source_of(*records, expectations=parse_expectations(text))
+    (series,) = source.by_series
+    classes = [entry.failure_class for entry, _, _ in case_view(source, series).expected]
+    assert classes == ["graph_break", "support_gate"]
+
+
+def test_details_have_the_seconds_that_are_compared_beside_the_median_of_all_calls() -> None:
+    """One slow process of two moves the two numbers apart."""
+    record = make_record()
+    assert record.compiled is not None
+    slow = replace(record.compiled, samples_s=(1e-4, 1e-4, 1e-4, 4e-4))
+    assert record.eager is not None
+    eager = replace(record.eager, samples_s=(1e-3,) * 4)
+    facts = facts_of(replace(record, eager=eager, compiled=slow, rounds=(3, 1)))
+    assert facts["compiled, median call"] == "100 µs"
+    assert facts["compiled, mean of the processes' medians"] == "200 µs"
 
 
 def test_details_have_the_history_of_the_cell_only() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ivhl.tracker.comparable import differences
+from ivhl.tracker.comparable import builds_beside, differences
 from ivhl.tracker.compat import format_speedup, python_key, release_key
 from ivhl.tracker.course import CURVES, FIELDS, HASH, curve_values, short, short_all
 from ivhl.tracker.spans import spans_of, spans_sentence
+from ivhl.tracker.steps import QUANTITIES, cases_of, find_steps, of_one_code
 from ivhl.tracker.upstream import Issue, issues_of
 from ivhl.tracker.views.facts import error_lines, fact_groups, signed_by
 from ivhl.tracker.views.incidents import IncidentView, incident_views
@@ -32,6 +34,7 @@ from ivhl.tracker.wording import (
     MENDED_MEANING,
     STATUS_MEANINGS,
     STATUS_WORDS,
+    times,
 )
 
 if TYPE_CHECKING:
@@ -62,6 +65,21 @@ class CaseLine:
     support: str
 
 
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """A place at which a side of the speedup moved.
+
+    Attributes:
+        title: Between what, and on which cells.
+        sides: What each quantity did.
+        whose: Whose doing it is, and what is to know of the builds of two Pythons.
+    """
+
+    title: str
+    sides: tuple[str, ...]
+    whose: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseView:
     """The page of one case in one place.
@@ -69,7 +87,9 @@ class CaseView:
     Attributes:
         neighbours: Address and text of other sizes and variants, and of the case elsewhere.
         cells: Address of the details and text of each cell that was run.
+        releases: The newest first.
         curves: The course over releases for each Python, as ``charts.js`` draws it.
+        steps: Where eager or compiled code moved along releases and Pythons.
         left_out: Number of older incidents.
         notes: What people said about changes of the case.
         upstream: Reports of PyTorch on its failures, each with the cells that fail so.
@@ -94,6 +114,7 @@ class CaseView:
     cells: tuple[tuple[str, str, str], ...]
     curves: dict[str, Any]
     breaks: tuple[str, ...]
+    steps: tuple[StepView, ...]
     incidents: tuple[IncidentView, ...]
     left_out: int
     notes: tuple[str, ...]
@@ -112,6 +133,8 @@ def case_view(source: Source, series: RowSeries) -> CaseView:
     run = [row for row in rows if row.record is not None]
     newest = max(run, key=lambda row: row.recorded_at or "", default=None)
     incidents = source.incidents_of(series)
+    # The newest first: a narrow window shows the beginning of a line.
+    releases = tuple(sorted({row.torch for row in rows}, key=release_key, reverse=True))
     curves, breaks = _over_releases(source, rows)
     return CaseView(
         page=page,
@@ -124,8 +147,8 @@ def case_view(source: Source, series: RowSeries) -> CaseView:
         source=declared.source if declared else "",
         engine=_engine(newest),
         matrix=matrix_page(place, page.main),
-        releases=tuple(sorted({row.torch for row in rows}, key=release_key)),
-        lines=tuple(_lines(source, rows)),
+        releases=releases,
+        lines=tuple(_lines(source, rows, releases)),
         neighbours=_neighbours(source, series),
         cells=tuple(
             (cell_data(series, row.cell), row.cell, f"Python {row.python}, PyTorch {row.torch}")
@@ -133,6 +156,7 @@ def case_view(source: Source, series: RowSeries) -> CaseView:
         ),
         curves=curves,
         breaks=breaks,
+        steps=tuple(_steps(source, rows)),
         incidents=incident_views(source, incidents[:_MOST_INCIDENTS], _MOST_CHANGES),
         left_out=max(0, len(incidents) - _MOST_INCIDENTS),
         notes=tuple(source.notes_of(series)),
@@ -146,7 +170,7 @@ def case_view(source: Source, series: RowSeries) -> CaseView:
 def _upstream(rows: Iterable[Row]) -> Iterator[tuple[Issue, str]]:
     """Yield the reports on failures of the rows, with Python and releases of each."""
     found: dict[Issue, dict[str, list[str]]] = {}
-    for row in sorted(rows, key=lambda row: (python_key(row.python), release_key(row.torch))):
+    for row in sorted(rows, key=_gates_last):
         for issue in issues_of(row.record) if row.record else ():
             found.setdefault(issue, {}).setdefault(row.python, []).append(row.torch)
     for issue, pythons in found.items():
@@ -159,7 +183,7 @@ def _upstream(rows: Iterable[Row]) -> Iterator[tuple[Issue, str]]:
 def _expected(rows: Iterable[Row]) -> Iterator[tuple[Expectation, str, str]]:
     """Yield what the known failures of the project say of the rows, as ``_upstream``."""
     found: dict[tuple[Expectation, str], dict[str, list[str]]] = {}
-    for row in sorted(rows, key=lambda row: (python_key(row.python), release_key(row.torch))):
+    for row in sorted(rows, key=_gates_last):
         if row.expectation is not None:
             mark = MENDED_MARK if row.is_mended else EXPECTED_MARK
             cells = found.setdefault((row.expectation, mark), {})
@@ -169,13 +193,42 @@ def _expected(rows: Iterable[Row]) -> Iterator[tuple[Expectation, str, str]]:
         yield entry, mark, where
 
 
+def _gates_last(row: Row) -> tuple[object, ...]:
+    """Return a key by Python and release; what PyTorch refuses concerns no case in particular."""
+    is_gate = row.failure_class == "support_gate"
+    return is_gate, python_key(row.python), release_key(row.torch)
+
+
+def _steps(source: Source, rows: Iterable[Row]) -> Iterator[StepView]:
+    """Yield what ``ivhl course`` says of a case: where a side moved, and whose doing it is."""
+    entries = chain.from_iterable(source.course(row) for row in rows if not row.existing)
+    for subject in cases_of(entries).values():
+        runs = of_one_code(subject)
+        at = {(run.python, run.torch): run for run in runs}
+        for step in find_steps(runs, source.state.spreads):
+            builds: list[str] = []
+            if step.along == "python":
+                pair = at[step.before, step.cells[0]], at[step.place, step.cells[0]]
+                builds = builds_beside([pair])
+            what = "PyTorch" if step.along == "torch" else "Python"
+            on = "Python" if step.along == "torch" else "PyTorch"
+            yield StepView(
+                f"{what} {step.before} → {step.place}, on {on} {', '.join(step.cells)}",
+                tuple(
+                    f"{side} {found.word}: {times(found.ratio)} [{found.low:.2f}, {found.high:.2f}]"
+                    for side in QUANTITIES
+                    if (found := step.sides.get(side)) is not None
+                ),
+                "; ".join((step.whose, *builds)),
+            )
+
+
 def _engine(row: Row | None) -> str:
     engine = row.record.engine if row and row.record else ""
     return ENGINE_WORDS.get(engine, engine)
 
 
-def _lines(source: Source, rows: Sequence[Row]) -> Iterator[CaseLine]:
-    releases = sorted({row.torch for row in rows}, key=release_key)
+def _lines(source: Source, rows: Sequence[Row], releases: Sequence[str]) -> Iterator[CaseLine]:
     before = before_of(rows)
     for python in sorted({row.python for row in rows}, key=python_key):
         here = {row.torch: row for row in rows if row.python == python}

@@ -81,6 +81,7 @@ class FrontView:
         worth: What compiling is worth, per Python on the newest release.
         matched: Number of cases that every mean of the grid is over.
         apart: How two Pythons differ on the newest release that ran on both.
+        releases: The newest first.
         older: Number of older releases that the grid leaves out.
     """
 
@@ -113,7 +114,8 @@ def front_view(source: Source, place: Place) -> FrontView:
     releases = tuple(
         sorted({row.torch for row in rows if row.status != "not_run"}, key=release_key)
     )
-    shown = releases[-MOST_RELEASES:]
+    # The newest first: a narrow window shows the beginning of a line.
+    shown = releases[-MOST_RELEASES:][::-1]
     pythons = sorted({row.python for row in rows}, key=python_key)
     cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:

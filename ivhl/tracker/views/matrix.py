@@ -103,7 +103,7 @@ class MatrixView:
 
     Attributes:
         heads: Python and the number of its columns.
-        columns: Python, release and id of each column.
+        columns: Python, release and id of each column; of each Python, the newest release first.
         part: Number of this part of the table, from 1.
         parts: Address and text of each part; one if the table is not divided.
     """
@@ -128,7 +128,7 @@ class MatrixView:
 def matrix_views(source: Source, place: Place) -> tuple[MatrixView, ...]:
     """Return the matrix of a place, the newest releases first if it is divided."""
     rows = source.by_place.get(place, ())
-    columns = cells_of(rows)
+    columns = newest_first(cells_of(rows))
     n_cases = len({row.series for row in rows}) or 1
     releases = sorted({torch for _, torch, _ in columns}, key=release_key, reverse=True)
     pythons = len({python for python, _, _ in columns}) or 1
@@ -144,6 +144,12 @@ def matrix_views(source: Source, place: Place) -> tuple[MatrixView, ...]:
         _view(source, place, [c for c in columns if c[1] in chunk], parts, number)
         for number, chunk in enumerate(map(set, chunks), 1)
     )
+
+
+def newest_first(columns: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Return Python, release and id of cells with the newest release of each Python first."""
+    newest = sorted(columns, key=lambda one: release_key(one[1]), reverse=True)
+    return sorted(newest, key=lambda one: python_key(one[0]))
 
 
 def _from_1(chunks: Sequence[object]) -> range:
