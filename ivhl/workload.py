@@ -447,7 +447,7 @@ def _binds_workloads(module: str) -> bool:
     spec = find_spec(module)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return False
-    tree = ast.parse(Path(spec.origin).read_bytes())
+    tree = ast.parse(Path(spec.origin).read_bytes(), filename=spec.origin)
     return any(
         (isinstance(node, ast.Name) and node.id == "WORKLOADS" and isinstance(node.ctx, ast.Store))
         or (isinstance(node, ast.alias) and "WORKLOADS" in (node.name, node.asname))

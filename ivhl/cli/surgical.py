@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from packaging.utils import canonicalize_name
 
 from ivhl.bench.advising import advise_in_cell
 from ivhl.bench.checks import check_device
 from ivhl.cli import app
 from ivhl.cli.tryout import newest_cell
 from ivhl.errors import SpecError
+from ivhl.git import files_of_tree
+from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
 from ivhl.tracker.terminal import Terminal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ivhl.matrix.spec import CellSpec
 
 surgical_app = typer.Typer(
     name="surgical",
@@ -34,7 +42,7 @@ def advise_parts_command(
         ),
     ],
     python: Annotated[
-        str | None, typer.Option(help="Python of the cell (default: the newest of the matrix).")
+        str | None, typer.Option(help="Python of the cell (default: the newest that is here).")
     ] = None,
     torch: Annotated[
         str | None, typer.Option(help="PyTorch release (default: the newest of the default tier).")
@@ -59,9 +67,11 @@ def advise_parts_command(
             f"{module!r} is not of the form 'package.module:function'",
             hint="the function returns the model and its inputs; docs/surgical.md",
         )
+    cell = newest_cell(root, matrix, python, torch)
+    _check_module(root, cell, module.partition(":")[0])
     code = advise_in_cell(
         root,
-        newest_cell(root, matrix, python, torch),
+        cell,
         [module, *(["--train"] if train else []), *(["--json"] if as_json else [])],
         device=device,
         threads=threads,
@@ -69,3 +79,21 @@ def advise_parts_command(
     )
     if code:
         raise typer.Exit(code)
+
+
+def _check_module(root: Path, cell: CellSpec, module: str) -> None:
+    """Refuse a module that neither the working tree nor a package of the cell has.
+
+    Raises:
+        SpecError: Making the cell first would take minutes.
+    """
+    path = module.replace(".", "/")
+    found = {f"/{path}.py", f"/{path}/__init__.py"}
+    if any(f"/{name}".endswith(end) for name in files_of_tree(root) for end in found):
+        return
+    if canonicalize_name(module.partition(".")[0]) not in lock_state(root, cell).packages:
+        raise SpecError(
+            f"there is no module {module}: no file of the working tree is {path}.py, and "
+            f"{cell.id} has no package of that name",
+            hint="name a module of the project: package.module:function",
+        )

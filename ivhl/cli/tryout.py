@@ -10,11 +10,13 @@ from ivhl.bench.checks import check_device
 from ivhl.bench.trial import Trial, try_case
 from ivhl.cli import app
 from ivhl.cli.declared import as_given, declared
-from ivhl.errors import LockError
+from ivhl.errors import InterpreterError, LockError
 from ivhl.git import changed_files, find_commit
+from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import load
 from ivhl.measure.effort import DEADLINE_S, Effort
+from ivhl.tracker.compat import is_free_threaded
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 from ivhl.workload import core_cases, select_cases
@@ -33,7 +35,7 @@ def try_command(
         list[str] | None, typer.Argument(help="Workloads (default: all, in their core variant).")
     ] = None,
     python: Annotated[
-        str | None, typer.Option(help="Python of the cell (default: the newest of the matrix).")
+        str | None, typer.Option(help="Python of the cell (default: the newest that is here).")
     ] = None,
     torch: Annotated[
         str | None, typer.Option(help="PyTorch release (default: the newest of the default tier).")
@@ -98,8 +100,18 @@ def _cases(
     return tuple(c for c in cases if (c.workload.name, c.variant.name) in core) or cases
 
 
+def _is_here(root: Path, python: str) -> bool:
+    try:
+        find_interpreter(root, python, install=False)
+    except InterpreterError:
+        return False
+    return True
+
+
 def newest_cell(root: Path, matrix: Matrix, python: str | None, torch: str | None) -> CellSpec:
     """Return the cell that is named, or the newest one that can be made.
+
+    Of a Python that this machine has, if there is one: uv would have to download any other.
 
     Raises:
         UnknownNameError: If the matrix lacks the Python.
@@ -109,7 +121,12 @@ def newest_cell(root: Path, matrix: Matrix, python: str | None, torch: str | Non
     releases = (torch,) if torch else ()
     cells = matrix.cells((python,) if python else (), releases)
     locked = [cell for cell in cells if lock_state(root, cell).kind == "locked"]
-    cell = (locked or cells)[-1]
+    newest_first = (locked or cells)[::-1]
+    # After all others those of a free-threaded Python.
+    ordered = sorted(newest_first, key=lambda one: is_free_threaded(one.python))
+    pythons = dict.fromkeys(one.python for one in ordered)
+    here = next((name for name in pythons if _is_here(root, name)), ordered[0].python)
+    cell = next(one for one in ordered if one.python == here)
     with as_given({cell.torch: torch or cell.torch}):
         lock = ensure_lock(root, matrix, cell)
     if lock.kind != "locked":

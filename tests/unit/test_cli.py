@@ -6,16 +6,22 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 import ivhl.cli
-from ivhl.cli import COMMANDS, app
-from ivhl.errors import SpecError
+from ivhl.cli import COMMANDS, app, surgical, tryout
+from ivhl.errors import InterpreterError, SpecError
+from ivhl.matrix.locks import LockState
+from ivhl.workload import broken_benchmarks
 from tests.builders.fleet import make_fleet_project
 from tests.builders.project import make_commits
+
+if TYPE_CHECKING:
+    from ivhl.matrix.spec import CellSpec
 
 HEAVY = ("asv", "docker", "pydantic", "jinja2", "nox", "torch", "numpy")
 
@@ -95,6 +101,66 @@ def test_every_module_of_commands_is_in_the_list() -> None:
     packages = {path.parent.name for path in folder.glob("*/__init__.py")}
     modules = packages | {path.stem for path in folder.glob("*.py")} - parts
     assert modules == {module for module, _ in COMMANDS.values()}
+
+
+@pytest.fixture
+def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the cells for which parts of a model were measured.
+
+    In a project with locks of Python 3.12 and 3.15, on a machine that has 3.12 only.
+    """
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "envs" / "matrix.toml"
+    path.write_text(path.read_text().replace('"3.13"', '"3.15"'))
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "model.py").write_text("")
+
+    def find(_: Path, python: str, *, install: bool = True) -> None:
+        assert not install
+        if python != "3.12":
+            raise InterpreterError(f"no Python {python}", hint="install it")
+
+    def locked(root: Path, cell: CellSpec) -> LockState:
+        return LockState(cell, "locked", root / "lock.txt")
+
+    made: list[str] = []
+
+    def advise(_: Path, cell: CellSpec, *__: object, **___: object) -> int:
+        made.append(cell.id)
+        return 0
+
+    monkeypatch.setattr(tryout, "find_interpreter", find)
+    monkeypatch.setattr(tryout, "ensure_lock", lambda root, _, cell: locked(root, cell))
+    monkeypatch.setattr(surgical, "advise_in_cell", advise)
+    for module in (tryout, surgical):
+        monkeypatch.setattr(module, "lock_state", locked)
+    return made
+
+
+def test_parts_are_measured_on_the_newest_python_that_is_here(cells: list[str]) -> None:
+    assert CliRunner().invoke(app, ["surgical", "advise", "deep.model:f"]).exit_code == 0
+    assert [cell.partition("-")[0] for cell in cells] == ["py3.12"]
+
+
+def test_a_module_that_is_not_there_is_named_before_its_cell_is_made(cells: list[str]) -> None:
+    found = CliRunner().invoke(app, ["surgical", "advise", "deep.modell:f"]).exception
+    assert isinstance(found, SpecError)
+    assert str(found).startswith("there is no module deep.modell: ")
+    assert cells == []
+
+
+def test_a_benchmark_that_is_no_python_is_named_with_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    folder = tmp_path / "odd_bench"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "bad.py").write_text("WORKLOADS = (\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (told,) = broken_benchmarks("odd_bench")
+    assert "(bad.py, line 1)" in told
 
 
 @pytest.mark.parametrize("command", [["matrix", "list", "--stale"], ["gate", "--base", "HEAD~1"]])
