@@ -238,7 +238,8 @@ def _shown(verdict: Verdict, kind: FindingKind) -> tuple[tuple[Finding, ...], st
 def _headline(verdict: Verdict) -> str:
     """Return what the comparison shows; where it can show little, that comes first."""
     worse = {kind: len(verdict.of({kind})) for kind in KINDS if kind in REGRESSIONS}
-    found = ", ".join(f"{counted(n, 'case')} {kind}" for kind, n in worse.items() if n)
+    words = {kind: "fail" if kind == "fails" and n > 1 else kind for kind, n in worse.items()}
+    found = ", ".join(f"{counted(n, 'case')} {words[kind]}" for kind, n in worse.items() if n)
     if outdated := len(verdict.outdated):
         mended = f"{counted(outdated, 'case')} mended that {EXPECTATIONS} expects to fail"
         found = f"{found}, {mended}" if found else mended

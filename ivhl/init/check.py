@@ -20,6 +20,7 @@ from ivhl.matrix.locks import COMMAND, SUMS, read_sums
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.tracker.expectations import load_expectations
+from ivhl.tracker.wording import counted
 from ivhl.workload import broken_benchmarks, load_workloads
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def check_project(root: Path) -> Report:
     if loose := untracked_files(root, "envs"):
         notes.append(f"not committed, so records cannot be repeated: {', '.join(loose)}")
     n_cells = len(matrix.cells(tier="extended")) if matrix else 0
-    summary = f"{n_cells} cells, {len(workloads)} workloads"
+    summary = f"{counted(n_cells, 'cell')}, {counted(len(workloads), 'workload')}"
     return Report(tuple(dict.fromkeys(problems)), tuple(notes), summary)
 
 

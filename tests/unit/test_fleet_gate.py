@@ -272,6 +272,13 @@ def test_a_gate_without_regressions_passes(root: Path) -> None:
     assert "2 held" in text
 
 
+@pytest.mark.parametrize(("count", "headline"), [(1, "1 case fails"), (2, "2 cases fail")])
+def test_one_case_fails_and_two_fail(root: Path, count: int, headline: str) -> None:
+    failure = make_failure("backend_compile", "oops")
+    base = history(root, *[failure] * count)
+    assert gate("--base", base)[0].splitlines()[0] == headline
+
+
 def test_a_commit_is_not_its_own_base(root: Path) -> None:
     """A pipeline with a wrong base would always pass."""
     history(root, make_record(), make_record())

@@ -37,6 +37,7 @@ from ivhl.matrix.interpreter import Interpreter, find_interpreter
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
 from ivhl.records.store import load_records
+from ivhl.tracker.wording import counted
 from ivhl.workload import Case
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def _print_cells(rows: Sequence[Mapping[str, Any]]) -> None:
     console.print(table)
     counts = [str(row["lock"]) for row in rows]
     summary = ", ".join(f"{counts.count(kind)} {kind}" for kind in dict.fromkeys(counts))
-    console.print(f"\n{len(rows)} cells: {summary}" if rows else "no cells")
+    console.print(f"\n{counted(len(rows), 'cell')}: {summary}" if rows else "no cells")
 
 
 @matrix_app.command()

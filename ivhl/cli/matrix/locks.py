@@ -32,6 +32,7 @@ from ivhl.matrix.locks import (
 )
 from ivhl.matrix.project import load
 from ivhl.matrix.wheels import build_missing
+from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -109,13 +110,12 @@ def check() -> None:
     for problem in problems:
         console.print(problem, markup=False)
     if problems:
-        count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-        console.print(count, style="red", end="")
-        console.print("; next: run ivhl matrix lock, then review the diff")
+        console.print(counted(len(problems), "problem"), style="red", end="")
+        console.print("; next: do what they say, or run ivhl matrix lock; then review the diff")
         raise typer.Exit(1)
     n_cells = len(matrix.cells(tier="extended"))
     console.print("in order", style="green", end="")
-    console.print(f": {n_cells} cells, locks fresh, hashed and matched")
+    console.print(f": {counted(n_cells, 'cell')}, locks fresh, hashed and matched")
 
 
 @matrix_app.command()

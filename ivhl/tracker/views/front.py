@@ -21,7 +21,7 @@ from ivhl.tracker.compat import (
 from ivhl.tracker.spans import spans, spans_sentence
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.source import PageView, Place, Source, front_page, matrix_page
-from ivhl.tracker.wording import STATUS_WORDS, times
+from ivhl.tracker.wording import STATUS_WORDS, counted, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -237,7 +237,7 @@ def _worth(rows: Sequence[Row], matched: frozenset[RowSeries]) -> str:
     run = [row for row in rows if row.status != "not_run"]
     passed = sum(row.speedup is not None for row in run)
     mean = _mean(run, matched)
-    text = f"{passed} of {len(run)} cases pass"
+    text = f"{passed} of {counted(len(run), 'case')} pass"
     slow = sum(row.status == "slow" for row in run)
     if slow:
         text += f", {slow} of them slower than eager"
