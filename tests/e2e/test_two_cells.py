@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ivhl.matrix.locks import SUMS
 from ivhl.measure.alone import only_run_here, only_writer
 from ivhl.workload import load_workloads, select_cases
 
@@ -171,15 +173,24 @@ def test_a_lock_with_a_wrong_hash_fails_only_its_own_cell(
     for line in lines:
         inside = line.startswith("mpmath==") or (inside and line.startswith(" "))
         false.append(re.sub("sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, line) if inside else line)
-    assert "".join(false) != text
-    lock.write_text("".join(false), encoding="utf-8")
+    wrong = "".join(false)
+    assert wrong != text
+    bench = (
+        "bench", "--python", "3.13", "--torch", "2.6.0", "--torch", "2.5.1",
+        "--workload", WORKLOAD, "--machine", "faulty", "--no-publish",
+    )  # fmt: skip
+    sums = lock.with_name(SUMS)
+    known = sums.read_text(encoding="utf-8")
+    was, now = (hashlib.sha256(one.encode()).hexdigest() for one in (text, wrong))
+    lock.write_text(wrong, encoding="utf-8")
     try:
-        said = ivhl(
-            "bench", "--python", "3.13", "--torch", "2.6.0", "--torch", "2.5.1",
-            "--workload", WORKLOAD, "--machine", "faulty", "--no-publish", cwd=clone,
-        )  # fmt: skip
+        ivhl(*bench, cwd=clone, expect=3)  # edited since it was made
+        # Made so: what the registry has is another file.
+        sums.write_text(known.replace(was, now), encoding="utf-8")
+        said = ivhl(*bench, cwd=clone)
     finally:
         lock.write_text(text, encoding="utf-8")
+        sums.write_text(known, encoding="utf-8")
     records = json.loads(ivhl("results", "--json", "--machine", "faulty", cwd=clone))
     classes = {(r["cell"]["torch"], r["failure"]["failure_class"]) for r in records}
     assert classes == {("2.6.0", "environment"), ("2.5.1", "support_gate")}
