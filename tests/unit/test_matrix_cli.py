@@ -58,16 +58,16 @@ def test_list_shows_each_cell_with_its_lock(ivhl: Ivhl) -> None:
     assert code == 0
     n_cells = len(load(ROOT)[1].cells(tier="extended"))
     assert f"\n{n_cells} cells: " in out
-    assert re.search(r"py3\.13-torch2\.4\.1 +extended +unavailable", out)
+    assert re.search(r"py3\.13-torch2\.2\.2 +extended +unavailable", out)
 
 
 @pytest.mark.usefixtures("project")
 def test_list_selects_cells_and_prints_json(ivhl: Ivhl) -> None:
-    code, out, _ = ivhl("list --json --python 3.13 --torch 2.4.1 --torch 2.5.0")
+    code, out, _ = ivhl("list --json --python 3.13 --torch 2.2.2 --torch 2.5.0")
     rows = json.loads(out)
     assert code == 0
     assert [(row["id"], row["tier"], row["lock"]) for row in rows] == [
-        ("py3.13-torch2.4.1", "extended", "unavailable"),
+        ("py3.13-torch2.2.2", "extended", "unavailable"),
         ("py3.13-torch2.5.0", None, "missing"),
     ]
     assert "no wheels" in rows[0]["message"]
