@@ -224,6 +224,7 @@ def compat_rows(
     workloads: Sequence[Workload] = (),
     commit_order: Sequence[str] = (),
     releases: Collection[str] | None = None,
+    pythons: Collection[str] | None = None,
     spreads: Spreads = SHIPPED,
     expectations: Expectations = NONE_EXPECTED,
 ) -> tuple[Row, ...]:
@@ -236,13 +237,15 @@ def compat_rows(
       machines share results, and few of them run everything.
 
     A release outside ``releases`` gets rows only for a workload and size that the machine ran with
-    it. A cell with records that is no longer in the matrix keeps its rows. A machine and device that
-    measured in existing environments only have rows for what was measured there.
+    it, a Python outside ``pythons`` only if the machine ran something with it. A cell with records
+    that is no longer in the matrix keeps its rows. A machine and device that measured in existing
+    environments only have rows for what was measured there.
 
     Args:
         records: Records of any commits.
         cells: Cells of the matrix.
         releases: PyTorch releases for which all cases are expected; ``None`` means all.
+        pythons: Pythons that every machine is expected to have; ``None`` means all.
         unavailable: Cell id to why nothing can be installed; a record takes precedence.
         cases: Cases that should have been run.
         workloads: Current workloads of the project; ``retired`` records have no row.
@@ -274,6 +277,7 @@ def compat_rows(
         )
     }
     tried = {(r.machine.name, device_type(r), r.workload, r.size, r.cell.torch) for r in newest}
+    has_run = {(r.machine.name, device_type(r), r.cell.python) for r in newest}
     locked = {cell.id for cell in cells} | {r.cell.id for r in newest if not is_existing(r)}
     found_in = {(r.machine.name, device_type(r), r.cell.id) for r in newest}
     rows = []
@@ -282,6 +286,8 @@ def compat_rows(
             here = (series.machine, series.device)
             what = (*here, series.workload, series.size, torch)
             if releases is not None and torch not in releases and what not in tried:
+                continue
+            if pythons is not None and python not in pythons and (*here, python) not in has_run:
                 continue
             is_expected = cell_id in locked and (here in in_cells or not newest)
             if not is_expected and (*here, cell_id) not in found_in:

@@ -46,6 +46,7 @@ class State:
         commit_order: Commits up to HEAD, oldest first.
         spreads: Learnt differences between runs, by machine and kind of case.
         detect: Finds the steps of long series.
+        pythons: Pythons of the default tier; ``None`` without a matrix.
         known_releases: All PyTorch releases of the matrix, so that one that was not run is a gap.
         root: Folder of the project, for its locks.
         history: Reads what ``records`` lacks, if it has only the newest of each case.
@@ -63,6 +64,7 @@ class State:
     commit_order: tuple[str, ...]
     spreads: Spreads = SHIPPED
     detect: Detect | None = None
+    pythons: tuple[str, ...] | None = None
     known_releases: tuple[str, ...] = ()
     root: Path | None = None
     history: History | None = None
@@ -86,6 +88,7 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
     records = index.read(index.entries) if history else index.newest(order)
     name, cells, workloads = root.name, _NO_CELLS, _NO_WORKLOADS
     releases: tuple[str, ...] | None = None
+    pythons: tuple[str, ...] | None = None
     known: tuple[str, ...] = ()
     unavailable: dict[str, str] = {}
     try:
@@ -98,6 +101,7 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
     try:
         matrix = load_matrix(root / MATRIX)
         cells, releases = _cells(matrix, records), matrix.releases("default")
+        pythons = matrix.pythons_of("default")
         known = matrix.every_release
     except SpecError as error:
         problems.append(str(error))
@@ -120,6 +124,7 @@ def load_state(root: Path, results: Path, *, history: bool = True) -> State:
         problems=tuple(problems),
         cells=cells,
         releases=releases,
+        pythons=pythons,
         unavailable=unavailable,
         workloads=workloads,
         cases=_cases(workloads, records),
@@ -143,6 +148,7 @@ def rows_of(state: State) -> tuple[Row, ...]:
         workloads=state.workloads,
         commit_order=state.commit_order,
         releases=state.releases,
+        pythons=state.pythons,
         spreads=state.spreads,
         expectations=state.expectations,
     )

@@ -184,6 +184,22 @@ def test_workloads_of_another_machine_are_not_expected() -> None:
     }
 
 
+def test_an_extended_python_has_rows_only_on_a_machine_that_ran_it() -> None:
+    records = [
+        on("first", make_record()),
+        on("second", make_record(python="3.15")),
+    ]
+    cells = [FakeCell(python, "2.6.0") for python in ("3.12", "3.13", "3.15")]
+    rows = compat_rows(records, cells=cells, pythons=["3.12", "3.13"])
+    assert {(r.machine, r.python, r.status) for r in rows} == {
+        ("first", "3.12", "works"),
+        ("first", "3.13", "not_run"),
+        ("second", "3.12", "not_run"),
+        ("second", "3.13", "not_run"),
+        ("second", "3.15", "works"),
+    }
+
+
 def test_extended_releases_have_rows_only_for_cases_that_ran() -> None:
     records = [
         make_record(size=size, variant=variant)
