@@ -60,7 +60,7 @@ def test_it_installs_into_an_empty_environment_and_init_runs_there(
     command = ["init", "--python", "3.12", "--torch", "2.6.0", "--ci", "github"]
     said = run(*ivhl, *command, cwd=project)
     assert "wrote envs/locks/py3.12-torch2.6.0.txt" in said
-    assert "in order: 1 cells, 2 workloads" in run(*ivhl, "check", cwd=project)
+    assert "in order: 1 cell, 2 workloads" in run(*ivhl, "check", cwd=project)
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
     assert "nothing to do" in run(*ivhl, *command, cwd=project)
     assert before == {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
