@@ -644,9 +644,9 @@ def test_the_loss_of_training_is_that_of_the_evolved_states() -> None:
             "--device must be one that PyTorch knows, such as cpu or cuda:0, got ",
         ),
         ("--device meta", "--device meta: PyTorch cannot compute there: "),
-        ("--threads 0", "argument --threads: must be at least 1"),
-        ("--memory nan", "argument --memory: must be more than 0"),
-        ("--memory inf", "argument --memory: must be more than 0"),
+        ("--threads 0", "argument --threads: must be a whole number from 1 to 32768"),
+        ("--memory nan", "argument --memory: must be a finite number above 0"),
+        ("--memory inf", "argument --memory: must be a finite number above 0"),
     ],
 )
 def test_a_device_or_a_number_that_cannot_be_is_the_users_mistake(
