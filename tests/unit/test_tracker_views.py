@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivhl.records.record import Kernels, Wheel, to_json
+from ivhl.records.record import Calibration, Kernels, Wheel, to_json
 from ivhl.records.store import read_record
 from ivhl.tracker.compat import Support, compat_rows
 from ivhl.tracker.course import short, short_all
@@ -353,6 +353,21 @@ def test_a_case_says_which_side_moved_and_whose_doing_it_is() -> None:
     ]
     assert step.sides[1].startswith("compiled became slower: 4.00x [")
     assert step.whose == expected[0].whose
+
+
+def test_a_disturbed_run_is_in_no_step_of_a_case() -> None:
+    usual = Calibration(compute_s=(5e-5,), memory_s=(6e-4,))
+    loaded = replace(usual, compute_s=(9e-5,))
+    records = [
+        replace(
+            make_record(torch=f"2.{n}.0", speedup=1.0 if n == 7 else 4.0),
+            calibration=loaded if n == 7 else usual,
+        )
+        for n in range(4, 14)
+    ]
+    source = source_of(*records)
+    (series,) = source.by_series
+    assert case_view(source, series).steps == ()
 
 
 def test_what_pytorch_refuses_comes_after_what_concerns_the_case() -> None:

@@ -205,7 +205,7 @@ def _steps(source: Source, rows: Iterable[Row]) -> Iterator[StepView]:
     for subject in cases_of(entries).values():
         runs = of_one_code(subject)
         at = {(run.python, run.torch): run for run in runs}
-        for step in find_steps(runs, source.state.spreads):
+        for step in find_steps(runs, source.state.spreads, disturbed=source.disturbed):
             builds: list[str] = []
             if step.along == "python":
                 pair = at[step.before, step.cells[0]], at[step.place, step.cells[0]]

@@ -19,6 +19,7 @@ from ivhl.tracker.annotations import note_of
 from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.compat import Row, RowSeries, declared_cases, python_key, release_key
 from ivhl.tracker.confirmations import with_confirmed
+from ivhl.tracker.disturbed import disturbed_of
 from ivhl.tracker.entries import MemoryHistory, entry_of
 from ivhl.tracker.project import rows_of
 from ivhl.tracker.regressions import find_changes, incidents_of
@@ -211,6 +212,11 @@ class Source:
         """The runs of cases that the project still has."""
         declared = declared_cases(self.state.workloads)
         return tuple(entry for entry in self.history.entries if _is_declared(entry.case, declared))
+
+    @cached_property
+    def disturbed(self) -> frozenset[int]:
+        """Ids of the runs that are in no step in time; see ``disturbed_of``."""
+        return disturbed_of(self.history.entries)
 
     @cached_property
     def _by_key(self) -> Mapping[Key, tuple[Entry, ...]]:
