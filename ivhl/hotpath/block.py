@@ -496,7 +496,15 @@ _ORDERS: Final = (
 
 # What of a group of processes reads or writes tensors.
 _COLLECTIVES: Final = (
-    *("all", "_allgather", "broadcast", "gather", "scatter", "reduce", "_reduce", "send", "recv"),
+    "all",
+    "_allgather",
+    "broadcast",
+    "gather",
+    "scatter",
+    "reduce",
+    "_reduce",
+    "send",
+    "recv",
 )
 
 
