@@ -236,7 +236,11 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
             try:
                 self._lay(conf, repo, commit)
             except BUILD_ERRORS as error:
-                self._record_failure("build", "build", build_error(error), commit)
+                failure = build_error(error)
+                self._record_failure("build", "build", failure, commit)
+                if not self._laid and commit == commits[-1]:
+                    # Neither has been built: asv will say no more than that.
+                    self._report_failure(failure)
 
     def _lay(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ANN401
         """Build the project at a commit, and lay it into a folder of its own.
@@ -278,15 +282,16 @@ class Locked(Environment):  # type: ignore[misc]  # asv has no types
         self, phase: Phase, failure_class: FailureClass, error: CellError, commit: str
     ) -> None:
         if phase == "build":  # create() has reported the other
-            self._settings.report(
-                "cell-failed", cell=self.cell.id, seconds=0.0, message=str(error)
-            )
+            self._report_failure(error)
         for one in filter(None, (self._settings.base if phase != "build" else None, commit)):
             self._record_failure(phase, failure_class, error, one)
         refusal = asv.util.ProcessError([phase, self.name], 1, str(error), error.output)
         if phase == "build":
             self._unbuilt[commit] = refusal
         raise refusal
+
+    def _report_failure(self, error: CellError) -> None:
+        self._settings.report("cell-failed", cell=self.cell.id, seconds=0.0, message=str(error))
 
     def _record_failure(
         self, phase: Phase, failure_class: FailureClass, error: CellError, commit: str

@@ -186,3 +186,31 @@ def test_a_commit_that_does_not_build_is_built_and_reported_once(
             cell.install_project(None, None, "abc")
     assert built == ["abc"]
     assert told == ["cell-building", "cell-failed"]
+
+
+def test_why_neither_of_two_commits_builds_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[dict[str, Any]] = []
+    failed: list[str] = []
+
+    def fail(_self: object, _conf: object, _repo: object, _commit: str) -> None:
+        raise OSError("no disk")
+
+    monkeypatch.setattr(Locked, "_lay", fail)
+    monkeypatch.setattr(Locked, "cell", SimpleNamespace(id="py3.12-torch2.6.0"))
+    monkeypatch.setattr(Locked, "create", lambda _self: None)
+    monkeypatch.setattr(Locked, "_altered", lambda _self: None)
+    monkeypatch.setattr(Locked, "_record_failure", lambda *given: failed.append(given[-1]))
+    monkeypatch.setattr(Locked, "name", "locked")
+    cell = object.__new__(Locked)
+    cell._failure, cell._unbuilt, cell._laid, cell._wanted = None, {}, {}, ""
+    settings: Any = SimpleNamespace(
+        report=lambda event, **facts: told.append({"event": event, **facts}), base="before"
+    )
+    cell._settings = settings
+    for _ in range(2):  # as asv does
+        with pytest.raises(ProcessError):
+            cell.install_project(None, None, "after")
+    assert failed == ["before", "after"]
+    assert [one["message"] for one in told if one["event"] == "cell-failed"] == ["no disk"]
