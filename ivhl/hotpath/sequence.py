@@ -433,14 +433,15 @@ class HotSequence:
             is_eager = any(
                 self.facts[n].requires_grad and not self._kept_for(n, takes) for n in makes
             ) or (len(spans) > 1 and sum(not _makes_views(call) for call in calls) <= 1)
+            changes = tuple(place for place, role in enumerate(takes) if role in changed)
             piece = _Piece(
                 _Eagerly(calls, takes, makes)
                 if is_eager
-                else self._function(calls, takes, makes, inputs),
+                else self._function(calls, takes, makes, changes, inputs),
                 takes,
                 makes,
                 is_whole=takes == self.inputs,
-                changes=tuple(place for place, role in enumerate(takes) if role in changed),
+                changes=changes,
                 buffers=tuple(
                     place
                     for place, role in enumerate(takes)
@@ -530,11 +531,12 @@ class HotSequence:
         calls: list[Call],
         takes: tuple[Role, ...],
         makes: tuple[int, ...],
+        changes: tuple[int, ...],
         inputs: Sequence[torch.Tensor],
     ) -> Callable[..., Sequence[torch.Tensor]]:
         try:
             with CompilerSettings():
-                return _compile(calls, takes, makes, inputs, self.mode)
+                return _compile(calls, takes, makes, changes, inputs, mode=self.mode)
         except Exception as error:  # whatever the compiler raises
             raise CannotCompileError(f"the compiler failed: {describe(error)}") from error
 
@@ -661,16 +663,29 @@ def _compile(
     calls: list[Call],
     takes: tuple[Role, ...],
     makes: tuple[int, ...],
+    changes: tuple[int, ...],
     inputs: Sequence[torch.Tensor],
+    *,
     mode: Mode,
 ) -> Callable[..., Sequence[torch.Tensor]]:
     """Return calls as one compiled function of what they take, which returns what they make.
 
     As ``torch.compile`` does, but for Dynamo: its graph and its guards are the record and the keys,
-    which have been compared already, call by call.
+    which have been compared already, call by call. And the graph changes no input: Inductor of
+    PyTorch 2.5.1 to 2.14.1 writes into one before it has read it all (docs/findings.md).
+
+    Args:
+        calls: In their order.
+        takes: Inputs.
+        makes: Results that are returned.
+        changes: Places among ``takes`` that the calls change.
+        inputs: Examples.
+        mode: Of ``torch.compile``.
     """
     graph = torch.fx.Graph()
     nodes = {role: graph.placeholder(f"input_{number}") for number, role in enumerate(takes)}
+    written = [graph.call_function(torch.clone, (nodes[takes[place]],)) for place in changes]
+    nodes |= {takes[place]: node for place, node in zip(changes, written, strict=True)}
     for call in calls:
         args, kwargs = fill(call.args, nodes.__getitem__), fill(call.kwargs, nodes.__getitem__)
         node = _node(graph, call, args, kwargs)
@@ -680,7 +695,7 @@ def _compile(
                 nodes[result.role] = (
                     node if is_alone else graph.call_function(operator.getitem, (node, place))
                 )
-    graph.output(tuple([nodes[Intermediate(n)] for n in makes]))
+    graph.output((*(nodes[Intermediate(n)] for n in makes), *written))
     graph.lint()
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
     options = torch._inductor.list_mode_options(mode)  # noqa: SLF001  (public, by its documentation)
@@ -691,7 +706,23 @@ def _compile(
         compiled: Callable[..., Sequence[torch.Tensor]] = torch._inductor.compile(  # noqa: SLF001
             module, list(inputs), options=options
         )
-    return compiled
+    return _WritingBehind(compiled, changes) if changes else compiled
+
+
+class _WritingBehind:
+    """A compiled function that returns the new values of what it changes, written behind it."""
+
+    def __init__(
+        self, run: Callable[..., Sequence[torch.Tensor]], changes: tuple[int, ...]
+    ) -> None:
+        self.run, self.changes = run, changes
+
+    def __call__(self, *inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        results = self.run(*inputs)
+        n_made = len(results) - len(self.changes)
+        for place, value in zip(self.changes, results[n_made:], strict=True):
+            inputs[place].copy_(value)
+        return results[:n_made]
 
 
 def _node(graph: torch.fx.Graph, call: Call, args: Any, kwargs: Any) -> torch.fx.Node:

@@ -2362,6 +2362,35 @@ def test_random_programs_compiled_by_inductor_give_what_eager_code_gives(
     check_program(program)
 
 
+def mirror_twice(x: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    return x - x.flip(0)
+
+
+def scatter_and_mirror(x: torch.Tensor) -> torch.Tensor:
+    x[torch.arange(4)] = x * 2
+    return x.add_(x.flip(0))
+
+
+@pytest.mark.usefixtures("inductor")
+@pytest.mark.parametrize("function", [mirror_twice, scatter_and_mirror])
+def test_what_is_changed_is_read_first_where_other_elements_are_written(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """With ``torch.compile`` the first is wrong on 2.5.1 to 2.9.1, the second to 2.14.1."""
+    start = torch.arange(12.0).reshape(4, 3).sin()
+    wanted_state = start.clone()
+    wanted = function(wanted_state)
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(4):
+            state = start.clone()
+            state.sum().item()  # what follows is a sequence that is given the state
+            got = function(state)
+            assert torch.equal(got, wanted)
+            assert torch.equal(state, wanted_state)
+    assert any(path.hits for path in report.paths if "mul" in path.name), str(report)
+
+
 def test_the_run_in_which_calls_are_looked_at_is_no_sample_of_eager_seconds() -> None:
     block = hotpath.auto(threshold=5)
     x = torch.ones(8)
