@@ -15,6 +15,7 @@ import weakref
 from collections import deque
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final
+from weakref import getweakrefcount
 
 import torch
 from torch._C._dynamo.guards import TensorGuards
@@ -881,8 +882,10 @@ class Recorder(TorchFunctionMode):
     def _become(self, sequence: HotSequence, ran: SequenceRun, live: tuple[int, ...]) -> None:
         """Turn the live pending tensors into results; keep the others for the next time."""
         pendings: list[Any] = self._pendings
+        self._wiring.references.clear()  # which are not the program's
         for (call, place), pending in zip(sequence.makes, pendings, strict=True):
-            call.spare[place] = pending
+            # A weak reference of the program must die with its tensor, and not mean the next result.
+            call.spare[place] = None if getweakrefcount(pending) else pending
         for index in live:
             real: Any = ran.results[index]
             become(pendings[index], real)

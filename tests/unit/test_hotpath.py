@@ -402,6 +402,24 @@ def test_results_are_kept_until_they_are_differentiated_unless_they_are_large(n_
         assert reference() is None
 
 
+def test_a_weak_reference_to_a_result_dies_with_it() -> None:
+    # A cache by identity, which otherwise has a value of the turn before.
+    known: tuple[weakref.ref[torch.Tensor], int] | None = None
+    seen = []
+    with hotpath.auto(threshold=3) as report:
+        for n in range(8):
+            h = X @ W
+            if known is None or known[0]() is not h:
+                known = weakref.ref(h), n
+            seen.append(known[1])
+            y = torch.relu(h) * 2.0
+            del h
+            assert y.tolist()
+            assert known[0]() is None
+    assert seen == [*range(8)]
+    assert report.hits
+
+
 def test_an_error_in_the_first_turn_leaves_nothing_to_record() -> None:
     w = W.clone().requires_grad_()
     with hotpath.auto(threshold=4) as report:
