@@ -509,10 +509,15 @@ _COLLECTIVES: Final = (
 
 
 def _unseen() -> list[tuple[Any, str]]:
-    """Return a place and a name for what runs operations in C++ that no mode of functions sees."""
+    """Return a place and a name for what C++ does with tensors and no mode of functions sees."""
     found: list[tuple[Any, str]] = [
         (torch._C.ScriptFunction, "__call__"),  # noqa: SLF001
         (torch._C.ScriptMethod, "__call__"),  # noqa: SLF001
+        # Memory that is read, written, freed or moved, past the tensors that have it.
+        *(
+            (torch.UntypedStorage, name)
+            for name in ("__getitem__", "__setitem__", "fill_", "copy_", "resize_")
+        ),
     ]
     if torch.distributed.is_available():
         group = torch._C._distributed_c10d.ProcessGroup  # noqa: SLF001

@@ -1841,6 +1841,35 @@ def test_torchscript_may_write_into_what_was_read(threshold: int) -> None:
     _eager_and_hot(turn, threshold)
 
 
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+@pytest.mark.parametrize("change", ["fill_", "copy_", "__setitem__", "resize_"])
+def test_memory_may_be_written_or_freed_past_its_tensors(change: str, threshold: int) -> None:
+    def turn(number: int) -> torch.Tensor:
+        x = torch.full((2**16,), float(number))
+        storage = x.untyped_storage()
+        arguments = {"fill_": [1], "copy_": [storage.clone().fill_(2)], "__setitem__": [3, 7]}
+        y = (x * 2.0 + 1.0).sin()
+        getattr(storage, change)(*arguments.get(change, [0]))
+        return y
+
+    _eager_and_hot(turn, threshold)
+
+
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+def test_memory_that_is_read_past_its_tensor_has_the_value(threshold: int) -> None:
+    x = torch.zeros(4)
+    storage = x.untyped_storage()
+
+    def turn(number: int) -> Any:
+        x.fill_(number)
+        x.add_(1.0).mul_(2.0)
+        first = storage[3], storage.tolist()
+        x.add_(1.0).mul_(2.0)
+        return first, storage.clone().tolist()
+
+    _eager_and_hot(turn, threshold)
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
 @pytest.mark.parametrize("threshold", [1, 2, 3])
 def test_a_torchscript_module_may_stand_behind_an_ordinary_one(threshold: int) -> None:
