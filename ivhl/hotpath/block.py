@@ -548,6 +548,8 @@ def _replacements() -> list[tuple[Any, str, Any, Any]]:
     ):
         replaced.append((place, name, _settled(getattr(place, name))))
     replaced += [(place, name, _ended(getattr(place, name))) for place, name in _ORDERS]
+    # It refuses tensors of which weak references exist, such as those of the record.
+    replaced += [(torch.utils, "swap_tensors", _ended(torch.utils.swap_tensors))]
     replaced += [(torch.cuda.CUDAGraph, "capture_begin", _paused_begin_capture)]
     replaced += [(torch.cuda.CUDAGraph, "capture_end", _paused_end_capture)]
     dynamo = torch._dynamo.eval_frame  # noqa: SLF001

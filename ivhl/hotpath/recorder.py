@@ -890,8 +890,11 @@ class Recorder(TorchFunctionMode):
             real: Any = ran.results[index]
             become(pendings[index], real)
             call, place = sequence.makes[index]
-            # Code in C++ may still hold it, such as a batch of vmap.
-            call.spare[place] = real if real._use_count() <= 1 else None  # noqa: SLF001
+            # Code in C++ may still hold it, such as a batch of vmap; else nobody asks what it became.
+            is_free = real._use_count() <= 1  # noqa: SLF001
+            if is_free:
+                real.__dict__.clear()
+            call.spare[place] = real if is_free else None
 
     def _run_eagerly(self, calls: list[Call]) -> None:
         """Run the pending calls as they would have run."""

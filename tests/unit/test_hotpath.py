@@ -420,6 +420,20 @@ def test_a_weak_reference_to_a_result_dies_with_it() -> None:
     assert report.hits
 
 
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+def test_tensors_that_were_recorded_may_be_swapped(threshold: int) -> None:
+    w, v = W.clone(), -W
+
+    def turn(number: int) -> Any:
+        y = torch.relu(X @ w)
+        torch.utils.swap_tensors(w, v)
+        z = torch.relu(X @ w) * (number + 1.0)
+        torch.utils.swap_tensors(y, z)
+        return y, z
+
+    _eager_and_hot(turn, threshold)
+
+
 def test_an_error_in_the_first_turn_leaves_nothing_to_record() -> None:
     w = W.clone().requires_grad_()
     with hotpath.auto(threshold=4) as report:
