@@ -28,7 +28,7 @@ from torch.optim.optimizer import (
 from ivhl.errors import SpecError
 from ivhl.hotpath.calls import Tree
 from ivhl.hotpath.log import Log
-from ivhl.hotpath.pending import add_settler, remove_settler
+from ivhl.hotpath.pending import Pending, add_settler, remove_settler
 from ivhl.hotpath.recorder import Recorder
 from ivhl.hotpath.regions import ByBlock, OptimizerSteps, Region, RegionCode, key_of_arguments
 from ivhl.hotpath.report import HotpathReport
@@ -315,6 +315,7 @@ def start_for_process() -> None:
 _backward: Final = torch.autograd.backward
 _tensor_backward: Final = torch.Tensor.backward
 _apply: Final = torch.autograd.Function.__dict__["apply"]
+_parameter: Final = torch.nn.Parameter.__new__
 _patched = 0
 
 
@@ -373,6 +374,14 @@ def _settled_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     block.recorder.end_segment()
     with block.recorder.aside():
         return _apply.__get__(None, cls)(*args, **kwargs)
+
+
+def _settled_parameter(cls: Any, data: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Make a parameter; of another class of tensors than its own, PyTorch makes no Parameter."""
+    block = _active.block
+    if block is not None and type(data) is Pending:
+        block.recorder.settle()
+    return _parameter(cls, data, *args, **kwargs)
 
 
 def _settled(enter: Callable[P, R]) -> Callable[P, R]:
@@ -573,6 +582,7 @@ def _patch() -> None:
             # would cost each block a tenth of a small step.
             if torch.Tensor.backward is not _settled_tensor_backward:
                 torch.Tensor.backward = _settled_tensor_backward
+                torch.nn.Parameter.__new__ = staticmethod(_settled_parameter)
                 for place, name in _unseen():
                     setattr(place, name, _ended(getattr(place, name)))
             for place, name, _, new in _REPLACED:

@@ -434,6 +434,19 @@ def test_tensors_that_were_recorded_may_be_swapped(threshold: int) -> None:
     _eager_and_hot(turn, threshold)
 
 
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+def test_a_parameter_that_is_made_of_a_result_is_a_parameter(threshold: int) -> None:
+    def turn(number: int) -> Any:
+        one = torch.nn.Parameter(torch.relu(X @ W) + number)
+        assert type(one) is type(copy.deepcopy(one)) is torch.nn.Parameter
+        module = torch.nn.ParameterDict({"one": (X @ W).abs(), "no": torch.nn.Parameter()})
+        assert type(module.one) is torch.nn.Parameter
+        one.square().sum().backward()
+        return one.grad, module.one.detach()
+
+    _eager_and_hot(turn, threshold)
+
+
 def test_an_error_in_the_first_turn_leaves_nothing_to_record() -> None:
     w = W.clone().requires_grad_()
     with hotpath.auto(threshold=4) as report:
