@@ -522,6 +522,13 @@ def _unseen() -> list[tuple[Any, str]]:
     found: list[tuple[Any, str]] = [
         (torch._C.ScriptFunction, "__call__"),  # noqa: SLF001
         (torch._C.ScriptMethod, "__call__"),  # noqa: SLF001
+        # What holds tensors where nobody sees that they are in use.
+        (torch._C.ScriptObject, "setattr"),  # noqa: SLF001
+        *(
+            (torch._C.ScriptList, name)  # noqa: SLF001
+            for name in ("__init__", "__setitem__", "append", "extend", "insert")
+        ),
+        *((torch._C.ScriptDict, name) for name in ("__init__", "__setitem__")),  # noqa: SLF001
         # Memory that is read, written, freed or moved, past the tensors that have it.
         *(
             (torch.UntypedStorage, name)

@@ -1898,6 +1898,32 @@ def test_memory_that_is_read_past_its_tensor_has_the_value(threshold: int) -> No
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+def test_torchscript_may_hold_results(threshold: int) -> None:
+    class Holder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("held", torch.zeros(6, 3))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.held + x
+
+    holder: Any = torch.jit.script(Holder())
+
+    def turn(number: int) -> Any:
+        holder.held = torch.relu(X @ W) + number
+        several: Any = torch.jit.script([torch.relu(X @ W) - number])
+        several.append(torch.relu(X @ W) * number)
+        named: Any = torch.jit.script({"one": torch.relu(X @ W) * 2.0})
+        named["two"] = torch.relu(X @ W) * 3.0
+        assert (X * 3.0 + 1.0).sum().item()
+        return holder(X[:, :4] * number), [*several], named["one"], named["two"]
+
+    _eager_and_hot(turn, threshold)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
 @pytest.mark.parametrize("threshold", [1, 2, 3])
 def test_a_torchscript_module_may_stand_behind_an_ordinary_one(threshold: int) -> None:
     first, last = torch.nn.Linear(4, 3), torch.jit.script(torch.nn.Linear(3, 2))
