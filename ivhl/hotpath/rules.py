@@ -127,6 +127,8 @@ def alone_by_deed(  # noqa: C901, PLR0911  (one for each rule)
             return "it reads values"
         if torch.Tag.dynamic_output_shape in op.tags:
             return BY_VALUES
+        if op is torch.ops.aten._linalg_check_errors.default:  # noqa: SLF001
+            return "it raises for some values, which the program may catch"
     if may_draw and has_drawn():
         return "it draws random numbers"
     if any(one.dtype.is_complex for one in tensors_in(result)):

@@ -1670,6 +1670,20 @@ def test_shapes_that_change_at_each_step_are_not_compiled_for_ever(compiler: Com
     assert "8 shapes" in refused[0].refused
 
 
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+def test_a_matrix_that_cannot_be_factored_raises_where_eager_code_does(threshold: int) -> None:
+    def turn(number: int) -> torch.Tensor:
+        matrix = torch.eye(3) * torch.tensor(0.0 if number % 4 == 3 else 2.0) + 0.0
+        try:
+            factor = torch.linalg.cholesky(matrix)
+            matrix = torch.linalg.inv(matrix) @ matrix
+        except torch.linalg.LinAlgError:
+            factor = torch.zeros(3, 3)
+        return factor * 2.0 + matrix
+
+    _eager_and_hot(turn, threshold, turns=16)
+
+
 def test_an_exception_leaves_nothing_pending() -> None:
     with hotpath.auto(threshold=2) as report:
         for n in range(8):
