@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 import torch
 import torch._dynamo.eval_frame
+import torch._dynamo.variables.torch
 import torch._functorch.eager_transforms
 import torch._functorch.vmap
+import torch.jit._builtins
 from torch.autograd.graph import GradientEdge
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -33,7 +35,7 @@ from ivhl.hotpath.recorder import Recorder
 from ivhl.hotpath.regions import ByBlock, OptimizerSteps, Region, RegionCode, key_of_arguments
 from ivhl.hotpath.report import HotpathReport
 from ivhl.hotpath.settings import AUTO, BoundaryRule, read_settings
-from ivhl.hotpath.surroundings import top_hooks
+from ivhl.hotpath.surroundings import is_top, pop_mode, push_mode, top_hooks
 from ivhl.hotpath.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -316,6 +318,10 @@ _backward: Final = torch.autograd.backward
 _tensor_backward: Final = torch.Tensor.backward
 _apply: Final = torch.autograd.Function.__dict__["apply"]
 _parameter: Final = torch.nn.Parameter.__new__
+_has_function: Final = torch.overrides.has_torch_function
+_OVERRIDES: Final = vars(torch.overrides)  # Dynamo traces what names a module of PyTorch
+# Dynamo's table, by which it knows that function, is made at first use: that may be in a block.
+torch._dynamo.variables.torch.TorchInGraphFunctionVariable._get_handlers()  # noqa: SLF001
 _patched = 0
 
 
@@ -384,6 +390,27 @@ def _settled_parameter(cls: Any, data: Any = None, *args: Any, **kwargs: Any) ->
     return _parameter(cls, data, *args, **kwargs)
 
 
+def _has_torch_function(args: Any) -> bool:
+    """Return what PyTorch's own would without our mode.
+
+    Transformers and attention choose by it whether they take their fast path, which gives other
+    values: zeros where a sequence is padded.
+    """
+    if torch.compiler.is_compiling():
+        return bool(_has_function(args))
+    block = _active.block
+    if block is None or not is_top(block.recorder):
+        return bool(_has_function(args))
+    pop_mode()
+    try:
+        return bool(_has_function([one for one in args if type(one) is not Pending]))
+    finally:
+        push_mode(block.recorder)
+
+
+torch.jit._builtins._register_builtin(_has_torch_function, "aten::has_torch_function")  # noqa: SLF001
+
+
 def _settled(enter: Callable[P, R]) -> Callable[P, R]:
     """Return what enters a state in which calls that wait could not run as they would have."""
 
@@ -412,6 +439,7 @@ def _without_mode(switch: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 if id(caller) == block.in_dynamo[0] and not callable(callback):
                     block.in_dynamo[1].__exit__()
                     block.in_dynamo = None
+                    _OVERRIDES["has_torch_function"] = _has_torch_function
             elif (
                 callable(callback)
                 and not block.recorder.paused
@@ -420,6 +448,8 @@ def _without_mode(switch: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 block.recorder.end_segment()
                 block.in_dynamo = id(caller), block.recorder.aside()
                 block.in_dynamo[1].__enter__()
+                # Its guards would compile again for another function.
+                _OVERRIDES["has_torch_function"] = _has_function
         return switch(callback)
 
     return switched
@@ -564,6 +594,7 @@ def _replacements() -> list[tuple[Any, str, Any, Any]]:
     ):
         replaced.append((place, name, _settled(getattr(place, name))))
     replaced += [(place, name, _ended(getattr(place, name))) for place, name in _ORDERS]
+    replaced += [(torch.overrides, "has_torch_function", _has_torch_function)]
     # It refuses tensors of which weak references exist, such as those of the record.
     replaced += [(torch.utils, "swap_tensors", _ended(torch.utils.swap_tensors))]
     replaced += [(torch.cuda.CUDAGraph, "capture_begin", _paused_begin_capture)]

@@ -890,7 +890,7 @@ class Recorder(TorchFunctionMode):
             real: Any = ran.results[index]
             become(pendings[index], real)
             call, place = sequence.makes[index]
-            # Code in C++ may still hold it, such as a batch of vmap; else nobody asks what it became.
+            # Code in C++ may still hold it, such as a batch of vmap; else none asks what it became.
             is_free = real._use_count() <= 1  # noqa: SLF001
             if is_free:
                 real.__dict__.clear()

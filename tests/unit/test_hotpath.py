@@ -447,6 +447,60 @@ def test_a_parameter_that_is_made_of_a_result_is_a_parameter(threshold: int) -> 
     _eager_and_hot(turn, threshold)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+@pytest.mark.parametrize("is_pending", [False, True])
+def test_a_transformer_takes_the_way_that_it_takes_without_a_block(
+    threshold: int, *, is_pending: bool
+) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 2).eval()
+    attention: Any = encoder.layers[0].self_attn
+    x = torch.randn(2, 3, 4)
+    padding = torch.tensor([[False, False, False], [False, True, True]])
+
+    def turn(number: int) -> Any:
+        source = (x * 2.0 + number).tanh() if is_pending else x
+        with torch.no_grad():
+            y = encoder(source, src_key_padding_mask=padding)
+            z, _ = attention(source, source, source)
+        assert y[1, 1:].eq(0.0).all()
+        return y, z + 1.0
+
+    _eager_and_hot(turn, threshold)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_what_a_block_tells_transformers_is_known_to_both_compilers() -> None:
+    torch._dynamo.reset()
+    attention = torch.nn.MultiheadAttention(4, 2, batch_first=True).eval()
+    x = torch.randn(2, 3, 4)
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    options: Any = {"backend": backend, "fullgraph": True}
+    before = PLAIN_COMPILE(lambda one: attention(one, one, one)[0], **options)
+    inside = PLAIN_COMPILE(lambda one: attention(one, one, one)[0] + 1, **options)
+    with torch.no_grad():
+        wanted = before(x)
+        with hotpath.auto(threshold=2):
+            for _ in range(4):
+                torch.testing.assert_close(before(x), wanted)
+                torch.testing.assert_close(inside(x), wanted + 1)
+                torch.testing.assert_close(attention(x, x, x)[0], wanted)
+            scripted: Any = torch.jit.script(attention)
+            torch.testing.assert_close(scripted(x, x, x)[0], wanted)
+        assert len(graphs) == 2
+        torch.testing.assert_close(inside(x), wanted + 1)
+        torch._dynamo.reset()
+        torch.testing.assert_close(inside(x), wanted + 1)
+
+
 def test_an_error_in_the_first_turn_leaves_nothing_to_record() -> None:
     w = W.clone().requires_grad_()
     with hotpath.auto(threshold=4) as report:
