@@ -435,10 +435,30 @@ class _Bisection:
         name = self._question.positions[place].name
         return [a.symptom for a in self._answers if a.place == name and a.symptom is not None]
 
+    def _apart(self) -> tuple[Symptom, Symptom]:
+        """Return the symptoms that tell the first place from the last one; the same if none does.
+
+        A flaky end shows at times what the other one always shows: what is seen most at one end and
+        least at the other tells them apart.
+        """
+        first, last = Counter(self._symptoms(0)), Counter(self._symptoms(self._last))
+        pairs = [(one, other) for one in first for other in last if one != other]
+        if not pairs:
+            return next(iter(first)), next(iter(last))
+        return max(
+            pairs, key=lambda pair: first[pair[0]] - last[pair[0]] + last[pair[1]] - first[pair[1]]
+        )
+
+    def _mended(self) -> bool:
+        """Return whether the last place is the better one."""
+        first, last = self._apart()
+        if isinstance(first, int) and isinstance(last, int):
+            return last < first
+        return isinstance(last, int) or last in ("works", "right")
+
     def _like_last(self, symptom: Symptom) -> bool | None:
         """Return whether a symptom is that of the last place; ``None`` if it is neither's."""
-        first = self._symptoms(0)[0]
-        last = next((s for s in self._symptoms(self._last) if s != first), first)
+        first, last = self._apart()
         numbers = (symptom, first, last)
         if all(isinstance(one, int) for one in numbers):
             value, was, now = (int(one or 0) for one in numbers)
@@ -555,7 +575,7 @@ class _Bisection:
             )
         if self._flaky():
             self._ask_rates()
-        return f"{self._text(0)} -> {self._text(self._last)}"
+        return f"{self._text(0, like_last=False)} -> {self._text(self._last, like_last=True)}"
 
     def _are_alike(self) -> bool:
         """Return whether all runs of both ends showed the same; not if one was never run."""
@@ -890,7 +910,8 @@ class _Bisection:
                     f"at {self._title(self._last)}, {self._rate(gap.before)} at "
                     f"{self._title(gap.before)}, {self._rate(gap.after)} at {self._title(gap.after)}"
                 )
-            return f"{self._text(gap.before)} -> {self._text(gap.after)}", notes
+            before = self._text(gap.before, like_last=False)
+            return f"{before} -> {self._text(gap.after, like_last=True)}", notes
         while (found := self._turns(gap)) is None:
             self._ask_time(gap.after, gap.before, end=True)
         whole = self._shift().apart
@@ -958,14 +979,18 @@ class _Bisection:
             answers = counted(round(mean), "answer")
             self._console.print(f"left: {answers} and both sides again, {seconds(seconds_left)}")
 
-    def _text(self, place: int) -> str:
+    def _text(self, place: int, *, like_last: bool | None = None) -> str:
+        """Return what the newest run of a place showed, if it can be one that is like an end."""
         name = self._question.positions[self._chosen(place)].name
-        texts = [a.text for a in self._answers if a.place == name and a.symptom is not None]
-        return texts[-1] if texts else "not measured"
+        seen = [a for a in self._answers if a.place == name and a.symptom is not None]
+        if like_last is not None:
+            seen = [a for a in seen if self._like_last(a.symptom) is like_last] or seen
+        return seen[-1].text if seen else "not measured"
 
     def _rate(self, place: int) -> str:
-        shown = self._shown(place)
-        return f"{sum(shown)} of {counted(len(shown), 'run')}"
+        """Return in how many runs a place showed what is searched for."""
+        shown, mended = self._shown(place), self._mended()
+        return f"{sum(one is not mended for one in shown)} of {counted(len(shown), 'run')}"
 
     def _title(self, place: int) -> str:
         return self._question.positions[place].title

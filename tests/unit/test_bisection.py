@@ -465,6 +465,23 @@ def test_a_flaky_failure_is_found_and_its_rates_are_told(tmp_path: Path) -> None
     assert found.notes[0].startswith("flaky: 0 of 8 runs show it at commit 0")
 
 
+def test_a_flaky_failure_that_was_mended_is_found_whatever_its_first_run_showed(
+    tmp_path: Path,
+) -> None:
+    runs: list[int] = []
+
+    def make(number: int) -> RunRecord:
+        runs.append(number)
+        fails = number < 20 and runs.count(number) % 4 != 1  # the first run of each works
+        return make_failure("crash", "gone") if fails else make_record()
+
+    found = search(Bench(tmp_path, make), question("failure"))
+    assert int(found.after.name, 16) == 20
+    assert found.evidence == found.whole == "crash: gone -> works, 2.00x"
+    rates = r"flaky: [56] of 8 runs show it at commit 0, 0 of 8 runs at commit 64, .* 19, 0 of"
+    assert re.match(rates, found.notes[0])
+
+
 def test_a_case_that_is_as_flaky_at_both_ends_is_refused_with_its_rates(tmp_path: Path) -> None:
     runs: list[int] = []
 
