@@ -314,10 +314,15 @@ def _may_differ(one: Entry, other: Entry, along: Along) -> bool:
 
 
 class _Step(NamedTuple):
-    """A step in a long segment: the ratio of the medians around it, and its text."""
+    """A step in a long segment: the ratio of the medians around it, and its text.
+
+    Attributes:
+        metric: What tells whether it is over.
+    """
 
     kind: Kind
     effect: float
+    metric: Metric
     text: str
 
 
@@ -363,8 +368,12 @@ def _steps(
         if places:
             series, segment = segments[search.segment]
             for at, step in _steps_at(places, search, segment, series.along).items():
-                # Compiled code that got slower, too, decides.
-                if step.kind != "eager slower" or at not in steps[search.segment]:
+                # Compiled code that got slower, too, decides, and whether that is over.
+                known = steps[search.segment].get(at)
+                if known is None or step.kind == known.kind:
+                    metric = step.metric if known is None else known.metric
+                    steps[search.segment][at] = step._replace(metric=metric)
+                elif step.kind != "eager slower":
                     steps[search.segment][at] = step
     return steps
 
@@ -412,8 +421,11 @@ def _steps_at(
                 what = f"speedup {before:.2f}x to {after:.2f}x"
             moved = ", ".join(f"{name} {ratio:.2f}x" for name, ratio in sides.items())
             text = f"{what} over {right - left} points; {moved}"
-            effect = sides["eager"] if kind == "eager slower" else after / before
-            steps[blamed] = _Step(kind, effect, text)
+            steps[blamed] = (
+                _Step(kind, sides["eager"], "eager", text)
+                if kind == "eager slower"
+                else _Step(kind, after / before, metric, text)
+            )
     return steps
 
 
@@ -488,17 +500,28 @@ def _is_of_the_code(one: Entry, other: Entry) -> bool:
     return failed.failure_class not in _OUTSIDE and failed.exception != "SIGKILL"
 
 
-def _kind_of(
-    suspect: _Suspect, before: RunRecord, after: RunRecord
-) -> tuple[Kind, str, float | None] | None:
-    """Return kind, reason and effect of what happened between two neighbours, if anything."""
+class _Found(NamedTuple):
+    """What happened between two neighbours.
+
+    Attributes:
+        metric: What tells whether it is over.
+    """
+
+    kind: Kind
+    reason: str
+    effect: float | None = None
+    metric: Metric = "speedup"
+
+
+def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Found | None:
+    """Return what happened between two neighbours, if anything."""
     if failure := after.failure or before.failure:
         text = f"{failure.failure_class}: {short_message(failure.message)}".removesuffix(": ")
-        return ("fails" if after.failure else "mended"), text, None
+        return _Found("fails" if after.failure else "mended", text)
     change = CaseChange(changed_facts(before, after), suspect.changes)
     step = suspect.step
     if step is not None and not change.worse_facts:
-        return step.kind, step.text, step.effect
+        return _Found(step.kind, step.text, step.effect, step.metric)
     # A factor of the speedup, or, where it did not move that way, of the seconds that did.
     quantity: Metric = "eager" if change.kind == "eager slower" else "speedup"
     decided = "regressed" if change.kind == "slower" else "improved"
@@ -506,14 +529,15 @@ def _kind_of(
         quantity = "compiled"
     shown = change.changes.get(quantity)
     effect = shown.ratio if shown else None
+    metric = "compiled" if change.outcome("compiled") == decided else quantity
     reason = change.reason
     if step is not None:
-        effect, reason = step.effect, f"{reason}; {step.text}"
+        effect, metric, reason = step.effect, step.metric, f"{reason}; {step.text}"
     match change.kind:
         case "same" | "noisy":
             return None
         case kind:
-            return kind, reason, effect
+            return _Found(kind, reason, effect, metric)
 
 
 def _change(
@@ -523,10 +547,10 @@ def _change(
     history: History,
     disturbed: frozenset[int],
 ) -> Change | None:
-    what = _kind_of(suspect, before, after)
-    if what is None:
+    found = _kind_of(suspect, before, after)
+    if found is None:
         return None
-    kind, reason, effect = what
+    kind = found.kind
     one, other = suspect.points
     later = [point.entry for point in suspect.segment[suspect.place + 1 :]]
     if kind == "degraded" and later:
@@ -538,30 +562,39 @@ def _change(
         )
     else:
         quiet = [entry for entry in later if entry.id not in disturbed]
-        state = _state(kind, one.entry, other.entry, quiet if kind in _TIMED else later)
+        state = _state(found, one.entry, other.entry, quiet if kind in _TIMED else later)
     return Change(
         along=suspect.series.along,
         case=suspect.series.case,
         before=one.name,
         place=other.name,
         kind=kind,
-        reason=reason,
-        effect=effect,
+        reason=found.reason,
+        effect=found.effect,
         state=state,
         at=after.recorded_at,
         command=after.command,
     )
 
 
-def _state(kind: Kind, before: Entry, place: Entry, later: Sequence[Entry]) -> ChangeState:
-    """Return whether the later points of the segment still show the change."""
+def _state(found: _Found, before: Entry, place: Entry, later: Sequence[Entry]) -> ChangeState:
+    """Return whether the later points of the segment still show the change.
+
+    The quantity that moved tells: of code that is slower on both sides, the speedup has stayed.
+    """
     if not later:
         return "suspected"
     newest = later[-1]
-    if kind in ("fails", "mended"):
-        return "persists" if (newest.failure_class is not None) == (kind == "fails") else "over"
-    if not all("speedup" in entry.values for entry in (before, place, newest)):
+    if found.kind in ("fails", "mended"):
+        fails = newest.failure_class is not None
+        return "persists" if fails == (found.kind == "fails") else "over"
+    three = (before, place, newest)
+    if not all(found.metric in entry.values for entry in three):
         return "persists"
+    # Seconds are at equal speed of the machine only if all three say what it was.
+    known = all(entry.calibration for entry in three)
     # Back when the newest value is nearer to the old level than to the new one.
-    was, then, now = (math.log(_value(e, "speedup")) for e in (before, place, newest))
+    was, then, now = (
+        math.log(_value(e, found.metric) if known else e.values[found.metric].value) for e in three
+    )
     return "over" if abs(now - was) < abs(now - then) else "persists"

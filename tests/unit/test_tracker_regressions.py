@@ -108,6 +108,24 @@ def test_eager_code_that_takes_longer_is_named_in_a_long_history_too() -> None:
     assert along_commits(*[BASE] * 6, *[timed(2.2e-3, 1e-3)] * 6) == []
 
 
+@pytest.mark.parametrize("n", [1, 6])  # neighbours; a long history, in which steps are looked for
+def test_what_is_slower_on_both_sides_is_not_over_by_the_noise_of_its_speedup(n: int) -> None:
+    slow = timed(2.6e-3, 1.3e-3)
+    (found,) = along_commits(
+        *[BASE] * n, *[slow] * n, timed(2.6e-3, 1.301e-3), timed(2.6e-3, 1.3e-3)
+    )
+    assert (found.kind, found.place, found.state) == ("slower", hash_of(n), "persists")
+    (found,) = along_commits(*[BASE] * n, *[slow] * n, BASE)[:1]
+    assert found.state == "over"
+
+
+def test_compiled_code_is_still_slower_where_eager_code_got_slower_later() -> None:
+    """The speedup is what it was, and neither side is."""
+    history = [BASE, timed(2e-3, 2e-3), timed(4e-3, 2e-3)]
+    states = {found.kind: found.state for found in along_commits(*history)}
+    assert states == {"slower": "persists", "eager slower": "suspected"}
+
+
 def loud(record: RunRecord, factor: float) -> RunRecord:
     """Return the record with a calibration that took longer by a factor, and nothing else."""
     return replace(record, calibration=Calibration(compute_s=(5e-5 * factor,), memory_s=(6e-4,)))
