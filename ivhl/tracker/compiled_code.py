@@ -66,8 +66,13 @@ def is_disable(node: ast.expr) -> bool:
     return _DISABLE.fullmatch(ast.unparse(getattr(node, "func", node))) is not None
 
 
-def compiles(node: ast.AST) -> bool:
-    """Return whether code compiles, not whether its texts speak of it, or it asks about it."""
+def compiles(node: ast.AST, *, imports: bool = True) -> bool:
+    """Return whether code compiles, not whether its texts speak of it, or it asks about it.
+
+    Args:
+        node: The code.
+        imports: Whether to import what compiles counts.
+    """
     asked: set[int] = set()
     for one in ast.walk(node):  # from the outside in
         text = ""
@@ -94,7 +99,7 @@ def compiles(node: ast.AST) -> bool:
             if any(word.arg == "fullgraph" for word in one.keywords):
                 return True
         elif isinstance(one, ast.Import | ast.ImportFrom):
-            text = ast.unparse(one)
+            text = ast.unparse(one) if imports else ""
         elif _flag(one) is True:
             return True
         if id(one) not in asked and (_CODE.search(text) or _CALLED.fullmatch(text)):
@@ -128,14 +133,16 @@ def off_switch(node: ast.AST) -> ast.Constant | None:
         target = node.targets[0]
         if isinstance(target, ast.Subscript) and "environ" in ast.unparse(target.value):
             return _given(target.slice, node.value)
-        value = node.value
-        if (
-            _OFF.fullmatch(ast.unparse(target))
-            and isinstance(value, ast.Constant)
-            and value.value is True
-        ):
+        value = off_value(node)
+        if isinstance(value, ast.Constant) and value.value is True:
             return value
     return None
+
+
+def off_value(node: ast.Assign) -> ast.expr | None:
+    """Return what code sets ``torch._dynamo.config.disable`` to; ``None`` if it does not."""
+    is_off = len(node.targets) == 1 and _OFF.fullmatch(ast.unparse(node.targets[0]))
+    return node.value if is_off else None
 
 
 def _given(key: ast.expr, value: ast.expr) -> ast.Constant | None:

@@ -19,6 +19,7 @@ from ivhl.tracker.compiled_code import (
     compiles,
     is_disable,
     off_switch,
+    off_value,
     speaks_of_compiling,
     turned_off,
 )
@@ -368,6 +369,8 @@ class _Finder(ast.NodeVisitor):
         elif (value := off_switch(node)) is not None and id(node) not in self._seen:
             off = "False" if value.value is True else '"0"'
             self._add(node, "disable", Always(), "", (_edit(value, off),), about=True)
+        elif (given := off_value(node)) is not None and not isinstance(given, ast.Constant):
+            self._disabled(given)
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -412,7 +415,7 @@ class _Finder(ast.NodeVisitor):
                 self._add(node, "skip", excluded, reason, (edit,), about=about)
 
     def _disabled(self, value: ast.expr) -> None:
-        """Look at ``torch.compile(f, disable=...)``."""
+        """Look at ``torch.compile(f, disable=...)``, or what ``config.disable`` is set to."""
         condition = self._condition(value)
         if isinstance(value, ast.Constant) and value.value is True:
             self._add(value, "disable", Always(), "", (_edit(value, "False"),), about=True)
@@ -587,7 +590,8 @@ def _condition_in(call: ast.Call) -> ast.expr | None:
 def _side(side: Sequence[ast.AST], seen: set[int]) -> Literal["compiles", "off", "neither"]:
     """Return what one side of a condition does with compiling; note what it turns off as seen."""
     off = [one for node in side for one in turned_off(node)]
-    if any(map(compiles, side)):
+    # To turn compiling off, code imports what compiles.
+    if any(compiles(node, imports=not off) for node in side):
         return "compiles"
     seen.update(map(id, off))
     return "off" if off else "neither"

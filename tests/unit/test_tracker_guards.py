@@ -478,6 +478,15 @@ def search(folder: Path, text: str, name: str = "test_a.py") -> Found:
             "        return torch.compile(self) if self.minor < 13 else self\n"),
             "branch", "Model.build", "Python minor >=13",
         ),
+        (
+            ("def maybe(f):\n    if sys.version_info >= (3, 13):\n"
+            "        import torch._dynamo\n        return torch._dynamo.disable(f)\n    return f\n"),
+            "branch", "maybe", "Python >=3.13",
+        ),
+        (
+            "torch._dynamo.config.disable = sys.version_info >= (3, 13)\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
     ],
 )  # fmt: skip
 def test_each_kind_of_guard_is_found_with_what_it_excludes(
