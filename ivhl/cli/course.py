@@ -172,10 +172,12 @@ def _print_places(
                 "bold",
             )
         )
-        alone = [step for steps in places.values() for _, step in steps if step.is_alone]
+        alone = [step for steps in places.values() for _, step in steps if step.may_be_disturbed]
         for place in sorted(places, key=_place_key):
             seen = [
-                (titles[subject], step) for subject, step in places[place] if not step.is_alone
+                (titles[subject], step)
+                for subject, step in places[place]
+                if not step.may_be_disturbed
             ]
             if seen:
                 _print_place(console, place, seen, every=every)

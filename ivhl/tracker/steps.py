@@ -2,7 +2,8 @@
 
 A *step* lies between neighbours: two releases on the same Pythons, or two Pythons beside the same
 releases. What all cells of a step share is estimated from all of them together, since one pair of
-runs is noisy; what a single cell shows beyond that is a step of this cell alone.
+runs is noisy. Where the cells do not agree, those that moved alike share a step, and what a single
+cell shows is a step of this cell alone.
 """
 
 from __future__ import annotations
@@ -109,6 +110,8 @@ class CourseStep(NamedTuple):
         place: The next one that was measured.
         cells: The Pythons or releases on which it is seen.
         is_alone: Whether other cells of this place do not show it.
+        lasts: Whether the run before both and the run after both bear it out: no single run that was
+            disturbed makes a step that does.
     """
 
     along: StepAxis
@@ -117,12 +120,20 @@ class CourseStep(NamedTuple):
     cells: tuple[str, ...]
     sides: Mapping[Metric, QuantityStep]
     is_alone: bool = False
+    lasts: bool = False
+
+    @property
+    def may_be_disturbed(self) -> bool:
+        """Whether a single disturbed run may be all of it."""
+        return self.is_alone and not self.lasts
 
     @property
     def whose(self) -> str:
         """Which side moved and so whose doing it is, as a sentence without its full stop."""
-        if self.is_alone:
+        if self.may_be_disturbed:
             return f"{self._whose}; in this cell alone, so perhaps what disturbed one of its runs"
+        if self.is_alone:
+            return f"{self._whose}; in this cell alone, and the runs before and after it agree"
         return self._whose
 
     @property
@@ -169,6 +180,8 @@ class _Candidate(NamedTuple):
 
     Attributes:
         sessions: Cells whose two runs are of different days.
+        around: The tests of the same step with the run before both ends in place of the first, and
+            with the run after them in place of the second, of cells that have these runs.
     """
 
     along: StepAxis
@@ -176,6 +189,7 @@ class _Candidate(NamedTuple):
     place: str
     tests: Mapping[str, Mapping[Metric, Tested]]
     sessions: frozenset[str]
+    around: Mapping[str, Sequence[Mapping[Metric, Tested]]]
 
 
 class _Pooled(NamedTuple):
@@ -245,10 +259,57 @@ def find_steps(
         if _moves(whole) and (_agree(one, whole) or not moved):
             steps.append(whole)
         elif moved:
-            steps += [step._replace(is_alone=True) for step in moved]
+            steps += _apart(one, moved, limits_alone)
         elif every and whole.sides:
             steps.append(whole)
     return tuple(steps)
+
+
+def _apart(
+    one: _Candidate, moved: Sequence[CourseStep], limits: Mapping[Metric, float]
+) -> list[CourseStep]:
+    """Return the steps of cells that do not agree with all others.
+
+    Cells that moved in the same direction are no accident of one run. They share a step if they
+    moved by the same factor, too.
+    """
+    groups: dict[frozenset[tuple[Metric, bool]], list[CourseStep]] = defaultdict(list)
+    for step in moved:
+        groups[_directions(step)].append(step)
+    steps = []
+    for group in groups.values():
+        shared = _step(one, tuple(cell for step in group for cell in step.cells), limits)
+        if len(group) > 1 and _moves(shared) and _agree(one, shared):
+            steps.append(shared)
+            continue
+        for step in group:
+            others = (_directions(other) for other in moved if other is not step)
+            steps.append(
+                step._replace(
+                    is_alone=not any(_directions(step) & other for other in others),
+                    lasts=_lasts(step, one.around.get(step.cells[0], ())),
+                )
+            )
+    return steps
+
+
+def _directions(step: CourseStep) -> frozenset[tuple[Metric, bool]]:
+    """Return what moved, and whether up."""
+    return frozenset((side, found.ratio > 1) for side, found in step.sides.items() if found.moved)
+
+
+def _lasts(step: CourseStep, around: Sequence[Mapping[Metric, Tested]]) -> bool:
+    """Return whether a step of one cell is seen without either of its runs, too."""
+    return bool(around) and any(
+        all(
+            side in tests
+            and (tests[side].apart > 0) == is_up
+            and tests[side].p <= FALSE_ALARMS
+            and math.exp(abs(tests[side].apart)) >= RELEVANT[side]
+            for tests in around
+        )
+        for side, is_up in _directions(step)
+    )
 
 
 def _limits(judged: Iterable[tuple[_Candidate, tuple[str, ...]]]) -> dict[Metric, float]:
@@ -272,16 +333,21 @@ def _candidates(
     """
     tests: dict[tuple[str, str], dict[str, Mapping[Metric, Tested]]] = defaultdict(dict)
     sessions: dict[tuple[str, str], set[str]] = defaultdict(set)
+    around: dict[tuple[str, str], dict[str, list[Mapping[Metric, Tested]]]] = defaultdict(dict)
     over: dict[tuple[str, str], set[str]] = defaultdict(set)
     for series in series_of(entries, along):
         cell = series.case.python if along == "torch" else series.case.torch
         for segment in series.segments():
             quiet = [i for i, point in enumerate(segment) if point.entry.id not in disturbed]
-            for i, j in pairwise(quiet):
+            for n, (i, j) in enumerate(pairwise(quiet)):
                 one, other = segment[i], segment[j]
                 ends = one.name, other.name
                 over[ends].update(point.name for point in segment[i + 1 : j])
                 tests[ends][cell] = tests_of(one.entry, other.entry, spreads)
+                if 0 < n < len(quiet) - 2:
+                    earlier, later = segment[quiet[n - 1]].entry, segment[quiet[n + 2]].entry
+                    pairs = (earlier, other.entry), (one.entry, later)
+                    around[ends][cell] = [tests_of(*pair, spreads) for pair in pairs]
                 if day_of(one.entry) != day_of(other.entry):
                     sessions[ends].add(cell)
     shown = {place for (_, place), between in over.items() if not between}
@@ -293,6 +359,7 @@ def _candidates(
             *ends,
             {cell: tests[ends][cell] for cell in sorted(tests[ends], key=fixed)},
             frozenset(sessions[ends]),
+            around[ends],
         )
         for ends in sorted(tests, key=lambda ends: (order(ends[1]), order(ends[0])))
         if not over[ends] or not over[ends] <= shown
@@ -358,8 +425,8 @@ def _agree(one: _Candidate, whole: CourseStep) -> bool:
     return all(
         abs(test.apart - math.log(whole.sides[side].ratio))
         <= test.spread.scores.verdict * test.scale
-        for tests in one.tests.values()
-        for side, test in tests.items()
+        for cell in whole.cells
+        for side, test in one.tests[cell].items()
         if side in whole.sides
     )
 

@@ -85,17 +85,38 @@ def test_a_release_that_slows_one_side_on_all_pythons_is_one_step(side: int, who
     assert step.whose == whose
 
 
-def test_what_one_python_alone_shows_is_a_step_of_it_alone() -> None:
-    records = grid(lambda p, t: (2e-3, 2e-3 if p == "3.13" and late(t) else 1e-3))
-    steps = steps_of(records)
-    (release,) = [step for step in steps if step.along == "torch"]
-    assert (release.place, release.cells) == ("2.10.0", ("3.13",))
+# No run after it; the run after it does not show it.
+@pytest.mark.parametrize("slow", ["2.15.0", "2.10.0"])
+def test_what_one_python_alone_shows_is_a_step_of_it_alone(slow: str) -> None:
+    steps = steps_of(grid(lambda p, t: (2e-3, 2e-3 if (p, t) == ("3.13", slow) else 1e-3)))
+    release = next(step for step in steps if step.along == "torch")
+    assert (release.place, release.cells) == (slow, ("3.13",))
     assert {step.place for step in steps if step.along == "python"} == {"3.13", "3.14"}
     assert release.is_alone
     # A disturbed run moves the speedup, too, so that it moved excuses nothing.
     assert release.sides["speedup"].moved
     assert release.whose.endswith("in this cell alone, so perhaps what disturbed one of its runs")
-    assert all(set(step.cells) <= {"2.10.0", "2.15.0"} for step in steps if step.along == "python")
+    assert all(step.cells == (slow,) for step in steps if step.along == "python")
+
+
+def test_a_step_of_one_python_that_lasts_is_no_single_disturbed_run() -> None:
+    release, *pythons = steps_of(
+        grid(lambda p, t: (2e-3, 2e-3 if p == "3.13" and late(t) else 1e-3))
+    )
+    assert (release.place, release.cells) == ("2.10.0", ("3.13",))
+    assert release.is_alone
+    assert not release.may_be_disturbed
+    assert release.whose.endswith("in this cell alone, and the runs before and after it agree")
+    # Two releases show it beside each other, and three do not: they share a step.
+    shown = [(step.place, step.cells, step.is_alone) for step in pythons]
+    assert shown == [(place, ("2.10.0", "2.15.0"), False) for place in ("3.13", "3.14")]
+
+
+def test_cells_that_moved_by_other_factors_or_the_other_way_are_steps_of_their_own() -> None:
+    factors = {"3.12": 1.3, "3.13": 3.0, "3.14": 0.5}
+    steps = steps_of(grid(lambda p, t: (2e-3, 1e-3 * (factors[p] if late(t) else 1))))
+    alone = {step.cells: step.is_alone for step in steps if step.along == "torch"}
+    assert alone == {("3.12",): False, ("3.13",): False, ("3.14",): True}
 
 
 def test_a_python_that_is_faster_beside_every_release_is_pythons_doing() -> None:
