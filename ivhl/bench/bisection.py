@@ -37,6 +37,7 @@ from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure.effort import Effort
+from ivhl.records.age import recorded_rank
 from ivhl.records.answers import is_final
 from ivhl.records.files import append_line
 from ivhl.records.store import case_name
@@ -115,6 +116,8 @@ class Question:
         metric: What moved, for a slowdown or compile time.
         effect: Smallest factor between the ends that is searched for.
         error: Probability of naming a wrong one.
+        tree: Digest of what the working tree adds to each commit: benchmarks and locks. Answers of
+            another one are forgotten.
     """
 
     positions: tuple[Position, ...]
@@ -125,6 +128,7 @@ class Question:
     metric: Metric
     effect: float
     error: float
+    tree: str = ""
 
     @property
     def timed(self) -> bool:
@@ -224,7 +228,7 @@ def log_of_search(root: Path, question: Question, request: Request) -> Path:
         *(position.name for position in question.positions),
         *(question.positions[0].commit, question.python, question.positions[0].torch),
         *(question.case, question.sought, question.metric, str(request.machine), str(INSTRUMENT)),
-        *(request.effort.device, str(request.effort.threads)),
+        *(request.effort.device, str(request.effort.threads), question.tree),
     ]
     digest = hashlib.sha256("\n".join(about).encode()).hexdigest()[:16]
     return root / ".asv" / "bisect" / f"{digest}.jsonl"
@@ -840,7 +844,8 @@ class _Bisection:
             here = self._request.machine, self._request.effort.device, False, self._question.case
             if name is None or made != here:
                 continue
-            if name not in found or found[name].case.workload_version < key.workload_version:
+            # A case whose precision was declared otherwise has records of both.
+            if name not in found or _age(found[name]) < _age(entry):
                 found[name] = entry
         return dict(zip(found, index.read(found.values()), strict=True))
 
@@ -1036,6 +1041,11 @@ def _same_run(earlier: RunRecord | None, found: RunRecord) -> bool:
         found.recorded_at,
         found.commit,
     )
+
+
+def _age(entry: Entry) -> tuple[object, ...]:
+    """Return what is larger for the record that stands for a case now."""
+    return entry.case.workload_version, recorded_rank(entry)
 
 
 def _now() -> str:

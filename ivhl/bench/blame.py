@@ -611,7 +611,7 @@ class _Runner:
         asked = self._asked
         about = {
             "case": asked.case.name,
-            "benchmarks": _content(self._root / self._project.workloads),
+            "benchmarks": self._project.digest_of_benchmarks,
             "commit": asked.commit,
             "cell": cell.id,
             "lock": lock_state(self._root, cell).sha256,
@@ -681,14 +681,6 @@ def _clear(kept: Path, left: Iterable[str]) -> None:
     if (ended := kept / _ENDED).is_file():
         whole = ended.read_bytes()
         ended.write_bytes(whole[: whole.rfind(b"\n") + 1])
-
-
-def _content(folder: Path) -> str:
-    """Return a digest of the Python files of a folder, which may differ from the commit's."""
-    whole = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        whole.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
-    return whole.hexdigest()
 
 
 def _ended(path: Path, deadline_s: float) -> dict[str, tuple[int | None, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from ivhl.errors import SpecError, UnknownNameError
 from ivhl.git import commit_titles, commits_of_range, find_commit, leads_to
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
-from ivhl.matrix.project import load
+from ivhl.matrix.project import load, load_project
 from ivhl.matrix.spec import CellSpec, newest_of
 from ivhl.measure.effort import DEADLINE_S, Effort
 from ivhl.tracker.compat import python_key, release_key
@@ -33,7 +34,7 @@ from ivhl.tracker.wording import counted, seconds
 from ivhl.workload import core_cases, named_cases, select_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence
 
     from ivhl.bench.bisection import Culprit, Sought
     from ivhl.matrix.spec import Matrix, Tier
@@ -150,6 +151,7 @@ def bisect_command(
         metric=metric,
         effect=effect or (RELEVANT[metric] if metric == "cold" else SLOWDOWN),
         error=error,
+        tree=_tree(root, python, positions),
     )
     request = Request(
         root=root,
@@ -287,6 +289,13 @@ def _are_releases(root: Path, matrix: Matrix, names: tuple[str, str]) -> bool:
     with suppress(SpecError):
         return not all(find_commit(root, name) for name in names)
     return all(_VERSION.fullmatch(name) for name in names)
+
+
+def _tree(root: Path, python: str, positions: Sequence[Position]) -> str:
+    """Return a digest of the benchmarks, and of the locks of all places."""
+    locks = {lock_state(root, CellSpec(python, place.torch)).sha256 for place in positions}
+    parts = (load_project(root).digest_of_benchmarks, *sorted(map(str, locks)))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _case(root: Path, name: str, device: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 import tomllib
@@ -43,6 +44,15 @@ class Project:
     root: Path
     name: str
     workloads: str
+
+    @property
+    def digest_of_benchmarks(self) -> str:
+        """A digest of the Python files of the benchmarks, which may differ from the commit's."""
+        folder = self.root / self.workloads
+        whole = hashlib.sha256()
+        for path in sorted(folder.rglob("*.py")):
+            whole.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+        return whole.hexdigest()
 
 
 def _reference(text: str) -> str:

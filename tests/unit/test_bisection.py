@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ivhl.bench.bisection import Position, Question, announce, bisect, log_of_search, seen_in
+from ivhl.bench.bisection import (
+    Expected,
+    Position,
+    Question,
+    announce,
+    bisect,
+    log_of_search,
+    seen_in,
+)
 from ivhl.bench.confirm import PROCESSES_PER_RUN, ROUNDS
 from ivhl.bench.request import Request
 from ivhl.bench.rounds import PROCESSES_PER_ROUND
@@ -29,7 +37,7 @@ from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.culprit import Rates, blend, chance_of, find_gaps, next_place, simulate
 from ivhl.tracker.spread import kind_of, shipped
-from tests.builders.fleet import make_fleet_project
+from tests.builders.fleet import WORKLOADS, make_fleet_project
 from tests.builders.project import git, make_commits
 from tests.builders.records import make_failure, make_record
 
@@ -407,6 +415,12 @@ def test_stored_records_answer_for_what_has_no_noise(tmp_path: Path) -> None:
     assert len(bench.runs) - before <= 6
 
 
+def test_a_case_of_another_precision_than_before_has_its_newest_record(tmp_path: Path) -> None:
+    search(Bench(tmp_path, fails_from(41)), question("failure"))
+    double = Bench(tmp_path, lambda n: replace(fails_from(9)(n), dtype="float64"), runs=[0] * 900)
+    assert int(search(double, replace(question("failure"), tree="other")).after.name, 16) == 9
+
+
 def test_a_flaky_case_is_looked_at_more_often_where_its_ends_were_alike(tmp_path: Path) -> None:
     fails = iter([False] * 6 + [True] * 100)  # at the last place, where it is flaky
 
@@ -574,6 +588,43 @@ def test_only_a_slowdown_has_a_side(
     done = CliRunner().invoke(app, [*words, "--side", "eager"])
     assert isinstance(done.exception, SpecError)
     assert str(done.exception).startswith(f"--side eager: not with --for {sought}")
+
+
+def test_answers_of_other_benchmarks_or_locks_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both come from the working tree, so the commits do not say which were measured."""
+    make_fleet_project(tmp_path)
+    make_commits(tmp_path, 3)
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "demo"\n[tool.ivhl]\nbenchmarks = "measured"\n'
+    )
+    (tmp_path / "measured").mkdir()
+    declarations = tmp_path / "measured" / "__init__.py"
+    monkeypatch.chdir(tmp_path)
+    asked: list[Question] = []
+
+    def announced(question: Question, *_: object) -> Expected:
+        asked.append(question)
+        return Expected(1, 1, 1, None, 0)
+
+    monkeypatch.setattr("ivhl.cli.bisection.announce", announced)
+    monkeypatch.setattr("ivhl.cli.bisection.declared", lambda _: WORKLOADS)
+    command = ["bisect", "HEAD~3", "HEAD", "--case", "ops.one", "--python", "3.12", "--dry-run"]
+    lock = tmp_path / "envs" / "locks" / "py3.12-torch2.6.0.txt"
+    for change in (
+        lambda: declarations.write_text("A = 1\n"),
+        lambda: None,
+        lambda: declarations.write_text("A = 2\n"),
+        lambda: lock.write_text(f"{lock.read_text()}numpy==2.1.0\n"),
+    ):
+        change()
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.exception
+    request = Request(root=tmp_path, python="3.12", machine="bench", effort=Effort())
+    first, again, *others = [log_of_search(tmp_path, one, request) for one in asked]
+    assert first == again
+    assert len({first, *others}) == 3
 
 
 def test_the_command_refuses_ends_that_are_no_line(
