@@ -915,6 +915,8 @@ class _Bisection:
                     f"at {self._title(self._last)}, {self._rate(gap.before)} at "
                     f"{self._title(gap.before)}, {self._rate(gap.after)} at {self._title(gap.after)}"
                 )
+            if rest := self._part(gap):
+                notes.append(rest)
             before = self._text(gap.before, like_last=False)
             return f"{before} -> {self._text(gap.after, like_last=True)}", notes
         while (found := self._turns(gap)) is None:
@@ -942,6 +944,23 @@ class _Bisection:
             if all(metric in a.beside for a in moves)
         ]
         return "; ".join(map(str, (found, *beside))), notes
+
+    def _part(self, gap: Gap) -> str:
+        """Return that a gap has not all graph breaks that the ends differ by; empty if it has."""
+        newest = (
+            next(reversed(self._symptoms(self._chosen(place))), None)
+            for place in (0, gap.before, gap.after, self._last)
+        )
+        numbers = [one for one in newest if isinstance(one, int)]
+        if len(numbers) < 4:  # noqa: PLR2004  (a number at each)
+            return ""
+        first, before, after, last = numbers
+        if abs(after - before) >= abs(last - first):
+            return ""
+        return (
+            f"this is {abs(after - before)} of the {abs(last - first)} that the ends differ by: "
+            "search the rest before and after it"
+        )
 
     def _turns(self, gap: Gap) -> Evidence | None:
         """Return how both sides of a gap differ; ``None`` if more rounds could tell."""

@@ -251,6 +251,21 @@ def test_a_graph_break_and_a_wrong_result_are_found(tmp_path: Path) -> None:
     assert mended.evidence.startswith("wrong: off by 0.1 -> works")
 
 
+def test_a_second_graph_break_is_told(tmp_path: Path) -> None:
+    whole = make_record()
+
+    def make(number: int) -> RunRecord:
+        assert whole.compile is not None
+        breaks = (Counted(text="item", count=(number >= 3) + 2 * (number >= 8)),)
+        return replace(whole, compile=replace(whole.compile, graph_breaks=breaks))
+
+    found = search(Bench(tmp_path / "a", make), question("graph-break"))
+    assert int(found.after.name, 16) == 3
+    rest = "search the rest before and after it"
+    assert found.notes == (f"this is 1 of the 3 that the ends differ by: {rest}",)
+    assert search(Bench(tmp_path / "b", make), question("graph-break", n=5)).notes == ()
+
+
 def test_compile_time_is_measured_without_the_compile_cache(tmp_path: Path) -> None:
     facts = make_record().compile
     assert facts is not None
