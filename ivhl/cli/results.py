@@ -232,7 +232,8 @@ def _only(
         ResultsError: If a name is in the matrix but no item has it.
         UnknownNameError: If a name is in neither; lists the nearest.
     """
-    check_recorded(kind, wanted or (), {name(item) for item in among}, measured_by)
+    known = {name(item) for item in among} - {""}  # of what was not measured, no machine
+    check_recorded(kind, wanted or (), known, measured_by)
     return tuple(item for item in items if not wanted or name(item) in wanted)
 
 

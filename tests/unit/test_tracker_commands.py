@@ -147,6 +147,17 @@ def test_names_that_are_known_but_together_on_no_case_are_no_error(root: Path) -
         shutil.rmtree(file.parents[1])
 
 
+def test_a_case_that_no_machine_measured_is_no_machine_without_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    with pytest.raises(UnknownNameError) as told:
+        run("compat", "--machine", "nowhere")
+    assert told.value.hint == "known: none"
+
+
 @pytest.mark.parametrize("command", [("advise",), ("compat",), ("guards", __file__)])
 def test_records_that_cannot_be_read_are_named(root: Path, command: tuple[str, ...]) -> None:
     file = root / "results" / "bench" / "records" / "00000000-py3.12-torch2.6.0.jsonl"
