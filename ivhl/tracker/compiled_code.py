@@ -63,15 +63,18 @@ def asks_whether_compiling(node: ast.AST) -> bool:
 
 def is_disable(node: ast.expr) -> bool:
     """Return whether an expression is ``torch.compiler.disable``, called or not."""
-    return _DISABLE.fullmatch(ast.unparse(getattr(node, "func", node))) is not None
+    return _off(ast.unparse(getattr(node, "func", node)))
 
 
-def compiles(node: ast.AST, *, imports: bool = True) -> bool:
+def _off(name: str) -> bool:
+    return _DISABLE.fullmatch(name) is not None
+
+
+def compiles(node: ast.AST) -> bool:
     """Return whether code compiles, not whether its texts speak of it, or it asks about it.
 
-    Args:
-        node: The code.
-        imports: Whether to import what compiles counts.
+    To import a function that compiles counts, since it is called elsewhere. To import a module does
+    not: code that turns compiling off does so, too.
     """
     asked: set[int] = set()
     for one in ast.walk(node):  # from the outside in
@@ -98,8 +101,9 @@ def compiles(node: ast.AST, *, imports: bool = True) -> bool:
                 continue
             if any(word.arg == "fullgraph" for word in one.keywords):
                 return True
-        elif isinstance(one, ast.Import | ast.ImportFrom):
-            text = ast.unparse(one) if imports else ""
+        elif isinstance(one, ast.ImportFrom):
+            names = (f"{one.module}.{alias.name}" for alias in one.names)
+            text = next((n for n in names if not _SET_UP.fullmatch(n) and not _off(n)), "")
         elif _flag(one) is True:
             return True
         if id(one) not in asked and (_CODE.search(text) or _CALLED.fullmatch(text)):

@@ -388,7 +388,7 @@ class _Finder(ast.NodeVisitor):
             self._skip(node.args[0], self._around(), _NO_EFFECT)
         elif name == "importorskip":
             self._importorskip(node)
-        elif name == "compile":
+        elif name == "compile" or (name == "partial" and any(map(compiles, node.args[:1]))):
             for word in node.keywords:
                 if word.arg == "disable":
                     self._disabled(word.value)
@@ -590,8 +590,7 @@ def _condition_in(call: ast.Call) -> ast.expr | None:
 def _side(side: Sequence[ast.AST], seen: set[int]) -> Literal["compiles", "off", "neither"]:
     """Return what one side of a condition does with compiling; note what it turns off as seen."""
     off = [one for node in side for one in turned_off(node)]
-    # To turn compiling off, code imports what compiles.
-    if any(compiles(node, imports=not off) for node in side):
+    if any(map(compiles, side)):
         return "compiles"
     seen.update(map(id, off))
     return "off" if off else "neither"

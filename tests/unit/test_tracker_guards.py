@@ -487,6 +487,15 @@ def search(folder: Path, text: str, name: str = "test_a.py") -> Found:
             "torch._dynamo.config.disable = sys.version_info >= (3, 13)\n",
             "branch", "(module)", "Python >=3.13",
         ),
+        (
+            "go = functools.partial(torch.compile, disable=sys.version_info >= (3, 13))\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            ("if sys.version_info < (3, 13):\n    from torch._dynamo import optimize as go\n"
+            "else:\n    go = None\n"),
+            "branch", "(module)", "Python >=3.13",
+        ),
     ],
 )  # fmt: skip
 def test_each_kind_of_guard_is_found_with_what_it_excludes(
@@ -647,6 +656,15 @@ def export(m):
     if torch.__version__ < "2.5":
         raise RuntimeError("to_onnx(dynamo=True) needs 2.5")
     return m
+""",
+        """
+def fast(f):
+    if sys.version_info >= (3, 13):
+        import torch._dynamo
+        from torch._inductor import config
+        torch._dynamo.config.suppress_errors = True
+        config.max_autotune = False
+    return torch.compile(f)
 """,
     ],
 )
