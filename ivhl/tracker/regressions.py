@@ -500,7 +500,7 @@ def _is_of_the_code(one: Entry, other: Entry) -> bool:
     return failed.failure_class not in _OUTSIDE and failed.exception != "SIGKILL"
 
 
-class _Found(NamedTuple):
+class _Happened(NamedTuple):
     """What happened between two neighbours.
 
     Attributes:
@@ -513,15 +513,15 @@ class _Found(NamedTuple):
     metric: Metric = "speedup"
 
 
-def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Found | None:
+def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happened | None:
     """Return what happened between two neighbours, if anything."""
     if failure := after.failure or before.failure:
         text = f"{failure.failure_class}: {short_message(failure.message)}".removesuffix(": ")
-        return _Found("fails" if after.failure else "mended", text)
+        return _Happened("fails" if after.failure else "mended", text)
     change = CaseChange(changed_facts(before, after), suspect.changes)
     step = suspect.step
     if step is not None and not change.worse_facts:
-        return _Found(step.kind, step.text, step.effect, step.metric)
+        return _Happened(step.kind, step.text, step.effect, step.metric)
     # A factor of the speedup, or, where it did not move that way, of the seconds that did.
     quantity: Metric = "eager" if change.kind == "eager slower" else "speedup"
     decided = "regressed" if change.kind == "slower" else "improved"
@@ -537,7 +537,7 @@ def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Found |
         case "same" | "noisy":
             return None
         case kind:
-            return _Found(kind, reason, effect, metric)
+            return _Happened(kind, reason, effect, metric)
 
 
 def _change(
@@ -577,7 +577,7 @@ def _change(
     )
 
 
-def _state(found: _Found, before: Entry, place: Entry, later: Sequence[Entry]) -> ChangeState:
+def _state(found: _Happened, before: Entry, place: Entry, later: Sequence[Entry]) -> ChangeState:
     """Return whether the later points of the segment still show the change.
 
     The quantity that moved tells: of code that is slower on both sides, the speedup has stayed.
