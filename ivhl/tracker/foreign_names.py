@@ -69,6 +69,20 @@ def bindings(scope: ast.AST) -> dict[str, ast.expr]:
     return {n: next(iter(found.values())) for n, found in meanings.items() if len(found) == 1}
 
 
+def bound_in(node: ast.ClassDef) -> set[str]:
+    """Return the attributes that a class binds anywhere, and the names of its methods."""
+    return {
+        one.attr
+        if isinstance(one, ast.Attribute)
+        else one.id
+        if isinstance(one, ast.Name)
+        else one.name
+        for one in ast.walk(node)
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+        or (isinstance(one, ast.Attribute | ast.Name) and isinstance(one.ctx, ast.Store))
+    }
+
+
 def attributes(
     node: ast.ClassDef, names_in: Callable[[ast.AST], Mapping[str, ast.expr]] = bindings
 ) -> dict[str, ast.expr]:

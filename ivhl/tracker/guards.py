@@ -23,7 +23,7 @@ from ivhl.tracker.compiled_code import (
     speaks_of_compiling,
     turned_off,
 )
-from ivhl.tracker.foreign_names import attributes, bindings, shared, whole_names
+from ivhl.tracker.foreign_names import attributes, bindings, bound_in, shared, whole_names
 from ivhl.tracker.spans import spans, spans_sentence
 from ivhl.tracker.trees import parsed, read_trees
 from ivhl.tracker.version_tests import (
@@ -40,7 +40,7 @@ from ivhl.tracker.version_tests import (
 from ivhl.tracker.version_values import CaseTest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ivhl.tracker.compat import Row
     from ivhl.tracker.trees import SourceFile, Trees
@@ -167,10 +167,11 @@ def guards_in(code: Trees) -> Found:
         else:
             sources.append(source._replace(tree=tree))
     known = shared(bound)
+    classes = _Classes(source.tree for source in sources)
     guards: list[Guard] = []
     others: list[Guard] = []
     for source, own in zip(sources, bound, strict=True):
-        finder = _Finder(source, own, known)
+        finder = _Finder(source, own, known, classes)
         try:
             finder.visit(source.tree)
         except RecursionError:
@@ -179,6 +180,46 @@ def guards_in(code: Trees) -> Found:
         others += finder.others
     files = len({source.name.partition("#")[0] for source in sources})
     return Found(tuple(guards), tuple(others), tuple(problems), files)
+
+
+class _Classes:
+    """The classes of a code base, and what their attributes mean."""
+
+    def __init__(self, trees: Iterable[ast.AST]) -> None:
+        named: dict[str, list[ast.ClassDef]] = defaultdict(list)
+        for tree in trees:
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef):
+                    named[node.name].append(node)
+        # Nobody can tell which of several with one name is inherited from.
+        self._named = {name: nodes[0] for name, nodes in named.items() if len(nodes) == 1}
+        self._found: dict[int, dict[str, ast.expr]] = {}
+
+    def attributes(
+        self,
+        node: ast.ClassDef,
+        names_in: Callable[[ast.AST], Mapping[str, ast.expr]],
+        below: frozenset[str] = frozenset(),
+    ) -> dict[str, ast.expr]:
+        """Return ``attributes`` of a class, and what it inherits and does not bind itself.
+
+        Args:
+            node: The class.
+            names_in: As of ``attributes``.
+            below: Names of the classes that inherit from it, on the way here.
+        """
+        found = self._found.get(id(node))
+        if found is None:
+            inherited: dict[str, ast.expr] = {}
+            for base in reversed(node.bases):
+                parent = self._named.get(last_name(base))
+                if parent is not None and parent.name not in below:
+                    inherited |= self.attributes(parent, names_in, below | {node.name})
+            own = {f"self.{name}" for name in bound_in(node)} if inherited else set[str]()
+            found = {name: meant for name, meant in inherited.items() if name not in own}
+            found |= attributes(node, names_in)
+            self._found[id(node)] = found
+        return found
 
 
 def _skip_in(node: ast.expr | None) -> ast.Call | None:
@@ -253,7 +294,9 @@ class _Finder(ast.NodeVisitor):
         source: SourceFile,
         own: Mapping[str, ast.expr],
         known: Mapping[str, ast.expr],
+        classes: _Classes,
     ) -> None:
+        self._classes = classes
         self.guards: list[Guard] = []
         self.others: list[Guard] = []
         self._source = source
@@ -335,7 +378,7 @@ class _Finder(ast.NodeVisitor):
                 continue
             self._skip(decorator, self._segment(node), _IDENTITY)
         inner = (
-            attributes(node, self._names_in)
+            self._classes.attributes(node, self._names_in)
             if isinstance(node, ast.ClassDef)
             else self._names_in(node)
         )

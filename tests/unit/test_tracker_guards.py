@@ -725,6 +725,29 @@ def test_a_name_with_two_meanings_has_none(tmp_path: Path) -> None:
     assert str(guard.excludes) == "Python >=3.13"
 
 
+def test_what_a_class_inherits_is_followed_until_it_binds_the_name_itself(tmp_path: Path) -> None:
+    (tmp_path / "base.py").write_text(
+        "import sys\nclass Base:\n"
+        "    def __init__(self):\n        self.fast = sys.version_info < (3, 13)\n"
+        "    @property\n    def able(self):\n        return sys.version_info < (3, 13)\n"
+        "class Loop(Loop): ...\n"
+    )
+    used = "        return torch.compile(f) if self.{} else f\n"
+    text = (
+        "from base import Base, Loop\nclass Middle(Base): ...\n"
+        "class One(Middle):\n    def run(self, f):\n" + used.format("able")
+        + "class Two(Base):\n    def run(self, f):\n" + used.format("fast")
+        + "class Own(Base):\n    able = fast = property(asks)\n    def run(self, f):\n"
+        + used.format("able")
+        + "class Set(Base):\n    def set(self, to):\n        self.fast = to\n"
+        "        self.fast = not to\n    def run(self, f):\n" + used.format("fast")
+        + "class Endless(Loop):\n    def run(self, f):\n" + used.format("able")
+    )  # fmt: skip
+    guards = search(tmp_path, text).guards
+    assert [guard.name for guard in guards] == ["One.run", "Two.run"]
+    assert {str(guard.excludes) for guard in guards} == {"Python >=3.13"}
+
+
 @pytest.mark.parametrize(
     "text",
     [
