@@ -84,6 +84,7 @@ SETTINGS: Final[dict[Stage, tuple[tuple[str, str, Any], ...]]] = {
         (_INDUCTOR, "inplace_buffers", False),
         (_INDUCTOR, "allow_buffer_reuse", False),
         (_INDUCTOR, "split_reductions", False),
+        (_INDUCTOR, "unroll_reductions_threshold", 1),
         (_INDUCTOR, "layout_optimization", False),
         (_INDUCTOR, "comprehensive_padding", False),
         (_INDUCTOR, "emulate_precision_casts", True),
