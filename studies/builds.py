@@ -4,6 +4,9 @@
 Each finds the interpreter in the folder that is named, or else in ``PATH``. Both measure the same
 cases, one after the other, round by round. The table has the second build over the first. With
 ``--second-python 3.14t`` the second one is free-threaded.
+
+Without ``--second`` and ``--second-python`` both clones have the same Python and the same lock. A
+second table then says how often ``ivhl attribute`` would have found an effect, which is none.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from pathlib import Path
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Final
 
+from ivhl.bench.attribution import reach
+from ivhl.bench.rounds import difference_in_session, expected_noise
 from ivhl.git import clone_at, find_commit
 from ivhl.records.store import load_records
 from ivhl.tracker.metrics import WORDS, measured, student
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[1]
 # Calls of some microseconds, of which Python is a part that shows.
 CASES: Final = ("ops.intensity", "ops.mera_layer", "ops.normalize_field", "ops.rnn_step_gru")
+ROUNDS_OF_ATTRIBUTE: Final = (2, 3, 4)
 SHOWN: Final[tuple[Metric, ...]] = ("compiled", "eager", "speedup")
 _NORMAL_95: Final = NormalDist().inv_cdf(0.975)
 
@@ -59,6 +65,28 @@ def table(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> list[str]:
         low, value, high = (math.exp(middle + n * reach) for n in (-1, 0, 1))
         rows.append([WORDS[metric], str(len(moves)), f"{value:.2f}x [{low:.2f}, {high:.2f}]"])
     return markdown(["", "rounds", "second over first"], rows)
+
+
+def effects_found(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> list[str]:
+    """Return how often ``ivhl attribute`` finds an effect, by rounds one after another."""
+    rows = []
+    cases = list(zip(rounds_of(first), rounds_of(second), strict=False))
+    for metric in SHOWN:
+        row = [WORDS[metric]]
+        for n_rounds in ROUNDS_OF_ATTRIBUTE:
+            found = asked = 0
+            for number in range(len(cases[0][0])):
+                pairs = [(one[number], other[number]) for one, other in cases]
+                moves = [difference_in_session(*pair, metric) for pair in pairs]
+                noises = [expected_noise(*pair, metric) for pair in pairs]
+                for begin in range(len(pairs) - n_rounds + 1):
+                    some = slice(begin, begin + n_rounds)
+                    middle, half = reach(metric, [m for m in moves[some] if m], noises[some])
+                    asked += 1
+                    found += abs(middle) > half
+            row.append(f"{found} of {asked}")
+        rows.append(row)
+    return markdown(["effects found", *(f"{n} rounds" for n in ROUNDS_OF_ATTRIBUTE)], rows)
 
 
 def main() -> int:
@@ -101,6 +129,8 @@ def main() -> int:
         for side in loaded
     )
     print("\n".join(table(first, second)))
+    if not options.second and not options.second_python:
+        print("\n".join(effects_found(first, second)))
     return 0
 
 
