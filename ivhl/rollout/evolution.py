@@ -13,8 +13,7 @@ import torch
 from ivhl.compile import WITH_GRAPHS, get_compile_mode, get_compiled, when_cleared
 from ivhl.rollout.noise import NoiseSource
 from ivhl.rollout.operator import (
-    check_parameters,
-    check_state,
+    check_inputs,
     join_operators,
     joined,
     network,
@@ -300,13 +299,9 @@ def evolve(
             budget.
         FloatingPointError: If a state is not finite; names operator, realisation and steps.
     """
-    n_operators = check_parameters(architecture, parameters)
-    check_state(architecture, state, n_operators)
-    precision = _check_precision(precision, state, parameters["stem"])
-    if n_steps < 0 or (keep_every is not None and keep_every < 1):
-        raise ValueError(
-            f"n_steps must not be negative and keep_every at least 1, got {n_steps} and {keep_every}"
-        )
+    n_operators = check_inputs(architecture, parameters, state)
+    precision = check_precision(precision, state)
+    _check_steps(n_steps, keep_every)
     policy = policy or Policy()
     if operators_at_once is None:
         operators_at_once = 1 if state.device.type == "cpu" else n_operators
@@ -466,14 +461,21 @@ def batch_sizes(
     )
 
 
-def _check_precision(
-    precision: torch.dtype | None, state: torch.Tensor, weights: torch.Tensor
-) -> torch.dtype:
-    if weights.dtype != state.dtype or weights.device != state.device:
-        raise ValueError(
-            f"parameters must be {state.dtype} on {state.device} like the state, "
-            f"got {weights.dtype} on {weights.device}"
-        )
+def _check_steps(n_steps: int, keep_every: int | None) -> None:
+    numbers: list[tuple[str, object, int]] = [("n_steps", n_steps, 0)]
+    if keep_every is not None:
+        numbers.append(("keep_every", keep_every, 1))
+    for name, number, least in numbers:
+        if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            raise ValueError(f"{name} must be an integer of at least {least}, got {number!r}")
+
+
+def check_precision(precision: torch.dtype | None, state: torch.Tensor) -> torch.dtype:
+    """Return the precision of the operator for a state; ``None``: that of the state.
+
+    Raises:
+        ValueError: If it is neither that nor a short one beside a float32 state.
+    """
     if precision is None or precision == state.dtype:
         return state.dtype
     if precision not in SHORT or state.dtype != torch.float32:

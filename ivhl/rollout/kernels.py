@@ -55,8 +55,10 @@ def profile(
         **options: Other arguments of ``evolve``.
 
     Raises:
-        ValueError: If an argument of ``evolve`` is wrong.
+        ValueError: If an argument of ``evolve`` is wrong, or ``n_kernels`` is negative.
     """
+    if n_kernels < 0:
+        raise ValueError(f"n_kernels must not be negative, got {n_kernels}")
     import torch._inductor.config as inductor  # noqa: PLC0415  (seconds)
 
     with inductor.patch({"cpp.enable_kernel_profile": True}):

@@ -69,7 +69,10 @@ class NoiseSource:
             if row.dtype == torch.float32 and row.is_contiguous():
                 row.normal_(generator=generator)  # as torch.randn does, without a copy
             else:
-                row.copy_(torch.randn(row.shape, generator=generator, device=row.device))
+                drawn = torch.randn(
+                    row.shape, generator=generator, device=row.device, dtype=torch.float32
+                )
+                row.copy_(drawn)
         rows.mul_(self._scale)
 
 

@@ -193,6 +193,23 @@ def check_state(architecture: Architecture, state: torch.Tensor, n_operators: in
         )
 
 
+def check_inputs(architecture: Architecture, parameters: Parameters, state: torch.Tensor) -> int:
+    """Return the number of operators whose weights and states these are.
+
+    Raises:
+        ValueError: If a shape or a dtype is wrong, or dtype or device of both differ.
+    """
+    n_operators = check_parameters(architecture, parameters)
+    check_state(architecture, state, n_operators)
+    weights = parameters["stem"]
+    if weights.dtype != state.dtype or weights.device != state.device:
+        raise ValueError(
+            f"parameters must be {state.dtype} on {state.device} like the state, "
+            f"got {weights.dtype} on {weights.device}"
+        )
+    return n_operators
+
+
 def apply_operator(
     architecture: Architecture, parameters: Parameters, state: torch.Tensor
 ) -> torch.Tensor:
@@ -210,11 +227,9 @@ def apply_operator(
     Raises:
         ValueError: If a shape or a dtype is wrong.
     """
-    check_state(architecture, state, check_parameters(architecture, parameters))
+    n_operators = check_inputs(architecture, parameters, state)
     weights = join_operators(parameters)
-    return split_operators(
-        network(architecture, weights, joined(state), state.shape[0]), state.shape[0]
-    )
+    return split_operators(network(architecture, weights, joined(state), n_operators), n_operators)
 
 
 def join_operators(parameters: Parameters) -> Parameters:

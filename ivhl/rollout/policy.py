@@ -45,7 +45,13 @@ class Policy:
             raise ValueError(f"the policy must be one of {known}, got {self.kind!r}")
         if self.value is None:
             object.__setattr__(self, "value", DEFAULT_VALUE[self.kind])
-        value = float(self.value or 0.0)
+        try:
+            value = float(self.value or 0.0)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"the value of a policy must be a number, got {self.value!r}"
+            ) from None
+        object.__setattr__(self, "value", value)
         if not math.isfinite(value):
             raise ValueError(f"the value of a policy must be finite, got {self.value}")
         if self.kind == "autoregressive" and value:
@@ -70,4 +76,6 @@ def update(
         return output
     if kind == "residual":
         return state + value * output
-    return output + value * (state - output)
+    # Not output + value * (state - output): of an output much larger than the state, 1 would keep
+    # nothing of the state.
+    return value * state + (1.0 - value) * output

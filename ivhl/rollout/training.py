@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from ivhl.rollout.evolution import compiled_next, make_next
+from ivhl.rollout.evolution import check_precision, compiled_next, make_next
 from ivhl.rollout.noise import NoiseSource
 from ivhl.rollout.operator import (
-    check_parameters,
-    check_state,
+    check_inputs,
     join_operators,
     joined,
     split_operators,
@@ -31,7 +30,7 @@ def rollout_loss(
     *,
     policy: Policy | None = None,
     noise: StepNoise | None = None,
-    precision: torch.dtype = torch.float32,
+    precision: torch.dtype | None = None,
     compiled: bool = False,
     checkpointed: bool = True,
 ) -> torch.Tensor:
@@ -44,8 +43,8 @@ def rollout_loss(
         targets: The states after each step, shape ``[n_steps, *state.shape]``.
         policy: As for ``evolve``.
         noise: As for ``evolve``, with the same numbers.
-        precision: Precision of the operator; weights are converted in each step, so that their
-            gradients stay in float32.
+        precision: As for ``evolve``; weights are converted in each step, so that their gradients
+            stay in float32.
         compiled: Whether to compile a step, forward and backward.
         checkpointed: Whether to keep states only, and compute the activations of a step again in
             the backward pass: memory for one step in place of all, for another forward pass.
@@ -56,8 +55,8 @@ def rollout_loss(
     Raises:
         ValueError: If a shape or a dtype is wrong.
     """
-    n_operators = check_parameters(architecture, parameters)
-    check_state(architecture, state, n_operators)
+    n_operators = check_inputs(architecture, parameters, state)
+    precision = check_precision(precision, state)
     if targets.shape[1:] != state.shape or not len(targets):
         raise ValueError(
             f"targets must have shape [n_steps, {', '.join(map(str, state.shape))}] with at least "

@@ -247,6 +247,13 @@ def test_the_policies_are_what_the_original_computes() -> None:
     assert update("convex", state, output, quarter).tolist() == [8.0, 2.75]
 
 
+@pytest.mark.parametrize("large", [1.0, 1e9, 1e30])
+def test_the_ends_of_the_convex_policy_are_exact_however_large_the_output(large: float) -> None:
+    state, output = torch.tensor([0.3, -1.7]), torch.tensor([large, 0.7 * large])
+    assert torch.equal(update("convex", state, output, torch.tensor(1.0)), state)
+    assert torch.equal(update("convex", state, output, torch.tensor(0.0)), output)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0.0, 1.0), st.integers(0, 2**31))
 def test_the_convex_policy_stays_between_state_and_output(alpha: float, seed: int) -> None:
@@ -347,6 +354,20 @@ def test_noise_does_not_depend_on_batches_and_each_member_has_its_own() -> None:
     )  # fmt: skip
     assert torch.equal(later[0], one[2])
     assert float(one.std()) == pytest.approx(2.0, rel=0.25)  # of four steps
+
+
+@pytest.mark.parametrize("usual", [torch.float64, torch.bfloat16])
+def test_noise_does_not_depend_on_the_default_dtype(usual: torch.dtype) -> None:
+    parameters, state = drawn(SMALL)
+    run: dict[str, Any] = {"noise": StepNoise(0.5, seed=1), "compiled": False}
+    expected = evolve(SMALL, parameters, state, 2, **run)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(usual)
+    try:
+        found = evolve(SMALL, parameters, state, 2, **run)
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(found, expected)
 
 
 def test_compiled_and_eager_have_the_same_noise_and_another_number_is_not_another_graph() -> None:
@@ -707,6 +728,8 @@ def test_a_wrong_architecture_is_refused(arguments: dict[str, Any], message: str
         (("additive",), "the policy must be one of autoregressive, residual, convex"),
         (("convex", 1.5), r"must be in \[0, 1\], got 1.5"),
         (("residual", math.nan), "must be finite"),
+        (("residual", "fast"), "must be a number, got 'fast'"),
+        (("convex", [0.5]), r"must be a number, got \[0.5\]"),
         (("autoregressive", 0.5), "has no value"),
     ],
 )
@@ -721,18 +744,46 @@ def test_wrong_arguments_are_refused_with_what_was_expected() -> None:
         (state[0], {}, r"must have shape \[2, n_realisations, 3, height, width\]"),
         (state.float(), {}, "parameters must be torch.float32 on cpu like the state"),
         (state, {"precision": torch.bfloat16}, "with a float32 state"),
-        (state, {"keep_every": 0}, "keep_every at least 1"),
+        (state, {"keep_every": 0}, "keep_every must be an integer of at least 1, got 0"),
+        (state, {"keep_every": 1.5}, "keep_every must be an integer of at least 1, got 1.5"),
         (state, {"operators_at_once": -1}, "operators_at_once must be at least 1"),
         (state, {"operators_at_once": 0}, "operators_at_once must be at least 1, got 0"),
     ]
     for given_state, options, message in wrong:
         with pytest.raises(ValueError, match=message):
             evolve(SMALL, parameters, given_state, 1, **options)
+    for n_steps in (2.5, -1, "3"):
+        with pytest.raises(ValueError, match="n_steps must be an integer of at least 0, got"):
+            evolve(SMALL, parameters, state, n_steps)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="n_kernels must not be negative, got -1"):
+        profile(SMALL, parameters, state, n_kernels=-1)
     del parameters["last"]
     with pytest.raises(ValueError, match=r"missing \['last'\]"):
         evolve(SMALL, parameters, state, 1)
     with pytest.raises(ValueError, match="scale of noise must be finite"):
         StepNoise(-1.0)
+
+
+def test_all_functions_refuse_weights_and_precisions_that_do_not_fit_the_state() -> None:
+    parameters, state = drawn(SMALL)
+    short, targets = state.float(), torch.zeros(1, *state.shape)
+    single = {name: values.float() for name, values in parameters.items()}
+    says = "parameters must be torch.float32 on cpu like the state, got torch.float64"
+    with pytest.raises(ValueError, match=says):
+        apply_operator(SMALL, parameters, short)
+    with pytest.raises(ValueError, match=says):
+        evolve(SMALL, parameters, short, 1)
+    with pytest.raises(ValueError, match=says):
+        rollout_loss(SMALL, parameters, short, targets)
+    # These were taken for float32 without a word.
+    for precision in (torch.float64, torch.int32):
+        with pytest.raises(
+            ValueError, match="precision must be bfloat16 or float16 with a float32"
+        ):
+            rollout_loss(SMALL, single, short, targets, precision=precision)
+    with pytest.raises(ValueError, match=r"got torch\.bfloat16 with a torch\.float64 state"):
+        rollout_loss(SMALL, parameters, state, targets, precision=torch.bfloat16)
+    assert rollout_loss(SMALL, parameters, state, targets).dtype == torch.float64
 
 
 # Dynamo reads it of every input of a graph, states between two steps included.
