@@ -57,7 +57,7 @@ class StackConfiguration:
             )
         for name in ("eps", "base"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0.0):
+            if not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
                 raise ValueError(f"{name} must be a positive number, got {value!r}")
 
     @property

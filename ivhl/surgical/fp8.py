@@ -190,6 +190,15 @@ def multiply_scaled(
     return product
 
 
+def _before_any_step(recipe: ScalingRecipe) -> dict[str, torch.Tensor]:
+    """Return the buffers of a ``TensorScale``, float32 whatever the default dtype is."""
+    return {
+        "scale": torch.ones((), dtype=torch.float32),
+        "history": torch.zeros(max(recipe.history, 1), dtype=torch.float32),
+        "seen": torch.zeros((), dtype=torch.float32),
+    }
+
+
 class TensorScale(nn.Module):
     """The scale of one tensor, and the history that it comes from.
 
@@ -220,14 +229,15 @@ class TensorScale(nn.Module):
         self._round_first = first
         # Whether there was a step; None: ask the history, which waits for the device.
         self._has_step: bool | None = False
-        self.register_buffer("scale", torch.ones(()))
-        self.register_buffer("history", torch.zeros(max(recipe.history, 1)))
-        self.register_buffer("seen", torch.zeros(()))
+        for name, buffer in _before_any_step(recipe).items():
+            self.register_buffer(name, buffer)
 
     def _apply(self, function: Any, recurse: bool = True) -> Any:  # noqa: ANN401, FBT001, FBT002
         """Move to a device, and keep float32 when the model is cast: see ``torch.nn.Module``."""
         before = {name: buffer.clone() for name, buffer in self.named_buffers()}
         super()._apply(function, recurse)
+        if any(buffer.is_meta for buffer in before.values()):  # which holds no numbers to keep
+            before, self._has_step = _before_any_step(self.recipe), False
         for name, buffer in before.items():
             setattr(self, name, buffer.to(getattr(self, name).device))
         return self
@@ -241,8 +251,11 @@ class TensorScale(nn.Module):
     def round(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a tensor in e4m3, contiguous, and its scale, and remember its amax.
 
-        The first step has no history: it takes the scale of the tensor itself.
+        The first step has no history: it takes the scale of the tensor itself. A tensor without
+        numbers leaves all as it is.
         """
+        if not x.numel():
+            return x.to(E4M3), self.scale
         flat = x.detach().flatten()  # fewer shapes to compile
         delayed = self.recipe.history > 0
         if delayed and self._round_at is not None:
@@ -350,17 +363,25 @@ class Fp8Linear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return ``x @ weight.T``, in the dtype of ``x``.
 
+        Args:
+            x: Shape ``[..., n_in]``, also without a row.
+
         Raises:
-            ValueError: If the kernel that was chosen cannot run there.
+            ValueError: If the kernel that was chosen cannot run there, or the width differs.
         """
         kernel = self.kernel or fp8_kernel(x.device)
         _check_kernel(kernel, x.device)
+        n_out, n_in = self.weight.shape
+        if not x.ndim or x.shape[-1] != n_in:
+            raise ValueError(
+                f"the input of this FP8 layer must have shape [..., {n_in}], got {list(x.shape)}"
+            )
         if kernel == "transformer_engine":
             return self._by_transformer_engine(x)
-        flat = x.flatten(0, -2).contiguous()
+        flat = x.reshape(-1, n_in).contiguous()
         rounded = (self.input_scale.round(flat), self.weight_scale.round(self.weight))
         product = _Fp8Multiply.apply(flat, self.weight, rounded, kernel)
-        return product.unflatten(0, x.shape[:-1])
+        return product.reshape(*x.shape[:-1], n_out)
 
     def extra_repr(self) -> str:
         """Return widths and kernel, for printing."""

@@ -98,8 +98,12 @@ class TransformerStack(nn.Module):
         compiler: Compiles one function; by default ``ivhl.compile.get_compiled``, with static
             shapes.
 
+    A copy by ``copy.deepcopy`` has weights of its own. A stack is saved by its ``state_dict``, and
+    not pickled as a whole.
+
     Raises:
-        ValueError: If a name is unknown, or the FP8 layers cannot be made.
+        ValueError: If a name is unknown, ``n_positions`` is less than 1, or the FP8 layers cannot be
+            made.
     """
 
     def __init__(
@@ -118,6 +122,8 @@ class TransformerStack(nn.Module):
         if linear not in get_args(LinearKind):
             known = ", ".join(get_args(LinearKind))
             raise ValueError(f"linear must be one of {known}, got {linear!r}")
+        if n_positions < 1:
+            raise ValueError(f"n_positions must be at least 1, got {n_positions}")
         if recipe is not None and linear != "fp8":
             raise ValueError(f"a recipe belongs to FP8 layers, got linear={linear!r}")
         self.configuration = configuration
@@ -140,7 +146,17 @@ class TransformerStack(nn.Module):
         # No buffers: ``.to(torch.bfloat16)`` would round them, too.
         self._angles: dict[tuple[torch.device, torch.dtype], Angles] = {}
         self._operations = choose_operations(configuration, self.plan, compiler)
-        self._run = compiler(self._apply_layers) if self.plan.whole else self._apply_layers
+        self._compiler = compiler
+        self._choose_run()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Set up a copy: see ``torch.nn.Module``."""
+        super().__setstate__(state)
+        self._choose_run()  # what was compiled for the original has its weights
+
+    def _choose_run(self) -> None:
+        layers = self._apply_layers
+        self._run = self._compiler(layers) if self.plan.whole else layers
 
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Copy weights of ``make_weights`` into the parameters.
@@ -188,12 +204,13 @@ class TransformerStack(nn.Module):
     def angles_for(self, x: torch.Tensor) -> Angles:
         """Return the tables of RoPE on the device of some tokens: float64 for such, else float32."""
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        if (x.device, dtype) not in self._angles:
-            self._angles[x.device, dtype] = make_angles(
+        key = (x.device, dtype)
+        if key not in self._angles or _is_unfit_for_autograd(self._angles[key]):
+            self._angles[key] = make_angles(
                 *(self.n_positions, self.configuration.n_head),
                 base=self.configuration.base, dtype=dtype, device=x.device,
             )  # fmt: skip
-        return self._angles[x.device, dtype]
+        return self._angles[key]
 
     def _apply_linear(self, name: str, x: torch.Tensor) -> torch.Tensor:
         return self.get_submodule(self._names[name])(x)
@@ -211,6 +228,14 @@ class TransformerStack(nn.Module):
         return apply_stack(
             self.configuration, self._operations, gains, x, angles, apply_linear=self._apply_linear
         )
+
+
+def _is_unfit_for_autograd(angles: Angles) -> bool:
+    """Return whether tables were made in inference mode, and are used outside of it."""
+    # Dynamo can trace no question about inference mode.
+    return not torch.compiler.is_dynamo_compiling() and (
+        angles[0].is_inference() and not torch.is_inference_mode_enabled()
+    )
 
 
 def _make_linear(

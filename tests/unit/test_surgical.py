@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -282,6 +283,33 @@ def test_compiled_operations_give_the_results_and_gradients_of_eager_code() -> N
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
 
 
+def test_a_copy_of_a_stack_has_weights_of_its_own_however_it_is_compiled() -> None:
+    x = tokens(1, 5, 32).float()
+    for plan in ("eager", "sdpa", "whole"):
+        stack = stack_of(SMALL, plan, compiler=Counting())
+        before = stack(x)
+        other = copy.deepcopy(stack)
+        with torch.no_grad():
+            for weight in other.parameters():
+                weight.mul_(0.5)
+        expected = stack_of(SMALL)
+        expected.load_state_dict(other.state_dict())
+        torch.testing.assert_close(other(x), expected(x))
+        assert torch.equal(stack(x), before)
+
+
+def test_a_stack_can_be_trained_after_a_call_in_inference_mode() -> None:
+    stack, x = stack_of(SMALL), tokens(1, 5, 32).float()
+    with torch.inference_mode():
+        before = stack(x)
+    after = stack(x)
+    after.square().mean().backward()
+    assert torch.equal(after, before)
+    # As part of a graph, too: Dynamo can trace no question about inference mode.
+    compiled = torch.compile(stack_of(SMALL), fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x), after)
+
+
 def test_compiled_data_movement_is_bitwise_equal() -> None:
     qkv = tokens(2, 6, 96, dtype=torch.bfloat16)
     compiled = torch.compile(
@@ -297,6 +325,8 @@ def test_a_plan_with_an_unknown_operation_and_a_whole_one_with_parts_are_refused
         CompilePlan(compiled=frozenset({"rope"}), whole=True)
     with pytest.raises(ValueError, match="attention must be one of softmax, sdpa, got 'flash'"):
         CompilePlan(attention="flash")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="n_positions must be at least 1, got 0"):
+        TransformerStack(SMALL, n_positions=0)
     with pytest.raises(ValueError, match=r"the plan must be one of eager, surgical.*got 'fast'"):
         TransformerStack(SMALL, "fast")
 
@@ -309,6 +339,7 @@ def test_a_plan_with_an_unknown_operation_and_a_whole_one_with_parts_are_refused
         ({"norm": "batch"}, "norm must be one of layer, rms, got 'batch'"),
         ({"activation": "relu"}, "activation must be one of gelu, gelu-tanh, silu, got 'relu'"),
         ({"base": math.inf}, "base must be a positive number, got inf"),
+        ({"eps": "small"}, "eps must be a positive number, got 'small'"),
     ],
 )
 def test_a_configuration_that_does_not_fit_is_refused(options: Any, text: str) -> None:  # noqa: ANN401

@@ -162,7 +162,7 @@ def test_a_step_of_zeros_or_without_finite_numbers_changes_no_scale(bad: float) 
 
 def test_a_step_that_raises_updates_nothing() -> None:
     layer = layer_of()
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), fp8_step(layer):
+    with pytest.raises(ValueError, match=r"shape \[..., 32\], got \[1, 48\]"), fp8_step(layer):
         layer(drawn(1, 48))
     assert float(layer.input_scale.scale) == 1.0
 
@@ -177,6 +177,54 @@ def test_scales_stay_in_float32_when_a_model_is_cast_and_are_saved_with_it() -> 
     other = layer_of()
     other.load_state_dict(layer.state_dict())
     assert torch.equal(other.input_scale.history, layer.input_scale.history)
+
+
+@pytest.mark.parametrize("usual", [torch.float64, torch.bfloat16])
+def test_scales_are_float32_whatever_the_default_dtype_is(usual: torch.dtype) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(usual)
+    try:
+        layer = Fp8Linear(32, 16)
+        x = torch.randn(4, 32)
+        with fp8_step(layer):
+            layer(x)
+        y = layer(x)
+    finally:
+        torch.set_default_dtype(before)
+    assert layer.weight.dtype == y.dtype == usual
+    assert {buffer.dtype for buffer in layer.buffers()} == {torch.float32}
+    amax = float(x.abs().max())
+    assert float(layer.input_scale.scale) == pytest.approx(E4M3_MAX / amax, rel=1e-6)
+
+
+def test_a_layer_that_was_made_without_numbers_begins_with_no_step() -> None:
+    with torch.device("meta"):
+        made = Fp8Linear(32, 16)
+    layer = made.to_empty(device="cpu")
+    layer.weight.data.copy_(layer_of().weight)
+    assert layer.input_scale.scale.tolist() == 1.0
+    assert layer.input_scale.history.tolist() == [0.0] * 16
+    x = drawn(4, 32)
+    assert torch.equal(layer(x), layer_of()(x))
+    assert layer.to("meta").input_scale.scale.is_meta
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_layer_takes_every_shape_that_a_linear_layer_takes(compiled: bool) -> None:  # noqa: FBT001
+    layer = layer_of(compiler=Recorder() if compiled else None)
+    step(layer, 2.0)
+    history = layer.input_scale.history.tolist()
+    for shape in ((0, 32), (2, 0, 32)):
+        x = torch.zeros(shape, requires_grad=True)
+        with fp8_step(layer):
+            y = layer(x)
+            y.sum().backward()
+        assert y.shape == (*shape[:-1], 16)
+        assert x.grad.shape == shape
+    assert layer.input_scale.history.tolist() == history
+    assert torch.equal(layer.weight.grad, torch.zeros(16, 32))
+    row = drawn(32)
+    assert torch.equal(layer(row), layer(row[None])[0])
 
 
 def test_gradients_are_those_of_the_product_without_rounding() -> None:
