@@ -53,12 +53,7 @@ def load_model(reference: str) -> LoadedModel:
         what = "has no" if make is None else "has no function"
         raise SpecError(f"module {module_name!r} {what} {name!r}", hint=HINT)
     torch.manual_seed(SEED)
-    try:
-        made = make()
-    except Exception as error:
-        raise SpecError(
-            f"{reference} raised {type(error).__name__}: {error}", hint=HINT
-        ) from error
+    made = _called(reference, make)
     if not (isinstance(made, tuple) and len(made) in {2, 3} and isinstance(made[0], nn.Module)):
         raise SpecError(
             f"{reference} must return a torch.nn.Module and its inputs, got {_described(made)}",
@@ -89,12 +84,38 @@ def load_model(reference: str) -> LoadedModel:
     return LoadedModel(model, inputs, loss)
 
 
+def _called(reference: str, make: Callable[[], Any]) -> Any:  # noqa: ANN401  (whatever it returns)
+    try:
+        return make()
+    except SystemExit as error:
+        raise SpecError(
+            f"{reference} calls sys.exit({error.code!r})",
+            hint="the function may only make the model and its inputs",
+        ) from error
+    except Exception as error:
+        raise SpecError(
+            f"{reference} raised {type(error).__name__}: {error}", hint=HINT
+        ) from error
+
+
 def _check_model(reference: str, model: nn.Module) -> None:
     """Raise if the parts of a model cannot be compiled or run."""
     if isinstance(model, torch.jit.ScriptModule):
         raise SpecError(
             f"{reference} returns a TorchScript module, which torch.compile leaves as it is",
             hint="return the module before torch.jit.script or torch.jit.trace",
+        )
+    is_compiled = [
+        name or "the model"
+        for name, one in model.named_modules()
+        # Of torch.compile(module), and of module.compile().
+        if hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None)
+    ]
+    if is_compiled:
+        raise SpecError(
+            f"{reference} returns a model that is compiled already: {is_compiled[0]}; it would be "
+            "timed as eager",
+            hint="return the model before torch.compile(model) or model.compile()",
         )
     if any(one.is_meta for one in (*model.parameters(), *model.buffers())):
         raise SpecError(

@@ -98,6 +98,12 @@ class Part:
         """What one writes to compile it, line by line."""
         if not self.is_function:
             path = NamePlace(self.target, "").path.removesuffix(".")
+            if not _has_its_name(self.target):
+                return (
+                    "for module in model.modules():",
+                    f'    if str(type(module)) == "{self.target}":',
+                    "        module.compile()",
+                )
             return (
                 f"import {self.target.__module__}",
                 "for module in model.modules():",
@@ -115,6 +121,14 @@ class Part:
     def n_modules(self) -> int:
         """How many modules of the class were called."""
         return 0 if self.is_function else len({id(call.target) for call in self.calls})
+
+
+def _has_its_name(kind: type) -> bool:
+    """Return whether code can name a class: not one of a function, or that was made at run time."""
+    found: Any = sys.modules.get(kind.__module__)
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is kind
 
 
 class FoundParts(NamedTuple):

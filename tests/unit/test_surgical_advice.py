@@ -99,6 +99,19 @@ def test_two_classes_of_one_name_are_two_parts() -> None:
     assert sorted(parts) == ["elsewhere.Linear", "torch.nn.modules.linear.Linear"]
 
 
+def test_a_class_that_no_code_can_name_is_compared_by_its_text() -> None:
+    class Local(nn.Identity):  # type: ignore[misc]
+        pass
+
+    model = nn.Sequential(nn.Linear(4, 4), Local(), Local())
+    parts = parts_of(model, torch.randn(2, 4))
+    code = "\n".join(parts["Local"].code)
+    assert "<locals>" in code
+    exec(code, {"model": model})  # noqa: S102  (what the user is told to write)
+    exec("\n".join(parts["Linear"].code), {"model": model})  # noqa: S102
+    assert all(module._compiled_call_impl for module in model)
+
+
 def test_the_parts_that_save_most_are_chosen_and_none_inside_another() -> None:
     found = parts_of(Model(), torch.randn(4, 16))
 
@@ -265,6 +278,12 @@ def listed(): return nn.Linear(4, 4), [torch.ones(2, 4)]
 def unnamed(): return nn.Linear(4, 4), {0: torch.ones(2, 4)}
 def misfit(): return nn.Linear(4, 4), (torch.ones(2, 5),)
 def meta(): return nn.Linear(4, 4, device="meta"), (torch.ones(2, 4),)
+def ends(): raise SystemExit(3)
+def wrapped(): return torch.compile(nn.Linear(4, 4)), (torch.ones(2, 4),)
+def inside():
+    model = nn.Sequential(nn.Linear(4, 4))
+    model[0].compile()
+    return model, (torch.ones(2, 4),)
 def scripted(): return torch.jit.script(nn.Linear(4, 4)), (torch.ones(2, 4),)
 number = 3
 """
@@ -282,6 +301,9 @@ number = 3
         ("my_models:broken", "my_models:broken raised KeyError: 'weights'"),
         ("my_models:meta", "my_models:meta returns a model on the device meta"),
         ("my_models:scripted", "my_models:scripted returns a TorchScript module"),
+        ("my_models:ends", "my_models:ends calls sys.exit(3)"),
+        ("my_models:wrapped", "returns a model that is compiled already: the model; it would be"),
+        ("my_models:inside", "returns a model that is compiled already: 0; it would be timed"),
         ("my_models:one", "must return a torch.nn.Module and its inputs, got Linear"),
         ("my_models:listed", "must return the inputs as a tuple, or as a dictionary of keyword"),
         ("my_models:unnamed", "the names of keyword arguments must be text, got 0"),
