@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import shutil
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
     from ivhl.rollout.operator import Parameters
 
 SCHEMA: Final = "ivhl.rollout/1"
+GROUP: Final = "zarr.json"  # of a folder that is a dataset
 NOT_YET: Final = -1  # in finite_steps
 # A chunk is in memory as a whole, and zarr's compressors take no more at once.
 MOST_OF_A_CHUNK: Final = 2**31 - 1
 # Operators whose inputs are made before they are needed.
 AHEAD: Final = 2
+# Where a dataset is made in a folder that is there already.
+UNFINISHED: Final = ".ivhl-unfinished"
 # Wave numbers above this part of the largest have no part in initial conditions.
 SMOOTH: Final = 0.25
 
@@ -253,6 +257,8 @@ def _open(recipe: DatasetRecipe, folder: Path, n_operators: int) -> Any:  # noqa
         return _make(zarr, folder, recipe, about, n_operators)
     for left in folder.rglob("*.partial"):  # of a run that was killed while it wrote
         left.unlink(missing_ok=True)
+    if (folder / UNFINISHED).is_dir():  # ... or after it had moved all out of it
+        (folder / UNFINISHED).rmdir()
     try:
         group = zarr.open_group(folder, mode="r+", zarr_format=3)
         found = dict(group.attrs)
@@ -274,8 +280,10 @@ def _open(recipe: DatasetRecipe, folder: Path, n_operators: int) -> Any:  # noqa
     for name, array in arrays.items():
         if array.shape[0] < n_operators:
             array.resize((n_operators, *array.shape[1:]))
-            if name == "operator":
-                array[:] = list(range(n_operators))
+        # Also where a run was killed after it had resized the array.
+        numbers = list(range(array.shape[0]))
+        if name == "operator" and array[:].tolist() != numbers:
+            array[:] = numbers
     return group
 
 
@@ -311,9 +319,10 @@ def _holds_a_dataset(folder: Path) -> bool:
     """
     if folder.exists() and not folder.is_dir():
         raise SpecError(f"{folder}: must be a folder or not exist", hint="choose another name")
-    if (folder / "zarr.json").is_file():
+    if (folder / GROUP).is_file():
         return True
-    if folder.exists() and any(folder.iterdir()):
+    # That of a run that was killed at once belongs to us, and so does what it had moved.
+    if folder.exists() and any(folder.iterdir()) and not (folder / UNFINISHED).is_dir():
         raise SpecError(f"{folder}: holds files and no dataset", hint="choose an empty folder")
     return False
 
@@ -325,8 +334,14 @@ def _make(
     about: dict[str, Any],
     n_operators: int,
 ) -> Any:  # noqa: ANN401
-    """Make the arrays in another folder first: what has the name is whole."""
-    unfinished = folder.with_name(f"{folder.name}.unfinished")
+    """Make the arrays in another folder first: what has the name is whole.
+
+    A folder that is there stays: it may be the current one, a link, or a disk of its own.
+    """
+    is_there = folder.is_dir()
+    unfinished = folder / UNFINISHED
+    if not is_there:
+        unfinished = folder.with_name(f"{folder.name}.unfinished")
     group = zarr.open_group(unfinished, mode="w", zarr_format=3, attributes=about)
     of, per = recipe.n_realisations, recipe.architecture
     frame = (per.n_channels, recipe.height, recipe.width)
@@ -351,10 +366,21 @@ def _make(
     n_weights = per.n_weights
     array("weights", "float32", (n_operators, n_weights), (1, n_weights), "operator", "weight")
     array("finite_steps", "int32", (n_operators, of), (1, of), "operator", "realisation")
-    if folder.exists():
-        folder.rmdir()  # empty
-    unfinished.rename(folder)
+    if is_there:
+        _move_into(folder, unfinished)
+    else:
+        unfinished.rename(folder)
     return zarr.open_group(folder, mode="r+", zarr_format=3)
+
+
+def _move_into(folder: Path, unfinished: Path) -> None:
+    """Move a dataset up into its folder, the file that makes it one last."""
+    for path in sorted(unfinished.iterdir(), key=lambda path: path.name == GROUP):
+        place = folder / path.name
+        if place.is_dir():  # moved by a run that was killed then
+            shutil.rmtree(place)
+        path.rename(place)
+    unfinished.rmdir()
 
 
 def _about(recipe: DatasetRecipe) -> dict[str, Any]:

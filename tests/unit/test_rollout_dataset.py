@@ -21,7 +21,13 @@ import zarr
 from ivhl.errors import SpecError
 from ivhl.rollout import Architecture, Policy, StepNoise, evolve
 from ivhl.rollout.__main__ import main
-from ivhl.rollout.dataset import DatasetRecipe, generate, initial_conditions, operator_parameters
+from ivhl.rollout.dataset import (
+    UNFINISHED,
+    DatasetRecipe,
+    generate,
+    initial_conditions,
+    operator_parameters,
+)
 
 if TYPE_CHECKING:
     from ivhl.rollout.dataset import DatasetProgress
@@ -136,6 +142,58 @@ def test_more_operators_are_added_and_a_complete_dataset_is_left_alone(tmp_path:
     for name in ("operator", "state", "weights", "finite_steps"):
         assert torch.equal(read(tmp_path / "d", name), read(tmp_path / "both", name))
     assert generate(RECIPE, tmp_path / "d", n_operators=1, compiled=False).written == 0
+
+
+def test_a_run_that_was_killed_while_it_added_operators_numbers_them(tmp_path: Path) -> None:
+    generate(RECIPE, tmp_path / "d", n_operators=1, compiled=False)
+    zarr.open_group(tmp_path / "d", mode="r+")["operator"].resize((2,))
+    generate(RECIPE, tmp_path / "d", n_operators=2, compiled=False)
+    assert read(tmp_path / "d", "operator").tolist() == [0, 1]
+
+
+def test_an_empty_folder_stays_be_it_a_link_or_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    (tmp_path / "link").symlink_to(there)
+    monkeypatch.chdir(there)
+    before = there.stat().st_ino
+    for folder, written in ((tmp_path / "link", 1), (Path(), 0)):
+        assert generate(RECIPE, folder, n_operators=1, compiled=False).written == written
+    assert there.stat().st_ino == before
+    assert (tmp_path / "link").is_symlink()
+    generate(RECIPE, tmp_path / "new", n_operators=1, compiled=False)
+    files = [
+        {path.relative_to(folder): path.is_file() and path.read_bytes() for path in found}
+        for folder, found in ((f, f.rglob("*")) for f in (there, tmp_path / "new"))
+    ]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("n_moved", range(7))
+def test_a_run_that_was_killed_while_it_filled_an_empty_folder_begins_again(
+    n_moved: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d").mkdir()
+    moved: list[str] = []
+    rename = Path.rename
+
+    def killed(path: Path, target: Path) -> Path:
+        if path.parent.name == UNFINISHED:
+            if len(moved) == n_moved:
+                raise KeyboardInterrupt
+            moved.append(path.name)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    monkeypatch.setattr(Path, "rmdir", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        generate(RECIPE, tmp_path / "d", n_operators=1, compiled=False)
+    monkeypatch.undo()
+    assert len(moved) == n_moved
+    assert generate(RECIPE, tmp_path / "d", n_operators=1, compiled=False).written == 1
+    assert not (tmp_path / "d" / UNFINISHED).exists()
 
 
 @pytest.mark.parametrize("name", ["state", "weights", "finite_steps"])
