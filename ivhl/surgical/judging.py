@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten
 
 from ivhl.errors import SpecError
 from ivhl.measure.accuracy import ROUNDOFF, Scales, judge_compiled, judge_eager
 from ivhl.measure.draws import cast
 from ivhl.measure.leaves import Leaves, difference, leaves_of
 from ivhl.measure.models import Loss, cast_model
-from ivhl.surgical.parts import PartCall, kept
+from ivhl.surgical.parts import PartCall, converted, kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,8 +81,7 @@ def copied(call: PartCall) -> PartCall:
 def in_float64(call: PartCall) -> PartCall:
     """Return the same call on the CPU in float64, with copies of its modules."""
     target = _exact(call.target) if isinstance(call.target, nn.Module) else call.target
-    leaves, spec = tree_flatten((call.arguments, call.named))
-    return PartCall(target, *tree_unflatten([_exact(leaf) for leaf in leaves], spec))
+    return PartCall(target, *converted((call.arguments, call.named), _exact))
 
 
 def _exact(leaf: Any) -> Any:  # noqa: ANN401

@@ -117,6 +117,12 @@ def _check_model(reference: str, model: nn.Module) -> None:
             "timed as eager",
             hint="return the model before torch.compile(model) or model.compile()",
         )
+    if any(one.is_inference() for one in (*model.parameters(), *model.buffers())):
+        raise SpecError(
+            f"{reference} returns a model that was made in inference mode, whose numbers cannot be "
+            "put back before each call",
+            hint="make the model outside of torch.inference_mode()",
+        )
     if any(one.is_meta for one in (*model.parameters(), *model.buffers())):
         raise SpecError(
             f"{reference} returns a model on the device meta, which holds no numbers",

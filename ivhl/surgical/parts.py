@@ -192,8 +192,20 @@ def swapped(replacements: Mapping[NamePlace, Callable[..., Any]]) -> Iterator[No
 
 def kept(nest: Any) -> Any:  # noqa: ANN401  (any pytree)
     """Return a copy of a pytree; its tensors are leaves, and need gradients where they did."""
+    return converted(nest, _kept_leaf)
+
+
+def converted(nest: Any, convert: Callable[[Any], Any]) -> Any:  # noqa: ANN401  (any pytree)
+    """Return a pytree of converted leaves; what was one leaf in two places is one again.
+
+    A model may ask whether two of its inputs are the same tensor.
+    """
     leaves, spec = tree_flatten(nest)
-    return tree_unflatten([_kept_leaf(leaf) for leaf in leaves], spec)
+    made: dict[int, Any] = {}
+    for leaf in leaves:
+        if id(leaf) not in made:
+            made[id(leaf)] = convert(leaf)
+    return tree_unflatten([made[id(leaf)] for leaf in leaves], spec)
 
 
 def _kept_leaf(leaf: Any) -> Any:  # noqa: ANN401

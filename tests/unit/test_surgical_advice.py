@@ -99,6 +99,17 @@ def test_two_classes_of_one_name_are_two_parts() -> None:
     assert sorted(parts) == ["elsewhere.Linear", "torch.nn.modules.linear.Linear"]
 
 
+def test_one_tensor_that_is_given_twice_is_one_in_each_copy() -> None:
+    class Same(nn.Module):  # type: ignore[misc]
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a.sin() + b if a is b else a.cos()
+
+    x = torch.randn(3, 4)
+    step = ModelStep(Same(), (x, x), train=False, loss=None)
+    for other in (step.copied(Same()), step.in_float64()):
+        assert torch.allclose(step().output, other().output.float())
+
+
 def test_a_class_that_no_code_can_name_is_compared_by_its_text() -> None:
     class Local(nn.Identity):  # type: ignore[misc]
         pass
@@ -279,6 +290,8 @@ def unnamed(): return nn.Linear(4, 4), {0: torch.ones(2, 4)}
 def misfit(): return nn.Linear(4, 4), (torch.ones(2, 5),)
 def meta(): return nn.Linear(4, 4, device="meta"), (torch.ones(2, 4),)
 def ends(): raise SystemExit(3)
+@torch.inference_mode()
+def frozen(): return nn.Linear(4, 4), (torch.ones(2, 4),)
 def wrapped(): return torch.compile(nn.Linear(4, 4)), (torch.ones(2, 4),)
 def inside():
     model = nn.Sequential(nn.Linear(4, 4))
@@ -301,6 +314,7 @@ number = 3
         ("my_models:broken", "my_models:broken raised KeyError: 'weights'"),
         ("my_models:meta", "my_models:meta returns a model on the device meta"),
         ("my_models:scripted", "my_models:scripted returns a TorchScript module"),
+        ("my_models:frozen", "my_models:frozen returns a model that was made in inference mode"),
         ("my_models:ends", "my_models:ends calls sys.exit(3)"),
         ("my_models:wrapped", "returns a model that is compiled already: the model; it would be"),
         ("my_models:inside", "returns a model that is compiled already: 0; it would be timed"),
