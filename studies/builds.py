@@ -130,7 +130,7 @@ def main() -> int:
     )
     print("\n".join(table(first, second)))
     if not options.second and not options.second_python:
-        print("\n".join(effects_found(first, second)))
+        print("\n" + "\n".join(effects_found(first, second)))
     return 0
 
 
