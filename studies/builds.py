@@ -81,7 +81,9 @@ def effects_found(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> li
                 noises = [expected_noise(*pair, metric) for pair in pairs]
                 for begin in range(len(pairs) - n_rounds + 1):
                     some = slice(begin, begin + n_rounds)
-                    middle, half = reach(metric, [m for m in moves[some] if m is not None], noises[some])
+                    middle, half = reach(
+                        metric, [m for m in moves[some] if m is not None], noises[some]
+                    )
                     asked += 1
                     found += abs(middle) > half
             row.append(f"{found} of {asked}")
