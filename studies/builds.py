@@ -5,8 +5,8 @@ Each finds the interpreter in the folder that is named, or else in ``PATH``. Bot
 cases, one after the other, round by round. The table has the second build over the first. With
 ``--second-python 3.14t`` the second one is free-threaded.
 
-Without ``--second`` and ``--second-python`` both clones have the same Python and the same lock. A
-second table then says how often ``ivhl attribute`` would have found an effect, which is none.
+Where both are the same interpreter, the clones are two environments of one lock. A second table then
+says how often ``ivhl attribute`` would have found an effect, where there is none.
 """
 
 from __future__ import annotations
@@ -76,14 +76,15 @@ def effects_found(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> li
         for n_rounds in ROUNDS_OF_ATTRIBUTE:
             found = asked = 0
             for number in range(len(cases[0][0])):
-                pairs = [(one[number], other[number]) for one, other in cases]
-                moves = [difference_in_session(*pair, metric) for pair in pairs]
-                noises = [expected_noise(*pair, metric) for pair in pairs]
-                for begin in range(len(pairs) - n_rounds + 1):
-                    some = slice(begin, begin + n_rounds)
-                    middle, half = reach(
-                        metric, [m for m in moves[some] if m is not None], noises[some]
-                    )
+                rounds = [
+                    (move, expected_noise(one[number], other[number], metric))
+                    for one, other in cases
+                    if (move := difference_in_session(one[number], other[number], metric))
+                    is not None
+                ]
+                for begin in range(len(rounds) - n_rounds + 1):
+                    moves, noises = zip(*rounds[begin : begin + n_rounds], strict=True)
+                    middle, half = reach(metric, moves, noises)
                     asked += 1
                     found += abs(middle) > half
             row.append(f"{found} of {asked}")
@@ -131,7 +132,7 @@ def main() -> int:
         for side in loaded
     )
     print("\n".join(table(first, second)))
-    if not options.second and not options.second_python:
+    if sides["first"] == sides["second"]:
         print("\n" + "\n".join(effects_found(first, second)))
     return 0
 
