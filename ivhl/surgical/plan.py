@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from ivhl.compile import get_compiled
@@ -137,6 +136,9 @@ def choose_operations(
     ) -> tuple[torch.Tensor, torch.Tensor]:
         return rotate(q, cosines, sines), rotate(k, cosines, sines)
 
+    def attend_once(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return attention(q, k, v, causal=causal)
+
     def compiled(name: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
         return compiler(function) if name in plan.compiled else function
 
@@ -162,7 +164,7 @@ def choose_operations(
             {
                 "split": split,
                 "rope": rope,
-                "attention": partial(attention, causal=causal),
+                "attention": attend_once,
                 "combine": combine_heads,
             },
             plan,
@@ -178,6 +180,8 @@ def _make_attend(
     steps: dict[Operation, Callable[..., Any]], plan: CompilePlan, compiler: Compiler
 ) -> Callable[..., torch.Tensor]:
     """Return split, RoPE, attention and combine in a row, neighbours grouped as the plan says."""
+    if not plan.compiled:
+        return _attend_plainly(**steps)
     groups: list[list[Operation]] = []
     for name in steps:
         last = groups[-1][-1] if groups else name
@@ -198,6 +202,20 @@ def _make_attend(
             values = one(*values, cosines=cosines, sines=sines)
         (combined,) = values
         return combined
+
+    return attend
+
+
+def _attend_plainly(
+    split: Callable[..., Heads],
+    rope: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+    attention: Callable[..., torch.Tensor],
+    combine: Callable[..., torch.Tensor],
+) -> Callable[..., torch.Tensor]:
+    # Dynamo guards all that a chain of groups is made of, at each call of a whole stack.
+    def attend(qkv: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
+        q, k, v = split(qkv)
+        return combine(attention(*rope(q, k, cosines, sines), v))
 
     return attend
 

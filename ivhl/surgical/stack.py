@@ -133,18 +133,17 @@ class TransformerStack(nn.Module):
                 "a stack with FP8 layers cannot be one graph: FP8 layers stay eager; "
                 "take the plan sdpa"
             )
-        self._names = {name: name.replace(".", "_") for name in configuration.shapes}
         # Layers share what is compiled for them.
         rounder = functools.cache(compiler) if self.plan.compiled else None
         for name, shape in configuration.shapes.items():
             if name.rpartition(".")[2] in configuration.linears:
-                self.add_module(self._names[name], _make_linear(shape, linear, recipe, rounder))
+                self.add_module(_attribute(name), _make_linear(shape, linear, recipe, rounder))
             else:
                 start = torch.ones if name.endswith(".gain") else torch.zeros
-                self.register_parameter(self._names[name], nn.Parameter(start(shape)))
+                self.register_parameter(_attribute(name), nn.Parameter(start(shape)))
         self.n_positions = n_positions
-        # No buffers: ``.to(torch.bfloat16)`` would round them, too.
-        self._angles: dict[tuple[torch.device, torch.dtype], Angles] = {}
+        self._checked: torch.Size | None = None  # the last shape that fits
+        self._make_angles()
         self._operations = choose_operations(configuration, self.plan, compiler)
         self._compiler = compiler
         self._choose_run()
@@ -177,7 +176,8 @@ class TransformerStack(nn.Module):
             )
         with torch.no_grad():
             for name, values in weights.items():
-                self._weight(name).copy_(values)
+                named = getattr(self, _attribute(name))
+                (named.weight if isinstance(named, nn.Module) else named).copy_(values)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the tokens after all layers.
@@ -189,6 +189,11 @@ class TransformerStack(nn.Module):
         Raises:
             ValueError: If the shape does not fit.
         """
+        if x.shape != self._checked:
+            self._check(x)
+        return self._run(x)
+
+    def _check(self, x: torch.Tensor) -> None:
         wanted = self.configuration.n_hidden
         if x.ndim != TOKEN_AXES or x.shape[-1] != wanted or 0 in x.shape:
             raise ValueError(
@@ -199,43 +204,45 @@ class TransformerStack(nn.Module):
             raise ValueError(
                 f"x must have at most n_positions tokens, {self.n_positions}, got {x.shape[1]}"
             )
-        return self._run(x, self.angles_for(x))
+        self._checked = x.shape
 
-    def angles_for(self, x: torch.Tensor) -> Angles:
-        """Return the tables of RoPE on the device of some tokens: float64 for such, else float32."""
-        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        key = (x.device, dtype)
-        if key not in self._angles or _is_unfit_for_autograd(self._angles[key]):
-            self._angles[key] = make_angles(
+    def _make_angles(self) -> None:
+        """Make the tables of RoPE beside the weights: float64 for such, else float32."""
+        beside = next(self.parameters())
+        # A stack that is moved in inference mode may be trained later.
+        with torch.inference_mode(mode=False):
+            cosines, sines = make_angles(
                 *(self.n_positions, self.configuration.n_head),
-                base=self.configuration.base, dtype=dtype, device=x.device,
-            )  # fmt: skip
-        return self._angles[key]
+                base=self.configuration.base,
+                dtype=torch.float64 if beside.dtype == torch.float64 else torch.float32,
+                device=beside.device,
+            )
+        self.register_buffer("cosines", cosines, persistent=False)
+        self.register_buffer("sines", sines, persistent=False)
 
-    def _apply_linear(self, name: str, x: torch.Tensor) -> torch.Tensor:
-        return self.get_submodule(self._names[name])(x)
+    def _apply(self, *args: Any, **kwargs: Any) -> TransformerStack:  # noqa: ANN401  (of nn.Module)
+        """Move or convert the stack: see ``torch.nn.Module``."""
+        super()._apply(*args, **kwargs)
+        self._make_angles()  # ``.to(torch.bfloat16)`` has rounded them, ``.double()`` adds no digits
+        return self
 
-    def _weight(self, name: str) -> torch.Tensor:
-        named: Any = getattr(self, self._names[name])
-        return named.weight if isinstance(named, nn.Module) else named
-
-    def _apply_layers(self, x: torch.Tensor, angles: Angles) -> torch.Tensor:
-        gains = {
-            name: getattr(self, attribute)
-            for name, attribute in self._names.items()
-            if name.endswith((".gain", ".shift"))
+    def _apply_layers(self, x: torch.Tensor) -> torch.Tensor:
+        configuration = self.configuration
+        parts = ("gain", "shift") if configuration.norm == "layer" else ("gain",)
+        weights = {
+            name: getattr(self, _attribute(name))
+            for layer in range(configuration.n_layers)
+            for norm in ("first", "second")
+            for name in [f"{layer}.{norm}.{part}" for part in parts]
         }
         return apply_stack(
-            self.configuration, self._operations, gains, x, angles, apply_linear=self._apply_linear
+            *(configuration, self._operations, weights, x, (self.cosines, self.sines)),
+            apply_linear=lambda name, h: getattr(self, _attribute(name))(h),
         )
 
 
-def _is_unfit_for_autograd(angles: Angles) -> bool:
-    """Return whether tables were made in inference mode, and are used outside of it."""
-    # Dynamo can trace no question about inference mode.
-    return not torch.compiler.is_dynamo_compiling() and (
-        angles[0].is_inference() and not torch.is_inference_mode_enabled()
-    )
+def _attribute(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def _make_linear(

@@ -207,8 +207,21 @@ def test_angles_are_those_of_float64_at_every_position_and_a_short_precision_is_
 
 def test_tables_of_a_stack_in_bfloat16_stay_in_float32() -> None:
     stack = stack_of(SMALL).bfloat16()
-    stack(tokens(1, 5, 32, dtype=torch.bfloat16))
-    assert {one.dtype for one in stack.angles_for(tokens(1, 32).bfloat16())} == {torch.float32}
+    for ours, exact in zip((stack.cosines, stack.sines), make_angles(64, 16), strict=True):
+        assert torch.equal(ours, exact)
+    stack = stack.double()
+    wide = make_angles(64, 16, dtype=torch.float64)
+    for ours, exact in zip((stack.cosines, stack.sines), wide, strict=True):
+        assert torch.equal(ours, exact)
+    assert not {"cosines", "sines"} & set(stack.state_dict())
+
+
+def test_a_stack_moved_in_inference_mode_can_be_trained() -> None:
+    stack = stack_of(SMALL)
+    with torch.inference_mode():
+        stack.to("cpu")
+    stack(tokens(1, 5, 32, dtype=torch.float32)).sum().backward()
+    assert stack.get_parameter("0_qkv.weight").grad is not None
 
 
 def test_splitting_and_combining_heads_move_numbers_and_change_none() -> None:
