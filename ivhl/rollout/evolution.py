@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ivhl.compile import WITH_GRAPHS, get_compile_mode, get_compiled, when_cleared
-from ivhl.rollout.noise import NoiseSource
+from ivhl.rollout.noise import NoiseSource, StepNoise
 from ivhl.rollout.operator import (
     check_inputs,
     join_operators,
@@ -24,7 +24,6 @@ from ivhl.rollout.policy import Policy, update
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ivhl.rollout.noise import StepNoise
     from ivhl.rollout.operator import Architecture, Parameters
     from ivhl.rollout.policy import PolicyKind
 
@@ -295,6 +294,7 @@ def evolve(
         keep_every, *state.shape]``.
 
     Raises:
+        TypeError: If the policy or the noise is a plain name or number.
         ValueError: If a shape, a dtype or a number is wrong, or a single sample exceeds the memory
             budget.
         FloatingPointError: If a state is not finite; names operator, realisation and steps.
@@ -302,7 +302,7 @@ def evolve(
     n_operators = check_inputs(architecture, parameters, state)
     precision = check_precision(precision, state)
     _check_steps(n_steps, keep_every)
-    policy = policy or Policy()
+    policy = check_policy(policy, noise)
     if operators_at_once is None:
         operators_at_once = 1 if state.device.type == "cpu" else n_operators
     n_realisations, (height, width) = state.shape[1], state.shape[-2:]
@@ -459,6 +459,19 @@ def batch_sizes(
         math.ceil(total[0] / math.ceil(total[0] / n_operators)),
         math.ceil(total[1] / math.ceil(total[1] / n_realisations)),
     )
+
+
+def check_policy(policy: Policy | None, noise: StepNoise | None) -> Policy:
+    """Return the policy, or the default.
+
+    Raises:
+        TypeError: If one is a name or a number in place of what it names.
+    """
+    if not isinstance(policy, Policy | None):
+        raise TypeError(f'policy must be a Policy, such as Policy("residual"), got {policy!r}')
+    if not isinstance(noise, StepNoise | None):
+        raise TypeError(f"noise must be a StepNoise, such as StepNoise(0.01), got {noise!r}")
+    return policy or Policy()
 
 
 def _check_steps(n_steps: int, keep_every: int | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from ivhl.rollout.evolution import check_precision, compiled_next, make_next
+from ivhl.rollout.evolution import check_policy, check_precision, compiled_next, make_next
 from ivhl.rollout.noise import NoiseSource
 from ivhl.rollout.operator import (
     check_inputs,
@@ -15,11 +15,11 @@ from ivhl.rollout.operator import (
     joined,
     split_operators,
 )
-from ivhl.rollout.policy import Policy
 
 if TYPE_CHECKING:
     from ivhl.rollout.noise import StepNoise
     from ivhl.rollout.operator import Architecture, Parameters
+    from ivhl.rollout.policy import Policy
 
 
 def rollout_loss(
@@ -53,6 +53,7 @@ def rollout_loss(
         A number.
 
     Raises:
+        TypeError: If the policy or the noise is a plain name or number.
         ValueError: If a shape or a dtype is wrong.
     """
     n_operators = check_inputs(architecture, parameters, state)
@@ -62,7 +63,7 @@ def rollout_loss(
             f"targets must have shape [n_steps, {', '.join(map(str, state.shape))}] with at least "
             f"one step, got {list(targets.shape)}"
         )
-    policy = policy or Policy()
+    policy = check_policy(policy, noise)
     if compiled:
         following = compiled_next(architecture, policy.kind, n_operators, precision)
     else:

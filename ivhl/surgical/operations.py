@@ -104,8 +104,17 @@ def rotate(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch
         x: ``[..., n_tokens, n_head]``.
         cosines: From ``make_angles``, of at least ``n_tokens`` positions.
         sines: Like ``cosines``.
+
+    Raises:
+        ValueError: If there are fewer positions than tokens.
     """
     n_tokens = x.shape[-2]
+    # Tables of one position would turn all tokens alike.
+    if n_tokens > min(cosines.shape[-2], sines.shape[-2]):
+        raise ValueError(
+            f"the tables of RoPE must have at least {n_tokens} positions, got "
+            f"{cosines.shape[-2]} and {sines.shape[-2]}"
+        )
     cosines, sines = cosines[:n_tokens], sines[:n_tokens]
     first, second = _at_least_float32(x).unflatten(-1, (-1, 2)).unbind(-1)
     turned = (first * cosines - second * sines, first * sines + second * cosines)

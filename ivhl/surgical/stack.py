@@ -154,7 +154,8 @@ class TransformerStack(nn.Module):
         self._choose_run()  # what was compiled for the original has its weights
 
     def _choose_run(self) -> None:
-        layers = self._apply_layers
+        # Of the class, not bound: Dynamo guards what a bound method is made of, at each call.
+        layers = TransformerStack._apply_layers
         self._run = self._compiler(layers) if self.plan.whole else layers
 
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
@@ -191,7 +192,7 @@ class TransformerStack(nn.Module):
         """
         if x.shape != self._checked:
             self._check(x)
-        return self._run(x)
+        return self._run(self, x)
 
     def _check(self, x: torch.Tensor) -> None:
         wanted = self.configuration.n_hidden

@@ -149,6 +149,32 @@ def _surgical_table(exports: list[dict[str, Any]]) -> list[str]:
     return [*markdown(head, rows), "", conditions]
 
 
+def surgical_module(root: Path) -> list[str]:
+    """Return how the module compares with a module compiled by hand, by release."""
+    exports = [_load(root, f"exports/surgical-module-{one}.json") for one in RELEASES[1:]]
+    rows = [
+        [
+            f"{what}, {size}",
+            *(
+                value
+                for one in exports
+                for row in one[f"{what}, {size}"]
+                if row["form"] == "TransformerStack"
+                for value in (
+                    f"{row['ms']:.3f} ms",
+                    "{:.2f}x [{:.2f}, {:.2f}]".format(*row["over_hand"]),
+                )
+            ),
+        ]
+        for size in ("small", "medium")
+        for what in ("layers", "gradient")
+    ]
+    head = ["", *(f"{one['torch']}{what}" for one in exports for what in ("", ", over by hand"))]
+    loads = [load for one in exports for load in one["load"]]
+    conditions = f"CPU, one thread, load average {min(loads):.1f} to {max(loads):.1f}."
+    return [*markdown(head, rows), "", conditions]
+
+
 def surgical_difference(root: Path, *, export: str) -> list[str]:
     """Return what eager and compiled layers differ by, and both from float64.
 
@@ -363,5 +389,6 @@ FROM_EXPORTS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "rollout-by-hand": rollout_by_hand,
     "rollout-parts": rollout_parts,
     "surgical-difference": partial(surgical_difference, export=f"surgical-{RELEASES[1]}"),
+    "surgical-module": surgical_module,
     "surgical-times": surgical_times,
 }

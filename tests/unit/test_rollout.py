@@ -326,6 +326,28 @@ def test_the_operator_runs_in_a_short_precision_and_the_drift_says_how_far_off(
     assert short.largest[2] > single.largest[2] > 0.0
 
 
+def test_a_field_that_is_the_same_everywhere_has_no_drift_where_nothing_differs() -> None:
+    architecture = Architecture(width=4, depth=1)
+    parameters, state = drawn(architecture)
+    (drift,) = measure_drift(
+        *(architecture, parameters, torch.ones_like(state), 2),
+        precisions=[torch.bfloat16], compiled=False,
+    )  # fmt: skip
+    assert drift.relative[0] == drift.largest[0] == 0.0
+    assert drift.relative[2] > 0.0
+
+
+@pytest.mark.parametrize(("name", "given"), [("policy", "residual"), ("noise", 0.01)])
+def test_a_name_or_a_number_for_policy_or_noise_is_refused(name: str, given: object) -> None:
+    architecture = Architecture(width=4, depth=1)
+    parameters, state = drawn(architecture)
+    options: dict[str, Any] = {name: given, "compiled": False}
+    with pytest.raises(TypeError, match=f"{name} must be a .*, such as .*, got {given!r}"):
+        evolve(architecture, parameters, state, 1, **options)
+    with pytest.raises(TypeError, match=f"{name} must be a .*, such as .*, got {given!r}"):
+        rollout_loss(architecture, parameters, state, state[None], **options)
+
+
 def test_the_precision_is_chosen_by_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert select_precision("cpu") in (torch.float32, torch.bfloat16)
     monkeypatch.setattr("ivhl.rollout.precision.autocast_dtype", lambda _: None)

@@ -184,6 +184,11 @@ def test_a_score_depends_on_the_difference_of_two_positions_only(
     assert score(first, second) != pytest.approx(score(first, second + 1), abs=1e-6)
 
 
+def test_rope_refuses_tables_of_fewer_positions_than_tokens() -> None:
+    with pytest.raises(ValueError, match="must have at least 5 positions, got 1 and 1"):
+        rotate(tokens(1, 2, 5, 16), *make_angles(1, 16, dtype=torch.float64))
+
+
 def test_rope_keeps_the_length_of_each_pair() -> None:
     x = tokens(2, 64, 16)
     turned = rotate(x, *make_angles(64, 16, dtype=torch.float64))
