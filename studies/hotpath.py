@@ -3,13 +3,16 @@
 ``python -m studies.hotpath`` prints, for the MLP 784-256-10 with SGD: the CPU seconds of a step, and
 the ratios of hand-written compilation to hot paths (goal: 0.9) and of eager code to the same while
 recording (goal: 0.97), for ever and in the nine steps before call N. Arms take turns in blocks; a
-ratio is taken within each round. With ``--stages`` it prints which part of a step takes the time.
+ratio is taken within each round. With ``--sizes 17`` the batches have 17 sizes in turns, and the
+last ratio is that of the nine rounds of them before call N. With ``--stages`` it prints which part
+of a step takes the time.
 With ``--device cuda`` seconds are elapsed ones, until the GPU has done a block of steps.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import time
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 WIDTHS: Final = (784, 256, 10)
 THRESHOLD: Final = 10
+STEPS_COMPILING: Final = 6
 ARMS: Final = ("eager", "whole", "parts", "hot", "record", "first")
 
 
@@ -62,6 +66,17 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss
+
+
+def varied(trainer: Trainer, sizes: int) -> Step:
+    """Return the step with batches of several sizes in turns: one less of the first at each."""
+    batches = itertools.cycle([(trainer.x[n:], trainer.y[n:]) for n in range(sizes)])
+
+    def step() -> torch.Tensor:
+        trainer.x, trainer.y = next(batches)
+        return trainer.step()
+
+    return step
 
 
 def by_hand(trainer: Trainer, way: str) -> Step:
@@ -145,19 +160,25 @@ def timed_in(
     return run
 
 
-def timed_before_hot(step: Step, clock: Clock) -> Callable[[int], float]:
-    """Return a function that times the steps 1 to 9 of a block of its own, again and again."""
+def timed_before_hot(step: Step, clock: Clock, sizes: int = 1) -> Callable[[int], float]:
+    """Return a function that times the steps 1 to 9 of a block of its own, again and again.
+
+    With several sizes of batches, it times those before each size has had nine, but for some in
+    which the optimizer's step, which has had ten, is compiled and its graph is chosen.
+    """
+    n = (THRESHOLD - 1) * sizes
 
     def run(steps: int) -> float:
         seconds = []
-        for _ in range(max(1, steps // (THRESHOLD - 1))):
+        for _ in range(max(1, steps // n)):
             block = hotpath.auto(threshold=THRESHOLD)
             with block:
-                start = clock()
-                for _ in range(THRESHOLD - 1):
+                for number in range(n):
+                    start = clock()
                     step()
-                seconds.append(clock() - start)
-        return sum(seconds) / len(seconds) / (THRESHOLD - 1)
+                    if not 0 <= number - THRESHOLD + 1 < STEPS_COMPILING:
+                        seconds.append(clock() - start)
+        return sum(seconds) / len(seconds)
 
     return run
 
@@ -236,6 +257,24 @@ def show_given_up(rounds: int) -> None:
         print(f"{name:<20}{1e6 * median(seconds):>8.1f} us")
 
 
+def show_sizes(batch: int, sizes: int, rounds: int, clock: Clock) -> None:
+    """Print the ratios of eager code to recording with batches of several sizes in turns."""
+    steps = {name: varied(Trainer(batch), sizes) for name in ("eager", "record", "first")}
+    record = hotpath.auto(threshold=1_000_000_000)
+    arms = {
+        "eager": timed(steps["eager"], clock),
+        "record": timed_in(record, steps["record"], clock, warm=1),
+        "first": timed_before_hot(steps["first"], clock, sizes),
+    }
+    n = (THRESHOLD - 1) * sizes
+    for arm in arms.values():
+        arm(n)
+    samples = time_rounds(arms, rounds=rounds, steps=n)
+    name = f"batch {batch}, {sizes} sizes: eager over"
+    show(f"{name} recording", samples["eager"], samples["record"], 0.97)
+    show(f"{name} rounds 1 to 9", samples["eager"], samples["first"], 0.97)
+
+
 def show(name: str, over: list[float], under: list[float], goal: float) -> None:
     """Print a ratio with its interval within this run."""
     ratio = paired_ratio(over, under)
@@ -253,13 +292,18 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--steps", type=int, default=40, help="of a block")
+    parser.add_argument(
+        "--sizes", type=int, help="recording with so many sizes of batches instead"
+    )
     parser.add_argument("--stages", action="store_true", help="the parts of a step instead")
     parser.add_argument("--given-up", action="store_true", help="five small operations instead")
     options = parser.parse_args()
     name = "CPU"
     if options.device == "cuda":
-        if options.stages or options.given_up:
-            parser.error("--stages and --given-up time the CPU alone; leave out --device cuda")
+        if options.stages or options.given_up or options.sizes:
+            parser.error(
+                "--sizes, --stages and --given-up time the CPU alone; leave out --device cuda"
+            )
         if not torch.cuda.is_available():
             parser.error("--device cuda: this PyTorch sees no GPU")
         name = torch.cuda.get_device_name()
@@ -274,6 +318,9 @@ def main() -> None:
     for batch in options.batch:
         if options.stages:
             show_stages(batch, options.rounds)
+            continue
+        if options.sizes:
+            show_sizes(batch, options.sizes, options.rounds, clock)
             continue
         trainers = {name: Trainer(batch, options.device) for name in ARMS}
         hot = hotpath.auto(threshold=THRESHOLD)

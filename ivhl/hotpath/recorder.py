@@ -286,7 +286,7 @@ class Recorder(TorchFunctionMode):
             key = self._wiring.describe(func, args, kwargs)
             call = self._node.then.get(key)
         if self._depth == 0:
-            if call is not None and not call.hot and self.turns.begins_as_first(call):
+            if call is not None and not call.hot and self.turns.begins_as_known(call):
                 self._begin()
                 return func(*args, **kwargs)
             self._begun = time.perf_counter()
@@ -299,7 +299,8 @@ class Recorder(TorchFunctionMode):
         if call.hot and self._depth == 0 and self._bind(call):
             self.is_deferring = True
             return self._defer(call)
-        if call.is_sketch and self._looks:
+        # What was left out may make a sequence hot in any turn.
+        if call.is_sketch and (self._looks or self.turns.left_out):
             result = self._look(call, func, args, kwargs, n_given)
             if call.alone:
                 return result
@@ -924,6 +925,7 @@ class Recorder(TorchFunctionMode):
     def _ran(self, sequence: HotSequence, *, is_first: bool) -> None:
         sequence.hits += 1
         self.progress += 1
+        self.turns.ran_compiled()
         end = time.perf_counter()
         if not is_first:
             sequence.compiled_s.append(end - self._begun)

@@ -1,9 +1,10 @@
 """Turns of a training loop, from one optimizer step to the next: most need not be looked at.
 
 A mode of PyTorch alone, which only passes each call on, takes a tenth of a training step of the
-size of docs/hotpath.md. So after two turns that did the same, some are not looked at. Of these only
-what was differentiated is known, by its graph. The second turn counts as the same if it begins and
-is differentiated as the first. What runs compiled is compared call by call, always.
+size of docs/hotpath.md. So after a turn that did what one before did, some are not looked at. Of
+these only what was differentiated is known, by its graph: that tells which *kind* of turn it was,
+such as one with the last batch of an epoch. A turn that begins as one kind does is let pass, too,
+and counts if it is differentiated as that one. What runs compiled is compared call by call, always.
 
 In a new block, what is differentiated at once is *left out* of the record twice: its graph alone is
 known (``Recorder`` puts the record off, and needs it for anything else). It counts for the first
@@ -12,6 +13,7 @@ sequence that is recorded and ends in such a graph.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -29,8 +31,38 @@ _CALLS_BESIDE: Final = 8
 nodes_made: Final = torch._C._autograd._get_sequence_nr  # noqa: SLF001  (by this thread)
 # Times that a sequence is left out of the record.
 MOST_LEFT_OUT: Final = 2
+# Kinds of turns that are known; and turns after which one is no kind of now.
+_MOST_KINDS: Final = 64
+_LATELY: Final = 64
+# What is known of a turn in which one tensor was differentiated (``TrainingTurns._graphs``).
+_FACTS_OF_ONE: Final = 5
 
 Graph = tuple[Any, ...]
+
+
+@dataclass(eq=False, slots=True)
+class _Kind:
+    """Turns that were differentiated alike.
+
+    Attributes:
+        graphs: Of what was differentiated.
+        ended: The sequences that ended in the last one that was looked at.
+        left: The graphs of what was left out in it.
+        first: The call with which it began, if that tells the kind.
+        most_calls: Calls of a turn of this kind; one with more is another one.
+        trusted: Turns that may still be let pass before one is looked at.
+        next_trusted: The same, from then on.
+        looked: Which of the turns that were looked at was the last of this kind.
+    """
+
+    graphs: Graph
+    ended: list[Call]
+    left: list[Graph]
+    first: Call | None = None
+    most_calls: int = 0
+    trusted: int = 1
+    next_trusted: int = _FEWEST_SKIPPED
+    looked: int = 0
 
 
 def graph_of(losses: Any) -> Graph:
@@ -54,7 +86,7 @@ class TrainingTurns:
 
     Attributes:
         rests: Turns that will still not be looked at.
-        follows: Calls of the second turn that are let pass; none of another turn.
+        follows: Calls of this turn that are let pass; none of one that is looked at.
         left_out: How often a sequence ran that is in no record, by the graph that it ends in and the
             nodes that it makes.
     """
@@ -63,21 +95,28 @@ class TrainingTurns:
         self.rests = 0
         self.follows = 0
         self.left_out: dict[Graph, int] = {}
-        self._steps = 0  # of optimizers
         self._count = count
         self._limit = limit
+        self._kinds: dict[Graph, _Kind] = {}
+        # The kind by the first call of a turn; None if several begin so.
+        self._by_first: dict[Call, _Kind | None] = {}
+        self._followed: _Kind | None = None  # which this turn is let pass as
+        self._looked = 0  # turns
+        self._is_open = False  # whether this turn began with an optimizer's step
+        self._since_compiled = _LATELY  # turns since something ran compiled, up to this number
         self._ended: list[Call] = []  # the sequences that ended in this turn
-        self._ended_before: list[Call] = []
         self._left: list[Graph] = []  # left out in this turn
-        self._left_before: list[Graph] = []
         self._graphs: list[Any] = []  # of what was differentiated in this turn
-        self._graphs_before: list[Any] = []
         self._nodes = 0  # made by this thread before this turn
         self._most = _FEWEST_SKIPPED
 
     def add(self, node: Call) -> None:
         """Note that a sequence ended."""
         self._ended.append(node)
+
+    def ran_compiled(self) -> None:
+        """Note that a compiled sequence ran: turns like this one must be looked at."""
+        self._since_compiled = 0
 
     def leave_out(self, graph: Graph) -> bool:
         """Note a sequence that is not recorded; return whether the next one is."""
@@ -97,7 +136,7 @@ class TrainingTurns:
 
     def differentiate(self, losses: Any) -> None:
         """Note what is differentiated, and how many nodes of autograd were made in this turn."""
-        if self._ended_before or self._ended or self._left or self._left_before:
+        if self._kinds or self._ended or self._left:
             self._graphs += graph_of(losses)
             self._graphs.append(nodes_made() - self._nodes)
 
@@ -105,29 +144,34 @@ class TrainingTurns:
         """Leave out what was made outside of the block."""
         self._nodes = nodes_made()
 
-    def begins_as_first(self, call: Call) -> bool:
-        """Return whether the second turn begins as the first did, and need not be looked at.
+    def begins_as_known(self, call: Call) -> bool:
+        """Return whether a turn begins as one kind does, and need not be looked at.
 
         Sets ``follows``: a turn with more calls is another one.
         """
-        if self._steps != 1 or self._ended or not self._ended_before:
+        if self._ended or self._left or not self._is_open:
             return False
-        paths = [one.path() for one in self._ended_before]
-        if call is not paths[0][0] or self._turns_left() < 1:
+        kind = self._by_first.get(call)
+        if kind is None or not kind.trusted or not self._may_skip(kind):
             return False
-        self.follows = _CALLS_BESIDE + 2 * sum(len(path) for path in paths)
+        kind.trusted -= 1
+        self._followed = kind
+        self.follows = kind.most_calls
         return True
 
     def pass_one(self) -> bool:
-        """Return whether a call of the second turn is let pass."""
+        """Return whether a call of a turn is let pass."""
         self.follows -= 1
         if not self.follows:  # no turn of a training loop, or another one
-            self._ended_before = []
+            self._forget_followed()
         return self.follows > 0
 
     def forget(self) -> None:
-        """Begin a turn anew; the one before is not compared."""
-        self.rests = self.follows = self._steps = 0
+        """Begin a turn anew; those before are not compared."""
+        self.rests = self.follows = 0
+        self._is_open = False
+        self._followed = None
+        self._kinds, self._by_first = {}, {}
         self._ended, self._left, self._graphs = [], [], []
         self._most = _FEWEST_SKIPPED
         self._nodes = nodes_made()
@@ -135,57 +179,105 @@ class TrainingTurns:
     def end(self) -> None:
         """Note that an optimizer made a step.
 
-        A turn that was not looked at counts if its losses have the same graph.
+        A turn that was not looked at counts if its losses have the graph of a known kind.
         """
-        graphs, self._graphs = self._graphs, []
+        graphs, self._graphs = tuple(self._graphs), []
         self._nodes = nodes_made()
-        self._steps += 1
-        are_same = graphs == self._graphs_before
-        self._graphs_before = graphs
+        self._is_open = True
+        self._since_compiled = min(self._since_compiled + 1, _LATELY)
+        kind = self._kinds.get(graphs)
         if self.rests:
-            self.rests = self.rests - 1 if are_same else 0
-            if are_same:
-                self._count_again()
+            self._rested(graphs, kind)
             return
         if self.follows:
             self.follows = 0
-            ended = self._ended_before if are_same else []
-            is_alike = are_same
-            if are_same:
-                self._count_again()
+            is_alike = kind is not None and kind is self._followed
+            if kind is not None and is_alike:
+                self._count_again(kind)
+            else:
+                self._forget_followed()
+                self._leave_out(graphs)
         else:
-            ended, self._ended = self._ended, []
-            left, self._left = self._left, []
-            is_alike = (
-                bool(ended or left)
-                and are_same
-                and ended == self._ended_before
-                and left == self._left_before
-            )
-            self._left_before = left
-        self._ended_before = ended
+            kind, is_alike = self._looked_at(graphs, kind)
         self._most = min(2 * self._most, _MOST_SKIPPED) if is_alike else _FEWEST_SKIPPED
-        if is_alike and not any(one.hot for one in ended):
+        if is_alike:
             self.rests = max(0, min(self._most, self._turns_left()))
 
-    def _count_again(self) -> None:
-        for one in self._ended_before:
+    def _rested(self, graphs: Graph, kind: _Kind | None) -> None:
+        if kind is not None and not any(one.hot for one in kind.ended):
+            self.rests -= 1
+            self._count_again(kind)
+            return
+        self.rests = 0
+        self._leave_out(graphs)
+
+    def _leave_out(self, graphs: Graph) -> None:
+        """Count a turn of an unknown kind for the sequence that is recorded with its graph."""
+        if len(graphs) == _FACTS_OF_ONE:
+            self.left_out[graphs] = self.left_out.get(graphs, 0) + 1
+
+    def _looked_at(self, graphs: Graph, kind: _Kind | None) -> tuple[_Kind | None, bool]:
+        """Return the kind of a turn that was looked at, and whether it did what one before did."""
+        ended, self._ended = self._ended, []
+        left, self._left = self._left, []
+        if not (ended or left):
+            return None, False
+        self._looked += 1
+        if kind is not None and kind.ended == ended and kind.left == left:
+            kind.looked = self._looked
+            kind.trusted = kind.next_trusted
+            kind.next_trusted = min(2 * kind.next_trusted, _MOST_SKIPPED)
+            return kind, True
+        if kind is not None and kind.first is not None:
+            self._by_first.pop(kind.first, None)
+        while len(self._kinds) >= _MOST_KINDS:
+            oldest = self._kinds.pop(next(iter(self._kinds)))
+            if oldest.first is not None:
+                self._by_first.pop(oldest.first, None)
+        kind = self._kinds[graphs] = _Kind(graphs, ended, left, looked=self._looked)
+        if ended and not left:
+            paths = [one.path() for one in ended]
+            kind.most_calls = _CALLS_BESIDE + 2 * sum(len(path) for path in paths)
+            kind.first = paths[0][0]
+            self._by_first[kind.first] = None if kind.first in self._by_first else kind
+        return kind, False
+
+    def _forget_followed(self) -> None:
+        """Look at the turns of a kind again, since one began like it and was another one."""
+        kind, self._followed = self._followed, None
+        if kind is not None and kind.first is not None:
+            self._by_first[kind.first] = None
+
+    def _count_again(self, kind: _Kind) -> None:
+        for one in kind.ended:
             self._count(one)
-        for graph in self._left_before:
+        for graph in kind.left:
             if graph in self.left_out:
                 self.left_out[graph] += 1
 
+    def _may_skip(self, kind: _Kind) -> bool:
+        """Return whether a turn of a kind makes nothing hot, and runs nothing compiled."""
+        return not any(one.hot for one in kind.ended) and self._left_of(kind) >= 1
+
     def _turns_left(self) -> int:
-        """Return how many turns come before the one that makes a sequence hot, at most."""
-        ended = self._ended_before
+        """Return how many turns come before one that must be looked at, at least."""
+        if self._since_compiled < _LATELY:
+            return 0
+        lately = [one for one in self._kinds.values() if self._looked - one.looked < _LATELY]
+        if any(one.hot for kind in lately for one in kind.ended):
+            return 0
+        return min(map(self._left_of, lately), default=0)
+
+    def _left_of(self, kind: _Kind) -> int:
+        """Return how many turns of a kind come before the one that makes a sequence hot."""
         cold = [
             (self._limit() - one.count - 1)
-            // ended.count(one)  # each may run several times in one
-            for one in ended
+            // kind.ended.count(one)  # each may run several times in one
+            for one in kind.ended
             if one.sequence is None
         ]
         cold += [
-            (self._limit() - self.left_out.get(graph, 0) - 1) // self._left_before.count(graph)
-            for graph in self._left_before
+            (self._limit() - self.left_out.get(graph, 0) - 1) // kind.left.count(graph)
+            for graph in kind.left
         ]
         return min(cold, default=_MOST_SKIPPED)

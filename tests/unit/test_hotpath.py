@@ -41,8 +41,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ivhl import hotpath
 from ivhl.errors import SpecError
-from ivhl.hotpath import block
+from ivhl.hotpath import block, turns
 from ivhl.hotpath.__main__ import main
+from ivhl.hotpath.recorder import Recorder
 from ivhl.hotpath.sequence import HotSequence
 from ivhl.hotpath.settings import read_settings
 from tests.builders.programs import (
@@ -255,13 +256,63 @@ def test_turns_that_are_not_looked_at_count_by_what_they_differentiate(
             turn(lambda w: torch.relu(X @ w).sum())
         for _ in range(5):
             turn(other)
-        # Of these, the first one ends what was not looked at, and does not count.
-        for _ in range(6):
+        for n in range(6):
             turn(lambda w: torch.relu(X @ w).sum())
-            assert report.paths == () or report.paths[0].name == "SGD.step"
-        turn(lambda w: torch.relu(X @ w).sum())
-    (path,) = [one for one in report.paths if one.name != "SGD.step"]
+            names = {one.name for one in report.paths} - {"SGD.step"}
+            assert names == ({"matmul -> relu -> sum"} if n == 5 else set())
+        for _ in range(5):
+            turn(other)
+    (path, *_) = [one for one in report.paths if one.name == "matmul -> relu -> sum"]
     assert path.hits == 0
+    assert len(report.paths) == 3
+
+
+def test_turns_of_several_kinds_are_hot_at_call_n_each_and_most_are_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = Recorder._record
+    looks: list[Any] = []
+
+    def noted(self: Recorder, *call: Any) -> Any:
+        looks.append(call)
+        return record(self, *call)
+
+    monkeypatch.setattr(Recorder, "_record", noted)
+    w = W.clone().requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.0)
+    inputs = [torch.randn(n, len(W)) for n in range(1, 6)]
+    with hotpath.auto(threshold=40) as report:
+        for _ in range(39):
+            for x in inputs:
+                torch.relu(x @ w).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        assert {one.name for one in report.paths} <= {"SGD.step"}
+        assert len(looks) < 0.25 * 3 * 39 * len(inputs)
+        for n, x in enumerate(inputs):
+            torch.relu(x @ w).sum().backward()
+            assert len([one for one in report.paths if one.name != "SGD.step"]) == n + 1
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@pytest.mark.usefixtures("traced")
+def test_turns_beside_refused_ones_still_run_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Fewer than are looked at, more than refused turns in a row.
+    monkeypatch.setattr(turns, "_LATELY", 25)
+    w = W.clone().requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.0)
+    inputs = [torch.randn(n, len(W)) for n in range(1, 31)]
+    with hotpath.auto(threshold=5) as report:
+        for n in range(60):
+            for x in inputs[:1] if n % 5 else inputs:
+                torch.relu(x @ w).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    hot = [one for one in report.paths if one.name != "SGD.step" and not one.refused]
+    assert sum(bool(one.refused) for one in report.paths) == 22
+    assert hot[0].hits == 60 - 5
+    assert [one.hits for one in hot[1:]] == [12 - 5] * 7
 
 
 def test_what_follows_a_step_is_counted_from_its_first_run() -> None:
