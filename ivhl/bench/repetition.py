@@ -104,17 +104,23 @@ def repeat(
         console.print(f"{cell.id}: {known}")
         found = folder / "results"
         found.mkdir(parents=True)
-        (measure or run_ivhl)(
-            tree,
-            [
-                *("bench", "--python", cell.python, "--torch", cell.torch, "--commit", commit),
-                *("--workload", recorded.workload, "--size", recorded.size),
-                *("--variant", recorded.variant, "--machine", here.name, "--force"),
-                *("--device", recorded.conditions.device.split()[0]),
-                *("--threads", str(recorded.conditions.threads), "--results", str(found)),
-            ],
-            console,
-        )
+        arguments = [
+            *("bench", "--python", cell.python, "--torch", cell.torch, "--commit", commit),
+            *("--workload", recorded.workload, "--size", recorded.size),
+            *("--variant", recorded.variant, "--machine", here.name, "--force"),
+            *("--device", recorded.conditions.device.split()[0]),
+            *("--threads", str(recorded.conditions.threads), "--results", str(found)),
+        ]
+        try:
+            (measure or run_ivhl)(tree, arguments, console)
+        except SpecError as error:
+            if recorded.benchmark is None:
+                raise
+            raise SpecError(
+                str(error),
+                hint=f"a benchmark that {commit[:8]} lacks was not committed when it was measured, "
+                "or only later: commit it, and measure that",
+            ) from error
         again = _newest(found, recorded)
         return Repeated(
             judged=judge_repetition(recorded, again, open_index(results).spreads),

@@ -28,6 +28,10 @@ RepeatVerdict = Literal["reproduces", "differs", "undecided"]
 # Warnings and the number of graphs are shown: neither costs anything.
 _EXACT: Final[frozenset[FactKind]] = frozenset({"fallback", "graph_breaks", "recompiles"})
 _TIMES: Final[tuple[Metric, ...]] = ("speedup", "compiled", "eager")
+_OTHER_BENCHMARK: Final = (
+    "the record was made with another benchmark than commit {commit} has, so the second run says "
+    "nothing of it: uncommitted benchmarks, or those of another commit; commit them, measure that"
+)
 
 
 class Repetition(NamedTuple):
@@ -53,6 +57,8 @@ def judge_repetition(recorded: RunRecord, again: RunRecord, spreads: Spreads) ->
         spreads: What runs of the same code differ by.
     """
     unlike = tuple(_unlike(recorded, again))
+    if _has_other_benchmark(recorded, again):
+        return Repetition("undecided", _OTHER_BENCHMARK.format(commit=again.commit[:8]), unlike)
     was, now = outcome_of(recorded), outcome_of(again)
     if again.failure is not None and not is_final(asdict(again.failure)):
         return Repetition("undecided", f"the second run says nothing: {now}", unlike)
@@ -119,6 +125,15 @@ def _of_failures(recorded: RunRecord, again: RunRecord, unlike: tuple[str, ...])
         return Repetition("differs", text, unlike)
     beside = () if was == now else (f"then: {was}",)
     return Repetition("reproduces", now, (*unlike, *beside))
+
+
+def _has_other_benchmark(recorded: RunRecord, again: RunRecord) -> bool:
+    """Return whether the question was another one: a benchmark may be of a working tree.
+
+    Where the benchmark is a part of the project, neither record has a hash of its own for it.
+    """
+    hashes = recorded.benchmark, again.benchmark
+    return None not in hashes and recorded.benchmark != again.benchmark
 
 
 def _unlike(recorded: RunRecord, again: RunRecord) -> list[str]:

@@ -109,6 +109,22 @@ def test_the_same_failure_reproduces_and_another_does_not() -> None:
         assert "Dynamo is not supported" in found.because
 
 
+def test_benchmarks_that_were_not_committed_are_named_and_not_the_difference_that_they_make() -> (
+    None
+):
+    record = replace(make_record(), sources="s" * 64, benchmark="a" * 64)
+    for now in (
+        slower(record, 2),
+        replace(record, compile=None),
+        make_failure("absent", "the commit lacks it"),
+    ):
+        again = replace(now, sources="s" * 64, benchmark="b" * 64)
+        found = judge_repetition(record, again, Known(0.02))
+        assert found.verdict == "undecided"
+        assert "uncommitted benchmarks" in found.because
+        assert "benchmark aaaaaaaaaaaa before, bbbbbbbbbbbb now" in found.beside
+
+
 def test_a_second_run_that_was_killed_says_nothing() -> None:
     killed = make_failure("timeout", "still in phase compile after 600 s", exception="")
     found = judge_repetition(make_record(), killed, Known(0.02))
@@ -252,6 +268,19 @@ def test_files_that_are_gone_from_the_index_end_it(root: Path) -> None:
 def test_a_run_that_leaves_nothing_is_no_verdict(root: Path) -> None:
     with pytest.raises(ResultsError, match=r"no record of ops\.one/small/a was written"):
         again(root, made_here(root))
+
+
+@pytest.mark.parametrize("benchmark", ["a" * 64, None])
+def test_a_benchmark_that_the_commit_lacks_is_said_to_be_uncommitted(
+    root: Path, benchmark: str | None
+) -> None:
+    def measure(*_: object) -> None:
+        raise SpecError("ivhl bench ended with status 2: unknown workload 'ops.one'", hint="")
+
+    record = replace(made_here(root), sources="s" * 64, benchmark=benchmark)
+    with pytest.raises(SpecError, match="unknown workload") as told:
+        again(root, record, measure=measure)
+    assert ("was not committed" in (told.value.hint or "")) == (benchmark is not None)
 
 
 def test_nothing_installed_is_nothing_to_repeat() -> None:
