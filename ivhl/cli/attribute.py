@@ -36,10 +36,12 @@ from ivhl.tracker.attribution import (
     judge_together,
     not_matched,
     overall,
+    overall_local,
 )
 from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.entries import subject_of
 from ivhl.tracker.index import open_index
+from ivhl.tracker.interaction import at_each_setting, is_everywhere, reported
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, shortened
 from ivhl.workload import core_cases, named_cases, select_cases
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 
     from ivhl.matrix.spec import Matrix
     from ivhl.records.record import RunRecord
-    from ivhl.tracker.attribution import Attributed, Corner, Effect, Factor
+    from ivhl.tracker.attribution import Attributed, Corner, Effect, Factor, Held
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.index import Index
 
@@ -402,12 +404,8 @@ def _named(ends: tuple[Ends, Ends], factors: Sequence[Factor]) -> str:
     """Return the axes of an effect, e.g. ``PyTorch 2.5.1 -> 2.6.0``."""
     texts = []
     for factor in factors:
-        values = [getattr(end, factor) for end in ends]
-        if factor == "commit":
-            values = [value[:8] for value in values]
-        elif factor == "flags":
-            values = [" ".join(value) or "none" for value in values]
-        texts.append(f"{FACTOR_WORDS[factor].removeprefix('the ')} {values[0]} -> {values[1]}")
+        was, now = (_value(end, factor) for end in ends)
+        texts.append(f"{FACTOR_WORDS[factor].removeprefix('the ')} {was} -> {now}")
     joined = " with ".join(texts)
     return joined if len(texts) == 1 else f"{joined}, beyond each"
 
@@ -433,18 +431,21 @@ def _print(
             "measured in all of them"
         )
         console.print(Text(head, "bold"))
-        _print_effects(console, ends, overall(measured), "  ")
+        means = overall(measured), overall_local(measured)
+        _print_effects(console, ends, reported(*means), means[1], "  ")
         failed: dict[tuple[str, tuple[str, ...]], list[Attributed]] = {}
         shown = 0
         for one in group:
-            moved = [e for e in one.effects if e.word in _STYLES]
+            shown_effects = reported(one.effects, one.local)
+            moved = [e for e in shown_effects if e.word in _STYLES]
             whose = one.whose(factors)
             if not one.effects and (every or whose):
                 failed.setdefault((whose, tuple(one.outcomes.values())), []).append(one)
             elif every or moved:
                 shown += 1
                 console.print(Text(f"  {one.case}"))
-                _print_effects(console, ends, one.effects if every else moved, "    ")
+                listed = shown_effects if every else moved
+                _print_effects(console, ends, listed, one.local, "    ")
         for (whose, _), alike in failed.items():
             shown += len(alike)
             _print_outcomes(console, whose, alike)
@@ -492,15 +493,48 @@ def _print_outcomes(console: Terminal, whose: str, alike: Sequence[Attributed]) 
 
 
 def _print_effects(
-    console: Terminal, ends: tuple[Ends, Ends], effects: Sequence[Effect], indent: str
+    console: Terminal,
+    ends: tuple[Ends, Ends],
+    effects: Sequence[Effect],
+    local: Sequence[Effect],
+    indent: str,
 ) -> None:
-    by: dict[tuple[Factor, ...], list[Effect]] = {}
+    by: dict[tuple[tuple[Factor, ...], Held], list[Effect]] = {}
     for effect in effects:
-        by.setdefault(effect.factors, []).append(effect)
-    for names, group in by.items():
+        by.setdefault((effect.factors, effect.held), []).append(effect)
+    for (names, held), group in by.items():
         style = next((_STYLES[e.word] for e in group if e.word in _STYLES), "")
-        texts = "; ".join(map(str, group))
-        console.print(Text(f"{indent}{_named(ends, names)}: {texts}", style))
+        texts = "; ".join(_text(ends, effect, local) for effect in group)
+        if not names:
+            where = f"only on {_held(ends, held)}"
+        elif held:
+            where = f"{_named(ends, names)}, on {_held(ends, held)}"
+        else:
+            where = _named(ends, names)
+        console.print(Text(f"{indent}{where}: {texts}", style))
+
+
+def _text(ends: tuple[Ends, Ends], effect: Effect, local: Sequence[Effect]) -> str:
+    """Return an effect in words; of a mean over cells that moved, also what it is in each."""
+    each = at_each_setting(effect, local)
+    if effect.held or not each or effect.word not in _STYLES:
+        return str(effect)
+    parts = ", ".join(f"{one.ratio:.2f}x on {_held(ends, one.held)}" for one in each)
+    return f"{effect}{'' if is_everywhere(effect, local) else ' on average'} ({parts})"
+
+
+def _held(ends: tuple[Ends, Ends], held: Held) -> str:
+    """Return settings of axes in words, e.g. ``Python 3.13 with PyTorch 2.6.0``."""
+    return " with ".join(
+        f"{FACTOR_WORDS[factor].removeprefix('the ')} {_value(ends[on], factor)}"
+        for factor, on in held
+    )
+
+
+def _value(end: Ends, factor: Factor) -> str:
+    if factor == "commit":
+        return end.commit[:8]
+    return " ".join(end.flags) or "none" if factor == "flags" else str(getattr(end, factor))
 
 
 def _as_dict(
@@ -525,6 +559,8 @@ def _as_dict(
                     for corner, text in one.outcomes.items()
                 ],
                 "effects": [effect_of(e) for e in one.effects],
+                "local": [effect_of(e) for e in one.local],
+                "reported": [effect_of(e) for e in reported(one.effects, one.local)],
             }
             for one in found
         ],

@@ -22,6 +22,7 @@ from ivhl.records.store import case_name
 from ivhl.tracker.changes import largest_significant
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compare import session_reach
+from ivhl.tracker.interaction import local_contrasts
 from ivhl.tracker.metrics import RELEVANT, difference, is_calibrated, measured
 from ivhl.tracker.wording import short_message
 
@@ -45,6 +46,8 @@ ATTRIBUTED: Final[tuple[Metric, ...]] = ("eager", "compiled", "speedup")
 _SPEEDUP_WORDS: Final = {"slower": "fell", "faster": "rose"}
 # Whether each axis is that of the second cell.
 Setting = tuple[bool, ...]
+# Some axes, each with whether it is that of the second cell.
+Held = tuple[tuple[Factor, bool], ...]
 _CONFIDENCE = 0.95
 _STANDARD: Final = NormalDist()
 _NORMAL_95: Final = _STANDARD.inv_cdf((1 + _CONFIDENCE) / 2)
@@ -86,10 +89,12 @@ class Effect(NamedTuple):
     """What axes do to a quantity, alone or beyond what each does alone.
 
     Attributes:
-        factors: One axis, or several for an interaction.
+        factors: One axis, or several for an interaction; none for what the cells at the settings
+            that are held differ by from all others.
         ratio: The factor; ``low`` and ``high`` hold another run's with 95 %.
         cases: How many cases it is the mean of.
         significant: Whether it stands out of all that are judged beside it.
+        held: The settings of other axes at which it is; without any, a mean over all of them.
     """
 
     factors: tuple[Factor, ...]
@@ -99,6 +104,7 @@ class Effect(NamedTuple):
     high: float
     cases: int = 1
     significant: bool = True
+    held: Held = ()
 
     @property
     def word(self) -> str:
@@ -137,6 +143,7 @@ class Attributed(NamedTuple):
         outcomes: What each corner shows: ``works``, or the failure class with its message.
         effects: Empty if a corner failed.
         in_turns: Whether the corners were measured in turns, and not in a session each.
+        local: What the axes do at some settings (``interaction.local_contrasts``).
     """
 
     machine: str
@@ -145,6 +152,7 @@ class Attributed(NamedTuple):
     outcomes: Mapping[Corner, str]
     effects: tuple[Effect, ...]
     in_turns: bool = False
+    local: tuple[Effect, ...] = ()
 
     def whose(self, factors: Sequence[Factor]) -> str:
         """Return which axes change the outcome; empty if no corner has another one.
@@ -260,16 +268,17 @@ def attribute(
                 # ``scale`` is that of the difference of two such runs.
                 scales[corner.setting] = spread.scale(record, metric=metric) / math.sqrt(2)
                 scores.append(spread.scores.of(_CONFIDENCE))
-            for names, weights in contrasts(factors):
+            for names, held, weights in every_contrast(factors):
                 middle = sum(weight * known[setting] for setting, weight in weights.items())
                 noise = math.hypot(*(w * scales[setting] for setting, w in weights.items()))
-                effects.append(_effect(names, metric, middle, max(scores) * noise))
+                effects.append(_effect(names, metric, middle, max(scores) * noise, held))
     return Attributed(
         base.machine.name,
         base.conditions.device.split()[0],
         case_name(base),
         {corner: _outcome(record) for corner, record in records.items()},
-        tuple(effects),
+        tuple(effect for effect in effects if not effect.held),
+        local=tuple(effect for effect in effects if effect.held),
     )
 
 
@@ -298,20 +307,21 @@ def attribute_rounds(
             table.append({s: math.log(v.value) for s, v in values.items() if v is not None})
         if any(len(row) < len(last) for row in table):
             continue
-        for names, weights in contrasts(factors):
+        for names, held, weights in every_contrast(factors):
             moves = [sum(w * row[s] for s, w in weights.items()) for row in table]
             noises = []
             for records in rounds:
                 runs = {c.setting: r for c, r in records.items()}
                 noises.append(noise_of(metric, [runs[s] for s in weights], [*weights.values()]))
-            effects.append(_effect(names, metric, *reach_of(metric, moves, noises)))
+            effects.append(_effect(names, metric, *reach_of(metric, moves, noises), held))
     return Attributed(
         base.machine.name,
         base.conditions.device.split()[0],
         case_name(base),
         {corner: _outcome(record) for corner, record in last.items()},
-        tuple(effects),
+        tuple(effect for effect in effects if not effect.held),
         in_turns=True,
+        local=tuple(effect for effect in effects if effect.held),
     )
 
 
@@ -329,6 +339,16 @@ def contrasts(
             }
             found.append((tuple(factors[i] for i in chosen), weights))
     return found
+
+
+def every_contrast(
+    factors: Sequence[Factor],
+) -> list[tuple[tuple[Factor, ...], Held, dict[Setting, float]]]:
+    """Return the weights of all effects, those over all corners first."""
+    whole: list[tuple[tuple[Factor, ...], Held, dict[Setting, float]]] = [
+        (names, (), weights) for names, weights in contrasts(factors)
+    ]
+    return whole + local_contrasts(factors)
 
 
 def judge_together(found: Sequence[Attributed]) -> list[Attributed]:
@@ -351,21 +371,43 @@ def overall(found: Iterable[Attributed]) -> tuple[Effect, ...]:
 
     Of corners that were measured in a session each, the interval holds what sessions differ by.
     """
-    logs: dict[tuple[tuple[Factor, ...], Metric], list[float]] = defaultdict(list)
-    corners: dict[tuple[tuple[Factor, ...], Metric], int] = {}
-    for one in found:
-        for effect in one.effects:
-            key = effect.factors, effect.metric
+    return _means((one, one.effects) for one in found)
+
+
+def overall_local(found: Iterable[Attributed]) -> tuple[Effect, ...]:
+    """Return likewise the mean over the cases of what the axes do at some settings."""
+    return _means((one, one.local) for one in found)
+
+
+def _means(found: Iterable[tuple[Attributed, Sequence[Effect]]]) -> tuple[Effect, ...]:
+    logs: dict[tuple[tuple[Factor, ...], Metric, Held], list[float]] = defaultdict(list)
+    sessions: dict[tuple[tuple[Factor, ...], Metric, Held], float] = {}
+    for one, effects in found:
+        for effect in effects:
+            key = effect.factors, effect.metric, effect.held
             logs[key].append(math.log(effect.ratio))
-            corners[key] = 0 if one.in_turns else len(one.outcomes)
-    effects = []
+            sessions[key] = 0.0 if one.in_turns else _sessions_in(effect, len(one.outcomes))
+    means = []
     for key, values in logs.items():
         if len(values) > 1:
+            names, metric, held = key
             reach = _NORMAL_95 * stdev(values) / math.sqrt(len(values))
-            if corners[key]:
-                reach = math.hypot(reach, session_reach(key[1]) / math.sqrt(corners[key] / 2))
-            effects.append(_effect(*key, fmean(values), reach)._replace(cases=len(values)))
-    return tuple(effects)
+            reach = math.hypot(reach, session_reach(metric) * sessions[key])
+            mean = _effect(names, metric, fmean(values), reach, held)
+            means.append(mean._replace(cases=len(values)))
+    return tuple(means)
+
+
+def _sessions_in(effect: Effect, n_corners: int) -> float:
+    """Return how many differences of two sessions are in an effect, if each corner has its own."""
+    if effect.held and effect.factors:
+        squares = 2.0  # one corner less another one
+    elif effect.held:
+        inside = n_corners / 2 ** len(effect.held)
+        squares = 1 / inside + 1 / (n_corners - inside)
+    else:
+        squares = 4 ** len(effect.factors) / n_corners
+    return math.sqrt(squares / 2)
 
 
 def complete(
@@ -393,9 +435,11 @@ def complete(
     }
 
 
-def _effect(names: tuple[Factor, ...], metric: Metric, middle: float, reach: float) -> Effect:
+def _effect(
+    names: tuple[Factor, ...], metric: Metric, middle: float, reach: float, held: Held = ()
+) -> Effect:
     low, high = math.exp(middle - reach), math.exp(middle + reach)
-    return Effect(names, metric, math.exp(middle), low, high)
+    return Effect(names, metric, math.exp(middle), low, high, held=held)
 
 
 def _outcome(record: RunRecord) -> str:

@@ -25,7 +25,7 @@ from ivhl.bench.attribution import RecordedLocks, attribute_measured, measure_co
 from ivhl.bench.request import Request
 from ivhl.bench.swap import measure_swap
 from ivhl.cli import app
-from ivhl.cli.attribute import _warn_of_disturbance
+from ivhl.cli.attribute import _print_effects, _warn_of_disturbance
 from ivhl.cli.declared import declared
 from ivhl.errors import LockError, ResultsError, SpecError
 from ivhl.matrix.locks import lock_path, lock_state
@@ -48,9 +48,11 @@ from ivhl.tracker.attribution import (
     judge_together,
     not_matched,
     overall,
+    overall_local,
 )
 from ivhl.tracker.comparable import BUILDS_UNKNOWN, differences
 from ivhl.tracker.compare import session_reach
+from ivhl.tracker.interaction import reported
 from ivhl.tracker.terminal import Terminal
 from ivhl.workload import named_cases
 from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
@@ -124,6 +126,75 @@ def test_what_both_do_only_together_is_the_interaction() -> None:
     effects = {e.factors: e.ratio for e in found.effects if e.metric == "compiled"}
     assert effects["python", "torch"] == pytest.approx(2.0)
     assert effects[("python",)] == effects[("torch",)] == pytest.approx(math.sqrt(2))
+
+
+def in_words(found: Attributed, ends: tuple[Ends, Ends]) -> str:
+    console = Terminal(file=StringIO(), width=400)
+    _print_effects(console, ends, reported(found.effects, found.local), found.local, "")
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("odd", "where"),
+    [
+        ((True, True), "Python 3.13 with PyTorch 2.6.0"),
+        ((True, False), "Python 3.13 with PyTorch 2.5.1"),
+        ((False, False), "Python 3.12 with PyTorch 2.5.1"),
+    ],
+)
+def test_what_one_cell_alone_shows_is_no_effect_of_an_axis_everywhere(
+    odd: tuple[bool, bool], where: str
+) -> None:
+    records = {
+        corner: timed(corner, 2e-3 if corner.setting == odd else 1e-3)
+        for corner in corners_of(FIRST, LAST)
+    }
+    found = judge_together([attribute(records, ("python", "torch"), Known(0.005))])
+    text = in_words(found[0], (FIRST, LAST))
+    assert f"only on {where}: compiled 2.00x" in text
+    assert "1.41x" not in text
+    assert "0.71x" not in text
+
+
+def test_two_axes_that_do_more_together_are_shown_each_beside_the_other() -> None:
+    found = judge_together(
+        [attribute(by_effects(1.0, 1.5, 1.6), ("python", "torch"), Known(0.005))]
+    )
+    text = in_words(found[0], (FIRST, LAST))
+    assert "PyTorch 2.5.1 -> 2.6.0, on Python 3.12: compiled 1.50x" in text
+    assert "PyTorch 2.5.1 -> 2.6.0, on Python 3.13: compiled 2.40x" in text
+    assert "Python 3.12 -> 3.13, on PyTorch 2.6.0: compiled 1.60x" in text
+    assert "only on" not in text
+
+
+def test_of_three_axes_the_third_is_not_in_what_two_do_only_together() -> None:
+    first, last = FIRST, Ends("3.13", "2.6.0", "b" * 40)
+    records = {
+        corner: timed(corner, 2e-3 if corner.setting[:2] == (True, True) else 1e-3)
+        for corner in corners_of(first, last)
+    }
+    found = judge_together(
+        [attribute(records, ("python", "torch", "commit"), Known(0.005)) for _ in range(3)]
+    )
+    only = "only on Python 3.13 with PyTorch 2.6.0: compiled 2.00x"
+    assert only in in_words(found[0], (first, last))
+    whole = found[0]._replace(effects=overall(found), local=overall_local(found))
+    # Two sessions on one side, and six on the other one.
+    low = 2 / math.exp(session_reach("compiled") * math.sqrt((1 / 2 + 1 / 6) / 2))
+    assert f"{only} [{low:.2f}, " in in_words(whole, (first, last))
+
+
+def test_an_effect_of_an_axis_that_noise_lets_be_anywhere_says_what_it_is_in_each_cell() -> None:
+    doubtful = attribute(by_effects(1.0, 1.0, 1.6), ("python", "torch"), Known(0.07))
+    found = doubtful._replace(
+        effects=tuple(
+            e._replace(significant=len(e.factors) == 1 and e.significant) for e in doubtful.effects
+        )
+    )
+    text = in_words(found, (FIRST, LAST))
+    assert "slower on average (1.00x on Python 3.12, 1.60x on Python 3.13)" in text
+    even = in_words(attribute(by_effects(1, 1.5), ("python", "torch"), Known(0.01)), (FIRST, LAST))
+    assert "slower (1.50x on Python 3.12, 1.50x on Python 3.13)" in even
 
 
 @settings(deadline=None)
@@ -260,6 +331,10 @@ def test_a_mean_over_cases_has_the_interval_that_the_cases_and_sessions_show() -
     # Two corners of four are on each side.
     of_sessions = math.exp(session_reach("compiled") / math.sqrt(2))
     assert of_sessions < mean.high / mean.ratio < 1.1 * of_sessions
+    both = {(e.factors, e.metric): e for e in overall(found)}[("python", "torch"), "compiled"]
+    assert both.high / both.ratio == pytest.approx(
+        math.exp(session_reach("compiled") * math.sqrt(2))
+    )
     in_turns = [one._replace(in_turns=True) for one in found]
     mean = {(e.factors, e.metric): e for e in overall(in_turns)}[("torch",), "compiled"]
     assert 1.15 < mean.low < mean.ratio < mean.high < 1.35

@@ -1,0 +1,104 @@
+"""Where an effect is, if it is not everywhere: what axes do only together (``ivhl attribute``).
+
+The effect of an axis is a mean over all settings of the others. Where these disagree, that mean is
+nowhere: of twice the seconds in one cell of four it says 1.41x for both axes. So each axis has an
+effect at each setting of the others, too, and each part of the cells one against all others.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ivhl.tracker.attribution import Effect, Factor, Held, Setting
+
+_MOVED: Final = frozenset({"slower", "faster"})
+# What share of an effect, on a logarithmic scale, a cell may lack or another may have.
+_SHARE: Final = 0.5
+
+
+def local_contrasts(
+    factors: Sequence[Factor],
+) -> list[tuple[tuple[Factor, ...], Held, dict[Setting, float]]]:
+    """Return the axes, the settings that are held, and the weights over the corners.
+
+    First each axis at each setting of the others; then, without an axis, the cells at two settings
+    and more against all others.
+    """
+    n = len(factors)
+    settings = [*product((False, True), repeat=n)]
+    found: list[tuple[tuple[Factor, ...], Held, dict[Setting, float]]] = []
+    for i, others in ((i, [j for j in range(n) if j != i]) for i in range(n) if n > 1):
+        for values in product((False, True), repeat=n - 1):
+            chosen = [s for s in settings if tuple(s[j] for j in others) == values]
+            held = tuple((factors[j], on) for j, on in zip(others, values, strict=True))
+            found.append(((factors[i],), held, {s: 1.0 if s[i] else -1.0 for s in chosen}))
+    for size in range(2, n + 1):
+        for axes in combinations(range(n), size):
+            for values in product((False, True), repeat=size):
+                inside = [s for s in settings if tuple(s[j] for j in axes) == values]
+                n_outside = len(settings) - len(inside)
+                weights = {s: 1 / len(inside) if s in inside else -1 / n_outside for s in settings}
+                held = tuple((factors[j], on) for j, on in zip(axes, values, strict=True))
+                found.append(((), held, weights))
+    return found
+
+
+def reported(effects: Iterable[Effect], local: Iterable[Effect]) -> list[Effect]:
+    """Return the effects that hold where they are said to be.
+
+    Of axes that do something only together, no mean over the cells is among them: in its place is
+    the part of the cells that differs from all others, or each axis at each setting of the others.
+
+    Args:
+        effects: Means over the cells, and interactions (``attribution.contrasts``).
+        local: Those of ``local_contrasts``.
+    """
+    means, local = tuple(effects), tuple(local)
+    found: list[Effect] = []
+    for metric in dict.fromkeys(effect.metric for effect in means):
+        mine = [effect for effect in means if effect.metric == metric]
+        beyond = [e for e in mine if len(e.factors) > 1 and e.word in _MOVED]
+        joined = {factor for effect in beyond for factor in effect.factors}
+        steps = [e for e in local if e.metric == metric and e.factors]
+        places = [e for e in local if e.metric == metric and not e.factors]
+        found += [effect for effect in mine if joined.isdisjoint(effect.factors)]
+        place = next((one for one in places if beyond and _is_alone(one, steps)), None)
+        if place is not None:
+            found.append(place)
+        else:
+            found += [step for step in steps if step.factors[0] in joined] + beyond
+    return found
+
+
+def is_everywhere(effect: Effect, local: Iterable[Effect]) -> bool:
+    """Return whether the effect of an axis is seen, by half at least, wherever the others are."""
+    whole = math.log(effect.ratio)
+    return all(
+        math.log(one.ratio) / whole >= _SHARE for one in at_each_setting(effect, local) if whole
+    )
+
+
+def at_each_setting(effect: Effect, local: Iterable[Effect]) -> list[Effect]:
+    """Return what an axis does at each setting of the others; nothing for an interaction."""
+    return [one for one in local if (one.factors, one.metric) == (effect.factors, effect.metric)]
+
+
+def _is_alone(place: Effect, steps: Sequence[Effect]) -> bool:
+    """Return whether each step into a part of the cells shows its effect, and no other step."""
+    at = dict(place.held)
+    size = abs(math.log(place.ratio))
+    for step in steps:
+        (axis,) = step.factors
+        where = dict(step.held)
+        crosses = axis in at and all(where[f] == on for f, on in at.items() if f != axis)
+        if not crosses:
+            if step.word in _MOVED or abs(math.log(step.ratio)) > _SHARE * size:
+                return False
+        elif step.word not in _MOVED or (step.ratio > 1) != ((place.ratio > 1) == at[axis]):
+            return False
+    return True
