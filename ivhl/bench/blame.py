@@ -232,7 +232,7 @@ def _see_stages(asked: Suspicion, runner: _Runner) -> _StagesSeen:
     """Run the stages.
 
     Raises:
-        SpecError: If the case does not show the symptom.
+        SpecError: If the case does not show the symptom, or fails in the good cell, too.
     """
     if asked.symptom == "slow":
         good, bad, factors = _timed_stages(asked, runner)
@@ -243,14 +243,18 @@ def _see_stages(asked: Suspicion, runner: _Runner) -> _StagesSeen:
     stages = [_stage(stage, read=stage == "inductor") for stage in STAGES]
     good = {} if asked.good is None else runner.run(asked.good, stages[-1:])
     above = 0.0
-    if good and asked.symptom == "graph-break":
-        above = good["inductor"].breaks or 0
+    if asked.good is not None:
+        breaks_alone = asked.symptom == "graph-break" and good["inductor"].outcome != "other"
+        if not breaks_alone and good["inductor"].outcome != "works":
+            raise _fails_too(asked, asked.good, good["inductor"])
+        above = (good["inductor"].breaks or 0) if breaks_alone else 0.0
     bad = runner.run(asked.bad, stages, above=above)
     rate = _rate(asked, runner, bad["inductor"], above)
     if not rate[0]:
+        beside = f"; {good['inductor'].text} in {asked.good.id}" if asked.good and above else ""
         raise SpecError(
             f"{asked.case.name} does not show {asked.symptom} in {asked.bad.id} in {rate[1]} "
-            f"runs: {bad['inductor'].text}",
+            f"runs: {bad['inductor'].text}{beside}",
             hint="ivhl repeat measures the record again; --torch names another release",
         )
     return _StagesSeen(first_stage(bad), bad, good, rate=rate, above=above)
@@ -317,13 +321,23 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
     )
 
 
+def _fails_too(asked: Suspicion, cell: CellSpec, seen: Tried) -> SpecError:
+    """Return the error of a cell that was to work: no difference to it says anything."""
+    return SpecError(
+        f"{asked.case.name} does not work in {cell.id} either, where it was to be without "
+        f"{asked.symptom}: {seen.text}",
+        hint="--good: a release in which it works (ivhl compat); --force runs again what failed by "
+        "chance",
+    )
+
+
 def _timed_stages(
     asked: Suspicion, runner: _Runner
 ) -> tuple[dict[str, Tried], dict[str, Tried], dict[Stage, StageFactor]]:
     """Time every stage in both cells in turns, until the slower stage is sure or the runs are spent.
 
     Raises:
-        SpecError: If the compiled code is not slower.
+        SpecError: If the compiled code is not slower, or fails in a cell.
     """
     assert asked.good is not None  # noqa: S101  (a slowdown has two cells)
     runs: tuple[list[dict[str, Tried]], list[dict[str, Tried]]] = [], []
@@ -335,6 +349,12 @@ def _timed_stages(
         for cell, done in zip((asked.good, asked.bad), runs, strict=True):
             found = runner.run(cell, stages)
             done.append({name.partition(",")[0]: one for name, one in found.items()})
+            if done[-1]["inductor"].outcome in ("other", "not here"):
+                raise SpecError(
+                    f"{asked.case.name} fails in {cell.id}, so nothing of it can be slower: "
+                    f"{done[-1]['inductor'].text}",
+                    hint="--torch and --good: two releases in which it works (ivhl compat)",
+                )
         if number >= FEWEST_ROUNDS:
             factors = stage_factors(*runs)
             if slower_stage(factors)[1]:

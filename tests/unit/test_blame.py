@@ -28,6 +28,7 @@ from ivhl.bench.blame import (
     _flaky,
     _rate,
     _Runner,
+    _see_stages,
     _settings,
     _timed_stages,
     blame,
@@ -468,6 +469,45 @@ def test_a_run_that_fails_otherwise_is_no_run_without_the_symptom(
     said = rf"otherwise than with wrong in .*, in run {len(before) + 1}: compile: no such op"
     with pytest.raises(SpecError, match=said):
         _rate(suspicion(tmp_path), runner, first, 0.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("symptom", "there", "said"),
+    [
+        ("wrong", {"failure": WRONG}, "either, where it was to be without wrong: wrong: "),
+        ("wrong", {"failure": CRASHED}, "either, .*: compile: no such op"),
+        ("graph-break", {"failure": CRASHED}, "either, .*: compile: no such op"),
+        ("slow", {"failure": CRASHED}, "fails in py3.12-torch2.6.0, so nothing .*: compile: no"),
+    ],
+)
+def test_a_release_that_was_to_work_and_fails_ends_it_at_once(
+    tmp_path: Path, symptom: str, there: dict[str, Any], said: str
+) -> None:
+    asked = suspicion(tmp_path, good=CellSpec("3.12", "2.6.0"), symptom=symptom)
+    ran: list[str] = []
+
+    def run(cell: CellSpec, trials: Sequence[dict[str, Any]], **_: float) -> dict[str, Tried]:
+        ran.append(cell.torch)
+        return {one["name"]: tried(one["name"], symptom=symptom, **there) for one in trials}
+
+    with pytest.raises(SpecError, match=said) as told:
+        _see_stages(asked, SimpleNamespace(run=run))  # type: ignore[arg-type]
+    assert "--good" in (told.value.hint or "")
+    assert ran == ["2.6.0"]
+
+
+def test_as_many_graph_breaks_in_the_good_release_are_said(tmp_path: Path) -> None:
+    asked = suspicion(tmp_path, good=CellSpec("3.12", "2.6.0"), symptom="graph-break")
+    facts = {"frames_total": 2, "frames_ok": 2, "graph_breaks": [{"count": 1}]}
+
+    def run(_: CellSpec, trials: Sequence[dict[str, Any]], above: float = 0) -> dict[str, Tried]:
+        return {
+            one["name"]: tried(one["name"], symptom=asked.symptom, above=above, compile=facts)
+            for one in trials
+        }
+
+    with pytest.raises(SpecError, match=r"1 graph break; 1 graph break in py3\.12-torch2\.6\.0"):
+        _see_stages(asked, SimpleNamespace(run=run))  # type: ignore[arg-type]
 
 
 def test_only_logs_that_the_release_has_are_switched_on(
