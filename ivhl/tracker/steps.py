@@ -18,15 +18,17 @@ from ivhl.tracker.changes import FALSE_ALARMS, largest_significant, probability,
 from ivhl.tracker.compare import session_reach
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.entries import subject_of
+from ivhl.tracker.lasting import levels_of
 from ivhl.tracker.metrics import RELEVANT
 from ivhl.tracker.series import series_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.tracker.changes import Tested
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.metrics import Metric
+    from ivhl.tracker.series import Point
     from ivhl.tracker.spread import Spreads
 
 StepAxis = Literal["torch", "python"]
@@ -112,6 +114,7 @@ class CourseStep(NamedTuple):
         is_alone: Whether other cells of this place do not show it.
         lasts: Whether the run before both and the run after both bear it out: no single run that was
             disturbed makes a step that does.
+        of_levels: Whether all runs before and behind it show it, where no two neighbours do.
     """
 
     along: StepAxis
@@ -121,6 +124,7 @@ class CourseStep(NamedTuple):
     sides: Mapping[Metric, QuantityStep]
     is_alone: bool = False
     lasts: bool = False
+    of_levels: bool = False
 
     @property
     def may_be_disturbed(self) -> bool:
@@ -132,6 +136,8 @@ class CourseStep(NamedTuple):
         """Which side moved and so whose doing it is, as a sentence without its full stop."""
         if self.may_be_disturbed:
             return f"{self._whose}; in this cell alone, so perhaps what disturbed one of its runs"
+        if self.of_levels:
+            return f"{self._whose}; by all runs before and after it, as no two neighbours show it"
         if self.is_alone:
             return f"{self._whose}; in this cell alone, and the runs before and after it agree"
         return self._whose
@@ -262,7 +268,75 @@ def find_steps(
             steps += _apart(one, moved, limits_alone)
         elif every and whole.sides:
             steps.append(whole)
-    return tuple(steps)
+    return (*steps, *_one_each(_of_levels(timed, spreads, disturbed, steps)))
+
+
+def _of_levels(
+    entries: Sequence[Entry],
+    spreads: Spreads,
+    disturbed: Collection[int],
+    known: Sequence[CourseStep],
+) -> Iterator[tuple[CourseStep, Sequence[str]]]:
+    """Yield the steps along releases that only all runs before and behind them show.
+
+    With each, the releases from the change of level before to the one behind it.
+
+    Where neighbours show that the side moved, by then or from then on, that is the change of level.
+    """
+    cells: dict[str, list[Point]] = {}
+    for series in series_of(entries, "torch"):
+        longest = max(series.segments(), key=len)
+        cells[series.case.python] = [p for p in longest if p.entry.id not in disturbed]
+    limits = dict.fromkeys(SIDES, FALSE_ALARMS)
+    for level in levels_of(cells, spreads):
+        tests = {
+            cell: {
+                side: test
+                for side, test in level.tests[cell].items()
+                if not any(_explains(step, cell, side, level.around) for step in known)
+            }
+            for cell in sorted(level.tests, key=python_key)
+        }
+        tests = {cell: sides for cell, sides in tests.items() if sides}
+        one = _Candidate("torch", level.before, level.place, tests, level.sessions, {})
+        steps = [_step(one, (cell,), limits) for cell in tests]
+        moved = [step for step in steps if _moves(step)]
+        whole = _step(one, tuple(tests), limits)
+        if tests and _moves(whole) and _agree(one, whole):
+            moved = [whole]
+        yield from ((step._replace(of_levels=True), level.around) for step in moved)
+
+
+def _one_each(found: Iterable[tuple[CourseStep, Sequence[str]]]) -> list[CourseStep]:
+    """Return the steps without those that are others again, in which a cell is a release off."""
+    kept: list[tuple[CourseStep, Sequence[str]]] = []
+    for step, around in sorted(found, key=lambda one: _clearness(one[0]), reverse=True):
+        if not any(
+            _directions(step) & _directions(other)
+            and (step.place in at[1:] or other.place in around[1:])
+            for other, at in kept
+        ):
+            kept.append((step, around))
+    return sorted((step for step, _ in kept), key=lambda step: release_key(step.place))
+
+
+def _clearness(step: CourseStep) -> float:
+    """Return the largest change of a side, in widths of its interval."""
+    return max(
+        abs(math.log(one.ratio)) / (math.log(one.high / one.low) or _LEAST_VARIANCE)
+        for one in step.sides.values()
+        if one.moved
+    )
+
+
+def _explains(step: CourseStep, cell: str, side: Metric, around: Sequence[str]) -> bool:
+    """Return whether neighbours show in a cell that a side moved at one of these releases."""
+    found = step.sides.get(side)
+    return (
+        (step.along, step.place in around[1:], cell in step.cells) == ("torch", True, True)
+        and found is not None
+        and found.moved
+    )
 
 
 def _apart(

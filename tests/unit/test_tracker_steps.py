@@ -246,6 +246,63 @@ def test_the_same_code_seldom_has_a_step() -> None:
     assert found <= 5
 
 
+LONG = ("2.4.1", *RELEASES[:2], "2.7.1", "2.8.0", *RELEASES[2:4], "2.11.0", "2.12.1", "2.13.0")
+
+
+def long_course(
+    slower: float, seed: int, sides: tuple[int, ...] = (0, 1), tau: float = 0.1
+) -> list[RunRecord]:
+    """Return ten releases on two Pythons, of which those from 2.9.1 on are slower by a factor."""
+    order = random.Random(seed)  # noqa: S311  (noise, not a secret)
+    found = []
+    for python, torch in itertools.product(PYTHONS[:2], LONG):
+        machine, *own = (order.gauss(0, tau / 2) for _ in range(3))
+        step = slower if LONG.index(torch) >= LONG.index("2.9.1") else 1.0
+        pair = [
+            s * math.exp(machine + one) * (step if side in sides else 1.0)
+            for side, (s, one) in enumerate(zip((2e-3, 1e-3), own, strict=True))
+        ]
+        record = make_record(python=python, torch=torch, speedup=pair[0] / pair[1])
+        found.append(timed(record, *pair))
+    return found
+
+
+def test_a_step_of_both_sides_that_no_two_neighbours_show_is_shown_by_all_of_them() -> None:
+    """Of two runs that differ by 1.3x where nothing changed, 1.25x says nothing."""
+    found = [steps_of(long_course(1.25, seed), tau=0.1) for seed in range(10)]
+    steps = [step for steps in found for step in steps if step.place == "2.9.1"]
+    assert len(steps) >= 8
+    for step in steps:
+        assert step.of_levels
+        assert step.before == "2.8.0"
+        assert "by all runs before and after it, as no two neighbours show it" in step.whose
+    both = [step for step in steps if all(step.sides[side].moved for side in SIDES)]
+    assert len(both) >= 6
+    assert all(step.sides["compiled"].low < 1.25 < step.sides["compiled"].high for step in both)
+    assert both[0].whose.startswith("both sides moved: PyTorch, in what eager and compiled code")
+
+
+def test_levels_seldom_show_a_step_of_the_same_code() -> None:
+    found = [steps_of(long_course(1.0, seed), tau=0.1) for seed in range(60)]
+    assert sum(any(step.of_levels for step in steps) for steps in found) <= 2
+
+
+def test_what_neighbours_show_is_no_second_step_of_the_levels() -> None:
+    (step,) = steps_of(long_course(1.5, 3, tau=0.01), tau=0.02)
+    assert not step.of_levels
+    assert (step.place, step.cells) == ("2.9.1", PYTHONS[:2])
+
+
+def test_a_calibration_that_moves_alone_is_no_step_of_the_levels() -> None:
+    records = [
+        replace(record, calibration=Calibration(compute_s=(5e-5 / 1.25,), memory_s=(6e-4,)))
+        if LONG.index(record.cell.torch) >= 5
+        else record
+        for record in long_course(1.0, 1, tau=0.02)
+    ]
+    assert not any(step.of_levels for step in steps_of(records, tau=0.1))
+
+
 def test_every_place_can_be_listed() -> None:
     steps = steps_of(grid(lambda *_: (2e-3, 1e-3)), every=True)
     assert len(steps) == len(RELEASES) - 1 + len(PYTHONS) - 1
