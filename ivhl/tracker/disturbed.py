@@ -7,15 +7,16 @@ code too, so nothing takes that out.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import TYPE_CHECKING, Final
 
-from ivhl.tracker.metrics import DISTURBED
+from ivhl.tracker.metrics import DISTURBED, difference
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ivhl.tracker.entries import Entry
 
@@ -49,6 +50,33 @@ def disturbed_of(entries: Iterable[Entry]) -> frozenset[int]:
             limit = high * max(DISTURBED, (high / low) ** _FENCE)
             found.update(number for seconds, number in runs if seconds > limit)
     return frozenset(found)
+
+
+def slowed_alone(
+    run: Entry, own: Sequence[Entry], others: Iterable[tuple[Entry, Sequence[Entry]]]
+) -> float:
+    """Return by how much a run was slowed that no other cell shows slower, as a logarithm, or 0.
+
+    By its eager code. A release or a commit that slows it does so in other cells, too; a neighbour
+    that the calibration does not see, in this run alone.
+
+    Args:
+        run: The run.
+        own: Runs of its cell to which it is compared.
+        others: For each other cell, its run at the same place, with those at places of ``own``.
+            They are looked for only if the run was slowed.
+    """
+    here, least = _slower(run, own), math.log(DISTURBED)
+    if here <= least:  # nearly always
+        return 0.0
+    beyond = [here - _slower(*other) for other in others]
+    slowed = min(here, median(beyond)) if beyond else 0.0
+    return slowed if slowed > least else 0.0
+
+
+def _slower(run: Entry, others: Sequence[Entry]) -> float:
+    """Return by how much eager code takes longer than usual, at equal speed of the machine."""
+    return median(difference(other, run, "eager") or 0.0 for other in others)
 
 
 def left_out(n: int) -> str:

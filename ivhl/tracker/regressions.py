@@ -18,7 +18,7 @@ from ivhl.records.age import rank_of
 from ivhl.tracker.changepoints import detect_all
 from ivhl.tracker.changes import CaseChange, decide, limits_of, tests_of
 from ivhl.tracker.compare import case_of, session_reach
-from ivhl.tracker.disturbed import disturbed_of
+from ivhl.tracker.disturbed import disturbed_of, slowed_alone
 from ivhl.tracker.facts import changed_facts
 from ivhl.tracker.metrics import RELEVANT, SECONDS, Metric
 from ivhl.tracker.series import ALONG, series_of
@@ -48,6 +48,7 @@ STOPPED_AFTER = 5
 _OUTSIDE = frozenset({"environment", "unavailable", "absent", "timeout", "out_of_memory"})
 # Kinds that times decide, so that a disturbed run is no later point of them.
 _TIMED: Final[frozenset[Kind]] = frozenset({"slower", "eager slower", "faster"})
+_SLOWED: Final = "; the newest run was {:.2f}x slower on both sides, which no other cell shows"
 _SIDES: Final[tuple[Metric, ...]] = ("eager", "compiled")
 _NORMAL_95 = NormalDist().inv_cdf(0.975)
 # As ``changepoints.detect_all``: values and their 95 % intervals to the first index of each level.
@@ -155,13 +156,12 @@ def find_changes(
     """
     entries, along = tuple(filter(wanted, history.entries)), tuple(along)
     disturbed = disturbed_of(history.entries)
-    found = [
-        suspect
-        for field in along
-        for suspect in _suspects(
-            series_of(entries, field, commit_order), spreads, detect, disturbed
-        )
-    ]
+    found: list[_Suspect] = []
+    for name in along:
+        every = series_of(entries, name, commit_order)
+        cells = _Cells(every, disturbed)
+        suspects = _suspects(every, spreads, detect, disturbed)
+        found += [replace(one, slowed=cells.slowed(one)) for one in suspects]
     both = [point.entry for suspect in found for point in suspect.points]
     records = history.read(both)
     changes = (
@@ -229,6 +229,7 @@ class _Suspect:
         place: Index of the second one.
         step: The step found there, in a long segment.
         changes: What their quantities say, in a short one.
+        slowed: By how much the newest run of the segment was slowed alone (``slowed_alone``).
     """
 
     series: Series
@@ -237,10 +238,51 @@ class _Suspect:
     place: int
     step: _Step | None = None
     changes: Mapping[Metric, QuantityChange] = field(default_factory=dict)
+    slowed: float = 0.0
 
     @property
     def points(self) -> tuple[Point, Point]:
         return self.segment[self.before], self.segment[self.place]
+
+
+class _Cells:
+    """The series of a case in all cells, which tell a slower release from a disturbed run of one."""
+
+    def __init__(self, every: Iterable[Series], disturbed: frozenset[int]) -> None:
+        self._disturbed = disturbed
+        self._of_case: dict[tuple[ComparedCase, str], list[Series]] = defaultdict(list)
+        for series in every:
+            self._of_case[self._key(series)].append(series)
+
+    def slowed(self, suspect: _Suspect) -> float:
+        """Return by how much the newest quiet run after a change was slowed alone."""
+        behind = self._timed(suspect.segment[suspect.place :])
+        if len(behind) <= 1:
+            return 0.0
+        newest, run = behind.popitem()
+        return slowed_alone(run, [*behind.values()], self._others(suspect.series, newest, behind))
+
+    def _others(
+        self, mine: Series, newest: str, behind: Iterable[str]
+    ) -> Iterator[tuple[Entry, list[Entry]]]:
+        """Yield the run of each other cell at the newest point, with those at the points before."""
+        for series in self._of_case[self._key(mine)]:
+            for segment in series.segments() if series is not mine else ():
+                there = self._timed(segment)
+                common = [there[name] for name in behind if name in there]
+                if newest in there and common:
+                    yield there[newest], common
+
+    def _timed(self, points: Iterable[Point]) -> dict[str, Entry]:
+        return {
+            point.name: point.entry
+            for point in points
+            if "eager" in point.entry.values and point.entry.id not in self._disturbed
+        }
+
+    @staticmethod
+    def _key(series: Series) -> tuple[ComparedCase, str]:
+        return series.case._replace(python="", torch=""), series.dtype
 
 
 def _suspects(
@@ -553,6 +595,7 @@ def _change(
     kind = found.kind
     one, other = suspect.points
     later = [point.entry for point in suspect.segment[suspect.place + 1 :]]
+    is_slowed = False
     if kind == "degraded" and later:
         # Warnings and errors may be others than before, and nothing worse.
         (newest,) = history.read(later[-1:])
@@ -562,14 +605,16 @@ def _change(
         )
     else:
         quiet = [entry for entry in later if entry.id not in disturbed]
-        state = _state(found, one.entry, other.entry, quiet if kind in _TIMED else later)
+        later = quiet if kind in _TIMED else later
+        is_slowed = bool(suspect.slowed) and found.metric in SECONDS
+        state = _state(found, one.entry, other.entry, later, suspect.slowed)
     return Change(
         along=suspect.series.along,
         case=suspect.series.case,
         before=one.name,
         place=other.name,
         kind=kind,
-        reason=found.reason,
+        reason=found.reason + (_SLOWED.format(math.exp(suspect.slowed)) if is_slowed else ""),
         effect=found.effect,
         state=state,
         at=after.recorded_at,
@@ -577,10 +622,13 @@ def _change(
     )
 
 
-def _state(found: _Happened, before: Entry, place: Entry, later: Sequence[Entry]) -> ChangeState:
+def _state(
+    found: _Happened, before: Entry, place: Entry, later: Sequence[Entry], slowed: float
+) -> ChangeState:
     """Return whether the later points of the segment still show the change.
 
-    The quantity that moved tells: of code that is slower on both sides, the speedup has stayed.
+    The quantity that moved tells: of code that is slower on both sides, the speedup has stayed. Its
+    seconds are less by what slowed the newest run alone (``slowed_alone``).
     """
     if not later:
         return "suspected"
@@ -597,4 +645,6 @@ def _state(found: _Happened, before: Entry, place: Entry, later: Sequence[Entry]
     was, then, now = (
         math.log(_value(e, found.metric) if known else e.values[found.metric].value) for e in three
     )
+    if found.metric in SECONDS:
+        now -= slowed
     return "over" if abs(now - was) < abs(now - then) else "persists"

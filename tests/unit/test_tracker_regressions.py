@@ -24,7 +24,7 @@ from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.records import Known, make_failure, make_record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
@@ -124,6 +124,57 @@ def test_compiled_code_is_still_slower_where_eager_code_got_slower_later() -> No
     history = [BASE, timed(2e-3, 2e-3), timed(4e-3, 2e-3)]
     states = {found.kind: found.state for found in along_commits(*history)}
     assert states == {"slower": "persists", "eager slower": "suspected"}
+
+
+PLACES = ("2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0")
+
+
+def on_3_12(cells: Mapping[str, Sequence[tuple[float, float]]]) -> list[Change]:
+    """Return the changes along releases of Python 3.12, from milliseconds of each cell."""
+    records = [
+        replace(timed(eager / 1e3, compiled / 1e3), cell=record.cell)
+        for python, seconds in cells.items()
+        for torch, (eager, compiled) in zip(PLACES, seconds, strict=True)
+        for record in [make_record(python=python, torch=torch)]
+    ]
+    found = find_changes(MemoryHistory(records), QUIET, along=["torch"])
+    return [one for one in found if one.case.python == "3.12"]
+
+
+FAST, SLOW, BOTH = (2.0, 1.0), (2.0, 1.3), (2.6, 1.3)
+EAGER_LATER = (2.8, 1.3)
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "state"),
+    [
+        # Compiled code alone.
+        ([FAST, FAST, SLOW, SLOW, SLOW, SLOW], [FAST, FAST, SLOW, SLOW, SLOW, SLOW], "persists"),
+        ([FAST, FAST, SLOW, SLOW, SLOW, FAST], [FAST, FAST, SLOW, SLOW, SLOW, FAST], "over"),
+        ([FAST, FAST, SLOW, SLOW, SLOW, EAGER_LATER], [FAST] * 5 + [(2.8, 1.0)], "persists"),
+        # Both sides, by code: of all Pythons, or of one.
+        ([FAST, FAST, BOTH, BOTH, BOTH, BOTH], [FAST, FAST, BOTH, BOTH, BOTH, BOTH], "persists"),
+        ([FAST, FAST, BOTH, BOTH, BOTH, BOTH], [FAST] * 6, "persists"),
+        ([FAST, FAST, BOTH, BOTH, BOTH, FAST], [FAST, FAST, BOTH, BOTH, BOTH, FAST], "over"),
+        # The newest run disturbed: of code that has recovered, and of code that has not.
+        ([FAST, FAST, SLOW, SLOW, SLOW, (2.8, 1.4)], [FAST, FAST, SLOW, SLOW, SLOW, FAST], "over"),
+        ([FAST, FAST, SLOW, SLOW, SLOW, (2.8, 1.82)], [FAST] * 6, "persists"),
+        ([FAST, FAST, BOTH, BOTH, BOTH, (3.64, 1.82)], [FAST] * 6, "persists"),
+        # Nothing says whether by code or by a neighbour: the seconds count.
+        ([FAST, FAST, SLOW, SLOW, SLOW, (2.8, 1.4)], None, "persists"),
+    ],
+)
+def test_a_disturbed_newest_run_decides_nothing_where_other_cells_show_no_change(
+    here: list[tuple[float, float]], there: list[tuple[float, float]] | None, state: str
+) -> None:
+    """``ops.mera_layer`` on 3.12: eager 216 to 306 µs, with 2.15.0 alone."""
+    cells = {"3.12": here} | ({"3.13": there, "3.14": there} if there else {})
+    found = next(one for one in on_3_12(cells) if one.place == "2.7.1")
+    assert (found.kind, found.state) == ("slower", state)
+    is_disturbed = there is not None and here[-1] in ((2.8, 1.4), (2.8, 1.82), (3.64, 1.82))
+    assert (
+        "1.40x slower on both sides, which no other cell shows" in found.reason
+    ) == is_disturbed
 
 
 def loud(record: RunRecord, factor: float) -> RunRecord:
