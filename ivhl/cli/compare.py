@@ -28,6 +28,7 @@ from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
 from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.compare import KINDS, axis_of, choose, compare, summarise, values_of
+from ivhl.tracker.disturbed import disturbed_keys
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import WORDS
 from ivhl.tracker.terminal import Terminal
@@ -108,9 +109,11 @@ def compare_command(
     if folders:
         axis: Axis = "results"
         was, now = (_all(one, wanted) for one in folders)
+        disturbed = disturbed_keys(folders[0].entries), disturbed_keys(folders[1].entries)
     else:
+        disturbed = (disturbed_keys(index.entries),) * 2
         axis, was, now = _sides(root, index, (before, after), wanted)
-    found = compare(was, now, axis, index.spreads)
+    found = compare(was, now, axis, index.spreads, disturbed)
     if not found:
         raise ResultsError(
             f"neither {before} nor {after} has a record here",
@@ -127,6 +130,11 @@ def compare_command(
         console.print(Text(_sentence(before, after, summary), "bold"))
         console.print(_means(summary))
     _list_all(console, found, every=every)
+    if n := sum(one.is_disturbed for one in found):
+        console.print(
+            f"{counted(n, 'case')} with a disturbed run, by the calibration: times not compared",
+            style="bright_black",
+        )
 
 
 def _filter(
@@ -345,6 +353,7 @@ def _as_dict(
                 **one.case._asdict(),
                 "kind": one.kind,
                 "reason": one.reason,
+                "disturbed": one.is_disturbed,
                 "facts": [asdict(fact) for fact in one.change.facts] if one.change else [],
                 "changes": [asdict(c) for c in one.change.changes.values()] if one.change else [],
             }

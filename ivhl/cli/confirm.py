@@ -169,8 +169,10 @@ def suspects_on(machine: str, verdict: Verdict) -> dict[tuple[str, str], tuple[s
 
 def _may_be_worse(finding: Finding) -> bool:
     """Return whether a change for the worse was seen that noise alone could have made."""
-    if finding.kind not in ("noisy", "held") or finding.change is None:
+    if finding.kind not in ("noisy", "held", "undecided") or finding.change is None:
         return False
+    if finding.change.kind == "slower":  # by a disturbed run, so that it is no regression yet
+        return True
     changes = finding.change.changes
     limits = DOUBTFUL_IN_SESSION if finding.change.in_session else DOUBTFUL
     return any(

@@ -21,6 +21,7 @@ from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import BY_PROCESSOR, this_machine
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
+from ivhl.tracker.disturbed import disturbed_keys
 from ivhl.tracker.expectations import (
     EXPECTATIONS,
     MeasuredCase,
@@ -133,7 +134,15 @@ def gate_command(
     expectations = load_expectations(root)
     unmatched = never_covering(expectations, set(map(_measured, index.entries)))
     warn(f"{EXPECTATIONS}: never matches a measured case: {one.title}" for one in unmatched)
-    verdict = judge(records, before, after, workloads, index.spreads, expectations=expectations)
+    verdict = judge(
+        records,
+        before,
+        after,
+        workloads,
+        index.spreads,
+        expectations=expectations,
+        disturbed=disturbed_keys(index.entries),
+    )
     if confirm:
         verdict = _confirmed(root, folder, commits, verdict, here)
     _print(verdict, commits, form)

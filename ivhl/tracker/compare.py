@@ -17,6 +17,7 @@ from ivhl.records.store import case_name, key_of, newest_by
 from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
+from ivhl.tracker.disturbed import disturbed_side
 from ivhl.tracker.entries import Entry
 from ivhl.tracker.metrics import student
 from ivhl.tracker.wording import short_message
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ivhl.records.record import RunRecord
+    from ivhl.records.store import Key
     from ivhl.tracker.entries import Run
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
@@ -80,12 +82,14 @@ class Comparison:
     Attributes:
         reason: Why it has this kind, with the numbers.
         change: What changed, if both sides were measured in the same way.
+        is_disturbed: Whether the times say nothing, since a run was disturbed.
     """
 
     case: ComparedCase
     kind: PairKind
     reason: str
     change: CaseChange | None = None
+    is_disturbed: bool = False
 
     @property
     def effect(self) -> float:
@@ -151,7 +155,11 @@ def choose(entries: Iterable[Entry], axis: Axis, wanted: Collection[str]) -> tup
 
 
 def compare(
-    before: Iterable[RunRecord], after: Iterable[RunRecord], axis: Axis, spreads: Spreads
+    before: Iterable[RunRecord],
+    after: Iterable[RunRecord],
+    axis: Axis,
+    spreads: Spreads,
+    disturbed: tuple[Collection[Key], Collection[Key]] = ((), ()),
 ) -> tuple[Comparison, ...]:
     """Compare two sets of records, the worst case first.
 
@@ -163,6 +171,8 @@ def compare(
         after: Records of the second side.
         axis: The field in which they differ.
         spreads: What runs of the same code differ by.
+        disturbed: The disturbed runs of each side (``disturbed_keys``). Of a case with one, facts
+            are compared, and times are not.
     """
     was, now = _sides(before, after, axis)
     decided: dict[ComparedCase, tuple[PairKind, str]] = {}
@@ -179,9 +189,24 @@ def compare(
             decided[case] = "incomparable", "; ".join(apart)
         else:
             pairs[case] = one, other
-    changes = judge_changes(pairs, spreads)
+    slowed = {
+        case: (key_of(one) in disturbed[0], key_of(other) in disturbed[1])
+        for case, (one, other) in pairs.items()
+    }
+    # What a neighbour moved is no test beside which the others are judged.
+    quiet, loud = ({c: pair for c, pair in pairs.items() if any(slowed[c]) == on} for on in (0, 1))
     found = [Comparison(case, *result) for case, result in decided.items()]
-    found += [Comparison(case, *_kind_of(change), change) for case, change in changes.items()]
+    for case, change in (judge_changes(quiet, spreads) | judge_changes(loud, spreads)).items():
+        side = disturbed_side(*slowed[case], in_session=change.in_session)
+        if not side:
+            found.append(Comparison(case, *_kind_of(change), change))
+        elif change.worse_facts:
+            found.append(
+                Comparison(case, "degraded", f"{change.reason}; {side}", is_disturbed=True)
+            )
+        else:
+            reason = f"{side}; {change.reason}"
+            found.append(Comparison(case, "incomparable", reason, is_disturbed=True))
     return tuple(sorted(found, key=_order_of))
 
 

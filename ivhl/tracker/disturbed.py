@@ -18,8 +18,10 @@ from ivhl.tracker.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ivhl.records.store import Key
     from ivhl.tracker.entries import Entry
 
+_BY_CALIBRATION: Final = "{} disturbed, by the calibration: the times say nothing"
 # Runs of a machine: of fewer nobody knows what is usual.
 FEWEST = 8
 # Interquartile ranges beyond the upper quartile, of logarithms. On a machine whose speed varies, as
@@ -50,6 +52,25 @@ def disturbed_of(entries: Iterable[Entry]) -> frozenset[int]:
             limit = high * max(DISTURBED, (high / low) ** _FENCE)
             found.update(number for seconds, number in runs if seconds > limit)
     return frozenset(found)
+
+
+def disturbed_keys(entries: Iterable[Entry]) -> frozenset[Key]:
+    """Return the keys of the disturbed ones of all entries of a history (``disturbed_of``)."""
+    entries = tuple(entries)
+    found = disturbed_of(entries)
+    return frozenset(entry.key for entry in entries if entry.id in found)
+
+
+def disturbed_side(before: bool, after: bool, *, in_session: bool) -> str:  # noqa: FBT001
+    """Return which of two runs was disturbed so that their times say nothing; empty if none.
+
+    What slows two runs of one hour is in both, and the calibrations show that it is.
+    """
+    if before and after:
+        return "" if in_session else f"both runs {_BY_CALIBRATION.format('were')}"
+    if not before and not after:
+        return ""
+    return f"the {'earlier' if before else 'later'} run {_BY_CALIBRATION.format('was')}"
 
 
 def slowed_alone(

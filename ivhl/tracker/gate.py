@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from ivhl.records.store import case_name, is_existing, newest_by
+from ivhl.records.store import case_name, is_existing, key_of, newest_by
 from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compat import (
@@ -16,6 +16,7 @@ from ivhl.tracker.compat import (
     release_key,
     retired,
 )
+from ivhl.tracker.disturbed import disturbed_side
 from ivhl.tracker.expectations import EXPECTATIONS
 from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.wording import marked, short_message
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ivhl.records.record import RunRecord
+    from ivhl.records.store import Key
     from ivhl.tracker.expectations import Expectation, Expectations
     from ivhl.workload import Workload
 
@@ -38,8 +40,8 @@ MEANINGS: dict[FindingKind, str] = {
     "slower": "compiled code takes longer, or gains less over eager code that did not get faster",
     "missing": "the base has a record and this commit has none",
     "incomparable": "measured under other conditions: the difference may not come from the code",
-    "undecided": "failed for a reason outside the code: measure it again",
-    "noisy": "too noisy to say: even a change by 1.3x would not show",
+    "undecided": "failed for a reason outside the code, or the run was disturbed: measure it again",
+    "noisy": "too noisy to say: even a change by 1.3x would not show, or the run was disturbed",
     "new": "this commit has a record and the base has none",
     "mended": "failed at the base and works now",
     "faster": "compiled code takes less time, or gains more over eager code",
@@ -143,6 +145,7 @@ def judge(
     spreads: Spreads = SHIPPED,
     *,
     expectations: Expectations = NONE_EXPECTED,
+    disturbed: Collection[Key] = (),
 ) -> Verdict:
     """Compare the newest records of two commits, case by case.
 
@@ -153,6 +156,7 @@ def judge(
         workloads: Current workloads of the project; retired cases do not count as missing.
         spreads: Learnt differences between runs.
         expectations: Known failures of the project.
+        disturbed: The disturbed runs of the history (``disturbed_keys``).
     """
     records = tuple(records)
     gone = {id(record) for record in retired(records, workloads)}
@@ -171,15 +175,20 @@ def judge(
         if (key.machine, key.device) in measured
     }
     open_cases = {key: (before[key], after[key]) for key, found in known.items() if found is None}
-    changes = judge_changes(open_cases, spreads)
-    findings = [
-        _expecting(
-            Finding(key, *(_kind_of(changes[key]) if found is None else found), changes.get(key)),
-            after.get(key),
-            expectations,
-        )
-        for key, found in known.items()
-    ]
+    slowed = {
+        key: (key_of(one) in disturbed, key_of(other) in disturbed)
+        for key, (one, other) in open_cases.items()
+    }
+    # What a neighbour moved is no test beside which the others are judged.
+    quiet, loud = (
+        {key: pair for key, pair in open_cases.items() if any(slowed[key]) == on} for on in (0, 1)
+    )
+    changes = judge_changes(quiet, spreads) | judge_changes(loud, spreads)
+    findings = []
+    for key, found in known.items():
+        kind, reason = found or _kind_of(changes[key], slowed[key])
+        finding = Finding(key, kind, reason, changes.get(key))
+        findings.append(_expecting(finding, after.get(key), expectations))
     findings.sort(key=_order)
     return Verdict(tuple(findings), dict(sorted(elsewhere.items())))
 
@@ -248,8 +257,16 @@ def _judge(  # noqa: PLR0911  (one for each reason)
     return None
 
 
-def _kind_of(found: CaseChange) -> tuple[FindingKind, str]:
-    """Return the kind and the reason; eager code is not judged (``Verdict.eager_alone``)."""
+def _kind_of(found: CaseChange, slowed: tuple[bool, bool]) -> tuple[FindingKind, str]:
+    """Return the kind and the reason; eager code is not judged (``Verdict.eager_alone``).
+
+    Where the times of a disturbed run moved, they must be measured again: they neither show nor rule
+    out that the code is slower.
+    """
+    side = disturbed_side(*slowed, in_session=found.in_session)
+    if side and not found.worse_facts:
+        kind: FindingKind = "noisy" if found.kind in ("same", "noisy") else "undecided"
+        return kind, f"{side}; {found.reason}"
     if found.kind == "eager slower":
         return ("noisy" if found.outcome("speedup") == "inconclusive" else "held"), found.reason
     return ("held" if found.kind == "same" else found.kind), found.reason

@@ -17,11 +17,13 @@ from typer.testing import CliRunner
 
 from ivhl.bench.turns import measure_both
 from ivhl.cli import app
+from ivhl.cli.confirm import suspects_on
 from ivhl.cli.gate import GapsError
 from ivhl.errors import IvhlError, SpecError, UnknownNameError, WorseError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.spec import CellSpec
 from ivhl.records.record import Arm, Calibration, Counted, Wheel
+from ivhl.records.store import key_of
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge, noise
 from ivhl.tracker.spread import SHIPPED, Spreads
 from tests.builders.fleet import WORKLOADS, a_record, commit, make_fleet_project, write_records
@@ -90,6 +92,40 @@ def test_slower_means_beyond_the_differences_of_equal_runs(
 ) -> None:
     base, head = (make_record(speedup=value, width=width) for value in (before, now))
     assert kind_of(base, head, Known(tau))[0] == kind
+
+
+@pytest.mark.parametrize(
+    ("slowed", "now", "later", "kind"),
+    [
+        ({HEAD}, 1.5, "2026-11-25", "undecided"),
+        ({BASE}, 1.5, "2026-11-25", "undecided"),
+        ({BASE}, 2.0, "2026-11-25", "noisy"),  # a slower base hides what the head lost
+        ({HEAD}, 3.0, "2026-11-25", "undecided"),
+        ({HEAD}, 1.5, "2026-11-16", "undecided"),
+        ({BASE, HEAD}, 1.5, "2026-11-25", "undecided"),
+        ({BASE, HEAD}, 1.5, "", "slower"),  # of one hour: both were slowed alike
+        (set(), 1.5, "2026-11-25", "slower"),
+    ],
+)
+def test_the_times_of_a_disturbed_run_are_no_verdict(
+    slowed: set[str], now: float, later: str, kind: str
+) -> None:
+    base = make_record()
+    head = replace(make_record(speedup=now), commit=HEAD)
+    if later:
+        head = replace(head, recorded_at=f"{later}{base.recorded_at[10:]}")
+    keys = {key_of(one) for one in (base, head) if one.commit in slowed}
+    verdict = judge([base, head], {BASE}, {HEAD}, spreads=Known(0.01), disturbed=keys)
+    (found,) = verdict.findings
+    assert found.kind == kind
+    assert ("disturbed, by the calibration" in found.reason) == (kind in ("undecided", "noisy"))
+    # What may be slower is measured again.
+    assert bool(suspects_on("bench", verdict)) == (now < 2.0)
+    assert head.compile is not None
+    breaks = (*head.compile.graph_breaks, Counted(text="Tensor.item", count=9))
+    broken = replace(head, compile=replace(head.compile, graph_breaks=breaks))
+    verdict = judge([base, broken], {BASE}, {HEAD}, spreads=Known(0.01), disturbed=keys)
+    assert [one.kind for one in verdict.findings] == ["degraded"]
 
 
 def test_a_case_with_unchanged_sources_is_never_slower() -> None:

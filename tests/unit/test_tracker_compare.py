@@ -13,17 +13,21 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError
-from ivhl.records.record import Counted, Wheel
+from ivhl.cli.gate import GapsError
+from ivhl.errors import IvhlError, ResultsError, SpecError, UnknownNameError, WorseError
+from ivhl.records.record import Calibration, Counted, Wheel
+from ivhl.records.store import key_of
 from ivhl.tracker.compare import axis_of, choose, compare, session_reach, summarise
 from ivhl.tracker.entries import entry_of
-from tests.builders.fleet import a_record, make_fleet_project, write_records
+from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
+from tests.builders.project import git
 from tests.builders.records import Known, interval, make_failure, make_record
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
+    from ivhl.records.store import Key
 
 QUIET = Known(0.005)
 
@@ -84,6 +88,35 @@ def test_a_new_graph_break_degrades_a_case_that_got_faster() -> None:
     kind, reason = pair(BASE, after)
     assert kind == "degraded"
     assert "new: Tensor.item" in reason
+
+
+def test_the_times_of_a_disturbed_run_are_not_compared_and_its_facts_are() -> None:
+    facts = BASE.compile
+    assert facts is not None
+    breaks = (*facts.graph_breaks, Counted(text="Tensor.item", count=1))
+    before = [make_record(workload=f"ops.{name}", torch="2.5.1") for name in "abc"]
+    after = [
+        make_record(workload="ops.a", speedup=1.0),
+        replace(
+            make_record(workload="ops.b", speedup=1.0), compile=replace(facts, graph_breaks=breaks)
+        ),
+        make_record(workload="ops.c"),
+    ]
+    after = [replace(one, recorded_at=f"2026-11-28{one.recorded_at[10:]}") for one in after]
+    slowed: tuple[frozenset[Key], frozenset[Key]] = (
+        frozenset(),
+        frozenset(key_of(one) for one in after[:2]),
+    )
+    found = {one.case.workload: one for one in compare(before, after, "torch", QUIET, slowed)}
+    assert {name: one.kind for name, one in found.items()} == {
+        "ops.a": "incomparable",
+        "ops.b": "degraded",
+        "ops.c": "same",
+    }
+    assert found["ops.a"].reason.startswith("the later run was disturbed, by the calibration")
+    assert [name for name, one in found.items() if one.is_disturbed] == ["ops.b", "ops.a"]
+    (summary,) = summarise(found.values())
+    assert summary.means["speedup"].cases == 1
 
 
 def test_means_are_over_what_ran_on_both_sides() -> None:
@@ -188,6 +221,35 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*arguments: str) -> Any:  # noqa: ANN401  (click's result)
     return CliRunner().invoke(app, ["compare", *arguments])
+
+
+def test_commands_say_which_runs_their_calibration_shows_disturbed(root: Path) -> None:
+    usual, loud = (Calibration(compute_s=(s,) * 4, memory_s=(6e-4,) * 4) for s in (5e-5, 8e-5))
+    write_records(
+        root / "results",
+        *(a_record(root, size=f"s{n}", calibration=usual) for n in range(9)),
+        *(
+            a_record(root, "box", torch=torch, minute=hour, speedup=speedup, calibration=one)
+            for torch, hour, speedup, one in (("2.5.1", 1, 2.0, usual), ("2.6.0", 2, 1.0, loud))
+        ),
+    )
+    found = run("2.5.1", "2.6.0", "--all")
+    assert "incomparable (1)" in found.output
+    assert "the later run was disturbed, by the calibration: the times say nothing" in found.output
+    assert "1 case with a disturbed run, by the calibration: times not compared" in found.output
+    first = git(root, "rev-parse", "HEAD")
+    (root / "code.py").write_text("slower = True")
+    head = commit(root, "slower")
+    later = a_record(root, minute=3, speedup=0.5, calibration=loud, sources="e" * 64)
+    write_records(root / "results", later)
+    gate = CliRunner().invoke(
+        app, ["gate", "--base", first, "--head", head, "--torch", "2.6.0", "--allow-missing"]
+    )
+    assert isinstance(gate.exception, WorseError)  # both are of one hour
+    write_records(root / "results", replace(later, recorded_at="2026-11-21T12:00:00+00:00"))
+    gate = CliRunner().invoke(app, ["gate", "--base", first, "--head", head, "--torch", "2.6.0"])
+    assert isinstance(gate.exception, GapsError)
+    assert "both runs were disturbed" in gate.output
 
 
 def test_the_command_prints_a_sentence_and_what_changed(root: Path) -> None:
