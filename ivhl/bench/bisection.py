@@ -80,6 +80,9 @@ Symptom = str | int | None
 FLAKY_RUNS, FLAKY_CHANCE = 8, 0.05
 # What an answer differs by, before anything is measured: of two runs, and of processes in turns.
 ASSUMED_NOISE: Final = 0.02
+# What a run takes beside its case: it builds and installs the project, and starts asv. Six runs of
+# `--for compile-time` on a VM of two cores took 253 s, of which their records name 183.
+_AROUND_S: Final = 12.0
 ASSUMED_IN_TURNS: Final = math.hypot(PAIR / math.sqrt(PROCESSES_PER_RUN), ROUND)
 # No answer about times decides alone: earlier records only say where to look first.
 _STORED_LIMIT: Final = 4.0
@@ -295,11 +298,17 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     n = len(question.positions) - 1
     strength = math.log(question.effect) / question.assumed_noise if question.timed else math.inf
     mean, most = expected_answers(n, question.error, strength) if n > 1 else (0.0, 0)
-    if question.in_turns:
-        # The ends, the first place by itself, since its code may be known, and both sides again.
-        runs, most_runs = 1 + 1 + mean + 1, ROUNDS + 2 * most + ROUNDS
-    elif question.timed:
-        runs, most_runs = 2 * (2 + mean + 1), 2 * (ROUNDS + most + ROUNDS)
+    if question.timed:
+        # The ends, and the two sides of what is found, which are the ends if nothing lies between.
+        needed = _rounds_that_tell(question)
+        sides, most_sides = (needed, ROUNDS) if n > 1 else (0, 0)
+        # In turns, the first place is run by itself, since its code may be known.
+        runs, most_runs = needed + mean + sides, ROUNDS + most + most_sides
+        runs, most_runs = (
+            (runs + min(mean, 1), most_runs + most)
+            if question.in_turns
+            else (2 * runs, 2 * most_runs)
+        )
     else:
         runs, most_runs = 4 + mean + 2, 4 + most + 2
     index = open_index(results)
@@ -307,24 +316,16 @@ def announce(question: Question, request: Request, results: Path, console: Conso
         e for e in index.entries
         if case_name(e.case) == question.case and e.case.machine == request.machine
     )  # fmt: skip
-    # What failed before it was timed does not say of how many processes it was.
-    durations = [
-        record.duration_s / (len(record.rounds) or Effort().processes)
-        for record in made
-        if record.duration_s > 0
-    ]
     text = f"{counted(n, question.word)}, Python {question.python}; expected: {runs:.0f} runs"
     if most_runs > round(runs):
         text += f", seldom more than {most_runs}"
     each: float | None = None
+    durations = [_run_seconds(one, question, request) for one in made if one.duration_s > 0]
     if durations:
-        processes = request.effort.processes
-        if question.in_turns:
-            processes = 2 * PROCESSES_PER_RUN
-        elif question.timed:
-            processes = PROCESSES_PER_ROUND
-        each = median(durations) * processes
+        each = median(durations)
         text += f", of {seconds(each)} each by earlier records: {seconds(each * runs)}"
+        if most_runs > round(runs):
+            text += f", seldom more than {seconds(each * most_runs)}"
     if question.timed:
         text += f", if both ends differ by just {question.effect:g}x"
     console.print(text)
@@ -338,6 +339,32 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     if answers:
         console.print(f"of that, an earlier search has left {counted(answers, 'answer')}")
     return Expected(n, round(runs), most_runs, each, answers)
+
+
+def _rounds_that_tell(question: Question) -> int:
+    """Return how many rounds tell a change of the size that is searched for."""
+    for n in range(1, ROUNDS):
+        moves, noises = [math.log(question.effect)] * n, [question.assumed_noise] * n
+        if weigh_moves(question.metric, moves, noises).low > 1:
+            return n
+    return ROUNDS
+
+
+def _run_seconds(record: RunRecord, question: Question, request: Request) -> float:
+    """Return what a run of a search takes, by an earlier run of the case.
+
+    Each process times the case again, and the first one compiles it; other code is not in the cache
+    of an earlier run. The record may be of a run that had it there.
+    """
+    facts = record.compile
+    cold_s = (facts.cold_s or 0.0) if facts is not None else 0.0
+    paid_s = cold_s if facts is not None and facts.cold_at is None else 0.0
+    # What failed before it was timed does not say of how many processes it was.
+    process_s = (record.duration_s - paid_s) / (len(record.rounds) or Effort().processes)
+    if question.in_turns:  # two commits in a run
+        return 2 * (PROCESSES_PER_RUN * process_s + cold_s) + _AROUND_S
+    n = PROCESSES_PER_ROUND if question.timed else request.effort.processes
+    return n * process_s + cold_s + _AROUND_S
 
 
 class _Bisection:

@@ -19,6 +19,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ivhl.bench.bisection import (
+    _AROUND_S,
     Expected,
     Position,
     Question,
@@ -573,9 +574,39 @@ def test_the_cost_is_that_of_the_processes_of_a_run(tmp_path: Path, processes: i
         sought: announce(question(sought), asked, tmp_path / "results", Console(file=StringIO()))
         for sought in ("slowdown", "failure")
     }
+    assert made.compile is not None
+    cold_s = made.compile.cold_s
+    assert cold_s is not None
+    each = 10.0 - cold_s / processes
     # Two commits take turns in a run of a slowdown.
-    assert told["slowdown"].run_s == 2 * PROCESSES_PER_RUN * 10.0
-    assert told["failure"].run_s == Effort().processes * 10.0
+    assert told["slowdown"].run_s == pytest.approx(
+        2 * (PROCESSES_PER_RUN * each + cold_s) + _AROUND_S
+    )
+    assert told["failure"].run_s == pytest.approx(Effort().processes * each + cold_s + _AROUND_S)
+
+
+def test_compile_times_are_told_with_the_compile_that_an_earlier_run_spared(
+    tmp_path: Path,
+) -> None:
+    made = replace(make_record(), commit="1" * 40, rounds=(2, 2), duration_s=10.0)
+    assert made.compile is not None
+    cached = replace(made.compile, cold_s=60.0, cold_at="2026-11-20T00:00:00+00:00")
+    made = replace(made, compile=cached)
+    append_record(record_file(tmp_path / "results", "bench", made.commit, made.cell.id), made)
+    asked = Request(root=tmp_path, python="3.12", machine="bench")
+    printed = StringIO()
+    about = replace(question("compile-time"), metric="cold", effect=1.1)
+    two = replace(about, positions=about.positions[:2])
+    told = announce(two, asked, tmp_path / "results", Console(file=printed, width=300))
+    assert told.run_s == pytest.approx(4 * 5.0 + 60.0 + _AROUND_S)
+    # Compile times of the same code differ by 8 %: two runs do not tell 1.1x.
+    assert told.runs == told.most_runs == 2 * ROUNDS
+    assert "expected: 10 runs, of 92 s each by earlier records: 920 s" in printed.getvalue()
+    clear = announce(
+        replace(two, effect=2.0), asked, tmp_path / "results", Console(file=printed, width=300)
+    )
+    assert clear.runs == 2
+    assert "92 s each by earlier records: 184 s, seldom more than 920 s" in printed.getvalue()
 
 
 def test_long_messages_are_cut_where_it_can_be_seen() -> None:
