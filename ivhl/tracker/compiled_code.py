@@ -66,6 +66,20 @@ def is_disable(node: ast.expr) -> bool:
     return _off(ast.unparse(getattr(node, "func", node)))
 
 
+def names_of_disable(tree: ast.AST) -> frozenset[str]:
+    """Return the names of a file that somewhere become ``torch.compiler.disable``.
+
+    Also one that is ``None``, or does nothing, until something else has been imported.
+    """
+    return frozenset(
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and is_disable(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name) and not isinstance(node.value, ast.Call)
+    )
+
+
 def _off(name: str) -> bool:
     return _DISABLE.fullmatch(name) is not None
 
@@ -115,10 +129,9 @@ def turned_off(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what in code turns compiling off for what runs after it, or for a function."""
     for one in ast.walk(node):
         if isinstance(one, ast.Call):
-            given = [a.value for a in one.args if isinstance(a, ast.Constant)]
-            if is_disable(one) or (
-                last_name(one.func) == "set_stance" and "force_eager" in given[:1]
-            ):
+            stance = [*one.args[:1], *(w.value for w in one.keywords if w.arg == "stance")]
+            given = [a.value for a in stance if isinstance(a, ast.Constant)]
+            if is_disable(one) or (last_name(one.func) == "set_stance" and "force_eager" in given):
                 yield one
         elif (
             _flag(one) is False

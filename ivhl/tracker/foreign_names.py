@@ -63,10 +63,20 @@ def bindings(scope: ast.AST) -> dict[str, ast.expr]:
     A function of the project is bound as a lambda where its statements can be read as one
     expression. A name with two meanings has none.
     """
-    meanings: dict[str, dict[str, ast.expr]] = defaultdict(dict)
-    for name, value in _bound(scope):
-        meanings[name][ast.dump(value)] = value
-    return {n: next(iter(found.values())) for n, found in meanings.items() if len(found) == 1}
+    return _of_one_meaning(_bound(scope))
+
+
+def _of_one_meaning(bound: Iterable[tuple[str, ast.expr]]) -> dict[str, ast.expr]:
+    """Return the names that are bound to one expression only, however often."""
+    meanings: dict[str, list[ast.expr]] = defaultdict(list)
+    for name, value in bound:
+        meanings[name].append(value)
+    # Writing down each expression would take most of the time, and most names are bound once.
+    return {
+        name: found[0]
+        for name, found in meanings.items()
+        if len(found) == 1 or len(set(map(ast.dump, found))) == 1
+    }
 
 
 def bound_in(node: ast.ClassDef) -> set[str]:
@@ -95,16 +105,12 @@ def attributes(
         node: The class.
         names_in: Returns ``bindings`` of a method, maybe stored ones.
     """
-    meanings: dict[str, dict[str, ast.expr]] = defaultdict(dict)
-
-    def add(name: str, meant: ast.expr) -> None:
-        meanings[f"self.{name}"][ast.dump(meant)] = meant
-
+    meant: list[tuple[str, ast.expr]] = []
     for method in node.body:
         if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) or not method.args.args:
             continue
         if any(_is_property(one) for one in method.decorator_list):
-            add(method.name, _returned(method.body) or ast.Constant(...))
+            meant.append((f"self.{method.name}", _returned(method.body) or ast.Constant(...)))
         first, *others = (*method.args.args, *method.args.kwonlyargs)
         # What is added to, or only declared, has another meaning, which nothing tells.
         bound = [
@@ -126,9 +132,8 @@ def attributes(
         if bound:
             given = {one.arg: ast.Name(f"argument {one.arg}") for one in others}
             local = {**names_in(method), **given}
-            for name, part in bound:
-                add(name, with_names(part, local))
-    return {n: next(iter(found.values())) for n, found in meanings.items() if len(found) == 1}
+            meant += [(f"self.{name}", with_names(part, local)) for name, part in bound]
+    return _of_one_meaning(meant)
 
 
 def _is_property(node: ast.expr) -> bool:
@@ -138,11 +143,7 @@ def _is_property(node: ast.expr) -> bool:
 
 def shared(modules: Iterable[Mapping[str, ast.expr]]) -> dict[str, ast.expr]:
     """Return names that mean the same in all modules that bind them."""
-    meanings: dict[str, dict[str, ast.expr]] = defaultdict(dict)
-    for names in modules:
-        for name, value in names.items():
-            meanings[name][ast.dump(value)] = value
-    return {n: next(iter(found.values())) for n, found in meanings.items() if len(found) == 1}
+    return _of_one_meaning(one for names in modules for one in names.items())
 
 
 def _bound(scope: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -207,6 +208,8 @@ class _GivenNames(ast.NodeTransformer):
 
 def with_names(node: ast.expr, given: Mapping[str, ast.expr]) -> ast.expr:
     """Return an expression with others in the place of names."""
+    if not any(isinstance(one, ast.Name) and one.id in given for one in ast.walk(node)):
+        return node
     found: ast.expr = _GivenNames(given).visit(deepcopy(node))
     return found
 

@@ -18,6 +18,7 @@ from ivhl.tracker.compiled_code import (
     asks_whether_compiling,
     compiles,
     is_disable,
+    names_of_disable,
     off_switch,
     off_value,
     speaks_of_compiling,
@@ -25,7 +26,7 @@ from ivhl.tracker.compiled_code import (
 )
 from ivhl.tracker.foreign_names import attributes, bindings, bound_in, shared, whole_names
 from ivhl.tracker.spans import spans, spans_sentence
-from ivhl.tracker.trees import parsed, read_trees
+from ivhl.tracker.trees import UNPARSED, SourceFile, SourceText, parsed, read_texts, why_unparsed
 from ivhl.tracker.version_tests import (
     Always,
     Condition,
@@ -40,10 +41,10 @@ from ivhl.tracker.version_tests import (
 from ivhl.tracker.version_values import CaseTest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ivhl.tracker.compat import Row
-    from ivhl.tracker.trees import SourceFile, Trees
+    from ivhl.tracker.trees import Trees
 
 GuardKind = Literal["skip", "xfail", "branch", "disable"]
 CellState = Literal["works", "refused", "unavailable"]
@@ -148,78 +149,143 @@ class CellEvidence(NamedTuple):
 
 def find_guards(folder: Path) -> Found:
     """Return the guards in the Python files, stubs and notebooks of a folder, or in one file."""
-    return guards_in(read_trees(folder, beside=True))
+    texts, problems = read_texts(folder, beside=True)
+    return _found_in(texts, problems)
 
 
 def guards_in(code: Trees) -> Found:
     """Return the guards in files that were read."""
-    problems = list(code.problems)
-    sources: list[SourceFile] = []
+    texts = [SourceText(one.name, one.text, one.editable) for one in code.files]
+    return _found_in(texts, list(code.problems))
+
+
+def _found_in(texts: Iterable[SourceText], problems: list[str]) -> Found:
+    """Return the guards in texts, each of which is parsed twice: no two trees are kept.
+
+    First for what its names and classes mean, which may be asked in other files.
+    """
+    read: list[SourceText] = []
     bound: list[dict[str, ast.expr]] = []
-    for source in code.files:
-        try:  # of a tree of its own, since it is changed
-            tree = whole_names(parsed(source.text))
-            if re.search(r"^\s*match\s", source.text, re.MULTILINE):
-                tree = _WithoutMatch().visit(tree)
-            bound.append(bindings(tree))
+    classes = _Classes()
+    disables: set[str] = set()
+    for one in texts:
+        try:
+            tree = _tree_of(one.text)
+            names = bindings(tree)
+            classes.add(tree)
+            if "disable" in one.text:
+                disables |= names_of_disable(tree)
         except RecursionError:
-            problems.append(f"{source.name}: is nested too deeply to be read whole")
+            problems.append(f"{one.name}: is nested too deeply to be read whole")
+        except UNPARSED as error:
+            problems.append(why_unparsed(one.name, error))
         else:
-            sources.append(source._replace(tree=tree))
+            read.append(one)
+            bound.append(names)
     known = shared(bound)
-    classes = _Classes(source.tree for source in sources)
     guards: list[Guard] = []
     others: list[Guard] = []
-    for source, own in zip(sources, bound, strict=True):
-        finder = _Finder(source, own, known, classes)
+    for one, own in zip(read, bound, strict=True):
+        source = SourceFile(one.name, _tree_of(one.text), one.text, one.editable)
+        finder = _Finder(source, own, known, classes, disables)
         try:
             finder.visit(source.tree)
         except RecursionError:
-            problems.append(f"{source.name}: is nested too deeply to be read whole")
+            problems.append(f"{one.name}: is nested too deeply to be read whole")
         guards += finder.guards
         others += finder.others
-    files = len({source.name.partition("#")[0] for source in sources})
-    return Found(tuple(guards), tuple(others), tuple(problems), files)
+    files = len({one.name.partition("#")[0] for one in read})
+    return Found(tuple(guards), tuple(others), tuple(sorted(problems)), files)
+
+
+def _tree_of(text: str) -> ast.Module:
+    """Return the tree of a text with the whole names of modules, and ``if`` for ``match``."""
+    tree = whole_names(parsed(text))
+    if re.search(r"^\s*match\s", text, re.MULTILINE):
+        tree = _WithoutMatch().visit(tree)
+    return tree
+
+
+class _Class(NamedTuple):
+    """What other classes inherit from a class.
+
+    Attributes:
+        bases: The last names of its bases.
+        own: As ``attributes`` of it.
+        bound: As ``bound_in`` of it.
+    """
+
+    bases: tuple[str, ...]
+    own: Mapping[str, ast.expr]
+    bound: frozenset[str]
 
 
 class _Classes:
     """The classes of a code base, and what their attributes mean."""
 
-    def __init__(self, trees: Iterable[ast.AST]) -> None:
-        named: dict[str, list[ast.ClassDef]] = defaultdict(list)
-        for tree in trees:
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ClassDef):
-                    named[node.name].append(node)
-        # Nobody can tell which of several with one name is inherited from.
-        self._named = {name: nodes[0] for name, nodes in named.items() if len(nodes) == 1}
-        self._found: dict[int, dict[str, ast.expr]] = {}
+    def __init__(self) -> None:
+        # Nobody can tell which of several with one name is inherited from: these are ``None``.
+        self._named: dict[str, _Class | None] = {}
+        self._found: dict[str, dict[str, ast.expr]] = {}
+
+    def add(self, tree: ast.AST) -> None:
+        """Add the classes of a file."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                known = node.name in self._named
+                self._named[node.name] = None if known else _class_of(node, bindings)
 
     def attributes(
-        self,
-        node: ast.ClassDef,
-        names_in: Callable[[ast.AST], Mapping[str, ast.expr]],
-        below: frozenset[str] = frozenset(),
+        self, node: ast.ClassDef, names_in: Callable[[ast.AST], Mapping[str, ast.expr]]
     ) -> dict[str, ast.expr]:
-        """Return ``attributes`` of a class, and what it inherits and does not bind itself.
+        """Return ``attributes`` of a class, and what it inherits and does not bind itself."""
+        # The only class of its name is this one.
+        known = self._named.get(node.name) or _class_of(node, names_in)
+        return self._whole(known, frozenset({node.name}))
 
-        Args:
-            node: The class.
-            names_in: As of ``attributes``.
-            below: Names of the classes that inherit from it, on the way here.
-        """
-        found = self._found.get(id(node))
-        if found is None:
-            inherited: dict[str, ast.expr] = {}
-            for base in reversed(node.bases):
-                parent = self._named.get(last_name(base))
-                if parent is not None and parent.name not in below:
-                    inherited |= self.attributes(parent, names_in, below | {node.name})
-            own = {f"self.{name}" for name in bound_in(node)} if inherited else set[str]()
-            found = {name: meant for name, meant in inherited.items() if name not in own}
-            found |= attributes(node, names_in)
-            self._found[id(node)] = found
-        return found
+    def _whole(self, one: _Class, below: frozenset[str]) -> dict[str, ast.expr]:
+        """Return what a class binds and inherits; ``below`` are those that inherit from it."""
+        inherited: dict[str, ast.expr] = {}
+        for base in reversed(one.bases):
+            parent = self._named.get(base)
+            if parent is not None and base not in below:
+                if base not in self._found:
+                    self._found[base] = self._whole(parent, below | {base})
+                inherited |= self._found[base]
+        kept = {name: meant for name, meant in inherited.items() if name not in one.bound}
+        above = {
+            f"super().{name.removeprefix('self.')}": meant
+            for name, meant in inherited.items()
+            if name.startswith("self.")
+        }
+        return above | kept | dict(one.own)
+
+
+def _class_of(node: ast.ClassDef, names_in: Callable[[ast.AST], Mapping[str, ast.expr]]) -> _Class:
+    return _Class(
+        tuple(map(last_name, node.bases)),
+        attributes(node, names_in),
+        frozenset(f"self.{name}" for name in bound_in(node)),
+    )
+
+
+def _disables_in(source: SourceFile, known: Collection[str]) -> frozenset[str]:
+    """Return the names in a file that somewhere become ``torch.compiler.disable``.
+
+    Args:
+        source: The file, which assigns or imports them.
+        known: Such names of all files.
+    """
+    if not any(name in source.text for name in known):
+        return frozenset()
+    imported = (
+        alias.asname or alias.name
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name in known
+    )
+    return names_of_disable(source.tree).union(imported)
 
 
 def _skip_in(node: ast.expr | None) -> ast.Call | None:
@@ -295,8 +361,10 @@ class _Finder(ast.NodeVisitor):
         own: Mapping[str, ast.expr],
         known: Mapping[str, ast.expr],
         classes: _Classes,
+        disables: Collection[str],
     ) -> None:
         self._classes = classes
+        self._disables = _disables_in(source, disables)
         self.guards: list[Guard] = []
         self.others: list[Guard] = []
         self._source = source
@@ -371,6 +439,8 @@ class _Finder(ast.NodeVisitor):
     def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
         self._inside.append(node)
         for decorator in node.decorator_list:
+            if _stance_in(decorator) is not None:
+                continue  # a call as others
             self._seen.add(id(decorator))
             if self._is_disable(decorator):
                 edit = _edit(decorator, _IDENTITY)
@@ -380,7 +450,7 @@ class _Finder(ast.NodeVisitor):
         inner = (
             self._classes.attributes(node, self._names_in)
             if isinstance(node, ast.ClassDef)
-            else self._names_in(node)
+            else self._by_default(node) | self._names_in(node)
         )
         self._own.append(self._own[-1] | inner)
         self.generic_visit(node)
@@ -391,6 +461,27 @@ class _Finder(ast.NodeVisitor):
     visit_AsyncFunctionDef = _definition  # noqa: N815
     visit_ClassDef = _definition  # noqa: N815
 
+    def _by_default(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:
+        """Return what the parameters mean that ask for versions if nobody gives another value."""
+        given = node.args
+        plain = [*given.posonlyargs, *given.args]
+        pairs = [
+            *zip(plain[len(plain) - len(given.defaults) :], given.defaults, strict=True),
+            *(
+                (one, value)
+                for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+            ),
+        ]
+        asking = {
+            one.arg: value
+            for one, value in pairs
+            if value is not None and speaks_of_versions(self._condition(value))
+        }
+        for one in ast.walk(node) if asking else ():
+            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
+                asking.pop(one.id, None)
+        return asking
+
     def _names_in(self, node: ast.AST) -> dict[str, ast.expr]:
         """Return ``bindings`` of a function, which a class asks for before its methods are."""
         found = self._bindings.get(id(node))
@@ -400,9 +491,12 @@ class _Finder(ast.NodeVisitor):
 
     def _is_disable(self, node: ast.expr) -> bool:
         """Return whether a decorator is ``torch.compiler.disable``, also by a name for it."""
-        if is_disable(node):
+        name = last_name(getattr(node, "func", node))
+        if is_disable(node) or (name in self._disables and isinstance(node, ast.Name)):
             return True
-        named = self._names.find(last_name(getattr(node, "func", node)))
+        named = self._names.find(name)
+        if isinstance(named, ast.Lambda):  # a function of the project that hands it on
+            named = named.body
         return named is not None and is_disable(named)
 
     def visit_Assign(self, node: ast.Assign) -> None:
@@ -414,6 +508,10 @@ class _Finder(ast.NodeVisitor):
             self._add(node, "disable", Always(), "", (_edit(value, off),), about=True)
         elif (given := off_value(node)) is not None and not isinstance(given, ast.Constant):
             self._disabled(given)
+        elif _sets_disable(node) and compiles(
+            self._inside[-1] if self._inside else self._source.tree
+        ):
+            self._disabled(node.value)
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -432,10 +530,67 @@ class _Finder(ast.NodeVisitor):
         elif name == "importorskip":
             self._importorskip(node)
         elif name == "compile" or (name == "partial" and any(map(compiles, node.args[:1]))):
-            for word in node.keywords:
-                if word.arg == "disable":
-                    self._disabled(word.value)
+            self._options(node)
+        elif name == "set_stance":
+            self._stance(node)
+        elif name == "get" and isinstance(node.func, ast.Attribute) and node.args:
+            self._chosen(node, node.func.value, *node.args[:2])
         self.generic_visit(node)
+
+    def _options(self, node: ast.Call) -> None:
+        """Look at ``torch.compile(f, disable=...)``, also by ``**options``."""
+        for word in node.keywords:
+            value: ast.expr | None = word.value if word.arg == "disable" else None
+            if word.arg is None:
+                value = _item(self._meant(word.value), "disable")
+            if value is not None:
+                self._disabled(value)
+
+    def _meant(self, node: ast.expr) -> ast.expr:
+        """Return what a name of this file means, or the expression itself."""
+        return self._own[-1].get(last_name(node), node) if isinstance(node, ast.Name) else node
+
+    def _stance(self, node: ast.Call) -> None:
+        """Look at ``torch.compiler.set_stance("force_eager")``, also where a condition chooses."""
+        stance = _stance_in(node)
+        if stance is None or id(node) in self._seen:
+            return
+        if _is_eager(stance):
+            edits: tuple[Edit, ...] = (_edit(stance, '"default"'),)
+            self._add(node, "disable", Always(), "", edits, about=True)
+        elif isinstance(stance, ast.IfExp) and _is_eager(stance.body) != _is_eager(stance.orelse):
+            condition, off = self._condition(stance.test), _is_eager(stance.body)
+            if speaks_of_versions(condition):
+                edits = _switched(stance.test, self._names, to=not off)
+                excluded = condition if off else ~condition
+                self._add(node, "branch", excluded, "", edits, about=True)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        """Look at ``{(3, 12): torch.compile, (3, 13): eager}[sys.version_info[:2]]``."""
+        self._chosen(node, node.value, node.slice)
+        self.generic_visit(node)
+
+    def _chosen(
+        self, node: ast.expr, table: ast.expr, key: ast.expr, default: ast.expr | None = None
+    ) -> None:
+        """Look at a table of functions, of which a version chooses one that compiles or another."""
+        table = self._meant(table)
+        if not isinstance(table, ast.Dict) or None in table.keys:
+            return
+        compiling = [compiles(value) for value in table.values]
+        otherwise = default is not None and compiles(default)
+        if not any(compiling) and not otherwise:
+            return
+        rows = [self._condition(_is(key, one)) for one in table.keys if one is not None]
+        where = joined(
+            "or", *(row for row, on in zip(rows, compiling, strict=True) if on),
+            *((~joined("or", *rows),) if otherwise else ()),
+        )  # fmt: skip
+        if speaks_of_versions(where):
+            values = [*table.values, *([default] if default is not None else [])]
+            chosen = values[[*compiling, otherwise].index(True)]
+            edit = _edit(node, f"({ast.unparse(chosen)})")
+            self._add(node, "branch", ~where, "", (edit,), about=True)
 
     def _marks(self, value: ast.expr, guarded: str) -> None:
         listed = isinstance(value, ast.List | ast.Tuple)
@@ -483,6 +638,47 @@ class _Finder(ast.NodeVisitor):
         self._block(node.body, condition)
         self._block(node.orelse, ~condition)
 
+    def visit_While(self, node: ast.While) -> None:
+        """Look at ``while torch.__version__ >= "2.6":``, whose body compiles."""
+        condition = self._condition(node.test)
+        self._branch(node, node.body, node.orelse or [ast.Pass()])
+        self.visit(node.test)
+        self._block(node.body, condition)
+        self._block(node.orelse)
+
+    def _loop(self, node: ast.For | ast.AsyncFor) -> None:
+        """Look at ``for f in functions if ... else []:``, whose body compiles."""
+        given = node.iter
+        if isinstance(given, ast.IfExp) and _is_empty(given.body) != _is_empty(given.orelse):
+            self._only_if(node, given.test, node.body, runs=_is_empty(given.orelse))
+        self.generic_visit(node)
+
+    visit_For = _loop  # noqa: N815  (ast's name)
+    visit_AsyncFor = _loop  # noqa: N815
+
+    def _comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+    ) -> None:
+        """Look at ``[torch.compile(f) for f in functions if ...]``."""
+        made = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        for test in (test for loop in node.generators for test in loop.ifs):
+            self._only_if(node, test, made, runs=True)
+        self.generic_visit(node)
+
+    visit_ListComp = _comprehension  # noqa: N815
+    visit_SetComp = _comprehension  # noqa: N815
+    visit_GeneratorExp = _comprehension  # noqa: N815
+    visit_DictComp = _comprehension  # noqa: N815
+
+    def _only_if(
+        self, node: ast.expr | ast.stmt, test: ast.expr, body: Sequence[ast.AST], *, runs: bool
+    ) -> None:
+        """Add code that compiles and runs only where a condition holds, or only where not."""
+        condition = self._condition(test)
+        if speaks_of_versions(condition) and any(map(compiles, body)):
+            edits = _switched(test, self._names, to=runs)
+            self._add(node, "branch", ~condition if runs else condition, "", edits, about=True)
+
     def visit_IfExp(self, node: ast.IfExp) -> None:
         """Look at ``torch.compile(f) if ... else f``."""
         self._branch(node, [node.body], [node.orelse])
@@ -513,7 +709,10 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _branch(
-        self, node: ast.If | ast.IfExp, body: Sequence[ast.AST], orelse: Sequence[ast.AST]
+        self,
+        node: ast.If | ast.IfExp | ast.While,
+        body: Sequence[ast.AST],
+        orelse: Sequence[ast.AST],
     ) -> None:
         condition = self._condition(node.test)
         if isinstance(condition, Always):  # what is never run turns nothing off
@@ -620,6 +819,49 @@ class _Finder(ast.NodeVisitor):
         lines[-1] = lines[-1][: node.end_col_offset]
         lines[0] = lines[0][node.col_offset :]
         return b"\n".join(lines).decode()
+
+
+def _item(table: ast.expr, name: str) -> ast.expr | None:
+    """Return the value of a name in ``{"disable": ...}`` or ``dict(disable=...)``."""
+    if isinstance(table, ast.Dict):
+        pairs = zip(table.keys, table.values, strict=True)
+        return next((v for k, v in pairs if isinstance(k, ast.Constant) and k.value == name), None)
+    if isinstance(table, ast.Call) and last_name(table.func) == "dict":
+        return next((word.value for word in table.keywords if word.arg == name), None)
+    return None
+
+
+def _sets_disable(node: ast.Assign) -> bool:
+    """Return whether code sets ``options["disable"]``, which a later call unpacks."""
+    return any(
+        isinstance(one, ast.Subscript)
+        and isinstance(one.slice, ast.Constant)
+        and one.slice.value == "disable"
+        for one in node.targets
+    )
+
+
+def _stance_in(node: ast.expr) -> ast.expr | None:
+    """Return what a call of ``torch.compiler.set_stance`` sets; ``None`` if it is none."""
+    if not isinstance(node, ast.Call) or last_name(node.func) != "set_stance":
+        return None
+    named = (word.value for word in node.keywords if word.arg == "stance")
+    return node.args[0] if node.args else next(named, None)
+
+
+def _is_eager(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == "force_eager"
+
+
+def _is_empty(node: ast.expr) -> bool:
+    return isinstance(node, ast.List | ast.Tuple) and not node.elts
+
+
+def _is(left: ast.expr, right: ast.expr) -> ast.expr:
+    """Return the condition that a key is this one of a table."""
+    if isinstance(right, ast.Constant) and isinstance(right.value, bool):
+        return left if right.value else ast.UnaryOp(ast.Not(), left)
+    return ast.copy_location(ast.Compare(left, [ast.Eq()], [right]), left)
 
 
 def _condition_in(call: ast.Call) -> ast.expr | None:

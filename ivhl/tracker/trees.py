@@ -23,6 +23,8 @@ _BESIDE: Final = ("*.pyi", "*.ipynb")
 # In a cell of a notebook: commands of IPython, and magics that run the rest of the cell.
 _COMMAND: Final = re.compile(r"\s*(?:[%!?]|\w+\s*=\s*[%!])|.*\?\s*$")
 _RUNS_PYTHON: Final = re.compile(r"%%(?:time|timeit|capture|prun)\b")
+# What parsing the text of somebody may raise.
+UNPARSED: Final = (SyntaxError, ValueError, RecursionError, MemoryError)
 # As Python counts lines: ``str.splitlines`` also splits at a form feed.
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
@@ -47,6 +49,14 @@ class SourceFile(NamedTuple):
         return _LINE_END.split(self.text)
 
 
+class SourceText(NamedTuple):
+    """The text of a file, or of a cell of a notebook, which may not parse; as of ``SourceFile``."""
+
+    name: str
+    text: str
+    editable: bool = True
+
+
 class Trees(NamedTuple):
     """A code base.
 
@@ -61,10 +71,25 @@ class Trees(NamedTuple):
 
 def read_trees(folder: Path, *, beside: bool = False) -> Trees:
     """Return the Python files of a folder, or one file; with ``beside`` stubs and notebooks, too."""
+    texts, problems = read_texts(folder, beside=beside)
+    files: list[SourceFile] = []
+    for one in texts:
+        try:
+            files.append(SourceFile(one.name, parsed(one.text), one.text, one.editable))
+        except UNPARSED as error:
+            problems.append(why_unparsed(one.name, error))
+    return Trees(tuple(files), tuple(sorted(problems)))
+
+
+def read_texts(folder: Path, *, beside: bool = False) -> tuple[list[SourceText], list[str]]:
+    """Return the texts of the same files, and a line for each that cannot be read.
+
+    A tree takes thirty times the memory of its text.
+    """
     paths = [folder] if folder.is_file() else sorted(_files(folder, beside=beside))
     base = folder.parent if folder.is_file() else folder
-    files: list[SourceFile] = []
-    problems = []
+    texts: list[SourceText] = []
+    problems: list[str] = []
     for path in paths:
         name = str(path.relative_to(base))
         try:
@@ -75,15 +100,16 @@ def read_trees(folder: Path, *, beside: bool = False) -> Trees:
         except (OSError, ValueError, SyntaxError, RecursionError) as error:
             problems.append(f"{name}: cannot be read: {error}")
             continue
-        for piece, text in pieces:
-            try:
-                files.append(SourceFile(piece, parsed(text), text, path.suffix == ".py"))
-            except SyntaxError as error:
-                line = f":{error.lineno}" if error.lineno else ""
-                problems.append(f"{piece}{line}: does not parse: {error.msg}")
-            except (ValueError, RecursionError, MemoryError) as error:
-                problems.append(f"{piece}: cannot be read: {error}")
-    return Trees(tuple(files), tuple(problems))
+        texts += [SourceText(piece, text, path.suffix == ".py") for piece, text in pieces]
+    return texts, problems
+
+
+def why_unparsed(name: str, error: BaseException) -> str:
+    """Return a line on a text that does not parse, by what ``parsed`` raised (``UNPARSED``)."""
+    if not isinstance(error, SyntaxError):
+        return f"{name}: cannot be read: {error}"
+    line = f":{error.lineno}" if error.lineno else ""
+    return f"{name}{line}: does not parse: {error.msg}"
 
 
 def parsed(text: str) -> ast.Module:

@@ -305,6 +305,8 @@ class Names:
 
     def meaning(self, node: ast.expr) -> ast.expr | None:
         """Return what a name or a dotted name stands for; of PyTorch's own ones nothing."""
+        if isinstance(node, ast.Attribute) and _is_super(node.value):
+            return self.find(f"super().{node.attr}")
         first = first_name(node) if isinstance(node, ast.Attribute) else None
         if first == "torch":
             return None
@@ -551,6 +553,10 @@ def _required(text: object) -> Condition | None:
         if one.operator in _OPERATORS
     ]
     return Joined("and", tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
+
+
+def _is_super(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "super"
 
 
 def first_name(node: ast.expr) -> str:

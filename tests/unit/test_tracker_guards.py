@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import operator
 import re
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -496,6 +498,97 @@ def search(folder: Path, text: str, name: str = "test_a.py") -> Found:
             "else:\n    go = None\n"),
             "branch", "(module)", "Python >=3.13",
         ),
+        (
+            "how = {'disable': sys.version_info >= (3, 13)}\ng = torch.compile(f, **how)\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            "g = torch.compile(f, **dict(disable=sys.version_info >= (3, 13)))\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            ("def build(f, **how):\n    how['disable'] = sys.version_info >= (3, 13)\n"
+            "    return torch.compile(f, **how)\n"),
+            "branch", "build", "Python >=3.13",
+        ),
+        ("torch.compiler.set_stance('force_eager')\n", "disable", "(module)", "every"),
+        (
+            "@torch.compiler.set_stance(stance='force_eager')\ndef f(): ...\n",
+            "disable", "f", "every",
+        ),
+        (
+            "with torch.compiler.set_stance('force_eager'):\n    f(1)\n",
+            "disable", "(module)", "every",
+        ),
+        (
+            ("stance = 1\ntorch.compiler.set_stance(\n"
+            "    'force_eager' if sys.version_info >= (3, 13) else 'default')\n"),
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            ("if sys.version_info >= (3, 13):\n"
+            "    torch.compiler.set_stance(stance='force_eager')\n"),
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            ("def build(f, able=sys.version_info < (3, 13)):\n"
+            "    return torch.compile(f) if able else f\n"),
+            "branch", "build", "Python >=3.13",
+        ),
+        (
+            ("def build(f, *, off=sys.version_info >= (3, 13)):\n"
+            "    return torch.compile(f, disable=off)\n"),
+            "branch", "build", "Python >=3.13",
+        ),
+        (
+            ("HOW = {(3, 12): torch.compile, (3, 13): eager}\n"
+            "g = HOW[sys.version_info[:2]](f)\n"),
+            "branch", "(module)", "Python !=3.12",
+        ),
+        (
+            "g = {(3, 13): eager}.get(sys.version_info[:2], torch.compile)(f)\n",
+            "branch", "(module)", "Python ==3.13",
+        ),
+        (
+            "g = {True: torch.compile, False: eager}[sys.version_info < (3, 13)](f)\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            ("class Base:\n    def __init__(self):\n        self.able = sys.version_info < (3, 13)\n"
+            "class Model(Base):\n    def build(self):\n"
+            "        return torch.compile(self) if super().able else self\n"),
+            "branch", "Model.build", "Python >=3.13",
+        ),
+        (
+            ("class Base:\n    @property\n    def able(self):\n"
+            "        return sys.version_info < (3, 13)\n"
+            "class Model(Base):\n    @property\n    def able(self):\n"
+            "        return super().able and self.wanted()\n"
+            "    def build(self):\n        return torch.compile(self) if self.able else self\n"),
+            "branch", "Model.build", "Python >=3.13 or not `self.wanted()`",
+        ),
+        (
+            "while sys.version_info < (3, 13):\n    f = torch.compile(f)\n    break\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            "for f in (every if sys.version_info < (3, 13) else []):\n    torch.compile(f)\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            "every = [torch.compile(f) for f in every if sys.version_info < (3, 13)]\n",
+            "branch", "(module)", "Python >=3.13",
+        ),
+        (
+            ("off = None\ndef load():\n    global off\n    off = torch.compiler.disable\n"
+            "@off\ndef f(): ...\n"),
+            "disable", "f", "every",
+        ),
+        (
+            ("try:\n    off = torch.compiler.disable\nexcept AttributeError:\n"
+            "    off = lambda f: f\n@off\ndef f(): ...\n"),
+            "disable", "f", "every",
+        ),
     ],
 )  # fmt: skip
 def test_each_kind_of_guard_is_found_with_what_it_excludes(
@@ -509,6 +602,69 @@ def test_each_kind_of_guard_is_found_with_what_it_excludes(
     ast.parse(switched)
     (tmp_path / "test_a.py").write_text(switched)
     assert find_guards(tmp_path).guards == ()
+
+
+def test_a_disable_that_another_file_assigns_late_is_one_where_it_is_imported(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "late.py").write_text(
+        "off = None\ntry:\n    import torch\n    off = torch.compiler.disable\n"
+        "except ImportError:\n    off = print\n"
+    )
+    search(tmp_path, "from late import off\n@off\ndef f(): ...\n", "uses.py")
+    (tmp_path / "own.py").write_text("from logging import disable as off2\n@off2\ndef g(): ...\n")
+    assert [guard.name for guard in find_guards(tmp_path).guards] == ["f"]
+
+
+def test_a_function_that_hands_on_disable_is_one(tmp_path: Path) -> None:
+    text = "def off(f):\n    return torch.compiler.disable(f)\n@off\ndef f(): ...\n"
+    assert [guard.name for guard in search(tmp_path, text).guards] == ["off", "f"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Another value takes the place of the default.
+        (
+            "def build(f, able=sys.version_info < (3, 13)):\n    able = cuda()\n"
+            "    return torch.compile(f) if able else f\n"
+        ),
+        "g = {(3, 12): one, (3, 13): other}[sys.version_info[:2]](f)\n",
+        "g = {(3, 12): torch.compile, (3, 13): eager}[mode](f)\n",
+        "torch.compiler.set_stance('default')\n",
+        "g = torch.compile(f, **dict(disable=False))\n",
+        "def f(how):\n    how['disable'] = sys.version_info >= (3, 13)\n",
+        "while sys.version_info < (3, 13):\n    f(1)\n",
+        "for f in (every if cuda() else []):\n    torch.compile(f)\n",
+        (
+            "class Base:\n    able = cuda()\nclass Model(Base):\n    def build(self):\n"
+            "        return torch.compile(self) if super().able else self\n"
+        ),
+    ],
+)
+def test_what_only_looks_like_one_is_no_guard(tmp_path: Path, text: str) -> None:
+    assert search(tmp_path, text).guards == ()
+
+
+def test_no_tree_of_a_code_base_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trees of transformers took 3.4 GB, and of each one file's are needed at a time."""
+    for number in range(6):
+        (tmp_path / f"m{number}.py").write_text("x = 1\nclass A:\n    def f(self): ...\n")
+    alive: list[weakref.ref[ast.Module]] = []
+    most = 0
+
+    def parse(text: str) -> ast.Module:
+        nonlocal most
+        gc.collect()
+        most = max(most, sum(one() is not None for one in alive))
+        tree = ast.parse(text)
+        alive.append(weakref.ref(tree))
+        return tree
+
+    monkeypatch.setattr("ivhl.tracker.guards.parsed", parse)
+    find_guards(tmp_path)
+    assert len(alive) == 12
+    assert most <= 2
 
 
 TESTS = [
