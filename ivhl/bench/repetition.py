@@ -25,7 +25,7 @@ from ivhl.matrix.locks import (
     lock_path,
     matrix_digest,
     parse_lock,
-    unavailable_path,
+    put_lock,
 )
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, load_matrix
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 # What of a run that failed is shown.
 _SHOWN_LINES: Final = 4
+_KEEP: Final = "--keep leaves the clone, in which the command can be run by hand"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,12 +196,19 @@ def install_lock(root: Path, tree: Path, cell: CellSpec, text: bytes) -> None:
             f"of {cell.id} was made",
             hint="fetch the commit that has it: git fetch --all --unshallow",
         )
-    write_whole(lock_path(tree, cell), text)
-    unavailable_path(tree, cell).unlink(missing_ok=True)
+    put_lock(tree, cell, text)
 
 
-def run_ivhl(folder: Path, arguments: Sequence[str], console: Console) -> None:
+def run_ivhl(
+    folder: Path, arguments: Sequence[str], console: Console, *, hint: str = _KEEP
+) -> None:
     """Run ``ivhl`` in a folder: that of the folder itself if it has one, so the same instrument.
+
+    Args:
+        folder: A clone of the project.
+        arguments: Of the command.
+        console: Where progress is printed.
+        hint: What to do if it fails.
 
     Raises:
         IvhlError: If it fails; the error and its class are those that it printed.
@@ -224,7 +232,7 @@ def run_ivhl(folder: Path, arguments: Sequence[str], console: Console) -> None:
         kinds = {kind.exit_code: kind for kind in (SpecError, LockError, ResultsError)}
         raise kinds.get(done.returncode, IvhlError)(
             f"ivhl bench ended with status {done.returncode}: {said.removeprefix('error: ')}",
-            hint="--keep leaves the clone, in which the command can be run by hand",
+            hint=hint,
         )
 
 

@@ -8,6 +8,7 @@ kept among the results.
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -17,9 +18,8 @@ from ivhl.bench.repetition import run_ivhl
 from ivhl.bench.rounds import PROCESSES_PER_ROUND
 from ivhl.errors import LockError, ResultsError
 from ivhl.git import clone_at
-from ivhl.matrix.locks import lock_path
+from ivhl.matrix.locks import lock_path, put_lock
 from ivhl.measure.alone import only_run_here
-from ivhl.records.files import write_whole
 from ivhl.records.store import case_name
 from ivhl.tracker.attribution import corners_of, factors_of, not_matched
 from ivhl.tracker.index import open_index
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from ivhl.tracker.attribution import Attributed, Corner, Ends
     from ivhl.workload import Case
 
+# The clones are removed, so they cannot be looked at.
+_MEASURE = partial(run_ivhl, hint="ivhl bench in the cell as it is says whether the case works")
+
 
 def measure_swap(
     root: Path,
@@ -46,7 +49,7 @@ def measure_swap(
     rounds: int,
     machine: str,
     console: Console,
-    measure: Callable[[Path, Sequence[str], Console], None] = run_ivhl,
+    measure: Callable[[Path, Sequence[str], Console], None] = _MEASURE,
 ) -> list[Attributed]:
     """Measure cases with both locks in turns, and return what the swapped package does to them.
 
@@ -75,7 +78,7 @@ def measure_swap(
         for corner, text in texts.items():
             folder = Path(name, corner.at.package.replace("==", "-"))
             trees[corner] = clone_at(root, corner.at.commit, folder / "tree")
-            write_whole(lock_path(trees[corner], cell), text)
+            put_lock(trees[corner], cell, text)
         for number in range(rounds):
             # The first of a round moves on, as in ``measure_corners``.
             turn = number % len(corners)

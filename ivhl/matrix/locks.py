@@ -634,6 +634,20 @@ def _write(root: Path, cell: CellSpec, resolved: _Resolved) -> LockState:
     return lock_state(root, cell)
 
 
+def put_lock(root: Path, cell: CellSpec, text: bytes) -> None:
+    """Write a lock that was made before or elsewhere, with its hash: it was not edited.
+
+    Args:
+        root: Root of a clone of the project.
+        cell: The cell.
+        text: The lock.
+    """
+    path, other = lock_path(root, cell), unavailable_path(root, cell)
+    write_whole(path, text)
+    other.unlink(missing_ok=True)
+    _write_sum(path, other)
+
+
 def _write_sum(path: Path, gone: Path) -> None:
     """Write the hash of a lock that was just made, and leave those of all others as they are."""
     with _SUMS_LOCK:  # several cells are locked at the same time

@@ -16,7 +16,8 @@ from ivhl.bench.repetition import check_repeatable, install_lock, recorded_lock,
 from ivhl.cli import app
 from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
 from ivhl.machine.identity import this_machine
-from ivhl.matrix.spec import CellSpec
+from ivhl.matrix.locks import ensure_lock, write_missing_sums
+from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.records.files import append_record
 from ivhl.tracker.repetition import judge_repetition
 from tests.builders.fleet import (
@@ -217,7 +218,12 @@ def test_a_lock_from_a_later_commit_finds_the_matrix_that_made_it(root: Path) ->
     tree = root / ".asv" / "tree"
     (tree / "envs" / "locks").mkdir(parents=True)
     (tree / "envs" / "matrix.toml").write_bytes(matrix.read_bytes())
+    # The clone has the hash of its own lock; that of the record was not edited all the same.
+    lock_file(tree, "3.12", "2.6.0").write_text("# Matrix digest: 0123\n\ntorch==2.6.0\n")
+    write_missing_sums(tree)
     install_lock(root, tree, CELL, text)
+    made = ensure_lock(tree, load_matrix(tree / "envs" / "matrix.toml"), CELL)
+    assert made.path.read_bytes() == text
     assert "2026-11-15" in (tree / "envs" / "matrix.toml").read_text()
     assert first.cell.lock_sha256
 
