@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ivhl.matrix.spec import Matrix
-    from ivhl.tracker.blame import Tried
+    from ivhl.tracker.blame import Stage, Tried
 
 WRONG = {
     "phase": "accuracy", "failure_class": "wrong", "message": "off by 3", "exception": "",
@@ -261,6 +261,32 @@ def test_a_slow_whole_graph_is_also_tried_without_being_asked_to_be_whole(
     )
     trials = [*_settings(asked, "inductor")]  # type: ignore[arg-type]
     assert ({"name": "fullgraph=False", "fullgraph": False} in trials) == tried
+
+
+@pytest.mark.parametrize(
+    ("symptom", "stage", "modules"),
+    [
+        ("compile", "eager", {"dynamo"}),
+        # PyTorch 2.6.0: what AOTAutograd makes of a float fails, and `specialize_float` cures it.
+        ("compile", "aot_eager_decomp_partition", {"dynamo", "functorch"}),
+        ("wrong", "inductor", {"dynamo", "functorch", "inductor"}),
+        ("slow", "inductor", {"inductor"}),
+        ("graph-break", "aot_eager", {"dynamo"}),
+    ],
+)
+def test_settings_of_the_stages_before_are_tried_too(
+    symptom: str, stage: Stage, modules: set[str]
+) -> None:
+    asked = SimpleNamespace(
+        case=SimpleNamespace(variant=SimpleNamespace(dynamic=None, fullgraph=False)),
+        symptom=symptom,
+        effort=SimpleNamespace(device="cpu", threads=1),
+    )
+    listed = [*_settings(asked, stage)]  # type: ignore[arg-type]
+    found = {one["module"].split(".")[1].strip("_") for one in listed if "module" in one}
+    assert found == modules
+    # It needs CUDA.
+    assert all(one.get("field") != "functionalize_rng_ops" for one in listed)
 
 
 def test_kernels_that_differ_are_shown_side_by_side() -> None:
