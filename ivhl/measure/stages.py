@@ -27,13 +27,15 @@ from ivhl.measure.clocks import adopt_orphans, end_descendants
 from ivhl.measure.failures import CaseError, message_of, place_of, qualified_name
 from ivhl.measure.flags import Flag, NoSuchFlagError, set_flag
 from ivhl.measure.job import read_job
+from ivhl.measure.paths import folders_here, without_folders
 from ivhl.measure.process import die_with
 from ivhl.workload import load_workloads, select_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from ivhl.measure.job import Job
+    from ivhl.records.record import Phase
     from ivhl.workload import Case
 
 # What a trial does beside compiling and judging.
@@ -152,6 +154,8 @@ def run_trial(job: Job, trial: StageTrial, output: Path) -> NoReturn:
     for stream in (1, 2):
         os.dup2(sink, stream)
     journal = Journal(Path(job.journal))
+    # Before the project runs, which may leave this folder.
+    folders = folders_of_trials()
     try:
         (case,) = select_cases(
             load_workloads(job.workloads),
@@ -168,19 +172,31 @@ def run_trial(job: Job, trial: StageTrial, output: Path) -> NoReturn:
     except NotHereError as error:
         journal.note(not_here=str(error))
     except Exception as error:  # noqa: BLE001  (every exception is an answer)
-        journal.note(
-            failure={
-                "phase": journal.phase,
-                "failure_class": class_of(error, journal.phase, job),
-                "exception": "" if isinstance(error, CaseError) else qualified_name(error),
-                "message": message_of(error),
-                "where": place_of(error),
-            }
-        )
+        journal.note(failure=failure_of(error, journal.phase, job, folders))
     journal.note(done=True)
     journal.close()
     end_descendants()
     os._exit(0)
+
+
+def folders_of_trials() -> dict[str, str]:
+    """Return the folders that texts of a trial may name, as ``folders_here``: reports are posted."""
+    project_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)[-1]
+    return folders_here(str(Path.cwd()), project_path)
+
+
+def failure_of(
+    error: Exception, phase: Phase, job: Job, folders: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the failure of a trial as its journal keeps it, without the folders of this machine."""
+    found = {
+        "phase": phase,
+        "failure_class": class_of(error, phase, job),
+        "exception": "" if isinstance(error, CaseError) else qualified_name(error),
+        "message": message_of(error),
+        "where": place_of(error),
+    }
+    return {name: without_folders(text, folders) for name, text in found.items()}
 
 
 def set_up(trial: StageTrial) -> None:

@@ -289,6 +289,21 @@ def test_settings_of_the_stages_before_are_tried_too(
     assert all(one.get("field") != "functionalize_rng_ops" for one in listed)
 
 
+def test_a_failure_of_a_trial_names_no_folder_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "project"
+    here = root / ".asv" / "blame-abc"
+    site = here / "py3.12-torch2.6.0" / "site"
+    site.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PYTHONPATH", f"{root / 'instrument'}:{site}")
+    job = SimpleNamespace(workloads="benchmarks", project="demo")
+    error = AssertionError(f"- Expected: {site}/demo/work.py:17, for {root}/data")
+    found = trials.failure_of(error, "accuracy", job, trials.folders_of_trials())  # type: ignore[arg-type]
+    assert found["message"] == "- Expected: demo/work.py:17, for data"
+
+
 def test_kernels_that_differ_are_shown_side_by_side() -> None:
     one, two = (tried("inductor", kernels=[KERNEL % f"out[0] = {n};"]) for n in (1, 2))
     lines = code_differences(one, two, timed=False)
