@@ -310,7 +310,10 @@ def announce(question: Question, request: Request, results: Path, console: Conso
             else (2 * runs, 2 * most_runs)
         )
     else:
-        runs, most_runs = 4 + mean + 2, 4 + most + 2
+        # Each end twice, and each side of what is found once more, which are the ends if nothing
+        # lies between.
+        sides = 2 if n > 1 else 0
+        runs, most_runs = 4 + mean + sides, 4 + most + sides
     index = open_index(results)
     made = index.read(
         e for e in index.entries

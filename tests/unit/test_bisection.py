@@ -562,6 +562,14 @@ def test_the_cost_is_told_before_anything_is_measured(tmp_path: Path) -> None:
     )  # fmt: skip
     assert printed.getvalue().startswith("64 commits, Python 3.12; expected: 12 runs")
     assert ROUNDS == 5  # of the ends, in what is told of a slowdown
+    # The command that a search ends with: both ends are both sides.
+    about = question("failure")
+    sides = announce(
+        replace(about, positions=about.positions[:2]),
+        Request(root=tmp_path, python="3.12", machine="bench"),
+        tmp_path / "results", Console(file=printed),
+    )  # fmt: skip
+    assert sides.runs == sides.most_runs == 4
 
 
 @pytest.mark.parametrize("processes", [2, 6])
