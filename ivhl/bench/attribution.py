@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist, fmean
@@ -22,7 +23,7 @@ from ivhl.records.store import case_name
 from ivhl.tracker.attribution import attribute, attribute_rounds
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import student, within
-from ivhl.tracker.wording import counted
+from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -132,6 +133,7 @@ def measure_corners(
             # The first of a round moves on: what a session warms up or wears out favours no corner.
             turn = number % len(corners)
             table: dict[str, dict[Corner, RunRecord]] = {case: {} for case in cases}
+            began = time.monotonic()
             # A flag that cannot be set is known after seconds: first of all with flags.
             ordered = [*corners[::-1]] if corners[-1].at.flags else [*corners]
             for corner in (*ordered[turn:], *ordered[:turn]):
@@ -166,6 +168,10 @@ def measure_corners(
                     )
                 check(records)
                 found[case].append({corner: records[corner] for corner in corners})
+            if number == 0 and rounds > 1:
+                left_s = (rounds - 1) * (time.monotonic() - began)
+                left = counted(n_runs - len(corners), "run")
+                console.print(f"left: {left}, {seconds(left_s)} by the first round")
     return [attribute_measured(one, factors, results) for one in found.values()]
 
 
