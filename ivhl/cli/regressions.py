@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder, warn
+from ivhl.cli.declared import check_any, results_folder, warn
 from ivhl.errors import UnknownNameError
 from ivhl.fleet.sources import printable
 from ivhl.git import commit_order
@@ -66,8 +66,10 @@ def regressions_command(
     Looks along commits, PyTorch releases and Pythons. Changes at one place are one incident.
     """
     root = find_root()
-    index = open_index(results_folder(results, root))
+    folder = results_folder(results, root)
+    index = open_index(folder)
     warn(index.problems)
+    check_any(index, folder)
     _check("--along", along, ALONG)
     _check("workload", workload, {entry.case.workload for entry in index.entries})
     _check("machine", machine, {entry.case.machine for entry in index.entries})
@@ -80,7 +82,6 @@ def regressions_command(
 
     order, fields = commit_order(root), [one for one in ALONG if one in (along or ALONG)]
     found = find_changes(index, index.spreads, order, fields, wanted=wanted, detect=index.detect)
-    folder = results_folder(results, root)
     words = _Words(load_annotations(folder), load_confirmations(folder))
     if "commit" in fields:
         found = with_confirmed(found, words.confirmations, index, order, wanted=wanted)

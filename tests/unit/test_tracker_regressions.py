@@ -416,6 +416,14 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def test_the_command_finds_nothing_good_in_no_records(root: Path) -> None:
+    (root / "empty").mkdir()
+    for options in ([], ["--json"]):
+        error = CliRunner().invoke(app, ["regressions", "--results", "empty", *options]).exception
+        assert isinstance(error, ResultsError)
+        assert str(error) == "no records in empty"
+
+
 def test_the_command_lists_incidents_and_says_when_there_are_none(root: Path) -> None:
     record = a_record(root)
     write_records(root / "results", record)
