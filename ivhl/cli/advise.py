@@ -63,12 +63,15 @@ def advise_command(
             "--own: needs the PATH of a code base", hint="ivhl advise PATH --own FOLDER"
         )
     root = find_root()
-    state = load_state(root, results_folder(results, root), history=False)
+    folder = results_folder(results, root)
+    state = load_state(root, folder, history=False)
     warn(state.problems)
-    _print(state, machine, device, as_json=as_json)
+    _print(state, folder, machine, device, as_json=as_json)
 
 
-def _print(state: State, machine: str | None, device: str | None, *, as_json: bool) -> None:
+def _print(
+    state: State, folder: Path, machine: str | None, device: str | None, *, as_json: bool
+) -> None:
     source = Source(state)
     places = list(source.by_place)
     for kind, wanted, known in (
@@ -92,8 +95,12 @@ def _print(state: State, machine: str | None, device: str | None, *, as_json: bo
                 hint=f"ivhl compat --machine {chosen[0].machine} shows them; nox -s bench-3.12 "
                 "measures in cells",
             )
+        asked = [*([f"machine {machine}"] if machine else []), *([device] if device else [])]
+        of_what = f" of {', '.join(asked)}" if asked else ""
         raise ResultsError(
-            "no case has a result there", hint="measure first, e.g. nox -s bench-3.12"
+            f"no case{of_what} has a result in {folder}",
+            hint="measure first, e.g. nox -s bench-3.12, or ivhl bench"
+            + ("; ivhl results lists the records" if places else ""),
         )
     support = dict(supported(source, rows))
     place = chosen[0]

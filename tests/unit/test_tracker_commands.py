@@ -174,6 +174,13 @@ def test_a_missing_results_folder_is_refused(command: str) -> None:
         run(command, "--results", "nowhere")
 
 
+def test_advice_over_no_records_names_the_folder(root: Path) -> None:
+    (root / "empty").mkdir()
+    error = CliRunner().invoke(app, ["advise", "--results", "empty"]).exception
+    assert isinstance(error, ResultsError)
+    assert str(error) == "no case has a result in empty"
+
+
 def test_version_prints_the_version_of_the_package() -> None:
     assert run("--version").stdout == f"ivhl {version('ivhl')}\n"
 
