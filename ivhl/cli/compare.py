@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import RunRecord
     from ivhl.tracker.comparable import Axis
-    from ivhl.tracker.compare import Comparison, Summary
+    from ivhl.tracker.compare import Comparison, Mean, Summary
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.index import Index
 
@@ -300,13 +300,19 @@ def _sentence(before: str, after: str, summary: Summary) -> str:
         return f"{before} -> {after} on {place}: no case ran on both sides in the same way"
     return (
         f"{before} -> {after} on {place}: {counted(mean.cases, 'case')} on both sides, speedup "
-        f"{mean.ratio:.2f}x [{mean.low:.2f}, {mean.high:.2f}] of what it was"
+        f"{_ratio(mean)} of what it was"
     )
+
+
+def _ratio(mean: Mean) -> str:
+    """Return e.g. ``1.02x [0.98, 1.06]``; of one case, which has no interval of cases, its ratio."""
+    interval = f" [{mean.low:.2f}, {mean.high:.2f}]" if mean.cases > 1 else ""
+    return f"{mean.ratio:.2f}x{interval}"
 
 
 def _means(summary: Summary) -> str:
     seconds = [
-        f"{WORDS[metric]} {mean.ratio:.2f}x [{mean.low:.2f}, {mean.high:.2f}]"
+        f"{WORDS[metric]} {_ratio(mean)}"
         for metric, mean in summary.means.items()
         if metric != "speedup"
     ]

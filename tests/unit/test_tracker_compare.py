@@ -258,6 +258,9 @@ def test_the_command_prints_a_sentence_and_what_changed(root: Path) -> None:
     write_records(root / "results", record, other)
     told = run("2.5.1", "2.6.0").stdout
     assert "2.5.1 -> 2.6.0 on box, cpu, Python 3.12: 1 case on both sides" in told
+    # One case has no interval of cases.
+    assert "speedup 1.00x of what it was" in told
+    assert "inf" not in told
     assert "1 case unchanged, of one side or incomparable: --all" in told
     found = json.loads(run("2.5.1", "2.6.0", "--json").stdout)
     assert (found["axis"], [case["kind"] for case in found["cases"]]) == ("torch", ["same"])

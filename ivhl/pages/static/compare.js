@@ -91,7 +91,7 @@
     const logs = values.filter((value) => value > 0).map(Math.log);
     if (!logs.length) { return "–"; }
     const middle = logs.reduce((a, b) => a + b, 0) / logs.length;
-    if (logs.length < 2) { return `${times(Math.exp(middle))}, one case`; }
+    if (logs.length < 2) { return times(Math.exp(middle)); }
     const error = Math.sqrt(logs.reduce((sum, one) => sum + (one - middle) ** 2, 0) / (logs.length - 1) / logs.length);
     const reached = Math.hypot(1.959964 * error, sessions[field]);
     return `${times(Math.exp(middle))} [${times(Math.exp(middle - reached))}, ${times(Math.exp(middle + reached))}]`;
@@ -162,7 +162,7 @@
     result.replaceChildren(
       make("p", {}, make("b", {}, says(a)), " → ", make("b", {}, says(b))),
       make("p", { id: "summary" }, `${rows.length} cases: ${counts.map(([kind, n]) => `${n} ${kind}`).join(", ")}. `,
-        both.length ? `Over the ${both.length} measured on both sides in the same way: ${means(both)}` : "None was measured on both sides in the same way."),
+        both.length ? `Over the ${both.length === 1 ? "one" : both.length} measured on both sides in the same way: ${means(both)}` : "None was measured on both sides in the same way."),
       listed.length ? make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cases" }, table) : make("p", { class: "quiet" }, "No case differs."));
   }
 
