@@ -144,6 +144,19 @@ def test_a_broken_case_does_not_raise_the_mean() -> None:
     assert [cell.worth if cell else None for cell in line.cells] == ["4.00x", "4.00x"]
 
 
+def test_the_worth_of_the_newest_release_is_over_what_passes_there() -> None:
+    old = [make_record(torch="2.5.1", workload="ops.a", speedup=4.0)]
+    old += [make_failure("crash", torch="2.5.1", workload="ops.b")]
+    new = [make_record(workload="ops.a", speedup=4.0), make_record(workload="ops.b", speedup=0.25)]
+    source = source_of(*old, *new)
+    front = front_view(source, source.page.main)
+    assert (front.matched, front.worth_over) == (1, 2)
+    ((_, worth),) = front.worth
+    assert worth.endswith("; 1.00x as fast as eager")
+    assert front.advice is not None
+    assert front.advice.worth.endswith("; they are 1.00x as fast as eager")
+
+
 def test_no_difference_between_pythons_is_claimed_that_was_not_shown() -> None:
     pairs = [(1.0, 1.02), (2.0, 1.97), (3.0, 3.04), (0.9, 0.9), (1.5, 1.51)]
     records = [

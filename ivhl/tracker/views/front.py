@@ -79,6 +79,8 @@ class FrontView:
         why: What speaks for it.
         supported: Python to the releases whose ``torch.compile`` works, in intervals.
         worth: What compiling is worth, per Python on the newest release.
+        worth_over: Number of cases that the means of ``worth`` are over: those that pass on each
+            Python of that release. What other releases cannot compile is no reason to leave it out.
         matched: Number of cases that every mean of the grid is over.
         apart: How two Pythons differ on the newest release that ran on both.
         releases: The newest first.
@@ -95,6 +97,7 @@ class FrontView:
     supported: tuple[tuple[str, str], ...]
     newest: str
     worth: tuple[tuple[str, str], ...]
+    worth_over: int
     matched: int
     apart: tuple[str, ...]
     last: IncidentView | None
@@ -122,6 +125,7 @@ def front_view(source: Source, place: Place) -> FrontView:
         cells[row.python, row.torch].append(row)
     matrix = matrix_page(place, page.main)
     newest = _newest(rows)
+    of_newest = _matched(row for row in rows if row.torch == newest)
     advice = advise(rows, source.state.spreads)
     incidents = source.incidents_at(place)
     worse = [one for one in incidents if one.worse]
@@ -138,10 +142,11 @@ def front_view(source: Source, place: Place) -> FrontView:
         supported=supported(source, rows),
         newest=newest,
         worth=tuple(
-            (python, _worth(cells[python, newest], matched))
+            (python, _worth(cells[python, newest], of_newest))
             for python in pythons
             if any(row.speedup is not None for row in cells[python, newest])
         ),
+        worth_over=len(of_newest),
         matched=len(matched),
         apart=_apart(source, place, newest),
         last=incident_view(source, worse[0]) if worse else None,
