@@ -725,6 +725,8 @@ def _is_importer(found: _Import) -> bool:
     if found.name in _IMPORTERS:
         return found.bound != found.name
     inner = f"{found.module}.{found.name}"
+    if inner == "importlib.util.find_spec":  # asks whether a module is there, and runs none of it
+        return False
     return bool(
         {found.module, inner} & {"pkgutil", "runpy", "importlib.util", "importlib.machinery"}
     )

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ivhl.measure.run import MEASURING_CODE
-from ivhl.measure.sources import INSTRUMENT, is_instrument
+from ivhl.measure.sources import INSTRUMENT, _functions, _Project, _Reach, is_instrument
+from ivhl.workload import Case, load_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -422,6 +423,23 @@ def test_a_computed_name_of_a_package_reaches_the_whole_package(demo: Demo) -> N
     assert not changes(demo, lambda: demo.change("demo/ops/b.py", "return x", "return -x"))
     demo.add("demo/shared.py", "from demo.ops import computed\n")
     assert changes(demo, lambda: demo.change("demo/ops/b.py", "return -x", "return x"))
+
+
+def test_asking_whether_a_module_is_there_reaches_nothing(demo: Demo) -> None:
+    demo.add("demo/shared.py", "from importlib.util import find_spec\nHAS = find_spec('tqdm')\n")
+    assert not changes(demo, lambda: demo.change("demo/unused.py", "return x", "return -x"))
+    demo.add("demo/shared.py", "from importlib.util import module_from_spec\n")
+    assert changes(demo, lambda: demo.change("demo/unused.py", "return -x", "return x"))
+
+
+def test_no_case_reaches_the_whole_project() -> None:
+    # A change of a page or a command is no reason to measure a case again.
+    for workload in load_workloads("benchmarks"):
+        case = Case(workload=workload, variant=workload.variants[0], size=workload.default_size)
+        reach = _Reach(_Project("benchmarks", "ivhl"))
+        for reference in _functions(case):
+            reach.take(reference.partition(":")[0])
+        assert not [name for name in reach.reached if name.startswith("ivhl.pages")], case
 
 
 def test_a_module_that_registers_itself_is_reached(demo: Demo) -> None:
