@@ -48,6 +48,9 @@ VERDICT_CONFIDENCE = 0.98
 # With fewer pairs or runs, the spreads shipped in spread.json are used.
 ENOUGH_PAIRS = 40
 ENOUGH_RUNS = 4
+# Pairs of one case that count for that: one case says nothing of the others. A search over commits
+# that runs its case ten times within an hour has 45.
+_PAIRS_OF_CASE: Final = 15
 # Of a case that ran more often, the newest: n runs make n (n - 1) / 2 pairs.
 MOST_RUNS = 20
 # Weight of what cases of one kind differ by, in runs, beside the runs of the case itself: with 1 to
@@ -238,7 +241,7 @@ class Spreads:
         kinds = {
             key: learn(found, f" on {key[0]}")
             for key, found in pairs.items()
-            if sum(map(len, found)) >= ENOUGH_PAIRS
+            if _n_counted(found) >= ENOUGH_PAIRS
             and len({run for case in found for pair in case for run in pair.runs}) >= ENOUGH_RUNS
         }
         return Learnt(kinds, {case: _together(found) for case, found in own.items()})
@@ -301,6 +304,10 @@ def repeats(runs: Iterable[Run]) -> Iterator[tuple[Entry, ...]]:
     for found in groups.values():
         if len(found) > 1:
             yield tuple(found[at] for at in sorted(found)[-MOST_RUNS:])
+
+
+def _n_counted(cases: Iterable[Sequence[_Pair]]) -> int:
+    return sum(min(len(pairs), _PAIRS_OF_CASE) for pairs in cases)
 
 
 def learn(groups: Iterable[Sequence[_Pair]], origin: str = "") -> Spread:

@@ -120,6 +120,14 @@ def test_with_few_runs_the_shipped_spread_is_used() -> None:
     assert Spreads(few).of(fresh) == shipped(kind_of(fresh))
 
 
+def test_one_case_that_ran_often_says_nothing_of_others() -> None:
+    often = runs_of(1, 12, 0.0)  # as a search over commits runs it
+    assert len(often) * 11 / 2 > ENOUGH_PAIRS
+    fresh = make_record(workload="ops.new")
+    assert Spreads(often).of(fresh) == shipped(kind_of(fresh))
+    assert Spreads(runs_of(3, 12, 0.0)).of(fresh) != shipped(kind_of(fresh))
+
+
 @given(st.floats(0.1, 50), st.floats(0.001, 0.5))
 def test_the_interval_for_another_run_contains_the_value(value: float, width: float) -> None:
     record = make_record(speedup=value, width=width)

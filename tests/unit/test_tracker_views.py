@@ -27,7 +27,7 @@ from ivhl.tracker.views.case import MOST_TEXT, case_view, cell_details, cut
 from ivhl.tracker.views.environment import environment_views
 from ivhl.tracker.views.facts import fact_groups
 from ivhl.tracker.views.front import front_view, supported
-from ivhl.tracker.views.incidents import regressions_view
+from ivhl.tracker.views.incidents import incident_view, regressions_view
 from ivhl.tracker.views.matrix import MOST_CELLS, MatrixCell, matrix_views
 from ivhl.tracker.views.run import run_lines, run_view
 from ivhl.tracker.views.source import Source, slug
@@ -444,6 +444,24 @@ def test_incidents_are_on_the_page_with_their_cause() -> None:
     assert {change.was for change in fallen.changes} == {"2.15x"}
     assert fallen.cause == ""
     assert len({one.id for one in view.incidents}) == len(view.incidents)
+
+
+@pytest.mark.parametrize(
+    ("notes", "cause"),
+    [
+        (["known.", "known.", "known."], "known."),
+        (["", "known.", ""], "known (1 of 3 cases)"),
+        (["", "", ""], ""),
+    ],
+)
+def test_a_note_of_some_cases_is_no_cause_of_all(
+    notes: list[str], cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(notes)
+    source = source_of(*history(COMMITS))
+    (fallen,) = (one for one in source.incidents if one.along == "commit" and one.worse)
+    monkeypatch.setattr("ivhl.tracker.views.incidents.note_of", lambda *_: next(left))
+    assert incident_view(source, fallen).cause == cause
 
 
 def test_what_is_mended_says_how_it_failed_and_what_is_known_of_that() -> None:

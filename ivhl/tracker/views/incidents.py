@@ -16,7 +16,7 @@ from ivhl.tracker.views.source import MOST_INCIDENTS, PageView, case_page
 from ivhl.tracker.wording import counted, short_message, times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.regressions import Change, Incident
@@ -159,7 +159,7 @@ def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) ->
         worse=incident.worse,
         along=incident.along,
         at=incident.at,
-        cause=next(filter(None, notes), "") or _expected(source, incident) or _upstream(incident),
+        cause=_cause(source, incident, notes),
         states=", ".join(
             f"{n} persist" if state == "persists" and n > 1 else f"{n} {state}"
             for state, n in states.items()
@@ -168,6 +168,16 @@ def incident_view(source: Source, incident: Incident, most: int = MOST_CASES) ->
         changes=views,
         left_out=len(incident.changes) - len(views),
     )
+
+
+def _cause(source: Source, incident: Incident, notes: Sequence[str]) -> str:
+    """Return the note or report of all changes; or else the commonest note, and of how many."""
+    [(note, n)] = Counter(filter(None, notes)).most_common(1) or [("", 0)]
+    if n == len(notes):
+        return note
+    known = _expected(source, incident) or _upstream(incident)
+    part = f"{note.rstrip('.')} ({n} of {counted(len(notes), 'case')})" if note else ""
+    return known or part
 
 
 def _between(source: Source, incident: Incident) -> str:
