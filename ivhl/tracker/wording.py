@@ -115,6 +115,8 @@ _BOILERPLATE = (
     "import torch._dynamo",
     "torch._dynamo.config.suppress_errors",
 )
+# From here on an error of a graph shows the graph, and the source that it is made of.
+_GRAPH = "\nWhile executing %"
 _LONGEST_MESSAGE = 600
 # Characters of a reason where it is one line among others; JSON and reports have all of it.
 SHOWN_REASON: Final = 240
@@ -218,7 +220,7 @@ _ENVIRONMENT: Final = re.compile(r'(?<=File ")[^"]*/(?:site|dist)-packages/')
 
 
 def short_message(text: str, longest: int = _LONGEST_MESSAGE) -> str:
-    """Return an exception's message in one line, without Dynamo's standard advice.
+    """Return an exception's message in one line, without Dynamo's standard advice and graphs.
 
     Also drops the paths of environments, so that the same failure in three cells is one cause. A
     longer message keeps its beginning and its end: one of them has the reason.
@@ -227,7 +229,8 @@ def short_message(text: str, longest: int = _LONGEST_MESSAGE) -> str:
         text: The message.
         longest: Characters to keep.
     """
-    lines = [_ENVIRONMENT.sub("", line).strip() for line in text.splitlines()]
+    said = text.partition(_GRAPH)[0]
+    lines = [_ENVIRONMENT.sub("", line).strip() for line in said.splitlines()]
     kept = [
         line
         for line in lines

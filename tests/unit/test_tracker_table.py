@@ -102,6 +102,8 @@ def test_a_message_loses_advice_but_not_its_reason() -> None:
     )
     assert short_message(text) == "backend='inductor' raised: CppCompileError: g++ failed"
     assert short_message("Set TORCH_LOGS=x") == "Set TORCH_LOGS=x"
+    graph = "must be 1, got 4\n\nWhile executing %add : [num_users=1]\nOriginal traceback:\n  File"
+    assert short_message(graph) == "must be 1, got 4"
     assert short_message("x = f(y)\n    ~^^^^\nraised") == "x = f(y) raised"
     cells = ["env/0a/lib/python3.12", "env/1b/lib/python3.13"]
     places = {short_message(f'failed\n  File "{c}/site-packages/a/b.py", line 3') for c in cells}
