@@ -142,7 +142,6 @@ class TransformerStack(nn.Module):
                 start = torch.ones if name.endswith(".gain") else torch.zeros
                 self.register_parameter(_attribute(name), nn.Parameter(start(shape)))
         self.n_positions = n_positions
-        self._checked: torch.Size | None = None  # the last shape that fits
         self._make_angles()
         self._operations = choose_operations(configuration, self.plan, compiler)
         self._compiler = compiler
@@ -190,11 +189,6 @@ class TransformerStack(nn.Module):
         Raises:
             ValueError: If the shape does not fit.
         """
-        if x.shape != self._checked:
-            self._check(x)
-        return self._run(self, x)
-
-    def _check(self, x: torch.Tensor) -> None:
         wanted = self.configuration.n_hidden
         if x.ndim != TOKEN_AXES or x.shape[-1] != wanted or 0 in x.shape:
             raise ValueError(
@@ -205,7 +199,7 @@ class TransformerStack(nn.Module):
             raise ValueError(
                 f"x must have at most n_positions tokens, {self.n_positions}, got {x.shape[1]}"
             )
-        self._checked = x.shape
+        return self._run(self, x)
 
     def _make_angles(self) -> None:
         """Make the tables of RoPE beside the weights: float64 for such, else float32."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 from ivhl import surgical
 from ivhl.surgical import (
@@ -219,6 +220,15 @@ def test_tables_of_a_stack_in_bfloat16_stay_in_float32() -> None:
     for ours, exact in zip((stack.cosines, stack.sines), wide, strict=True):
         assert torch.equal(ours, exact)
     assert not {"cosines", "sines"} & set(stack.state_dict())
+
+
+def test_a_stack_that_is_compiled_by_others_is_compiled_once_for_all_lengths() -> None:
+    counter = CompileCounter()
+    stack = torch.compile(stack_of(SMALL), backend=counter, dynamic=True)
+    with torch.no_grad():
+        for n_tokens in (5, 9, 5, 9, 7):
+            stack(tokens(1, n_tokens, 32, dtype=torch.float32))
+    assert counter.frame_count == 1
 
 
 def test_a_stack_moved_in_inference_mode_can_be_trained() -> None:
