@@ -35,6 +35,7 @@ from ivhl.hotpath.recorder import Recorder
 from ivhl.hotpath.regions import ByBlock, OptimizerSteps, Region, RegionCode, key_of_arguments
 from ivhl.hotpath.report import HotpathReport
 from ivhl.hotpath.settings import AUTO, BoundaryRule, read_settings
+from ivhl.hotpath.signs import unwatch_signs, watch_signs
 from ivhl.hotpath.surroundings import is_top, pop_mode, push_mode, top_hooks
 from ivhl.hotpath.timeline import Timeline
 
@@ -612,6 +613,15 @@ def _replacements() -> list[tuple[Any, str, Any, Any]]:
 _REPLACED: Final = _replacements()
 
 
+def _see_sign(code: types.CodeType, _offset: int) -> None:
+    block = _active.block
+    if block is not None:
+        recorder = block.recorder
+        # By id: the hash of code is that of all its instructions.
+        if recorder.turns.is_something_else(id(code)) and not recorder.paused:
+            recorder.wake()
+
+
 def _patch() -> None:
     global _patched  # noqa: PLW0603  (of the process, as what it counts)
     with _lock:
@@ -625,6 +635,7 @@ def _patch() -> None:
                     setattr(place, name, _ended(getattr(place, name)))
             for place, name, _, new in _REPLACED:
                 setattr(place, name, new)
+            watch_signs(_see_sign)
         _patched += 1
 
 
@@ -635,6 +646,7 @@ def _unpatch() -> None:
         if not _patched:
             for place, name, old, _ in _REPLACED:
                 setattr(place, name, old)
+            unwatch_signs()
 
 
 _lock: Final = threading.Lock()

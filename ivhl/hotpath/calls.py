@@ -293,6 +293,7 @@ class Call:
         brings: Facts and class of each tensor that it is the first to bring from outside.
         is_cut: Whether a segment ends here, since a loop began further up.
         count: How often a sequence ended here.
+        most: How often the one that ran most often ended here or further on.
         sequence: The sequence that ends here, once it is hot.
         hot: Whether a hot sequence ends here or further on.
         spare: A pending tensor for each result, between two uses.
@@ -321,6 +322,7 @@ class Call:
     is_cut: bool = False
     then: dict[tuple[Any, ...], Call] = field(default_factory=dict)
     count: int = 0
+    most: int = 0
     sequence: HotSequence | None = None
     hot: bool = False
     spare: list[Pending | None] = field(default_factory=list)
@@ -372,6 +374,14 @@ class Call:
             calls.append(call)
             call = call.above
         return calls[::-1]
+
+    def count_runs(self, times: int) -> None:
+        """Count sequences that ended here, here and above."""
+        self.count += times
+        call: Call | None = self
+        while call is not None and call.most < self.count:
+            call.most = self.count
+            call = call.above
 
     def heat(self) -> None:
         """Compute ``hot`` again, here and above."""

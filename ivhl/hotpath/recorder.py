@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from ivhl.hotpath.calls import Facts
     from ivhl.hotpath.log import Log
     from ivhl.hotpath.timeline import Timeline
+    from ivhl.hotpath.turns import First
 
 # More ways to go on after a call than this: arguments that change at each step.
 MOST_WAYS: Final = 64
@@ -164,7 +165,6 @@ class Recorder(TorchFunctionMode):
         self.turns = TrainingTurns(self._count, self.limit)
         self.progress = 0  # compiled runs, and what may become hot
         self.is_resting = False  # whether the mode is not active, since turns are not looked at
-        self._looks = False  # at sketches too, since something will be hot next time
         self._watch: _Watch | None = None
         self._surroundings = surroundings_now(0)
         self._settings: CompilerSettings | None = None  # from the first compiled region on
@@ -286,12 +286,16 @@ class Recorder(TorchFunctionMode):
             key = self._wiring.describe(func, args, kwargs)
             call = self._node.then.get(key)
         if self._depth == 0:
-            if call is not None and not call.hot and self.turns.begins_as_known(call):
+            if call is not None:
+                key = call.key
+            is_new = not self._result and (call is None or not call.hot)
+            if is_new and self.turns.begins_as_known((key, torch.is_grad_enabled())):
                 self._begin()
                 return func(*args, **kwargs)
             self._begun = time.perf_counter()
             self._nodes = nodes_made()
-            self._first = func, key if call is None else call.key
+            self._first = func, key
+            self.turns.begin()
         if call is None:
             return self._meet(key, func, args, kwargs, n_given)
         if call.alone:
@@ -299,8 +303,7 @@ class Recorder(TorchFunctionMode):
         if call.hot and self._depth == 0 and self._bind(call):
             self.is_deferring = True
             return self._defer(call)
-        # What was left out may make a sequence hot in any turn.
-        if call.is_sketch and (self._looks or self.turns.left_out):
+        if call.is_sketch and self._may_get_hot(call):
             result = self._look(call, func, args, kwargs, n_given)
             if call.alone:
                 return result
@@ -343,6 +346,7 @@ class Recorder(TorchFunctionMode):
         if not kept:
             self._begun = time.perf_counter()
             self._nodes = nodes_made()
+            self.turns.begin()
         try:
             result = func(*args, **kwargs)
         except BaseException:
@@ -354,6 +358,13 @@ class Recorder(TorchFunctionMode):
         if type(result) is not torch.Tensor or self._kept_bytes > _MOST_KEPT:
             self._record_postponed()
         return result
+
+    def _first_of(self, kept: list[tuple[Any, Any, Any, Any]]) -> First:
+        func, args, kwargs, _ = kept[0]
+        try:
+            return Wiring().describe(func, args, kwargs), torch.is_grad_enabled()
+        except UndescribableError:
+            return (func,), False
 
     def _forget_postponed(self) -> None:
         self._postponed = []
@@ -380,12 +391,13 @@ class Recorder(TorchFunctionMode):
             losses: What is differentiated.
             loss: The same, if the pass frees its graph.
         """
-        if self._postponed is not None and len(self._postponed) >= self.min_calls:
+        kept = self._postponed
+        if kept is not None and len(kept) >= self.min_calls:
             self.progress += 1
             self.timeline.add(self._begun, time.perf_counter(), "eager", self.boundary)
             graph = *graph_of(losses), nodes_made() - self._nodes
             self._forget_postponed()
-            if self.turns.leave_out(graph):
+            if self.turns.leave_out(graph, lambda: self._first_of(kept), len(kept)):
                 self._postponed = None
         elif self.turns.left_out and not self.is_deferring:
             self._graph = *graph_of(losses), nodes_made() - self._nodes
@@ -466,9 +478,11 @@ class Recorder(TorchFunctionMode):
 
     def _may_sketch(self) -> bool:
         limit = self.limit()
-        if limit >= _LEAST_FOR_SKETCHES:
-            return not self.turns.is_last()
-        return limit > 1 and not self._looks
+        return limit >= _LEAST_FOR_SKETCHES and self.turns.most_left_out() + 1 < limit
+
+    def _may_get_hot(self, call: Call) -> bool:
+        """Return whether a sequence through a call may be hot after this run."""
+        return call.most + self.turns.most_left_out() + 1 >= self.limit()
 
     def _sketch(self, call: Call, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a known call for the first time; most calls of a program never come again."""
@@ -992,9 +1006,9 @@ class Recorder(TorchFunctionMode):
             return
         node = self._node
         if self._depth >= self.min_calls:
-            node.count += 1
+            node.count_runs(1)
             if self._graph:
-                node.count += self.turns.count_left_out(self._graph, node)
+                node.count_runs(self.turns.count_left_out(self._graph, node))
             self.progress += node.sequence is None
             end = time.perf_counter()
             if self._begun:
@@ -1004,7 +1018,7 @@ class Recorder(TorchFunctionMode):
                     samples.append(self._spent)
                 self.timeline.add(self._begun, end, "eager", self.boundary)
             if node.count == 1:
-                node.count += self._turns_before(node)
+                node.count_runs(self._turns_before(node))
                 self._lately.append(node)
             self.turns.add(node)
             self._detect_if_hot(node)
@@ -1044,11 +1058,10 @@ class Recorder(TorchFunctionMode):
         self._begin()
 
     def _count(self, node: Call) -> None:
-        node.count += 1
+        node.count_runs(1)
         self._detect_if_hot(node)
 
     def _detect_if_hot(self, node: Call) -> None:
-        self._looks = self._looks or node.count + 1 >= self.limit()
         if (
             node.sequence is None
             and node.count >= self.limit()

@@ -6,6 +6,9 @@ these only what was differentiated is known, by its graph: that tells which *kin
 such as one with the last batch of an epoch. A turn that begins as one kind does is let pass, too,
 and counts if it is differentiated as that one. What runs compiled is compared call by call, always.
 
+Something else may follow instead of a turn, such as an evaluation. Its signs (``signs.py``) are
+counted in every turn; with one more than any kind of turn has, calls are looked at again.
+
 In a new block, what is differentiated at once is *left out* of the record twice: its graph alone is
 known (``Recorder`` puts the record off, and needs it for anything else). It counts for the first
 sequence that is recorded and ends in such a graph.
@@ -13,13 +16,15 @@ sequence that is recorded and ends in such a graph.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ivhl.hotpath.signs import model_of_caller, watch_sign
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ivhl.hotpath.calls import Call
 
@@ -38,6 +43,7 @@ _LATELY: Final = 64
 _FACTS_OF_ONE: Final = 5
 
 Graph = tuple[Any, ...]
+First = tuple[Any, bool]  # the key of a call, and whether gradients were recorded
 
 
 @dataclass(eq=False, slots=True)
@@ -48,8 +54,9 @@ class _Kind:
         graphs: Of what was differentiated.
         ended: The sequences that ended in the last one that was looked at.
         left: The graphs of what was left out in it.
-        first: The call with which it began, if that tells the kind.
+        first: The call with which it began (``First``), if that tells the kind.
         most_calls: Calls of a turn of this kind; one with more is another one.
+        signs: That were seen in the last one that was looked at, and how often.
         trusted: Turns that may still be let pass before one is looked at.
         next_trusted: The same, from then on.
         looked: Which of the turns that were looked at was the last of this kind.
@@ -58,8 +65,9 @@ class _Kind:
     graphs: Graph
     ended: list[Call]
     left: list[Graph]
-    first: Call | None = None
+    first: First | None = None
     most_calls: int = 0
+    signs: Mapping[int, int] = field(default_factory=dict)
     trusted: int = 1
     next_trusted: int = _FEWEST_SKIPPED
     looked: int = 0
@@ -99,7 +107,9 @@ class TrainingTurns:
         self._limit = limit
         self._kinds: dict[Graph, _Kind] = {}
         # The kind by the first call of a turn; None if several begin so.
-        self._by_first: dict[Call, _Kind | None] = {}
+        self._by_first: dict[First, _Kind | None] = {}
+        # The first call of what was left out in this turn, and how many there were.
+        self._first_left: tuple[First, int] | None = None
         self._followed: _Kind | None = None  # which this turn is let pass as
         self._looked = 0  # turns
         self._is_open = False  # whether this turn began with an optimizer's step
@@ -108,7 +118,10 @@ class TrainingTurns:
         self._left: list[Graph] = []  # left out in this turn
         self._graphs: list[Any] = []  # of what was differentiated in this turn
         self._nodes = 0  # made by this thread before this turn
-        self._most = _FEWEST_SKIPPED
+        self._most = _MOST_SKIPPED  # turns in a row that are not looked at
+        self._signs: dict[int, int] = {}  # in this turn
+        self._most_signs: dict[int, int] = {}  # of a turn that is not looked at
+        self._is_partial = False  # whether this turn is looked at from a sign on
 
     def add(self, node: Call) -> None:
         """Note that a sequence ended."""
@@ -117,11 +130,19 @@ class TrainingTurns:
     def ran_compiled(self) -> None:
         """Note that a compiled sequence ran: turns like this one must be looked at."""
         self._since_compiled = 0
+        self._most = _FEWEST_SKIPPED
 
-    def leave_out(self, graph: Graph) -> bool:
-        """Note a sequence that is not recorded; return whether the next one is."""
+    def leave_out(self, graph: Graph, first: Callable[[], First], n_calls: int) -> bool:
+        """Note a sequence that is not recorded; return whether the next one is.
+
+        Args:
+            graph: In which it ends.
+            first: Returns its first call, which is asked for if there are several such sequences.
+            n_calls: Number of its calls.
+        """
         count = self.left_out[graph] = self.left_out.get(graph, 0) + 1
         self._left.append(graph)
+        self._first_left = (first(), n_calls) if len(self.left_out) > 1 else None
         return count >= MOST_LEFT_OUT
 
     def count_left_out(self, graph: Graph, node: Call) -> int:
@@ -130,9 +151,9 @@ class TrainingTurns:
         self._left = [one for one in self._left if one != graph]
         return self.left_out.pop(graph, 0)
 
-    def is_last(self) -> bool:
-        """Return whether what was left out is hot if it runs once more."""
-        return max(self.left_out.values(), default=0) + 1 >= self._limit()
+    def most_left_out(self) -> int:
+        """Return how often any one sequence ran that is in no record."""
+        return max(self.left_out.values(), default=0)
 
     def differentiate(self, losses: Any) -> None:
         """Note what is differentiated, and how many nodes of autograd were made in this turn."""
@@ -140,18 +161,38 @@ class TrainingTurns:
             self._graphs += graph_of(losses)
             self._graphs.append(nodes_made() - self._nodes)
 
+    def begin(self) -> None:
+        """Note which model runs, at the first call of a turn that is looked at."""
+        if not (self._ended or self._left):
+            model = model_of_caller()
+            if model is not None:
+                watch_sign(model)
+
+    def is_something_else(self, sign: int) -> bool:
+        """Count a sign; return whether turns that are not looked at have not so many of it.
+
+        Then this one is looked at from here on.
+        """
+        signs = self._signs
+        count = signs[sign] = signs.get(sign, 0) + 1
+        if not self.rests or count <= self._most_signs.get(sign, 0):
+            return False
+        self.rests = 0
+        self._is_partial = True
+        return True
+
     def open(self) -> None:
         """Leave out what was made outside of the block."""
         self._nodes = nodes_made()
 
-    def begins_as_known(self, call: Call) -> bool:
+    def begins_as_known(self, first: First) -> bool:
         """Return whether a turn begins as one kind does, and need not be looked at.
 
         Sets ``follows``: a turn with more calls is another one.
         """
         if self._ended or self._left or not self._is_open:
             return False
-        kind = self._by_first.get(call)
+        kind = self._by_first.get(first)
         if kind is None or not kind.trusted or not self._may_skip(kind):
             return False
         kind.trusted -= 1
@@ -173,7 +214,8 @@ class TrainingTurns:
         self._followed = None
         self._kinds, self._by_first = {}, {}
         self._ended, self._left, self._graphs = [], [], []
-        self._most = _FEWEST_SKIPPED
+        self._first_left = None
+        self._signs, self._is_partial = {}, False
         self._nodes = nodes_made()
 
     def end(self) -> None:
@@ -182,12 +224,19 @@ class TrainingTurns:
         A turn that was not looked at counts if its losses have the graph of a known kind.
         """
         graphs, self._graphs = tuple(self._graphs), []
+        signs, self._signs = self._signs, {}
         self._nodes = nodes_made()
         self._is_open = True
         self._since_compiled = min(self._since_compiled + 1, _LATELY)
         kind = self._kinds.get(graphs)
         if self.rests:
             self._rested(graphs, kind)
+            return
+        if self._is_partial:
+            self._is_partial = False
+            self._ended, self._left, self._first_left = [], [], None
+            if kind is not None:
+                kind.signs = signs
             return
         if self.follows:
             self.follows = 0
@@ -199,17 +248,22 @@ class TrainingTurns:
                 self._leave_out(graphs)
         else:
             kind, is_alike = self._looked_at(graphs, kind)
-        self._most = min(2 * self._most, _MOST_SKIPPED) if is_alike else _FEWEST_SKIPPED
-        if is_alike:
-            self.rests = max(0, min(self._most, self._turns_left()))
+        if kind is not None:
+            kind.signs = signs
+        if is_alike and self._may_rest():
+            self.rests, self._most = self._most, min(2 * self._most, _MOST_SKIPPED)
+            self._most_signs = {}
+            for one in self._kinds_of_now():
+                for sign, count in one.signs.items():
+                    self._most_signs[sign] = max(count, self._most_signs.get(sign, 0))
 
     def _rested(self, graphs: Graph, kind: _Kind | None) -> None:
-        if kind is not None and not any(one.hot for one in kind.ended):
-            self.rests -= 1
-            self._count_again(kind)
+        if kind is None or any(one.hot for one in kind.ended):
+            self.rests = 0
+            self._leave_out(graphs)
             return
-        self.rests = 0
-        self._leave_out(graphs)
+        self._count_again(kind)
+        self.rests = self.rests - 1 if self._left_of(kind) > 0 else 0
 
     def _leave_out(self, graphs: Graph) -> None:
         """Count a turn of an unknown kind for the sequence that is recorded with its graph."""
@@ -220,11 +274,14 @@ class TrainingTurns:
         """Return the kind of a turn that was looked at, and whether it did what one before did."""
         ended, self._ended = self._ended, []
         left, self._left = self._left, []
+        first_left, self._first_left = self._first_left, None
         if not (ended or left):
             return None, False
         self._looked += 1
         if kind is not None and kind.ended == ended and kind.left == left:
             kind.looked = self._looked
+            if kind.first is None and first_left is not None and not ended:
+                self._note_first(kind, *first_left)
             kind.trusted = kind.next_trusted
             kind.next_trusted = min(2 * kind.next_trusted, _MOST_SKIPPED)
             return kind, True
@@ -237,10 +294,16 @@ class TrainingTurns:
         kind = self._kinds[graphs] = _Kind(graphs, ended, left, looked=self._looked)
         if ended and not left:
             paths = [one.path() for one in ended]
-            kind.most_calls = _CALLS_BESIDE + 2 * sum(len(path) for path in paths)
-            kind.first = paths[0][0]
-            self._by_first[kind.first] = None if kind.first in self._by_first else kind
+            first = paths[0][0]
+            self._note_first(kind, (first.key, first.grad), sum(map(len, paths)))
+        elif first_left is not None and not ended:
+            self._note_first(kind, *first_left)
         return kind, False
+
+    def _note_first(self, kind: _Kind, first: First, n_calls: int) -> None:
+        kind.first = first
+        kind.most_calls = _CALLS_BESIDE + 2 * n_calls
+        self._by_first[first] = None if first in self._by_first else kind
 
     def _forget_followed(self) -> None:
         """Look at the turns of a kind again, since one began like it and was another one."""
@@ -259,14 +322,12 @@ class TrainingTurns:
         """Return whether a turn of a kind makes nothing hot, and runs nothing compiled."""
         return not any(one.hot for one in kind.ended) and self._left_of(kind) >= 1
 
-    def _turns_left(self) -> int:
-        """Return how many turns come before one that must be looked at, at least."""
-        if self._since_compiled < _LATELY:
-            return 0
-        lately = [one for one in self._kinds.values() if self._looked - one.looked < _LATELY]
-        if any(one.hot for kind in lately for one in kind.ended):
-            return 0
-        return min(map(self._left_of, lately), default=0)
+    def _may_rest(self) -> bool:
+        """Return whether the next turn need not be looked at, whatever kind of now it is of."""
+        return self._since_compiled >= _LATELY and all(map(self._may_skip, self._kinds_of_now()))
+
+    def _kinds_of_now(self) -> list[_Kind]:
+        return [one for one in self._kinds.values() if self._looked - one.looked < _LATELY]
 
     def _left_of(self, kind: _Kind) -> int:
         """Return how many turns of a kind come before the one that makes a sequence hot."""
