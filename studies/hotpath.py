@@ -4,8 +4,8 @@
 the ratios of hand-written compilation to hot paths (goal: 0.9) and of eager code to the same while
 recording (goal: 0.97), for ever and in the nine steps before call N. Arms take turns in blocks; a
 ratio is taken within each round. With ``--sizes 17`` the batches have 17 sizes in turns, and the
-last ratio is that of the nine rounds of them before call N. With ``--stages`` it prints which part
-of a step takes the time.
+last ratio is that of the nine rounds of them before call N. With ``--plain`` parameters are changed
+by hand, without an optimizer. With ``--stages`` it prints which part of a step takes the time.
 With ``--device cuda`` seconds are elapsed ones, until the GPU has done a block of steps.
 """
 
@@ -63,9 +63,31 @@ class Trainer:
         predicted = self.model(self.x)
         loss = ((predicted - self.y) ** 2).mean()
         loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.update()
+        self.clear()
         return loss
+
+    def update(self) -> None:
+        """Change the parameters."""
+        self.optimizer.step()
+
+    def clear(self) -> None:
+        """Drop the gradients."""
+        self.optimizer.zero_grad()
+
+
+class PlainTrainer(Trainer):
+    """The same without an optimizer, as introductions to PyTorch write it."""
+
+    def update(self) -> None:
+        """Change the parameters."""
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter -= 0.01 * parameter.grad  # noqa: PLW2901  (in place)
+
+    def clear(self) -> None:
+        """Drop the gradients."""
+        self.model.zero_grad()
 
 
 def varied(trainer: Trainer, sizes: int) -> Step:
@@ -95,13 +117,16 @@ def by_hand(trainer: Trainer, way: str) -> Step:
         return ((trainer.model(x) - y) ** 2).mean()
 
     loss_compiled: Any = torch.compile(loss_of, fullgraph=True, dynamic=False)
-    update: Any = torch.compile(trainer.optimizer.step, dynamic=False)
+    is_plain = isinstance(trainer, PlainTrainer)
+    update: Any = torch.compile(
+        trainer.update if is_plain else trainer.optimizer.step, dynamic=False
+    )
 
     def step() -> torch.Tensor:
         loss: torch.Tensor = loss_compiled(trainer.x, trainer.y)
         loss.backward()
         update()
-        trainer.optimizer.zero_grad()
+        trainer.clear()
         return loss
 
     return step
@@ -190,16 +215,16 @@ def stages(trainer: Trainer) -> list[float]:
     times.append(time.perf_counter())
     loss.backward()
     times.append(time.perf_counter())
-    trainer.optimizer.step()
+    trainer.update()
     times.append(time.perf_counter())
-    trainer.optimizer.zero_grad()
+    trainer.clear()
     times.append(time.perf_counter())
     return [after - before for before, after in pairwise(times)]
 
 
-def show_stages(batch: int, rounds: int) -> None:
+def show_stages(kind_of_trainer: type[Trainer], batch: int, rounds: int) -> None:
     """Print the median microseconds of each stage: eager, hot, recorded, and in a new block."""
-    eager, hot, recorded, new = (Trainer(batch) for _ in range(4))
+    eager, hot, recorded, new = (kind_of_trainer(batch) for _ in range(4))
     found: dict[str, list[list[float]]] = {}
     block, record = hotpath.auto(threshold=THRESHOLD), hotpath.auto(threshold=1_000_000_000)
     for number in range(rounds + 1):
@@ -295,6 +320,9 @@ def main() -> None:
     parser.add_argument(
         "--sizes", type=int, help="recording with so many sizes of batches instead"
     )
+    parser.add_argument(
+        "--plain", action="store_true", help="change the parameters by hand, without an optimizer"
+    )
     parser.add_argument("--stages", action="store_true", help="the parts of a step instead")
     parser.add_argument("--given-up", action="store_true", help="five small operations instead")
     options = parser.parse_args()
@@ -308,6 +336,7 @@ def main() -> None:
             parser.error("--device cuda: this PyTorch sees no GPU")
         name = torch.cuda.get_device_name()
     clock = clock_of(options.device)
+    kind_of_trainer = PlainTrainer if options.plain else Trainer
     torch.set_num_threads(options.threads)
     choose_cache_folder()
     load = os.getloadavg()[0]
@@ -317,12 +346,12 @@ def main() -> None:
         return
     for batch in options.batch:
         if options.stages:
-            show_stages(batch, options.rounds)
+            show_stages(kind_of_trainer, batch, options.rounds)
             continue
         if options.sizes:
             show_sizes(batch, options.sizes, options.rounds, clock)
             continue
-        trainers = {name: Trainer(batch, options.device) for name in ARMS}
+        trainers = {name: kind_of_trainer(batch, options.device) for name in ARMS}
         hot = hotpath.auto(threshold=THRESHOLD)
         # So many repetitions never come: this block records for ever.
         record = hotpath.auto(threshold=1_000_000_000)

@@ -347,6 +347,7 @@ def _differentiate(
     recorder = block.recorder
     if recorder.is_resting and not args and not kwargs:  # nothing waits
         recorder.turns.differentiate(losses)
+        recorder.end_differentiated()
         recorder.paused += 1
         try:
             return backward(losses)
@@ -371,6 +372,7 @@ def _differentiate(
             and several[0].numel() == 1
         )
         recorder.differentiate(losses, several[0] if is_last else None)
+        recorder.end_differentiated()
         return backward(losses, *args, **kwargs)
 
 

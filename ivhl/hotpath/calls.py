@@ -300,8 +300,9 @@ class Call:
         likely: The way that was taken last from here.
         plan: What arguments are compared with; ``None`` if some are nested.
         names: Of keyword arguments.
-        is_plain: Whether it makes one new tensor and changes nothing, and ``plan`` is there.
+        is_plain: Whether it returns one tensor, and ``plan`` is there.
         guard: Compares the tensors that the call brings from outside with those of the first time.
+        guard_below: The same below a mode, which changes the keys by which PyTorch dispatches.
         eager_s: Seconds of sequences that ended here, until one is hot.
     """
 
@@ -330,6 +331,7 @@ class Call:
     plan: tuple[tuple[type | None, Any], ...] | None = None
     is_plain: bool = False
     guard: Any = None
+    guard_below: Any = None
     names: tuple[str, ...] = ()
     eager_s: list[float] = field(default_factory=list)
     _likeness: str = ""

@@ -43,11 +43,13 @@ from ivhl.hotpath.pending import FACTS, Pending, become, make_pending
 from ivhl.hotpath.rules import (
     BY_VALUES,
     PROPERTIES,
+    SET_GRADIENT,
     Look,
     alone_by_deed,
     alone_by_name,
     form_of,
     is_known,
+    is_known_change,
 )
 from ivhl.hotpath.sequence import LEAST_TOLD, HotSequence, SequenceRun, slower
 from ivhl.hotpath.surroundings import (
@@ -161,9 +163,10 @@ class Recorder(TorchFunctionMode):
         self._is_settling = False
         self._lock = threading.RLock()
         self.is_differentiating_twice = False  # whether a gradient of a gradient was asked for
+        self.has_optimizer = False  # whether one has made a step, which ends a turn
         self.reasons: dict[str, int] = {}  # why calls ran by themselves
         self.turns = TrainingTurns(self._count, self.limit)
-        self.progress = 0  # compiled runs, and what may become hot
+        self._progress = 0  # compiled runs, and what may become hot
         self.is_resting = False  # whether the mode is not active, since turns are not looked at
         self._watch: _Watch | None = None
         self._surroundings = surroundings_now(0)
@@ -215,7 +218,10 @@ class Recorder(TorchFunctionMode):
                         return pending
             else:
                 call = None
-                if func in FACTS or (func in PROPERTIES and type(args[0]) is not Pending):
+                if func in FACTS or (
+                    (func in PROPERTIES or (func == SET_GRADIENT and args[1] is None))
+                    and type(args[0]) is not Pending
+                ):
                     return func(*args, **kwargs)
             if self.paused or (self.turns.follows and self.turns.pass_one()):
                 return func(*args, **kwargs)
@@ -295,7 +301,6 @@ class Recorder(TorchFunctionMode):
             self._begun = time.perf_counter()
             self._nodes = nodes_made()
             self._first = func, key
-            self.turns.begin()
         if call is None:
             return self._meet(key, func, args, kwargs, n_given)
         if call.alone:
@@ -393,7 +398,7 @@ class Recorder(TorchFunctionMode):
         """
         kept = self._postponed
         if kept is not None and len(kept) >= self.min_calls:
-            self.progress += 1
+            self._progress += 1
             self.timeline.add(self._begun, time.perf_counter(), "eager", self.boundary)
             graph = *graph_of(losses), nodes_made() - self._nodes
             self._forget_postponed()
@@ -404,6 +409,11 @@ class Recorder(TorchFunctionMode):
         self.end_segment(loss)
         self._graph = ()
         self.turns.differentiate(losses)
+
+    def end_differentiated(self) -> None:
+        """End a turn with what was differentiated, in a program without an optimizer."""
+        if not self.has_optimizer:
+            self.turns.end()
 
     # --- calls that are recorded as they run -------------------------------------------------------
 
@@ -435,6 +445,12 @@ class Recorder(TorchFunctionMode):
         return any(
             funcs[n - length - 1] is funcs[-1]
             and funcs[n - 2 * length : n - length] == funcs[n - length :]
+            # First what costs little: updates of parameters of several shapes look alike.
+            and all(
+                [one.facts for one in path[place - length].results]
+                == [one.facts for one in path[place].results]
+                for place in range(n - 1, n - length - 1, -1)
+            )
             and all(
                 path[place - length].likeness == path[place].likeness
                 for place in range(n - 1, n - length - 1, -1)
@@ -450,10 +466,12 @@ class Recorder(TorchFunctionMode):
         if len(above.then) >= MOST_WAYS or self.roots.size >= MOST_KNOWN:
             self._note_alone(func, "its arguments change at each step")
             return self._alone(func, args, kwargs)
-        self.progress += 1
+        self._progress += 1
         self.roots.size += 1
+        if self._depth == 0:
+            self.turns.begin()
         call = Call(func, key, above, torch.is_grad_enabled())
-        is_ordinary = is_known(func, kwargs)
+        is_ordinary = is_known(func, kwargs) or is_known_change(func)
         call.alone = "" if is_ordinary else alone_by_name(func, kwargs)
         if call.alone:
             above.then[key] = call
@@ -488,14 +506,17 @@ class Recorder(TorchFunctionMode):
         """Run a known call for the first time; most calls of a program never come again."""
         self._has_met = True
         result = self._run_call(func, args, kwargs)
-        if type(result) is not torch.Tensor:  # NotImplemented: the other operand knows how
+        is_new = not is_known_change(func)
+        if (type(result) is not torch.Tensor) if is_new else (result is not args[0]):
+            # NotImplemented: the other operand knows how.
             call.alone = "it returns something other than tensors"
             self._note_alone(func, call.alone)
             self.end_segment()
             return result
-        role = Intermediate(self._wiring.made)
+        role = Intermediate(self._wiring.made) if is_new else self._wiring.role_of(result)
+        assert role is not None  # noqa: S101  (arguments have been described)
         call.form = torch.Tensor
-        call.results = (Result(role, is_new=True, facts=facts_of(result), memory=role),)
+        call.results = (Result(role, is_new, facts_of(result), memory=role),)
         call.is_sketch = True
         return result
 
@@ -580,12 +601,7 @@ class Recorder(TorchFunctionMode):
             return f"autograd does not say how it is differentiated, {error}"
         call.spare = [None] * len(call.results)
         call.is_watched = not is_known(call.func, {})
-        call.is_plain = (
-            call.form is torch.Tensor
-            and call.results[0].is_new
-            and not call.changes
-            and call.plan is not None
-        )
+        call.is_plain = call.form is torch.Tensor and call.plan is not None
         return ""
 
     def _results(
@@ -655,14 +671,13 @@ class Recorder(TorchFunctionMode):
             (self.is_deferring or not (self._depth or self._wiring.roles))
             and not self.paused
             and not self._has_copies
-            and self._watch is None
-            and surroundings_now(0) == self._surroundings
+            and surroundings_now(self._watch is not None) == self._surroundings
         )
 
     def _wait(  # noqa: C901, PLR0911, PLR0912  (the shortest way, of nearly all hot calls)
         self, call: Call, args: Any, kwargs: Any
-    ) -> Pending | None:
-        """Return the pending result of the expected call; ``None`` if this may be another one.
+    ) -> torch.Tensor | None:
+        """Return the result of the expected call, pending; ``None`` if this may be another one.
 
         What waits is held by us, so its tensors are known by their ``id`` alone.
         """
@@ -688,7 +703,8 @@ class Recorder(TorchFunctionMode):
                 return None
         if new:
             # In C++: class, dispatch keys, dtype, device, shape, strides, requires_grad; no doubles.
-            if not call.guard.check(*new):
+            guard = call.guard if self._watch is None else call.guard_below
+            if guard is None or not guard.check(*new):
                 return None
             for value in new:
                 if _is_shared(value):
@@ -700,7 +716,16 @@ class Recorder(TorchFunctionMode):
             self.is_deferring = True
         self._node.likely = self._node = call
         self._depth += 1
-        return self._pending_of(call, 0)
+        one = call.results[0]
+        result = self._pending_of(call, 0) if one.is_new else self._object(one.role)
+        if call.changes:
+            self._watch_changes()
+        return result
+
+    def _watch_changes(self) -> None:
+        if self._watch is None:
+            self._watch = _Watch(self)
+            self.pass_by(self._watch.__enter__, (), {})
 
     def _hold(self, originals: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
         """Keep tensors that waiting calls bring from outside, and what the graph reads of them."""
@@ -788,9 +813,10 @@ class Recorder(TorchFunctionMode):
         self._node.likely = call
         self._node = call
         self._depth += 1
-        if call.changes and self._watch is None:
-            self._watch = _Watch(self)
-            self.pass_by(self._watch.__enter__, (), {})
+        if self._watch is not None and call.brings and call.guard_below is None:
+            call.guard_below = _guard_of(self._originals[-len(call.brings) :])
+        if call.changes:
+            self._watch_changes()
         if call.form is None:
             return None
         return results[0] if call.form is torch.Tensor else call.form(results)
@@ -938,7 +964,7 @@ class Recorder(TorchFunctionMode):
 
     def _ran(self, sequence: HotSequence, *, is_first: bool) -> None:
         sequence.hits += 1
-        self.progress += 1
+        self._progress += 1
         self.turns.ran_compiled()
         end = time.perf_counter()
         if not is_first:
@@ -1009,7 +1035,7 @@ class Recorder(TorchFunctionMode):
             node.count_runs(1)
             if self._graph:
                 node.count_runs(self.turns.count_left_out(self._graph, node))
-            self.progress += node.sequence is None
+            self._progress += node.sequence is None
             end = time.perf_counter()
             if self._begun:
                 if not self._has_met:
@@ -1138,6 +1164,11 @@ class Recorder(TorchFunctionMode):
         """Use our settings of the compiler until the block is closed: Dynamo may compile again."""
         if self._settings is None:
             self._settings = CompilerSettings()
+
+    @property
+    def progress(self) -> int:
+        """How often something ran compiled, or came nearer to that."""
+        return self._progress + self.turns.counted
 
     def limit(self) -> int:
         """Return after how many repetitions something is hot here."""

@@ -305,6 +305,7 @@ class OptimizerSteps:
             optimizer.__dict__[name] = types.MethodType(function, optimizer)
         region = taken.region
         self.recorder.end_segment()
+        self.recorder.has_optimizer = True
         self.recorder.turns.end()
         aside = self.recorder.aside()
         aside.__enter__()

@@ -18,6 +18,8 @@ PROPERTIES: Final = frozenset(
     getattr(_T, name).__get__
     for name in ("grad", "is_leaf", "grad_fn", "_base", "output_nr", "retains_grad")
 )
+# What waits holds the gradients that it reads, so those of a tensor may become None.
+SET_GRADIENT: Final = _T.grad.__set__
 # Return their argument when there is nothing to do, and then run no operation.
 _MAY_DO_NOTHING: Final = frozenset(
     {
@@ -58,6 +60,14 @@ _KNOWN: Final = frozenset(
     for name in _KNOWN_NAMES
     if hasattr(place, name)
 )
+# The same of these, which write into their first argument and return it.
+_CHANGES: Final = frozenset(
+    getattr(_T, name)
+    for name in (
+        *("add_", "sub_", "mul_", "div_", "addcmul_", "addcdiv_", "lerp_", "copy_", "zero_"),
+        *("__iadd__", "__isub__", "__imul__", "__itruediv__"),
+    )
+)
 _MODULES: Final = ("torch.", "torch", "_operator")
 
 
@@ -82,6 +92,14 @@ class Look(TorchDispatchMode):
 def is_known(func: Any, kwargs: dict[str, Any]) -> bool:
     """Return whether a call makes one new tensor and does nothing else, whatever it is given."""
     return func in _KNOWN and kwargs.get("out") is None and not kwargs.get("inplace")
+
+
+def is_known_change(func: Any) -> bool:
+    """Return whether a call writes into its first argument, returns it, and does nothing else.
+
+    While gradients are recorded that may change autograd's graph.
+    """
+    return func in _CHANGES and not torch.is_grad_enabled()
 
 
 def alone_by_name(func: Any, kwargs: dict[str, Any]) -> str:

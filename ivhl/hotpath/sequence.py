@@ -14,6 +14,7 @@ import torch
 import torch._inductor
 from torch._C._dynamo.guards import GlobalStateGuard
 from torch.autograd.graph import increment_version
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ivhl.compile import choose_cache_folder, describe
 from ivhl.hotpath.backward import (
@@ -35,6 +36,7 @@ from ivhl.hotpath.calls import (
     fill,
     name_of,
     roles_in,
+    tensors_in,
 )
 from ivhl.hotpath.surroundings import CompilerSettings
 
@@ -51,6 +53,13 @@ _NOTHING: Final[Any] = contextlib.nullcontext()
 _preserve_version: Final = torch.autograd._unsafe_preserve_version_counter  # noqa: SLF001
 _creation: Final = torch._C._autograd._get_creation_meta  # noqa: SLF001
 _Creation: Final = torch._C._autograd.CreationMeta  # noqa: SLF001
+# Beside those that PyTorch calls pointwise.
+_ELEMENTWISE: Final = frozenset(
+    {
+        *(torch.ops.aten.copy_.default, torch.ops.aten.zero_.default),
+        *(torch.ops.aten.fill_.Scalar, torch.ops.aten._to_copy.default),  # noqa: SLF001
+    }
+)
 # Names of methods that are operators of Python; Dynamo traces these everywhere.
 _OPERATORS: Final = {
     "add": operator.add,
@@ -534,6 +543,9 @@ class HotSequence:
         changes: tuple[int, ...],
         inputs: Sequence[torch.Tensor],
     ) -> Callable[..., Sequence[torch.Tensor]]:
+        is_differentiated = any(self.facts[n].requires_grad for n in makes)
+        if changes and not is_differentiated and _is_elementwise(calls, takes, inputs):
+            changes = ()
         try:
             with CompilerSettings():
                 return _compile(calls, takes, makes, changes, inputs, mode=self.mode)
@@ -608,6 +620,41 @@ class HotSequence:
         self.calls[-1].heat()
 
 
+class _Elementwise(TorchDispatchMode):
+    """Notes whether each operation reads of all tensors the element only that it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds = True
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: Any = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        shapes = {one.shape for one in tensors_in((args, kwargs, result))}
+        is_pointwise = torch.Tag.pointwise in func.tags or func in _ELEMENTWISE
+        self.holds = self.holds and is_pointwise and len(shapes) == 1
+        return result
+
+
+def _is_elementwise(
+    calls: list[Call], takes: tuple[Role, ...], inputs: Sequence[torch.Tensor]
+) -> bool:
+    """Return whether a graph of the calls may write into its inputs.
+
+    What writes an element then has read it, and nothing else reads it later.
+    """
+    values = {role: copy_of(one) for role, one in zip(takes, inputs, strict=True)}
+    with _Elementwise() as mode:
+        _run_calls(calls, values)
+    holds: bool = mode.holds
+    return holds
+
+
 def _makes_views(call: Call) -> bool:
     return not call.changes and all(one.memory != one.role for one in call.results)
 
@@ -671,14 +718,15 @@ def _compile(
     """Return calls as one compiled function of what they take, which returns what they make.
 
     As ``torch.compile`` does, but for Dynamo: its graph and its guards are the record and the keys,
-    which have been compared already, call by call. And the graph changes no input: Inductor of
-    PyTorch 2.5.1 to 2.14.1 writes into one before it has read it all (docs/findings.md).
+    which have been compared already, call by call. And the graph changes an input only where each
+    element is read for itself alone: Inductor of PyTorch 2.5.1 to 2.14.1 writes into others before
+    it has read them (docs/findings.md).
 
     Args:
         calls: In their order.
         takes: Inputs.
         makes: Results that are returned.
-        changes: Places among ``takes`` that the calls change.
+        changes: Places among ``takes`` that the calls change, and the graph must not.
         inputs: Examples.
         mode: Of ``torch.compile``.
     """

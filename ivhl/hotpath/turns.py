@@ -97,12 +97,14 @@ class TrainingTurns:
         follows: Calls of this turn that are let pass; none of one that is looked at.
         left_out: How often a sequence ran that is in no record, by the graph that it ends in and the
             nodes that it makes.
+        counted: Turns that were counted and not looked at.
     """
 
     def __init__(self, count: Callable[[Call], None], limit: Callable[[], int]) -> None:
         self.rests = 0
         self.follows = 0
         self.left_out: dict[Graph, int] = {}
+        self.counted = 0
         self._count = count
         self._limit = limit
         self._kinds: dict[Graph, _Kind] = {}
@@ -312,6 +314,7 @@ class TrainingTurns:
             self._by_first[kind.first] = None
 
     def _count_again(self, kind: _Kind) -> None:
+        self.counted += 1
         for one in kind.ended:
             self._count(one)
         for graph in kind.left:

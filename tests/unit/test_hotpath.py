@@ -41,7 +41,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ivhl import hotpath
 from ivhl.errors import SpecError
-from ivhl.hotpath import block, turns
+from ivhl.hotpath import block, sequence, turns
 from ivhl.hotpath.__main__ import main
 from ivhl.hotpath.recorder import Recorder
 from ivhl.hotpath.sequence import HotSequence
@@ -389,6 +389,54 @@ def test_an_evaluation_that_follows_each_step_is_let_pass_with_it() -> None:
 
 
 @_MONITORED
+def test_a_training_loop_without_an_optimizer_is_not_looked_at_in_every_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = Recorder._record
+    looked: list[int] = []
+
+    def noted(self: Recorder, *call: Any) -> Any:
+        looked.append(n)
+        return record(self, *call)
+
+    monkeypatch.setattr(Recorder, "_record", noted)
+    w, v = W.clone().requires_grad_(), W[:4].clone().requires_grad_()
+
+    with hotpath.auto(threshold=20) as report:
+        for n in range(1, 24):
+            torch.relu(X @ w @ v).sum().backward()
+            with torch.no_grad():
+                for one in (w, v):
+                    one -= 0.0 * one.grad  # noqa: PLW2901  (in place)
+                    one.grad = None
+            names = {one.name for one in report.paths}
+            assert ("matmul -> matmul -> relu -> sum" in names) == (n >= 20)
+    assert {one.name: one.hits for one in report.paths}["mul -> sub_ -> mul -> sub_"] == 3
+    assert not {*range(4, 19)} & {*looked}
+
+
+def test_what_writes_into_a_parameter_is_looked_at_in_the_turn_that_makes_it_hot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look = Recorder._look
+    looked: list[int] = []
+
+    def noted(self: Recorder, *call: Any) -> Any:
+        looked.append(n)
+        return look(self, *call)
+
+    monkeypatch.setattr(Recorder, "_look", noted)
+    w = W.clone().requires_grad_()
+    with hotpath.auto(threshold=5) as report, torch.no_grad():
+        for n in range(1, 8):  # noqa: B007  (``noted`` reads it)
+            w -= W * 0.5
+            w.add_(W).mul_(0.9)
+            w.sum().item()
+    assert {*looked} == {5}
+    assert [one.name for one in report.paths] == ["mul -> sub_ -> add_ -> mul_ -> sum"]
+    assert report.hits == 2
+
+
 def test_programs_are_watched_for_signs_while_there_are_blocks() -> None:
     seen = []
     with hotpath.auto():
@@ -2712,6 +2760,69 @@ def test_what_is_changed_is_read_first_where_other_elements_are_written(
             assert torch.equal(got, wanted)
             assert torch.equal(state, wanted_state)
     assert any(path.hits for path in report.paths if "mul" in path.name), str(report)
+
+
+def step_of_momentum(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y.mul_(0.9).add_(x)
+    x -= 0.1 * y
+    return x.sigmoid() * y
+
+
+def doubled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.add_(x)
+    z = x * 2
+    x.copy_(y)
+    return x.lerp_(z, 0.25) - z
+
+
+def one_row_everywhere(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y.mul_(2.0)
+    return x.sub_(y[:1])
+
+
+def less_its_mean(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x.sub_(x.mean(0, keepdim=True)).mul_(y)
+
+
+@pytest.mark.usefixtures("inductor")
+@pytest.mark.parametrize(
+    ("function", "is_elementwise"),
+    [
+        (step_of_momentum, True),
+        (doubled, True),
+        (one_row_everywhere, False),
+        (less_its_mean, False),
+    ],
+)
+def test_a_graph_writes_into_inputs_where_each_element_is_read_for_itself_alone(
+    monkeypatch: pytest.MonkeyPatch,
+    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    *,
+    is_elementwise: bool,
+) -> None:
+    behind: list[Any] = []
+    write = sequence._WritingBehind.__call__
+
+    def noted(self: Any, *inputs: Any) -> Any:
+        behind.append(inputs)
+        return write(self, *inputs)
+
+    monkeypatch.setattr(sequence._WritingBehind, "__call__", noted)
+    start = torch.arange(12.0).reshape(4, 3).sin(), torch.arange(12.0).reshape(4, 3).cos()
+    wanted_state = [one.clone() for one in start]
+    wanted = function(*wanted_state)
+    with hotpath.auto(threshold=2) as report:
+        for _ in range(4):
+            state = [one.clone() for one in start]
+            state[0].sum().item()  # what follows is a sequence that is given the state
+            versions = [one._version for one in state]
+            got = function(*state)
+            torch.testing.assert_close(got, wanted)
+            for one, other, version in zip(state, wanted_state, versions, strict=True):
+                torch.testing.assert_close(one, other)
+                assert one._version > version or torch.equal(one, start[1])
+    assert any(path.hits for path in report.paths if path.calls > 1), str(report)
+    assert bool(behind) != is_elementwise
 
 
 def test_the_run_in_which_calls_are_looked_at_is_no_sample_of_eager_seconds() -> None:
