@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app
@@ -110,6 +111,8 @@ def _print(
         return
     console = Terminal(highlight=False)
     console.print(Text(f"torch.compile on {place.machine}, {place.device}", "bold"))
+    lines = Table.grid(padding=(0, 1))
     for python, text in support.items():
-        console.print(f"  Python {python}: {text}")
+        lines.add_row(f"  Python {python}:", text)
+    console.print(lines)
     console.print(f"\n{found}")

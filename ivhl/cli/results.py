@@ -249,7 +249,7 @@ def _support_tables(
         places.setdefault(place, []).append(found)
     for (machine, device), group in places.items():
         yield _support_table(
-            f"releases that work on {machine or 'no machine yet'}, {device}", group
+            f"releases with which a case passes on {machine or 'no machine yet'}, {device}", group
         )
 
 

@@ -16,7 +16,7 @@ from ivhl.tracker.advice import advise
 from ivhl.tracker.compare import compare, session_reach
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.metrics import student
-from ivhl.tracker.spans import spans, spans_sentence, word_of
+from ivhl.tracker.spans import spans, spans_sentence, word_of, word_of_cases
 from ivhl.tracker.wording import STATUS_WORDS, counted, times
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def support_lines(evidence: CodeEvidence) -> tuple[SupportLine, ...]:
             for row in group:
                 if row.python == python and row.status != "not_run":
                     by[row.torch].append(row)
-            words |= {torch: _joint(some) for torch, some in by.items()}
+            words |= {torch: word_of_cases(some) for torch, some in by.items()}
             found.append(SupportLine(what, python, spans_sentence(spans(words))))
     return tuple(found)
 
@@ -144,21 +144,6 @@ def _names(evidence: CodeEvidence) -> dict[str, str]:
     cases = {_case(row): row.workload for row in evidence.rows}
     counts = Counter(cases.values())
     return {case: name if counts[name] == 1 else case for case, name in cases.items()}
-
-
-def _joint(rows: Sequence[Row]) -> str:
-    """Return what cases of a cell are; if any works, with the worst that others are."""
-    words = Counter(map(word_of, rows))
-    if len(words) == 1:
-        return next(iter(words))
-    if all(row.speedup is None for row in rows):
-        return words.most_common(1)[0][0]
-    wrong = sum(row.status == "wrong" for row in rows)
-    fails = sum(row.speedup is None for row in rows) - wrong
-    slow = sum(row.status == "slow" for row in rows)
-    worse = [(wrong, "wrong"), (fails, "fail"), (slow, "slow")]
-    shown = next((f" ({n} of {len(rows)} {word})" for n, word in worse if n), "")
-    return f"works{shown}"
 
 
 def _pythons(cells: Iterable[CellName]) -> list[str]:

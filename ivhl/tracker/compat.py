@@ -36,8 +36,8 @@ _STATUS_OF: dict[FailureClass, Status] = {
     "absent": "unavailable",
     "wrong": "wrong",
 }
-# What is too noisy to call slow has a right result, and no verdict against it.
-_GOOD: frozenset[Status] = frozenset({"works", "noisy"})
+# With a right result: a case that is slower than eager passes, too.
+PASSING: frozenset[Status] = frozenset({"works", "noisy", "slow"})
 NONE_EXPECTED = Expectations()
 # An interval that reaches below the inverse of this is too wide to say that a case is not slow.
 _WIDE = 1.3
@@ -129,6 +129,11 @@ class Row:
         return {name: getattr(self, name) for name in names} | {"expectation": about}
 
     @property
+    def passes(self) -> bool:
+        """Whether it has a right result, also if it is slower than eager."""
+        return self.status in PASSING
+
+    @property
     def is_mended(self) -> bool:
         """Whether it passes although an entry of the known failures expects it to fail."""
         return self.expectation is not None and self.failure_class is None
@@ -142,13 +147,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
-    """The releases that work, for one series under one Python.
+    """The releases with which a case passes, for one series under one Python.
 
     Attributes:
-        first_good: Oldest release that works.
-        last_bad: Newest release that does not work.
+        first_good: Oldest release with which it passes.
+        last_bad: Newest release with which it does not.
         last_bad_status: Status of ``last_bad``.
-        good_since: Oldest release from which every one tried works, the newest included.
+        good_since: Oldest release from which it passes with every one tried, the newest included.
+        slow: Releases with which it passes and is slower than eager.
+        passed: How many releases it passes with.
         undecided: Releases with a failure that PyTorch did not cause, with its class.
         not_run: Releases that were not run, of which nothing is known.
     """
@@ -159,6 +166,8 @@ class Support:
     last_bad: str | None
     last_bad_status: Status | None
     good_since: str | None
+    slow: tuple[str, ...] = ()
+    passed: int = 0
     undecided: tuple[tuple[str, FailureClass], ...] = ()
     not_run: tuple[str, ...] = ()
 
@@ -412,11 +421,11 @@ def _support(series: RowSeries, python: str, rows: Iterable[Row]) -> Support:
     ordered = sorted(rows, key=lambda row: release_key(row.torch))
     run = [row for row in ordered if row.status != "not_run"]
     tried = [row for row in run if not _is_blameless(row)]
-    good = [row for row in tried if row.status in _GOOD]
-    bad = [row for row in tried if row.status not in _GOOD]
+    good = [row for row in tried if row.passes]
+    bad = [row for row in tried if not row.passes]
     since = None
     for row in reversed(tried):
-        if row.status not in _GOOD:
+        if not row.passes:
             break
         since = row.torch
     return Support(
@@ -426,6 +435,8 @@ def _support(series: RowSeries, python: str, rows: Iterable[Row]) -> Support:
         last_bad=bad[-1].torch if bad else None,
         last_bad_status=bad[-1].status if bad else None,
         good_since=since,
+        slow=tuple(row.torch for row in good if row.status == "slow"),
+        passed=len(good),
         undecided=tuple(
             (row.torch, row.failure_class)
             for row in run

@@ -5,6 +5,7 @@ Real support has holes, so first good and last bad do not describe it.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ivhl.tracker.compat import Row, release_key
@@ -74,6 +75,25 @@ def word_of(row: Row) -> str:
     if row.status == "failed" and row.failure_class:
         return f"fails ({row.failure_class.replace('_', ' ')})"
     return word
+
+
+def word_of_cases(rows: Sequence[Row]) -> str:
+    """Return what cases of a cell are, e.g. ``works (1 of 26 wrong, 2 fail)``.
+
+    One that is slower than eager works. If none does, what most are.
+    """
+    if not any(row.passes for row in rows):
+        return Counter(map(word_of, rows)).most_common(1)[0][0]
+    tried = [row for row in rows if row.status != "unavailable"]
+    if len(tried) == 1:
+        return word_of(tried[0])
+    wrong = sum(row.status == "wrong" for row in tried)
+    fails = sum(not row.passes for row in tried) - wrong
+    worse = [f"{n} {word}" for n, word in ((wrong, "wrong"), (fails, "fail")) if n]
+    if not worse:
+        return "works"
+    number, _, rest = ", ".join(worse).partition(" ")
+    return f"works ({number} of {len(tried)} {rest})"
 
 
 def _not_run(skipped: Sequence[str]) -> str:

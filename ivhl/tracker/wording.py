@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ivhl.records.record import FailureClass, Passes, Reference, RunRecord
     from ivhl.tracker.compat import Row, Status, Support
@@ -183,19 +183,32 @@ def shown_reason(text: str) -> str:
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """Return a one-line summary of the rows, the most frequent status first."""
+    """Return a one-line summary: how many cases pass, then the others, the most frequent first."""
     if not rows:
         return "no cases"
-    counts = Counter(row.status for row in rows).most_common()
+    passing = [row.status for row in rows if row.passes]
+    beside = _statuses(status for status in passing if status != "works")
+    verb = "passes" if len(passing) == 1 else "pass"
+    parts = [f"{len(passing)} {verb}{beside and f' ({beside})'}"] if passing else []
+    parts += filter(None, [_statuses(row.status for row in rows if not row.passes)])
     cells = {row.cell for row in rows}
-    summary = ", ".join(f"{number} {STATUS_WORDS[status]}" for status, number in counts)
-    return f"{counted(len(rows), 'case')} in {counted(len(cells), 'cell')}: {summary}"
+    return f"{counted(len(rows), 'case')} in {counted(len(cells), 'cell')}: {', '.join(parts)}"
+
+
+def _statuses(found: Iterable[Status]) -> str:
+    counts = Counter(found).most_common()
+    return ", ".join(f"{number} {STATUS_WORDS[status]}" for status, number in counts)
 
 
 def support_sentence(found: Support) -> str:
-    """Return which releases work, in one line."""
+    """Return with which releases a case passes, in one line."""
     undecided = ", ".join(f"{torch} ({name.replace('_', ' ')})" for torch, name in found.undecided)
-    return _decided(found) + (f"; undecided: {undecided}" if undecided else "")
+    slow = "all of them" if len(found.slow) == found.passed else ", ".join(found.slow)
+    return (
+        _decided(found)
+        + (f"; slower than eager in {slow}" if found.slow else "")
+        + (f"; undecided: {undecided}" if undecided else "")
+    )
 
 
 def _decided(found: Support) -> str:

@@ -20,11 +20,13 @@ from ivhl.tracker.compat import (
     status_of,
     support,
 )
+from ivhl.tracker.spans import word_of_cases
 from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.wording import (
     CLASS_MEANINGS,
     STATUS_MEANINGS,
     STATUS_WORDS,
+    headline,
     support_sentence,
 )
 from ivhl.workload import Case, Variant
@@ -271,6 +273,37 @@ def test_a_release_that_is_too_noisy_to_judge_is_not_a_bad_one() -> None:
     assert row.status == "noisy"
     found = the_support(noisy, make_record(torch="2.10.0"))
     assert (found.first_good, found.last_bad, found.good_since) == ("2.9.1", None, "2.9.1")
+
+
+def test_a_release_with_which_a_case_is_slow_is_not_a_bad_one() -> None:
+    """``ivhl advise`` counts it as one that passes."""
+    slow = [make_record(torch=torch, speedup=0.5) for torch in ("2.8.0", "2.9.1")]
+    found = the_support(make_failure(torch="2.7.1"), *slow, make_record(torch="2.10.0"))
+    assert support_sentence(found) == (
+        "first good 2.8.0; last bad 2.7.1 (unsupported); slower than eager in 2.8.0, 2.9.1"
+    )
+    assert support_sentence(the_support(*slow)) == (
+        "good in every release tried, since 2.8.0; slower than eager in all of them"
+    )
+    assert headline(compat_rows([*slow, make_record(torch="2.10.0")])) == (
+        "3 cases in 3 cells: 3 pass (2 slow)"
+    )
+    assert headline(compat_rows([make_record()])) == "1 case in 1 cell: 1 passes"
+
+
+def test_the_word_of_a_cell_hides_no_case_that_does_not_pass() -> None:
+    def word(*records: RunRecord) -> str:
+        return word_of_cases(compat_rows(records))
+
+    right, slow = make_record(workload="a"), make_record(workload="b", speedup=0.5)
+    off, no = make_failure("wrong", workload="c"), make_failure("compile", workload="d")
+    assert word(right, slow) == "works"
+    assert word(right, off, no) == "works (1 of 3 wrong, 1 fail)"
+    assert word(slow, no) == "works (1 of 2 fail)"
+    assert word(slow) == "slow"
+    assert word(no) == "fails (compile)"
+    # The commit lacks the code of this case: there was nothing to try.
+    assert word(right, slow, make_failure("absent", workload="d")) == "works"
 
 
 def test_first_good_and_last_bad_release() -> None:

@@ -102,8 +102,8 @@ def test_support_is_said_in_intervals_with_holes() -> None:
 def test_the_front_page_says_what_works_where() -> None:
     front = front_view(source_of(*history(COMMITS)), source_of(*history(COMMITS)).page.main)
     assert dict(front.supported) == {
-        "3.12": "works 2.4.1 to 2.9.1",
-        "3.13": "unsupported 2.4.1 to 2.5.1, works 2.6.0 to 2.9.1",
+        "3.12": "works 2.4.1 to 2.5.1, works (1 of 4 wrong) 2.6.0, works 2.8.0 to 2.9.1",
+        "3.13": "unsupported 2.4.1 to 2.5.1, works (1 of 4 fail) 2.6.0, works 2.8.0 to 2.9.1",
         "3.14": "unsupported 2.4.1 to 2.8.0, works 2.9.1",
     }
     assert front.newest == "2.9.1"
@@ -638,8 +638,10 @@ def test_variants_that_do_not_compile_are_not_called_compiled() -> None:
 def test_a_python_of_which_nothing_was_tried_has_no_line_of_support() -> None:
     """Records of it on another machine bring its cells, of which some are unavailable."""
     rows = [
-        SimpleNamespace(python=python, torch="2.15.0", status=status, record=None, speedup=speedup)
-        for python, status, speedup in (("3.14", "ok", 2.0), ("3.14t", "unavailable", None))
+        SimpleNamespace(
+            python=python, torch="2.15.0", status=status, record=None, passes=status == "works"
+        )
+        for python, status in (("3.14", "works"), ("3.14t", "unavailable"))
     ]
     source = SimpleNamespace(releases=lambda _: ("2.15.0",))
     assert supported(source, rows) == (("3.14", "works 2.15.0"),)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from ivhl.tracker.compat import (
     python_key,
     release_key,
 )
-from ivhl.tracker.spans import spans, spans_sentence
+from ivhl.tracker.spans import spans, spans_sentence, word_of_cases
 from ivhl.tracker.views.incidents import IncidentView, incident_view
 from ivhl.tracker.views.source import PageView, Place, Source, front_page, matrix_page
 from ivhl.tracker.wording import STATUS_WORDS, counted, times
@@ -198,16 +198,8 @@ def _supported(source: Source, rows: Sequence[Row], python: str) -> str:
         if row.python == python and row.status != "not_run" and engine == "compile":
             groups[row.torch].append(row)
     for torch, group in groups.items():
-        words[torch] = _word_of(group)
+        words[torch] = word_of_cases(group)
     return spans_sentence(spans(words, source.releases(rows)))
-
-
-def _word_of(rows: Sequence[Row]) -> str:
-    """Return ``works`` if any case has a right result, else what most cases are."""
-    if any(row.speedup is not None for row in rows):
-        return "works"
-    status = Counter(row.status for row in rows).most_common(1)[0][0]
-    return "fails" if status == "failed" else STATUS_WORDS[status]
 
 
 def _matched(rows: Iterable[Row]) -> frozenset[RowSeries]:
@@ -287,7 +279,7 @@ def _cell(rows: Sequence[Row], href: str, matched: frozenset[RowSeries]) -> Grid
     if not run:
         return None
     counts = Counter(row.status for row in run)
-    good = counts["works"] + counts["noisy"] + counts["slow"]
+    good = sum(row.passes for row in run)
     mean = _mean(run, matched)
     shares, start = [], 0.0
     for status in STATUSES:
