@@ -87,7 +87,7 @@ def _print(
         if place.machine == (machine or place.machine) and place.device == (device or place.device)
     ]
     rows = source.by_place[chosen[0]] if chosen else ()
-    found = advise(rows, state.spreads)
+    found = advise(rows, state.spreads, source.disturbed_keys)
     if found is None:
         if any(row.existing for row in rows):
             raise ResultsError(

@@ -279,6 +279,7 @@ def _evidence(
     own: bool,
 ) -> list[CodeEvidence]:
     """Return the records of each machine."""
+    source = Source(state)
     return [
         CodeEvidence(
             own=own,
@@ -289,8 +290,9 @@ def _evidence(
             allowed=cells,
             unavailable=unavailable,
             spreads=state.spreads,
+            disturbed=source.disturbed_keys,
         )
-        for place, rows in Source(state).by_place.items()
+        for place, rows in source.by_place.items()
     ]
 
 

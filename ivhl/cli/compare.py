@@ -27,7 +27,15 @@ from ivhl.git import commits_of_same_code, find_commit
 from ivhl.matrix.project import find_root
 from ivhl.matrix.spec import newest_of
 from ivhl.tracker.comparable import builds_beside
-from ivhl.tracker.compare import KINDS, axis_of, choose, compare, summarise, values_of
+from ivhl.tracker.compare import (
+    KINDS,
+    axis_of,
+    choose,
+    compare,
+    disturbed_cases,
+    summarise,
+    values_of,
+)
 from ivhl.tracker.disturbed import disturbed_keys
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import WORDS
@@ -130,11 +138,8 @@ def compare_command(
         console.print(Text(_sentence(before, after, summary), "bold"))
         console.print(_means(summary))
     _list_all(console, found, every=every)
-    if n := sum(one.is_disturbed for one in found):
-        console.print(
-            f"{counted(n, 'case')} with a disturbed run, by the calibration: times not compared",
-            style="bright_black",
-        )
+    if cases := disturbed_cases(found):
+        console.print(f"{cases}, by the calibration: times not compared", style="bright_black")
 
 
 def _filter(

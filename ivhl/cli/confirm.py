@@ -22,6 +22,8 @@ from ivhl.machine.identity import this_machine
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import load_matrix
 from ivhl.tracker.confirmations import Confirmation, keep_confirmations
+from ivhl.tracker.disturbed import disturbed_keys
+from ivhl.tracker.expectations import load_expectations
 from ivhl.tracker.gate import KINDS, REGRESSIONS, judge
 from ivhl.tracker.index import open_index
 from ivhl.tracker.terminal import Terminal
@@ -224,7 +226,15 @@ def _verdict(root: Path, results: Path, commits: tuple[str, str], machine: str) 
             "--torch",
         )
     records = index.read(entry for entry in entries if entry.commit in before | after)
-    return judge(records, before, after, declared(root), index.spreads)
+    return judge(
+        records,
+        before,
+        after,
+        declared(root),
+        index.spreads,
+        expectations=load_expectations(root),
+        disturbed=disturbed_keys(index.entries),
+    )
 
 
 def _print(console: Terminal, found: Sequence[Confirmed]) -> None:

@@ -9,14 +9,15 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.comparable import BUILDS_UNKNOWN
-from ivhl.tracker.compare import compare, summarise
+from ivhl.tracker.compare import compare, disturbed_cases, summarise
 from ivhl.tracker.compat import is_free_threaded, newest_release, python_key, release_key
 from ivhl.tracker.wording import counted, times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
+    from ivhl.records.store import Key
     from ivhl.tracker.compare import Comparison, Mean
     from ivhl.tracker.compat import Row
     from ivhl.tracker.spread import Spreads
@@ -56,7 +57,9 @@ class Advice:
         return " ".join(filter(None, [*found, self.builds, self.changed]))
 
 
-def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
+def advise(
+    rows: Iterable[Row], spreads: Spreads, disturbed: Collection[Key] = ()
+) -> Advice | None:
     """Return the newest Python, on the newest release with a right result, that costs nothing.
 
     It costs something if a case that passes on another Python fails, breaks more graphs or is
@@ -69,6 +72,8 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
     Args:
         rows: Rows of one machine and device.
         spreads: What runs of the same code differ by.
+        disturbed: The disturbed runs of the history (``disturbed_keys``): of a case with one, times
+            are not compared.
     """
     run = [row for row in rows if row.record is not None and not row.existing]
     passing = [row for row in run if row.speedup is not None]
@@ -81,7 +86,7 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
         for python in sorted({row.python for row in run if row.torch == torch}, key=python_key)
     }
     compared = {
-        (other, python): _compared(cells[other], cells[python], spreads)
+        (other, python): _compared(cells[other], cells[python], spreads, disturbed)
         for other, python in permutations(cells, 2)
     }
     eligible = [python for python in cells if not is_free_threaded(python)]
@@ -116,7 +121,7 @@ def advise(rows: Iterable[Row], spreads: Spreads) -> Advice | None:
             for other in others
             if (cost := _cost(compared[python, other][0], None, python))
         },
-        changed=_changed(earlier, cells[python], spreads),
+        changed=_changed(earlier, cells[python], spreads, disturbed),
         cost=costs[python],
         builds=_builds(cells),
     )
@@ -152,11 +157,14 @@ def _cost(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
 
 
 def _reason(found: Iterable[Comparison], mean: Mean | None, other: str) -> str:
+    found = tuple(found)
+    disturbed = disturbed_cases(found)
     if mean is not None:
-        return f"The speedup is {_ratio(mean)} of that on {other}, over {mean.cases} cases."
-    if any(one.kind == "incomparable" for one in found):
+        text = f"The speedup is {_ratio(mean)} of that on {other}, over {mean.cases} cases"
+        return f"{text}; {disturbed} left out." if disturbed else f"{text}."
+    if any(one.kind == "incomparable" and not one.is_disturbed for one in found):
         return f"The times of {other} were measured in another way: they say nothing."
-    return ""
+    return f"Against {other} times are not compared: {disturbed}." if disturbed else ""
 
 
 def _builds(cells: Mapping[str, Sequence[Row]]) -> str:
@@ -177,25 +185,31 @@ def _builds(cells: Mapping[str, Sequence[Row]]) -> str:
     return f"These Pythons are of other builds, too, which may be what differs ({named})."
 
 
-def _changed(earlier: Sequence[Row], now: Sequence[Row], spreads: Spreads) -> str:
+def _changed(
+    earlier: Sequence[Row], now: Sequence[Row], spreads: Spreads, disturbed: Collection[Key]
+) -> str:
     """Return what a release changed compared with the newest one tried before it."""
     if not earlier:
         return ""
     last = max((row.torch for row in earlier), key=release_key)
     before = _records([row for row in earlier if row.torch == last])
-    found = compare(before, _records(now), "torch", spreads)
+    found = compare(before, _records(now), "torch", spreads, (disturbed, disturbed))
     parts = [
         f"{counted(len(names), 'case')} {what}: {_some(names)}"
         for kind, what in (("broke", "fail now"), ("slower", "slower"), ("mended", "mended"))
         if (names := [one.case.name for one in found if one.kind == kind])
     ]
-    return f"Since PyTorch {last}: {'; '.join(parts)}." if parts else ""
+    if not parts:
+        return ""
+    parts += filter(None, [disturbed_cases(found)])
+    return f"Since PyTorch {last}: {'; '.join(parts)}."
 
 
 def _compared(
-    before: Sequence[Row], after: Sequence[Row], spreads: Spreads
+    before: Sequence[Row], after: Sequence[Row], spreads: Spreads, disturbed: Collection[Key]
 ) -> tuple[tuple[Comparison, ...], Mean | None]:
-    found = compare(_records(before), _records(after), "python", spreads)
+    sides = disturbed, disturbed
+    found = compare(_records(before), _records(after), "python", spreads, sides)
     means = [one.means.get("speedup") for one in summarise(found)]
     return found, next((mean for mean in means if mean and math.isfinite(mean.high)), None)
 

@@ -13,16 +13,17 @@ from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.tracker.advice import advise
-from ivhl.tracker.compare import compare, session_reach
+from ivhl.tracker.compare import compare, disturbed_cases, session_reach
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.metrics import student
 from ivhl.tracker.spans import spans, spans_sentence, word_of, word_of_cases
 from ivhl.tracker.wording import STATUS_WORDS, counted, times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
+    from ivhl.records.store import Key
     from ivhl.tracker.advice import Advice
     from ivhl.tracker.comparable import Axis
     from ivhl.tracker.compare import Comparison, PairKind
@@ -47,6 +48,7 @@ class CodeEvidence:
         rows: Its cases in these cells, measured or not, without existing environments.
         allowed: All cells that the code base allows, measured or not.
         unavailable: Those of them for which nothing can be installed.
+        disturbed: The disturbed runs of the project: of a case with one, times are not compared.
     """
 
     own: bool
@@ -57,6 +59,7 @@ class CodeEvidence:
     allowed: tuple[CellName, ...]
     unavailable: frozenset[CellName] = frozenset()
     spreads: Spreads
+    disturbed: Collection[Key] = ()
 
     @property
     def measured(self) -> tuple[Row, ...]:
@@ -169,7 +172,10 @@ def worth_lines(evidence: CodeEvidence, chosen: CellName) -> tuple[WorthLine, ..
         others.sort(key=lambda cell: (python_key(cell[0]), release_key(cell[1])))
         for cell in others:
             name = f"{('Python', 'PyTorch')[at]} {cell[at]}"
-            compared = compare(_records(by[cell]), _records(by[chosen]), axis, evidence.spreads)
+            sides = evidence.disturbed, evidence.disturbed
+            compared = compare(
+                _records(by[cell]), _records(by[chosen]), axis, evidence.spreads, sides
+            )
             found += _worth(name, compared, names)
     return tuple(found)
 
@@ -182,13 +188,14 @@ def _worth(
     other: str, found: Sequence[Comparison], names: Mapping[str, str]
 ) -> Iterator[WorthLine]:
     pairs = [one for one in found if one.change is not None]
-    kinds = Counter(one.kind for one in found)
+    kinds = Counter(one.kind for one in found if not one.is_disturbed)
     words: tuple[tuple[PairKind, str], ...] = (
         ("mended", "failed there"),
         ("broke", "passed there only"),
         ("incomparable", "measured in another way there"),
     )
-    note = ", ".join(f"{kinds[kind]} {word}" for kind, word in words if kinds[kind])
+    notes = [f"{kinds[kind]} {word}" for kind, word in words if kinds[kind]]
+    note = ", ".join([*notes, *filter(None, [disturbed_cases(found)])])
     if len(pairs) > _EACH:
         speedup, compiled = (_of_mean(pairs, metric) for metric in ("speedup", "compiled"))
         yield WorthLine(other, f"mean of {len(pairs)} cases", speedup, compiled, note)
@@ -221,7 +228,7 @@ def _of_mean(pairs: Iterable[Comparison], metric: Metric) -> Ratio | None:
 
 def recommended(evidence: CodeEvidence) -> Advice | None:
     """Return the cell to take by this evidence; ``None`` if no case has a right result."""
-    return advise(evidence.measured, evidence.spreads)
+    return advise(evidence.measured, evidence.spreads, evidence.disturbed)
 
 
 def recommendation(name: str, own: CodeEvidence | None, suite: CodeEvidence | None) -> str:

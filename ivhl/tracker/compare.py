@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from ivhl.records.age import recorded_rank
 from ivhl.records.store import case_name, key_of, newest_by
-from ivhl.tracker.changes import CaseChange, judge_changes
 from ivhl.tracker.comparable import Axis, differences
 from ivhl.tracker.compat import python_key, release_key
-from ivhl.tracker.disturbed import disturbed_side
+from ivhl.tracker.disturbed import judge_apart
 from ivhl.tracker.entries import Entry
 from ivhl.tracker.metrics import student
-from ivhl.tracker.wording import short_message
+from ivhl.tracker.wording import counted, short_message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ivhl.records.record import RunRecord
     from ivhl.records.store import Key
+    from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.entries import Run
     from ivhl.tracker.metrics import Metric
     from ivhl.tracker.spread import Spreads
@@ -189,15 +189,8 @@ def compare(
             decided[case] = "incomparable", "; ".join(apart)
         else:
             pairs[case] = one, other
-    slowed = {
-        case: (key_of(one) in disturbed[0], key_of(other) in disturbed[1])
-        for case, (one, other) in pairs.items()
-    }
-    # What a neighbour moved is no test beside which the others are judged.
-    quiet, loud = ({c: pair for c, pair in pairs.items() if any(slowed[c]) == on} for on in (0, 1))
     found = [Comparison(case, *result) for case, result in decided.items()]
-    for case, change in (judge_changes(quiet, spreads) | judge_changes(loud, spreads)).items():
-        side = disturbed_side(*slowed[case], in_session=change.in_session)
+    for case, (change, side) in judge_apart(pairs, spreads, disturbed).items():
         if not side:
             found.append(Comparison(case, *_kind_of(change), change))
         elif change.worse_facts:
@@ -223,6 +216,12 @@ def summarise(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
         )
         for place, group in sorted(groups.items(), key=lambda item: _order(item[0]))
     )
+
+
+def disturbed_cases(comparisons: Iterable[Comparison]) -> str:
+    """Return of how many cases a disturbed run keeps the times from being compared; or nothing."""
+    n = sum(one.is_disturbed for one in comparisons)
+    return f"{counted(n, 'case')} with a disturbed run" if n else ""
 
 
 def case_of(run: Run, axis: Axis) -> ComparedCase:

@@ -10,17 +10,23 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from statistics import median, quantiles
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from ivhl.records.store import key_of
+from ivhl.tracker.changes import judge_changes
 from ivhl.tracker.metrics import DISTURBED, difference
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from ivhl.records.record import RunRecord
     from ivhl.records.store import Key
+    from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.entries import Entry
+    from ivhl.tracker.spread import Spreads
 
+K = TypeVar("K")
 _BY_CALIBRATION: Final = "{} disturbed, by the calibration: the times say nothing"
 # Runs of a machine: of fewer nobody knows what is usual.
 FEWEST = 8
@@ -61,7 +67,37 @@ def disturbed_keys(entries: Iterable[Entry]) -> frozenset[Key]:
     return frozenset(entry.key for entry in entries if entry.id in found)
 
 
-def disturbed_side(before: bool, after: bool, *, in_session: bool) -> str:  # noqa: FBT001
+def judge_apart(
+    pairs: Mapping[K, tuple[RunRecord, RunRecord]],
+    spreads: Spreads,
+    disturbed: tuple[Collection[Key], Collection[Key]],
+) -> dict[K, tuple[CaseChange, str]]:
+    """Judge cases as ``judge_changes``, those with a disturbed run apart from the others.
+
+    What a neighbour moved is no test beside which the others are judged.
+
+    Args:
+        pairs: Key of a case to two comparable measured runs, the earlier first.
+        spreads: What runs of the same code differ by.
+        disturbed: The disturbed runs of each side (``disturbed_keys``).
+
+    Returns:
+        For each case what changed, and which run was disturbed so that the times say nothing; empty
+        if none was.
+    """
+    slowed = {
+        case: (key_of(one) in disturbed[0], key_of(other) in disturbed[1])
+        for case, (one, other) in pairs.items()
+    }
+    quiet, loud = ({c: pair for c, pair in pairs.items() if any(slowed[c]) == on} for on in (0, 1))
+    changes = judge_changes(quiet, spreads) | judge_changes(loud, spreads)
+    return {
+        case: (change, _disturbed_side(*slowed[case], in_session=change.in_session))
+        for case, change in changes.items()
+    }
+
+
+def _disturbed_side(before: bool, after: bool, *, in_session: bool) -> str:  # noqa: FBT001
     """Return which of two runs was disturbed so that their times say nothing; empty if none.
 
     What slows two runs of one hour is in both, and the calibrations show that it is.

@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from ivhl.records.store import case_name, is_existing, key_of, newest_by
-from ivhl.tracker.changes import CaseChange, judge_changes
+from ivhl.records.store import case_name, is_existing, newest_by
 from ivhl.tracker.comparable import differences
 from ivhl.tracker.compat import (
     NONE_EXPECTED,
@@ -16,7 +15,7 @@ from ivhl.tracker.compat import (
     release_key,
     retired,
 )
-from ivhl.tracker.disturbed import disturbed_side
+from ivhl.tracker.disturbed import judge_apart
 from ivhl.tracker.expectations import EXPECTATIONS
 from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.wording import marked, short_message
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import RunRecord
     from ivhl.records.store import Key
+    from ivhl.tracker.changes import CaseChange
     from ivhl.tracker.expectations import Expectation, Expectations
     from ivhl.workload import Workload
 
@@ -175,19 +175,11 @@ def judge(
         if (key.machine, key.device) in measured
     }
     open_cases = {key: (before[key], after[key]) for key, found in known.items() if found is None}
-    slowed = {
-        key: (key_of(one) in disturbed, key_of(other) in disturbed)
-        for key, (one, other) in open_cases.items()
-    }
-    # What a neighbour moved is no test beside which the others are judged.
-    quiet, loud = (
-        {key: pair for key, pair in open_cases.items() if any(slowed[key]) == on} for on in (0, 1)
-    )
-    changes = judge_changes(quiet, spreads) | judge_changes(loud, spreads)
+    changes = judge_apart(open_cases, spreads, (disturbed, disturbed))
     findings = []
     for key, found in known.items():
-        kind, reason = found or _kind_of(changes[key], slowed[key])
-        finding = Finding(key, kind, reason, changes.get(key))
+        kind, reason = found or _kind_of(*changes[key])
+        finding = Finding(key, kind, reason, changes[key][0] if key in changes else None)
         findings.append(_expecting(finding, after.get(key), expectations))
     findings.sort(key=_order)
     return Verdict(tuple(findings), dict(sorted(elsewhere.items())))
@@ -257,13 +249,12 @@ def _judge(  # noqa: PLR0911  (one for each reason)
     return None
 
 
-def _kind_of(found: CaseChange, slowed: tuple[bool, bool]) -> tuple[FindingKind, str]:
+def _kind_of(found: CaseChange, side: str) -> tuple[FindingKind, str]:
     """Return the kind and the reason; eager code is not judged (``Verdict.eager_alone``).
 
     Where the times of a disturbed run moved, they must be measured again: they neither show nor rule
     out that the code is slower.
     """
-    side = disturbed_side(*slowed, in_session=found.in_session)
     if side and not found.worse_facts:
         kind: FindingKind = "noisy" if found.kind in ("same", "noisy") else "undecided"
         return kind, f"{side}; {found.reason}"

@@ -19,6 +19,7 @@ from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError
 from ivhl.init.allowed import read_allowed
 from ivhl.matrix.project import load_project
+from ivhl.records.store import key_of
 from ivhl.tracker.codebase import (
     CodeEvidence,
     recommendation,
@@ -295,6 +296,18 @@ def test_a_cell_in_which_a_case_failed_is_worth_no_ratio() -> None:
     found = evidence(make_failure(python="3.13"), make_record(python="3.12"))
     (line,) = worth_lines(found, ("3.12", "2.6.0"))
     assert (line.other, line.speedup, line.note) == ("Python 3.13", None, "1 failed there")
+
+
+def test_a_disturbed_run_is_worth_no_ratio_and_speaks_against_no_python() -> None:
+    slow = make_record(python="3.13", speedup=1.0, recorded_at="2026-11-28T12:00:00+00:00")
+    found = evidence(make_record(python="3.12"), slow)
+    assert recommendation("demo 1", found, None).startswith("By its own records take Python 3.12")
+    loud = replace(found, disturbed={key_of(slow)})
+    (line,) = worth_lines(loud, ("3.13", "2.6.0"))
+    assert (line.other, line.speedup, line.note) == (
+        "Python 3.12", None, "1 case with a disturbed run",
+    )  # fmt: skip
+    assert recommendation("demo 1", loud, None).startswith("By its own records take Python 3.13")
 
 
 def test_its_own_records_decide_and_others_only_say_what_is_left_to_measure() -> None:

@@ -31,8 +31,9 @@ from ivhl.cli.confirm import confirmed_only, suspects_on
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.files import append_record, record_file
 from ivhl.records.record import Arm, Calibration, Counted
+from ivhl.records.store import key_of
 from ivhl.tracker.gate import judge
-from tests.builders.fleet import make_fleet_project
+from tests.builders.fleet import a_record, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import Known, make_failure, make_record
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.records.record import RunRecord
+    from ivhl.tracker.gate import Verdict
 
 BASE, HEAD = "a" * 40, "b" * 40
 CASE = "ops.gp_evolve/small/naive-compiled"
@@ -394,6 +396,36 @@ def test_the_command_refuses_what_it_cannot_do(
         done = CliRunner().invoke(app, ["confirm", *arguments])
         assert isinstance(done.exception, error)
         assert text in str(done.exception)
+
+
+def test_the_suspects_are_those_of_the_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had not known of disturbed runs, nor of known failures."""
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    usual, loud = (Calibration(compute_s=(s,) * 4, memory_s=(6e-4,) * 4) for s in (5e-5, 8e-5))
+    records = [a_record(tmp_path, size=f"s{n}", calibration=usual) for n in range(9)]
+    git(tmp_path, "commit", "--allow-empty", "-q", "-m", "next")
+    slow = a_record(tmp_path, minute=5, size="s1", speedup=1.0, calibration=loud)
+    write_records(tmp_path / "results", *records, slow)
+    (tmp_path / "envs" / "expectations.toml").write_text(
+        '[[failure]]\npython = ""\ntorch = ""\nworkload = "ops.two"\nclass = "compile"\n'
+        'reason = "a known failure"\n'
+    )
+    given: list[dict[str, object]] = []
+
+    def judged(*arguments: Any, **named: Any) -> Verdict:  # noqa: ANN401
+        given.append(named)
+        return judge(*arguments, **named)
+
+    for name in ("confirm", "gate"):
+        monkeypatch.setattr(f"ivhl.cli.{name}.judge", judged)
+        CliRunner().invoke(app, [name, "--base", "HEAD~1", "--machine", "box"])
+    confirms, gates = given
+    assert confirms == gates
+    assert confirms["disturbed"] == {key_of(slow)}
+    assert confirms["expectations"]
 
 
 def test_a_series_of_releases_means_the_newest_of_it_in_the_matrix(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ivhl.records.store import key_of
 from ivhl.tracker.advice import Advice, advise
 from ivhl.tracker.compat import compat_rows, python_key
 from ivhl.tracker.spread import SHIPPED
@@ -54,6 +55,24 @@ def test_a_slower_python_is_not_taken() -> None:
     assert found is not None
     assert found.python == "3.12"
     assert "slower than on 3.12" in found.against["3.13"]
+
+
+def test_a_python_is_not_slower_by_a_disturbed_run() -> None:
+    slow = [replace(one, recorded_at="2026-11-28T12:00:00+00:00") for one in on("3.13", speedup=1)]
+
+    def with_disturbed(number: int) -> Advice | None:
+        keys = {key_of(one) for one in slow[:number]}
+        return advise(compat_rows([*on("3.12"), *slow]), SHIPPED, keys)
+
+    found = with_disturbed(4)
+    assert found is not None
+    assert (found.python, found.against) == ("3.13", {})
+    assert found.reasons == ("Against 3.12 times are not compared: 4 cases with a disturbed run.",)
+    found = with_disturbed(2)
+    assert found is not None
+    assert found.python == "3.12"
+    assert "2 cases are slower than on 3.12" in found.against["3.13"]
+    assert found.reasons[0].endswith("over 2 cases; 2 cases with a disturbed run left out.")
 
 
 def test_the_newest_release_with_a_result_is_taken_with_what_it_changed() -> None:

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ivhl.tracker.advice import advise
-from ivhl.tracker.compare import compare, summarise
+from ivhl.tracker.compare import compare, disturbed_cases, summarise
 from ivhl.tracker.compat import (
     STATUSES,
     is_free_threaded,
@@ -126,7 +126,7 @@ def front_view(source: Source, place: Place) -> FrontView:
     matrix = matrix_page(place, page.main)
     newest = _newest(rows)
     of_newest = _matched(row for row in rows if row.torch == newest)
-    advice = advise(rows, source.state.spreads)
+    advice = advise(rows, source.state.spreads, source.disturbed_keys)
     incidents = source.incidents_at(place)
     worse = [one for one in incidents if one.worse]
     return FrontView(
@@ -257,12 +257,16 @@ def _apart(source: Source, place: Place, torch: str) -> tuple[str, ...]:
     found = []
     for one, other in pairs:
         before, after = ([r.record for r in here[p] if r.record] for p in (one, other))
-        for summary in summarise(compare(before, after, "python", source.state.spreads)):
+        sides = source.disturbed_keys, source.disturbed_keys
+        compared = compare(before, after, "python", source.state.spreads, sides)
+        for summary in summarise(compared):
             mean = summary.means.get("speedup")
             if mean is None or not math.isfinite(mean.high):
                 continue
             between = f"[{times(mean.low)}, {times(mean.high)}]"
             what = f"{times(mean.ratio)} {between} of that on {one}, over {mean.cases} cases"
+            if disturbed := disturbed_cases(compared):
+                what += f" ({disturbed} left out)"
             verdict = (
                 "no difference was shown"
                 if mean.low <= 1 <= mean.high

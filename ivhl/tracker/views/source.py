@@ -219,6 +219,11 @@ class Source:
         return disturbed_of(self.history.entries)
 
     @cached_property
+    def disturbed_keys(self) -> frozenset[Key]:
+        """Keys of the same runs."""
+        return frozenset(one.key for one in self.history.entries if one.id in self.disturbed)
+
+    @cached_property
     def _by_key(self) -> Mapping[Key, tuple[Entry, ...]]:
         """The runs of each case in each cell, oldest commit first."""
         position = {commit: i for i, commit in enumerate(self.state.commit_order)}
