@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ivhl.tracker.attribution import Attributed, Corner, Effect, Factor, Held
     from ivhl.tracker.entries import Entry
     from ivhl.tracker.index import Index
+    from ivhl.tracker.metrics import Metric
 
 _NAMED = 3  # of cases that fail alike
 _LONGEST = 120  # characters of an outcome
@@ -437,7 +438,9 @@ def _print(
         shown = 0
         for one in group:
             shown_effects = reported(one.effects, one.local)
-            moved = [e for e in shown_effects if e.word in _STYLES]
+            moving = {(e.factors, e.metric) for e in shown_effects if e.word in _STYLES}
+            # What an axis does not do at one setting is half of what it does at another.
+            moved = [e for e in shown_effects if (e.factors, e.metric) in moving]
             whose = one.whose(factors)
             if not one.effects and (every or whose):
                 failed.setdefault((whose, tuple(one.outcomes.values())), []).append(one)
@@ -501,26 +504,31 @@ def _print_effects(
 ) -> None:
     by: dict[tuple[tuple[Factor, ...], Held], list[Effect]] = {}
     for effect in effects:
-        by.setdefault((effect.factors, effect.held), []).append(effect)
+        # What an axis does at several settings of the others is said in one line.
+        by.setdefault((effect.factors, () if effect.factors else effect.held), []).append(effect)
     for (names, held), group in by.items():
-        style = next((_STYLES[e.word] for e in group if e.word in _STYLES), "")
-        texts = "; ".join(_text(ends, effect, local) for effect in group)
-        if not names:
-            where = f"only on {_held(ends, held)}"
-        elif held:
-            where = f"{_named(ends, names)}, on {_held(ends, held)}"
-        else:
-            where = _named(ends, names)
-        console.print(Text(f"{indent}{where}: {texts}", style))
+        styles = {_STYLES[e.word] for e in group if e.word in _STYLES}
+        of_metric: dict[Metric, list[str]] = {}
+        for effect in group:
+            of_metric.setdefault(effect.metric, []).append(_text(ends, effect, local))
+        texts = "; ".join(f"{metric} {', '.join(each)}" for metric, each in of_metric.items())
+        where = _named(ends, names) if names else f"only on {_held(ends, held)}"
+        console.print(Text(f"{indent}{where}: {texts}", next(iter(sorted(styles)), "")))
 
 
 def _text(ends: tuple[Ends, Ends], effect: Effect, local: Sequence[Effect]) -> str:
-    """Return an effect in words; of a mean over cells that moved, also what it is in each."""
+    """Return an effect in words, and where it is, without its quantity.
+
+    Of a mean over cells that moved, also what it is in each.
+    """
+    size = str(effect).removeprefix(f"{effect.metric} ")
+    if effect.held:
+        return f"on {_held(ends, effect.held)} {size}" if effect.factors else size
     each = at_each_setting(effect, local)
-    if effect.held or not each or effect.word not in _STYLES:
-        return str(effect)
+    if not each or effect.word not in _STYLES:
+        return size
     parts = ", ".join(f"{one.ratio:.2f}x on {_held(ends, one.held)}" for one in each)
-    return f"{effect}{'' if is_everywhere(effect, local) else ' on average'} ({parts})"
+    return f"{size}{'' if is_everywhere(effect, local) else ' on average'} ({parts})"
 
 
 def _held(ends: tuple[Ends, Ends], held: Held) -> str:

@@ -8,13 +8,15 @@ effect at each setting of the others, too, and each part of the cells one agains
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ivhl.tracker.attribution import Effect, Factor, Held, Setting
+    from ivhl.tracker.metrics import Metric
 
 _MOVED: Final = frozenset({"slower", "faster"})
 # What share of an effect, on a logarithmic scale, a cell may lack or another may have.
@@ -52,27 +54,47 @@ def reported(effects: Iterable[Effect], local: Iterable[Effect]) -> list[Effect]
     """Return the effects that hold where they are said to be.
 
     Of axes that do something only together, no mean over the cells is among them: in its place is
-    the part of the cells that differs from all others, or each axis at each setting of the others.
+    the part of the cells that differs from all others. If there is none, it is the axis that does
+    most at each setting of the others, and these where that axis is the first cell's: everything
+    else follows from them.
 
     Args:
         effects: Means over the cells, and interactions (``attribution.contrasts``).
         local: Those of ``local_contrasts``.
     """
     means, local = tuple(effects), tuple(local)
+    joined: dict[Metric, set[Factor]] = {effect.metric: set() for effect in means}
+    for effect in means:
+        if len(effect.factors) > 1 and effect.word in _MOVED:
+            joined[effect.metric].update(effect.factors)
+    leading = _leading(local, joined)
     found: list[Effect] = []
-    for metric in dict.fromkeys(effect.metric for effect in means):
-        mine = [effect for effect in means if effect.metric == metric]
-        beyond = [e for e in mine if len(e.factors) > 1 and e.word in _MOVED]
-        joined = {factor for effect in beyond for factor in effect.factors}
+    for metric, axes in joined.items():
         steps = [e for e in local if e.metric == metric and e.factors]
         places = [e for e in local if e.metric == metric and not e.factors]
-        found += [effect for effect in mine if joined.isdisjoint(effect.factors)]
-        place = next((one for one in places if beyond and _is_alone(one, steps)), None)
+        found += [e for e in means if e.metric == metric and axes.isdisjoint(e.factors)]
+        place = next((one for one in places if axes and _is_alone(one, steps)), None)
         if place is not None:
             found.append(place)
-        else:
-            found += [step for step in steps if step.factors[0] in joined] + beyond
+            continue
+        found += [
+            step
+            for step in steps
+            if step.factors[0] in axes
+            and (step.factors[0] == leading or (leading, True) not in step.held)
+        ]
     return found
+
+
+def _leading(
+    local: Iterable[Effect], joined: Mapping[Metric, Collection[Factor]]
+) -> Factor | None:
+    """Return the axis that does most of what axes do only together; ``None`` if none do."""
+    size: dict[Factor, float] = defaultdict(float)
+    for step in local:
+        if step.factors and step.factors[0] in joined.get(step.metric, ()):
+            size[step.factors[0]] += abs(math.log(step.ratio))
+    return max(size, key=size.__getitem__, default=None)
 
 
 def is_everywhere(effect: Effect, local: Iterable[Effect]) -> bool:

@@ -156,15 +156,37 @@ def test_what_one_cell_alone_shows_is_no_effect_of_an_axis_everywhere(
     assert "0.71x" not in text
 
 
-def test_two_axes_that_do_more_together_are_shown_each_beside_the_other() -> None:
+def test_what_axes_do_together_is_said_once_by_the_axis_that_does_most() -> None:
+    """It was five lines: each axis at each setting of the other, and the interaction."""
     found = judge_together(
         [attribute(by_effects(1.0, 1.5, 1.6), ("python", "torch"), Known(0.005))]
     )
-    text = in_words(found[0], (FIRST, LAST))
-    assert "PyTorch 2.5.1 -> 2.6.0, on Python 3.12: compiled 1.50x" in text
-    assert "PyTorch 2.5.1 -> 2.6.0, on Python 3.13: compiled 2.40x" in text
-    assert "Python 3.12 -> 3.13, on PyTorch 2.6.0: compiled 1.60x" in text
+    text = re.sub(r" \[[^]]*\]", "", in_words(found[0], (FIRST, LAST)))
+    torch = "PyTorch 2.5.1 -> 2.6.0: eager 1.00x nothing; compiled on Python 3.12 1.50x slower, "
+    assert f"{torch}on Python 3.13 2.40x slower; speedup on Python 3.12 0.67x fell, " in text
+    assert "compiled on PyTorch 2.5.1 1.00x nothing" in text
+    # Both follow from the three numbers above.
+    assert "on PyTorch 2.6.0" not in text
+    assert text.count("compiled ") == 2
     assert "only on" not in text
+
+
+def test_a_case_is_listed_with_the_setting_at_which_its_axis_does_nothing(project: Path) -> None:
+    slower = (
+        ("3.12", "2.5.1", 1),
+        ("3.13", "2.5.1", 1),
+        ("3.12", "2.6.0", 0.4),
+        ("3.13", "2.6.0", 4),
+    )
+    write_records(project / "results", *(timed_record(project, *one) for one in slower))
+    text, error = run("py3.12-torch2.5.1", "py3.13-torch2.6.0")
+    assert error is None
+    lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    assert [line.partition(" [")[0] for line in lines] == [
+        "Python 3.12 -> 3.13: compiled on PyTorch 2.5.1 1.00x",
+        "PyTorch 2.5.1 -> 2.6.0: compiled on Python 3.12 0.40x",
+    ]
+    assert "on PyTorch 2.6.0 10.00x" in lines[0]
 
 
 def test_of_three_axes_the_third_is_not_in_what_two_do_only_together() -> None:
