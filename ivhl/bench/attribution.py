@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from ivhl.bench import bench
+from ivhl.bench.foretold import AROUND_S, UNKNOWN, case_seconds, foretell
 from ivhl.bench.rounds import DRIFT, PROCESSES_PER_ROUND, SESSION, noise_of
 from ivhl.bench.selection import Selection
 from ivhl.errors import ResultsError, SpecError
@@ -124,8 +125,17 @@ def measure_corners(
     """
     found: dict[str, list[dict[Corner, RunRecord]]] = {case: [] for case in cases}
     n_runs, n_cells = rounds * len(corners), len({(c.at.python, c.at.torch) for c in corners})
+    told = foretell(
+        results,
+        request.machine,
+        request.effort.device,
+        cases,
+        lambda record: case_seconds(record, PROCESSES_PER_ROUND),
+    )
+    takes = told and f", {seconds(n_runs * (told.cases_s + AROUND_S))} {told.by}"
     console.print(
-        f"expected: {counted(n_runs, 'run')} of {counted(len(cases), 'case')}; beside that, what is "
+        f"expected: {counted(n_runs, 'run')} of {counted(len(cases), 'case')}"
+        f"{takes or f'; {UNKNOWN}'}; beside that, what is "
         f"not there yet of {counted(n_cells, 'environment')}: 4.5 to 7 GB each, less what uv shares"
     )
     with TemporaryDirectory(prefix="ivhl-flags-") as apart:

@@ -15,13 +15,14 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from statistics import fmean, median
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from pydantic import TypeAdapter
 
 from ivhl.bench import bench
 from ivhl.bench.confirm import PAIR, PROCESSES_PER_RUN, ROUND, ROUNDS, WEIGHED
+from ivhl.bench.foretold import AROUND_S, UNKNOWN, case_seconds, foretell
 from ivhl.bench.rounds import (
     DRIFT,
     PROCESSES_PER_ROUND,
@@ -36,7 +37,6 @@ from ivhl.errors import IvhlError, LockError, SpecError
 from ivhl.instrument import INSTRUMENT
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec
-from ivhl.measure.effort import Effort
 from ivhl.records.age import recorded_rank
 from ivhl.records.answers import is_final
 from ivhl.records.files import append_line
@@ -67,7 +67,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ivhl.bench.confirm import Evidence
+    from ivhl.bench.foretold import Foretold
     from ivhl.bench.request import Request
+    from ivhl.measure.effort import Effort
     from ivhl.records.record import RunRecord
     from ivhl.tracker.comparable import Axis
     from ivhl.tracker.entries import Entry
@@ -80,9 +82,6 @@ Symptom = str | int | None
 FLAKY_RUNS, FLAKY_CHANCE = 8, 0.05
 # What an answer differs by, before anything is measured: of two runs, and of processes in turns.
 ASSUMED_NOISE: Final = 0.02
-# What a run takes beside its case: it builds and installs the project, and starts asv. Six runs of
-# `--for compile-time` on a VM of two cores took 253 s, of which their records name 183.
-_AROUND_S: Final = 12.0
 ASSUMED_IN_TURNS: Final = math.hypot(PAIR / math.sqrt(PROCESSES_PER_RUN), ROUND)
 # No answer about times decides alone: earlier records only say where to look first.
 _STORED_LIMIT: Final = 4.0
@@ -275,7 +274,7 @@ class Expected(NamedTuple):
     Attributes:
         places: Commits or releases that are searched.
         runs: Runs, of which seldom more than ``most_runs`` are needed.
-        run_s: Seconds of a run by earlier records; ``None`` without any.
+        run_s: Seconds of a run, by records of this machine or else of others; ``None`` without any.
         answers: What an earlier search has left: it is not asked again.
     """
 
@@ -296,42 +295,22 @@ def announce(question: Question, request: Request, results: Path, console: Conso
         console: Where it is printed.
     """
     n = len(question.positions) - 1
-    strength = math.log(question.effect) / question.assumed_noise if question.timed else math.inf
-    mean, most = expected_answers(n, question.error, strength) if n > 1 else (0.0, 0)
-    if question.timed:
-        # The ends, and the two sides of what is found, which are the ends if nothing lies between.
-        needed = _rounds_that_tell(question)
-        sides, most_sides = (needed, ROUNDS) if n > 1 else (0, 0)
-        # In turns, the first place is run by itself, since its code may be known.
-        runs, most_runs = needed + mean + sides, ROUNDS + most + most_sides
-        runs, most_runs = (
-            (runs + min(mean, 1), most_runs + most)
-            if question.in_turns
-            else (2 * runs, 2 * most_runs)
-        )
-    else:
-        # Each end twice, and each side of what is found once more, which are the ends if nothing
-        # lies between.
-        sides = 2 if n > 1 else 0
-        runs, most_runs = 4 + mean + sides, 4 + most + sides
-    index = open_index(results)
-    made = index.read(
-        e for e in index.entries
-        if case_name(e.case) == question.case and e.case.machine == request.machine
-    )  # fmt: skip
+    runs, most_runs = _expected_runs(question)
     text = f"{counted(n, question.word)}, Python {question.python}; expected: {runs:.0f} runs"
     if most_runs > round(runs):
         text += f", seldom more than {most_runs}"
     each: float | None = None
-    durations = [_run_seconds(one, question, request) for one in made if one.duration_s > 0]
-    if durations:
-        each = median(durations)
-        text += f", of {seconds(each)} each by earlier records: {seconds(each * runs)}"
+    found = _foretell(question, request, results)
+    if found is not None:
+        each = found.cases_s + AROUND_S
+        text += f", of {seconds(each)} each {found.by}: {seconds(each * runs)}"
         if most_runs > round(runs):
             text += f", seldom more than {seconds(each * most_runs)}"
     if question.timed:
         text += f", if both ends differ by just {question.effect:g}x"
     console.print(text)
+    if found is None:
+        console.print(UNKNOWN)
     if question.along == "torch":
         console.print(
             "beside that, each environment that is not there yet is made: up to "
@@ -344,6 +323,36 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     return Expected(n, round(runs), most_runs, each, answers)
 
 
+def _expected_runs(question: Question) -> tuple[float, int]:
+    """Return how many runs a search needs, if both ends differ by just its effect, and the most."""
+    n = len(question.positions) - 1
+    strength = math.log(question.effect) / question.assumed_noise if question.timed else math.inf
+    mean, most = expected_answers(n, question.error, strength) if n > 1 else (0.0, 0)
+    if not question.timed:
+        # Each end twice, and each side of what is found once more, which are the ends if nothing
+        # lies between.
+        sides = 2 if n > 1 else 0
+        return 4 + mean + sides, 4 + most + sides
+    # The ends, and the two sides of what is found, which are the ends if nothing lies between.
+    needed = _rounds_that_tell(question)
+    sides, most_sides = (needed, ROUNDS) if n > 1 else (0, 0)
+    # In turns, the first place is run by itself, since its code may be known.
+    runs, most_runs = needed + mean + sides, ROUNDS + most + most_sides
+    if question.in_turns:
+        return runs + min(mean, 1), most_runs + most
+    return 2 * runs, 2 * most_runs
+
+
+def _foretell(question: Question, request: Request, results: Path) -> Foretold | None:
+    return foretell(
+        results,
+        request.machine,
+        request.effort.device,
+        [question.case],
+        lambda record: _case_seconds(record, question, request),
+    )
+
+
 def _rounds_that_tell(question: Question) -> int:
     """Return how many rounds tell a change of the size that is searched for."""
     for n in range(1, ROUNDS):
@@ -353,21 +362,13 @@ def _rounds_that_tell(question: Question) -> int:
     return ROUNDS
 
 
-def _run_seconds(record: RunRecord, question: Question, request: Request) -> float:
-    """Return what a run of a search takes, by an earlier run of the case.
-
-    Each process times the case again, and the first one compiles it; other code is not in the cache
-    of an earlier run. The record may be of a run that had it there.
-    """
-    facts = record.compile
-    cold_s = (facts.cold_s or 0.0) if facts is not None else 0.0
-    paid_s = cold_s if facts is not None and facts.cold_at is None else 0.0
-    # What failed before it was timed does not say of how many processes it was.
-    process_s = (record.duration_s - paid_s) / (len(record.rounds) or Effort().processes)
+def _case_seconds(record: RunRecord, question: Question, request: Request) -> float:
+    """Return what the case takes in a run of a search, by an earlier run of it."""
     if question.in_turns:  # two commits in a run
-        return 2 * (PROCESSES_PER_RUN * process_s + cold_s) + _AROUND_S
-    n = PROCESSES_PER_ROUND if question.timed else request.effort.processes
-    return n * process_s + cold_s + _AROUND_S
+        return 2 * case_seconds(record, PROCESSES_PER_RUN)
+    return case_seconds(
+        record, PROCESSES_PER_ROUND if question.timed else request.effort.processes
+    )
 
 
 class _Bisection:
@@ -397,6 +398,8 @@ class _Bisection:
         self._ran_s: list[float] = []
         self._first_record: RunRecord | None = None
         self._told, self._told_s = False, False
+        found = _foretell(question, request, results)
+        self._is_foretold = found is not None and not found.machines
 
     def run(self) -> Culprit:
         """Search until one gap is probable enough, and both its sides were measured."""
@@ -852,6 +855,8 @@ class _Bisection:
             raise _NotMeasured(str(error)) from error
         self._runs += 1
         self._ran_s.append(time.monotonic() - began)
+        if not self._is_foretold:
+            self._tell_by_first_run(position)
 
     def _run_or_find(self, place: int) -> tuple[RunRecord, bool]:
         """Return the record of a place, and whether it was measured just now."""
@@ -1032,6 +1037,23 @@ class _Bisection:
             seconds_left = (mean + 1) * each * max(self._ran_s)
             answers = counted(round(mean), "answer")
             self._console.print(f"left: {answers} and both sides again, {seconds(seconds_left)}")
+
+    def _tell_by_first_run(self, position: Position) -> None:
+        """Print what is left to do, by the first run, where no record of this machine told it.
+
+        Its record does not have what making the environment took.
+        """
+        record = self._newest(position)
+        if record is None or record.duration_s <= 0:
+            return
+        self._is_foretold = True
+        each = _case_seconds(record, self._question, self._request) + AROUND_S
+        runs, most = (n - self._runs for n in _expected_runs(self._question))
+        text = f"left: {runs:.0f} runs, of {seconds(each)} each by the first one: "
+        text += seconds(each * runs)
+        if most > round(runs):
+            text += f", seldom more than {seconds(each * most)}"
+        self._console.print(text)
 
     def _text(self, place: int, *, like_last: bool | None = None) -> str:
         """Return what the newest run of a place showed, if it can be one that is like an end."""

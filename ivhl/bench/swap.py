@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from ivhl.bench.attribution import attribute_measured
+from ivhl.bench.foretold import AROUND_S, UNKNOWN, case_seconds, foretell
 from ivhl.bench.repetition import run_ivhl
 from ivhl.bench.rounds import PROCESSES_PER_ROUND
 from ivhl.errors import LockError, ResultsError
@@ -23,6 +24,7 @@ from ivhl.measure.alone import only_run_here
 from ivhl.records.store import case_name
 from ivhl.tracker.attribution import corners_of, factors_of, not_matched
 from ivhl.tracker.index import open_index
+from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,6 +73,21 @@ def measure_swap(
     corners, factors = corners_of(*ends), factors_of(*ends)
     texts = {corners[0]: lock_path(root, cell).read_bytes(), corners[1]: swap.text}
     found: dict[str, list[dict[Corner, RunRecord]]] = {case.name: [] for case in cases}
+    n_runs = rounds * len(corners) * len(cases)
+    told = foretell(
+        root / "results",
+        machine,
+        "cpu",
+        [case.name for case in cases],
+        lambda record: case_seconds(record, PROCESSES_PER_ROUND),
+    )
+    # Each case has runs of its own.
+    each_s = told and told.cases_s / len(cases) + AROUND_S
+    takes = f", {seconds(n_runs * each_s)} {told.by}" if told and each_s else f"; {UNKNOWN}"
+    console.print(
+        f"expected: {counted(n_runs, 'run')}{takes}; beside that, two environments are made in "
+        "clones: 4.5 to 7 GB each, less what uv shares"
+    )
     place = root / ".asv"
     place.mkdir(exist_ok=True)
     with only_run_here(root), TemporaryDirectory(prefix="swap-", dir=place) as name:
@@ -111,6 +128,13 @@ def measure_swap(
                         hint="run the same command again",
                     )
                 found[case_id].append(ordered)
+            if number == 0 and rounds > 1:
+                # By its records: the first round took as long as making the environments, too.
+                made = [record for records in table.values() for record in records.values()]
+                round_s = sum(case_seconds(one, PROCESSES_PER_ROUND) + AROUND_S for one in made)
+                left = counted(n_runs - len(made), "run")
+                left_s = seconds((rounds - 1) * round_s)
+                console.print(f"left: {left}, {left_s} by the first round")
     return [attribute_measured(one, factors, root / "results") for one in found.values()]
 
 

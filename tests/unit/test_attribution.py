@@ -592,7 +592,7 @@ def test_flags_are_an_axis_whose_records_answer_for_no_others(project: Path) -> 
         rounds=2, results=project / "results", console=Console(file=printed, width=200),
         check=check, measure=measure,
     )  # fmt: skip
-    # No record says what such runs take; the first round does.
+    assert "expected: 8 runs of 1 case; no record says what a run takes: " in printed.getvalue()
     assert re.search(r"left: 4 runs, .* by the first round\nround 2 of 2", printed.getvalue())
     assert len(set(asked)) == 4
     compiled = {e.factors: e.ratio for e in found.effects if e.metric == "compiled"}
@@ -780,12 +780,15 @@ def test_a_swapped_package_is_measured_in_turns_each_in_its_own_lock(project: Pa
     def measured() -> list[Attributed]:
         return measure_swap(
             project, cell, swap, ends, [case], rounds=2, machine="box",
-            console=Console(file=StringIO()), measure=measure,
+            console=Console(file=printed, width=200), measure=measure,
         )  # fmt: skip
 
+    printed = StringIO()
     sound = True
     (found,) = measured()
     assert order == ["own", "swapped", "swapped", "own"]
+    assert "expected: 4 runs; no record says what a run takes" in printed.getvalue()
+    assert re.search(r"\nleft: 2 runs, [\d.]+ s by the first round\n", printed.getvalue())
     ratios = {e.metric: e.ratio for e in found.effects if e.factors == ("package",)}
     assert ratios["compiled"] == pytest.approx(1.4)
     assert ratios["eager"] == pytest.approx(1.0)

@@ -19,7 +19,6 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ivhl.bench.bisection import (
-    _AROUND_S,
     Expected,
     Position,
     Question,
@@ -29,6 +28,7 @@ from ivhl.bench.bisection import (
     seen_in,
 )
 from ivhl.bench.confirm import PROCESSES_PER_RUN, ROUNDS
+from ivhl.bench.foretold import AROUND_S
 from ivhl.bench.request import Request
 from ivhl.bench.rounds import PROCESSES_PER_ROUND
 from ivhl.cli import app
@@ -329,6 +329,36 @@ def test_places_are_run_by_themselves_while_half_of_them_have_known_code(tmp_pat
     assert bench.calls[1:4] == [(32,), (0, 32), (0, 48)]
 
 
+def test_without_records_of_this_machine_others_or_the_first_run_tell_what_is_left(
+    tmp_path: Path,
+) -> None:
+    asked = Request(root=tmp_path, python="3.12", machine="bench")
+
+    def told() -> str:
+        printed = StringIO()
+        announce(question(), asked, tmp_path / "results", Console(file=printed, width=300))
+        return printed.getvalue()
+
+    def lasting(number: int) -> RunRecord:
+        return replace(slower_from(23, 1.3)(number), duration_s=10.0 * PROCESSES_PER_ROUND)
+
+    assert told().endswith("\nno record says what a run takes: the first one will\n")
+    made = lasting(1)
+    there = replace(made, machine=replace(made.machine, name="elsewhere"), commit="1" * 40)
+    append_record(
+        record_file(tmp_path / "results", "elsewhere", there.commit, there.cell.id), there
+    )
+    each = re.compile(r"of (\S+ s) each by records of elsewhere: ").search(told())
+    assert each is not None
+    printed = StringIO()
+    search(Bench(tmp_path, lasting), question(), printed)
+    # Once, and in the seconds of the record: what an environment takes to make is not in it.
+    (line,) = [one for one in printed.getvalue().splitlines() if "by the first one" in one]
+    assert re.match(rf"left: \d+ runs, of {each[1]} each by the first one: .* min", line)
+    search(Bench(tmp_path, lasting), replace(question(), effect=1.04), printed := StringIO())
+    assert "by the first one" not in printed.getvalue()
+
+
 def test_what_is_left_is_told_with_the_seconds_of_an_answer(tmp_path: Path) -> None:
     printed = StringIO()
     search(Bench(tmp_path, slower_from(23, 1.3)), question(), printed)
@@ -588,9 +618,9 @@ def test_the_cost_is_that_of_the_processes_of_a_run(tmp_path: Path, processes: i
     each = 10.0 - cold_s / processes
     # Two commits take turns in a run of a slowdown.
     assert told["slowdown"].run_s == pytest.approx(
-        2 * (PROCESSES_PER_RUN * each + cold_s) + _AROUND_S
+        2 * (PROCESSES_PER_RUN * each + cold_s) + AROUND_S
     )
-    assert told["failure"].run_s == pytest.approx(Effort().processes * each + cold_s + _AROUND_S)
+    assert told["failure"].run_s == pytest.approx(Effort().processes * each + cold_s + AROUND_S)
 
 
 def test_compile_times_are_told_with_the_compile_that_an_earlier_run_spared(
@@ -606,7 +636,7 @@ def test_compile_times_are_told_with_the_compile_that_an_earlier_run_spared(
     about = replace(question("compile-time"), metric="cold", effect=1.1)
     two = replace(about, positions=about.positions[:2])
     told = announce(two, asked, tmp_path / "results", Console(file=printed, width=300))
-    assert told.run_s == pytest.approx(4 * 5.0 + 60.0 + _AROUND_S)
+    assert told.run_s == pytest.approx(4 * 5.0 + 60.0 + AROUND_S)
     # Compile times of the same code differ by 8 %: two runs do not tell 1.1x.
     assert told.runs == told.most_runs == 2 * ROUNDS
     assert "expected: 10 runs, of 92 s each by earlier records: 920 s" in printed.getvalue()
