@@ -593,8 +593,12 @@ def _why_unavailable(
                 "from envs/matrix.toml",
             )
         # Nearest by version, not by spelling: for 2.5.7 suggest 2.5.1 and 2.6.0, not 2.9.1.
-        known = tuple(_nearest_releases(root, matrix, cell)) or matrix.releases("extended")
-        raise UnknownNameError("PyTorch release", cell.torch, known)
+        near = tuple(_nearest_releases(root, matrix, cell))
+        releases = matrix.releases("extended")
+        error = UnknownNameError("PyTorch release", cell.torch, near or releases)
+        if len(near) == 1:  # beyond all that exist: one neighbour alone helps nobody
+            error.hint = f"the nearest is {near[0]}; the matrix has {', '.join(releases)}"
+        raise error
     if not because and not _NO_WHEEL.search(messages):
         raise LockError(
             f"{cell.id}: cannot be resolved: {_in_one_line(messages)}",

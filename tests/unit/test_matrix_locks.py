@@ -474,6 +474,12 @@ def test_real_uv_reports_a_missing_release(tmp_path: Path) -> None:
         make_lock(tmp_path, MATRIX, CellSpec("3.12", "2.5.7"))
     assert caught.value.hint == "did you mean 2.5.1 or 2.6.0?"
     assert lock_state(tmp_path, CellSpec("3.12", "2.5.7")).kind == "missing"
+    with pytest.raises(UnknownNameError, match=r"unknown PyTorch release '9\.9\.9'") as caught:
+        make_lock(tmp_path, MATRIX, CellSpec("3.12", "9.9.9"))
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("the nearest is ")
+    # Spelling alone would ask whether 2.9.1 was meant.
+    assert caught.value.hint.endswith(f"; the matrix has {', '.join(MATRIX.releases('extended'))}")
 
 
 @pytest.mark.usefixtures("registry")
