@@ -292,6 +292,16 @@ def is_uncommitted(folder: Path, out: Path) -> bool | None:
     return any(not line.startswith("??") or line.endswith(".py") for line in changed)
 
 
+def uncommitted_files(root: Path, folder: str) -> list[str]:
+    """Return the files below a folder that differ from HEAD or are untracked, from the root.
+
+    Raises:
+        SpecError: If git is missing, or this is no repository.
+    """
+    changed = _text(root, "diff", "--name-only", "--relative", "-z", "HEAD", "--", folder)
+    return [*filter(None, changed.split("\0")), *untracked_files(root, folder)]
+
+
 def untracked_files(root: Path, folder: str) -> list[str]:
     """Return the files below a folder that git neither tracks nor ignores; empty without git."""
     listed = _output(root, "ls-files", "-z", "--others", "--exclude-standard", "--", folder)

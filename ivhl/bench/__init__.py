@@ -24,7 +24,7 @@ from ivhl.bench.state import RunState
 from ivhl.bench.warm import warm_cells
 from ivhl.bench.work import list_work, records_at, take_shard
 from ivhl.errors import IvhlError, ResultsError, UnknownNameError
-from ivhl.git import changed_files, find_commit
+from ivhl.git import changed_files, find_commit, uncommitted_files
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, lock_state
@@ -127,6 +127,7 @@ def bench(request: Request, console: Console, executor: Executor | None = None) 
     cases = request.selection.choose(load_workloads(project.workloads), device)
     for broken in broken_benchmarks(project.workloads):
         console.print(f"warning: left out: {broken}", markup=False, soft_wrap=True)
+    _warn_of_benchmarks(root, project.workloads, console)
     commit = resolve_commit(root, request.commit, console)
     if request.base is not None:
         settings = replace(settings, base=find_commit(root, request.base))
@@ -259,6 +260,21 @@ def resolve_commit(root: Path, name: str, console: Console) -> str:
             soft_wrap=True,
         )
     return commit
+
+
+def _warn_of_benchmarks(root: Path, workloads: str, console: Console) -> None:
+    """Warn of benchmarks that are in no commit, so that nobody can measure the same again."""
+    if ":" in workloads:  # from the installed project, which is that of a commit
+        return
+    if names := uncommitted_files(root, workloads):
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        console.print(
+            f"warning: not committed: {names[0]}{more}: ivhl repeat cannot repeat their records; "
+            "commit first",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def record_unavailable(

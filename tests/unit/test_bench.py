@@ -21,7 +21,7 @@ from rich.console import Console
 from ivhl.asv.configuration import write_configuration
 from ivhl.asv.machine import asv_machine
 from ivhl.asv.run import end_session, session_of
-from ivhl.bench import lock_of, parts_in_order, resolve_commit
+from ivhl.bench import _warn_of_benchmarks, lock_of, parts_in_order, resolve_commit
 from ivhl.bench.checks import (
     check_device,
     check_machine,
@@ -50,7 +50,7 @@ from ivhl.records.answers import is_final, newest_keys
 from ivhl.records.files import append_record
 from ivhl.records.record import Cell, Machine
 from ivhl.workload import Case, Cost, Variant, select_cases
-from tests.builders.fleet import make_fleet_project
+from tests.builders.fleet import commit, make_fleet_project
 from tests.builders.project import git
 from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
@@ -629,6 +629,27 @@ def test_a_daemon_that_a_run_leaves_behind_is_ended_and_nothing_else(tmp_path: P
     assert done.stdout.split() == ["0", "False", "None"]
     status = Path(f"/proc/{(tmp_path / 'pid').read_text()}/status")
     assert not status.exists() or "zombie" in status.read_text(encoding="ascii")
+
+
+def test_benchmarks_that_are_in_no_commit_are_warned_of(tmp_path: Path) -> None:
+    make_fleet_project(tmp_path)
+
+    def told(workloads: str = "benchmarks") -> str:
+        sink = StringIO()
+        _warn_of_benchmarks(tmp_path, workloads, Console(file=sink, width=200))
+        return sink.getvalue()
+
+    folder = tmp_path / "benchmarks"
+    folder.mkdir(exist_ok=True)
+    (folder / "calls.py").write_text("1")
+    assert told().startswith("warning: not committed: benchmarks/calls.py: ivhl repeat cannot")
+    commit(tmp_path, "benchmarks")
+    assert told() == ""
+    (folder / "calls.py").write_text("2")
+    (folder / "model.py").write_text("1")
+    assert "benchmarks/calls.py and 1 more: " in told()
+    assert told().count("\n") == 1
+    assert told("package:WORKLOADS") == ""
 
 
 def test_changed_code_is_told_and_changed_results_are_not(tmp_path: Path) -> None:
