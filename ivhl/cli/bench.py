@@ -25,6 +25,8 @@ from ivhl.matrix.spec import Tier, load_matrix
 from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
 from ivhl.measure.flags import parse_flag
 from ivhl.records.store import case_name
+from ivhl.tracker.compat import NONE_EXPECTED
+from ivhl.tracker.expectations import load_expectations
 from ivhl.tracker.index import open_index
 from ivhl.tracker.table import render_results
 from ivhl.tracker.terminal import Terminal
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ivhl.bench.request import Done, Executor
+    from ivhl.tracker.expectations import Expectations
     from ivhl.tracker.index import Index
 
 
@@ -167,38 +170,36 @@ def bench_command(
         how = "newest, oldest, middle first"
         console.print(f"{counted(len(names), 'commit')} of {commits}, {how}")
     began = datetime.now(UTC)
+    requests = [
+        Request(
+            root=root,
+            python=version,
+            releases=tuple(torch or ()),
+            tier=tier,
+            commit=name,
+            machine=machine,
+            results=results,
+            selection=selection,
+            effort=effort,
+            shard=share,
+        )
+        for name, version in product(names, python or load_matrix(root / MATRIX).pythons_of(tier))
+    ]
     done, failed = _measure(
-        [
-            Request(
-                root=root,
-                python=version,
-                releases=tuple(torch or ()),
-                tier=tier,
-                commit=name,
-                machine=machine,
-                results=results,
-                selection=selection,
-                effort=effort,
-                shard=share,
-            )
-            for name, version in product(
-                names, python or load_matrix(root / MATRIX).pythons_of(tier)
-            )
-        ],
-        console,
-        DockerExecutor(root, cpus=cpus) if in_docker else None,
+        requests, console, DockerExecutor(root, cpus=cpus) if in_docker else None
     )
     if share is not None and not any(one.cells for one in done):
         console.print(f"share {shard} has no work for Python {', '.join(python or ['any'])}")
         return
     index = open_index(results or root / "results")
-    _show(console, done, index, effort, began if timings else None)
+    expectations, unread = _expectations(root)
+    _show(console, done, index, effort, expectations, began if timings else None)
     if missing := [case for one in done for case in one.missing]:
         raise ResultsError(
             f"{counted(len(missing), 'case')} without a record: {'; '.join(missing[:5])}",
             hint=f"run the same command again; asv's output is in {done[-1].log}",
         )
-    problems = [str(problem) for problem in index.problems]
+    problems = [*(str(problem) for problem in index.problems), *unread]
     if results is not None and not no_publish:
         problems.append(
             f"site not built: it shows only {root / 'results'}, and this run wrote to {results}"
@@ -268,8 +269,21 @@ def _measure(
     return done, failed
 
 
+def _expectations(root: Path) -> tuple[Expectations, list[str]]:
+    """Return the known failures, and a line for each mistake: what was measured is shown anyway."""
+    try:
+        return load_expectations(root), []
+    except SpecError as error:
+        return NONE_EXPECTED, str(error).splitlines()
+
+
 def _show(
-    console: Terminal, done: Sequence[Done], index: Index, effort: Effort, began: datetime | None
+    console: Terminal,
+    done: Sequence[Done],
+    index: Index,
+    effort: Effort,
+    expectations: Expectations,
+    began: datetime | None,
 ) -> None:
     """Print a table for each commit and Python, and the seconds of its phases since ``began``."""
     for one in done:
@@ -282,7 +296,9 @@ def _show(
             and entry.made.threads == effort.threads
             and case_name(entry.case) in one.cases
         )
-        console.print(render_results(records, one.cells, spreads=index.spreads))
+        console.print(
+            render_results(records, one.cells, spreads=index.spreads, expectations=expectations)
+        )
         console.print(
             f"commit {one.commit[:8]}, {counted(len(one.cells), 'cell')}, {one.seconds:.0f} s",
             highlight=False,

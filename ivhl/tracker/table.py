@@ -10,7 +10,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from ivhl.tracker.compat import compat_rows, python_key, release_key
+from ivhl.tracker.compat import NONE_EXPECTED, compat_rows, python_key, release_key
 from ivhl.tracker.spread import SHIPPED, Spreads
 from ivhl.tracker.wording import (
     EXPECTED_MARK,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ivhl.records.record import RunRecord
     from ivhl.tracker.compat import CellLike, Row, Status
+    from ivhl.tracker.expectations import Expectations
 
 STYLES: dict[Status, str] = {
     "works": "green",
@@ -86,6 +87,7 @@ def render_results(
     *,
     unavailable: Mapping[str, str] | None = None,
     spreads: Spreads = SHIPPED,
+    expectations: Expectations = NONE_EXPECTED,
 ) -> RenderableType:
     """Return the records as tables: speedup with interval, or the failure class and its reason.
 
@@ -94,6 +96,7 @@ def render_results(
         cells: The columns; sorted by Python and PyTorch.
         unavailable: Cell id to why nothing can be installed.
         spreads: Learnt differences between runs.
+        expectations: Known failures.
     """
     shown = {cell.id for cell in cells}
     rows = compat_rows(
@@ -101,6 +104,7 @@ def render_results(
         cells=cells,
         unavailable=unavailable,
         spreads=spreads,
+        expectations=expectations,
     )
     return ResultsTable(rows)
 

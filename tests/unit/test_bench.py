@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from ivhl.asv.configuration import write_configuration
 from ivhl.asv.machine import asv_machine
@@ -29,12 +30,13 @@ from ivhl.bench.checks import (
     those_that_fit,
 )
 from ivhl.bench.progress import Display, minutes
-from ivhl.bench.request import Request
+from ivhl.bench.request import Done, Request
 from ivhl.bench.selection import Selection, Suite
 from ivhl.bench.state import RunState
+from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state
-from ivhl.matrix.spec import load_matrix
+from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.measure.alone import (
     only_run_here,
     only_user_of_gpu,
@@ -49,8 +51,9 @@ from ivhl.measure.suite import value, values_in
 from ivhl.records.answers import is_final, newest_keys
 from ivhl.records.files import append_record
 from ivhl.records.record import Cell, Machine
+from ivhl.records.store import case_name
 from ivhl.workload import Case, Cost, Variant, select_cases
-from tests.builders.fleet import commit, make_fleet_project
+from tests.builders.fleet import a_record, commit, make_fleet_project, write_records
 from tests.builders.project import git
 from tests.builders.records import EMPTY_WORKLOAD, make_failure, make_record
 
@@ -650,6 +653,35 @@ def test_benchmarks_that_are_in_no_commit_are_warned_of(tmp_path: Path) -> None:
     assert "benchmarks/calls.py and 1 more: " in told()
     assert told().count("\n") == 1
     assert told("package:WORKLOADS") == ""
+
+
+def test_the_table_after_a_run_marks_known_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    bare = a_record(tmp_path)
+    failed = replace(bare, speedup=None, failure=make_failure("support_gate", "no").failure)
+    write_records(tmp_path / "results", failed)
+    about = tmp_path / "envs" / "expectations.toml"
+    about.write_text(
+        '[[failure]]\npython = ""\ntorch = ""\nworkload = "*"\nclass = "support_gate"\n'
+        'reason = "a gate"\nlink = "https://github.com/pytorch/pytorch/issues/1"\n'
+    )
+    cell = CellSpec(failed.cell.python, failed.cell.torch)
+    done = Done(
+        commit=failed.commit, machine="box", cells=(cell,), cases=(case_name(failed),), missing=(),
+        log=tmp_path / "log", seconds=1,
+    )  # fmt: skip
+    monkeypatch.setattr("ivhl.cli.bench.bench", lambda *_: done)
+    command = ["bench", "--python", "3.12", "--no-publish"]
+    text = CliRunner().invoke(app, command).output
+    assert "support_gate (1) · expected" in text
+    assert "https://github.com/pytorch/pytorch/issues/1" in text
+    about.write_text("[[failure]]")
+    text = CliRunner().invoke(app, command).output
+    assert "support_gate (1)" in text
+    assert "warning: expectations.toml: failure.0.python: " in text
 
 
 def test_changed_code_is_told_and_changed_results_are_not(tmp_path: Path) -> None:

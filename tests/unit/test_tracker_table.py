@@ -13,6 +13,7 @@ from rich.console import Console
 from ivhl.records.record import Reference
 from ivhl.tracker.compat import compat_rows
 from ivhl.tracker.course import FIELDS
+from ivhl.tracker.expectations import Expectation, Expectations
 from ivhl.tracker.project import State
 from ivhl.tracker.spread import SHIPPED
 from ivhl.tracker.table import ResultsTable, render_results
@@ -120,6 +121,24 @@ def test_slow_is_shown_as_text() -> None:
     console.print(render_results([make_record(speedup=0.5)], cells, spreads=Known(0.0)))
     assert isinstance(console.file, io.StringIO)
     assert "0.50x [0.49, 0.51] slow" in console.file.getvalue()
+
+
+def test_a_known_failure_is_marked_with_its_reason_and_its_report() -> None:
+    """As by ``ivhl compat`` and on the site; also in the table of ``ivhl bench``."""
+    entry = Expectation.model_validate(
+        {
+            "python": "", "torch": "", "workload": "*", "class": "support_gate", "reason": "a gate",
+            "link": "https://github.com/pytorch/pytorch/issues/1",
+        }
+    )  # fmt: skip
+    console = Console(file=io.StringIO(), width=200)
+    failed, cells = make_failure("support_gate", "no"), [FakeCell("3.12", "2.6.0")]
+    expectations = Expectations((entry,))
+    console.print(render_results([failed], cells, expectations=expectations))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "support_gate (1) · expected" in text
+    assert "expected: a gate (https://github.com/pytorch/pytorch/issues/1)" in text
 
 
 def test_existing_environments_are_noted() -> None:
