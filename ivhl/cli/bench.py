@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -34,7 +37,7 @@ from ivhl.tracker.timings import recorded_since, render_timings
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ivhl.bench.request import Done, Executor
     from ivhl.tracker.expectations import Expectations
@@ -185,9 +188,10 @@ def bench_command(
         )
         for name, version in product(names, python or load_matrix(root / MATRIX).pythons_of(tier))
     ]
-    done, failed = _measure(
-        requests, console, DockerExecutor(root, cpus=cpus) if in_docker else None
-    )
+    with _telling_how_to_go_on(context, console, force=force):
+        done, failed = _measure(
+            requests, console, DockerExecutor(root, cpus=cpus) if in_docker else None
+        )
     if share is not None and not any(one.cells for one in done):
         console.print(f"share {shard} has no work for Python {', '.join(python or ['any'])}")
         return
@@ -312,6 +316,34 @@ def _publish(root: Path, console: Terminal) -> list[str]:
     site = publish(root, root / "site", asv=True)
     console.print(f"site: {site.output / 'index.html'}", soft_wrap=True)
     return list(site.problems)
+
+
+@contextmanager
+def _telling_how_to_go_on(
+    context: typer.Context, console: Terminal, *, force: bool
+) -> Iterator[None]:
+    """Say what goes on with a run that somebody interrupts."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        goes_on = "measures all of them again (--force)" if force else "goes on with the others"
+        console.print(
+            f"stopped: the cases measured so far are kept; {_command(context)} {goes_on}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise
+
+
+def _command(context: typer.Context) -> str:
+    """Return this command as it was called, by nox or directly."""
+    session = os.environ.get("NOX_CURRENT_SESSION", "")
+    (*_, python) = context.params.get("python") or [""]
+    if session != f"bench-{python}":
+        return shlex.join(["ivhl", "bench", *_given(context, without=())])
+    words = _given(context, without=("python",))
+    return shlex.join(["nox", "-s", session, *(["--", *words] if words else [])])
 
 
 def _given(context: typer.Context, *, without: tuple[str, ...]) -> list[str]:

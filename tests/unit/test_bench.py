@@ -655,6 +655,43 @@ def test_benchmarks_that_are_in_no_commit_are_warned_of(tmp_path: Path) -> None:
     assert told("package:WORKLOADS") == ""
 
 
+@pytest.mark.parametrize(
+    ("session", "arguments", "line"),
+    [
+        (
+            "",
+            ["--torch", "2.6.0"],
+            "ivhl bench --python 3.12 --torch 2.6.0 goes on with the others",
+        ),
+        ("bench-3.12", [], "nox -s bench-3.12 goes on with the others"),
+        (
+            "bench-3.12",
+            ["--workload", "ops.one", "--force"],
+            "nox -s bench-3.12 -- --workload ops.one --force measures all of them again (--force)",
+        ),
+        ("repeat", [], "ivhl bench --python 3.12 goes on with the others"),
+    ],
+)
+def test_an_interrupted_run_says_how_to_go_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    session: str,
+    arguments: list[str],
+    line: str,
+) -> None:
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NOX_CURRENT_SESSION", session)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ivhl.cli.bench.bench", interrupted)
+    done = CliRunner().invoke(app, ["bench", "--python", "3.12", *arguments])
+    assert done.exit_code != 0
+    assert f"stopped: the cases measured so far are kept; {line}\n" in done.output
+
+
 def test_the_table_after_a_run_marks_known_failures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
