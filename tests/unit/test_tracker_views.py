@@ -474,6 +474,14 @@ def test_what_is_mended_says_how_it_failed_and_what_is_known_of_that() -> None:
     assert one.cause == f"{gate} (pytorch/pytorch#144048)"
 
 
+def test_a_cell_of_the_newest_release_is_the_first_of_the_menu() -> None:
+    source = source_of(*history(COMMITS))
+    series = next(row.series for row in source.rows if row.record is not None)
+    texts = [text for *_, text in case_view(source, series).cells]
+    assert texts[0] == "Python 3.14, PyTorch 2.9.1"
+    assert texts[-1] == "Python 3.12, PyTorch 2.4.1"
+
+
 def test_runs_and_environments_are_listed() -> None:
     source = source_of(*history(COMMITS))
     runs = run_lines(source)

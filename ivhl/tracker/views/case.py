@@ -86,7 +86,7 @@ class CaseView:
 
     Attributes:
         neighbours: Address and text of other sizes and variants, and of the case elsewhere.
-        cells: Address of the details and text of each cell that was run.
+        cells: Address of the details, id and text of each cell that was run, newest release first.
         releases: The newest first.
         curves: The course over releases for each Python, as ``charts.js`` draws it.
         steps: Where eager or compiled code moved along releases and Pythons.
@@ -152,7 +152,8 @@ def case_view(source: Source, series: RowSeries) -> CaseView:
         neighbours=_neighbours(source, series),
         cells=tuple(
             (cell_data(series, row.cell), row.cell, f"Python {row.python}, PyTorch {row.torch}")
-            for row in run
+            # The one that is most often wanted first.
+            for row in sorted(run, key=_age, reverse=True)
         ),
         curves=curves,
         breaks=breaks,
@@ -165,6 +166,10 @@ def case_view(source: Source, series: RowSeries) -> CaseView:
         command=(newest.command or "") if newest else "",
         newest=f"Python {newest.python}, PyTorch {newest.torch}" if newest else "",
     )
+
+
+def _age(row: Row) -> tuple[object, ...]:
+    return release_key(row.torch), python_key(row.python), row.cell
 
 
 def _upstream(rows: Iterable[Row]) -> Iterator[tuple[Issue, str]]:
