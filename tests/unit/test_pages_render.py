@@ -437,6 +437,21 @@ def test_the_tab_of_asv_says_whose_verdicts_its_list_has() -> None:
     assert "asv finds" not in page
 
 
+def test_only_of_what_got_worse_it_is_said_that_its_cause_is_not_known() -> None:
+    """A release that mends 38 cases has no cause to look for."""
+    mended = (make_failure("crash", "signal 11", torch="2.9.1"), make_record(torch="2.10.0"))
+    worse = (make_record(torch="2.9.1"), make_failure("crash", "signal 11", torch="2.10.0"))
+    for records, count in ((mended, 0), (worse, 1)):
+        site = site_of(*records)
+        for path, heading in (
+            ("regressions.html", b"PyTorch 2.9.1"),
+            ("feed.xml", b"PyTorch 2.9.1"),
+        ):
+            assert heading in site[path]
+            assert site[path].count(b"Cause not known.") == count
+            assert b"State: " in site[path]
+
+
 def test_the_feed_is_xml_with_an_entry_for_each_incident() -> None:
     source = source_of(*history(COMMITS))
     feed = ET.fromstring(files_of(source)["feed.xml"])  # noqa: S314  (ours)
