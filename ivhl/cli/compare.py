@@ -17,7 +17,7 @@ from ivhl.cli.declared import (
     bench_commands,
     check_any,
     check_recorded,
-    known_releases,
+    matrix_beside_records,
     results_folder,
     warn,
 )
@@ -45,6 +45,7 @@ from ivhl.tracker.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from ivhl.matrix.spec import Matrix
     from ivhl.records.record import RunRecord
     from ivhl.tracker.comparable import Axis
     from ivhl.tracker.compare import Comparison, Mean, Summary
@@ -113,14 +114,15 @@ def compare_command(
     places = (Path(before), Path(after)) if folders else (folder,)
     for one, place in zip(folders or (index,), places, strict=True):
         check_any(one, place)
-    wanted = _filter(root, folders or (index,), workload, python, torch, machine)
+    matrix = matrix_beside_records(root)
+    wanted = _filter(matrix, folders or (index,), workload, python, torch, machine)
     if folders:
         axis: Axis = "results"
         was, now = (_all(one, wanted) for one in folders)
         disturbed = disturbed_keys(folders[0].entries), disturbed_keys(folders[1].entries)
     else:
         disturbed = (disturbed_keys(index.entries),) * 2
-        axis, was, now = _sides(root, index, (before, after), wanted)
+        axis, was, now = _sides(root, matrix, index, (before, after), wanted)
     found = compare(was, now, axis, index.spreads, disturbed)
     if not found:
         raise ResultsError(
@@ -143,7 +145,7 @@ def compare_command(
 
 
 def _filter(
-    root: Path,
+    matrix: Matrix | None,
     indices: Iterable[Index],
     workloads: Collection[str] | None,
     pythons: Collection[str] | None,
@@ -157,7 +159,7 @@ def _filter(
         UnknownNameError: If nothing has its name.
     """
     entries = [entry for index in indices for entry in index.entries]
-    by_python, by_release = bench_commands(root)
+    by_python, by_release = bench_commands(matrix)
     releases = [newest_of(text, by_release) for text in releases or ()]
     known = values_of(entries)
     check_recorded("workload", workloads or (), {entry.case.workload for entry in entries})
@@ -195,7 +197,11 @@ def _all(index: Index, wanted: Callable[[Entry], bool]) -> Sequence[RunRecord]:
 
 
 def _sides(
-    root: Path, index: Index, names: tuple[str, str], wanted: Callable[[Entry], bool]
+    root: Path,
+    matrix: Matrix | None,
+    index: Index,
+    names: tuple[str, str],
+    wanted: Callable[[Entry], bool],
 ) -> tuple[Axis, Sequence[RunRecord], Sequence[RunRecord]]:
     """Return what is compared, and the records of both sides.
 
@@ -204,7 +210,7 @@ def _sides(
         ResultsError: If they are known and no record is of one of them.
     """
     entries = tuple(filter(wanted, index.entries))
-    known = known_releases(root)
+    known = matrix.releases("extended") if matrix else ()
     # A machine or a Python may have the name of a series of releases: what records have comes first.
     for meant in (names, tuple(newest_of(name, known) for name in names)):
         if axis := axis_of(meant, entries):
@@ -215,7 +221,7 @@ def _sides(
     try:
         commits = [find_commit(root, name) for name in names]
     except SpecError as error:
-        _refuse(root, index.entries, entries, names, str(error))
+        _refuse(root, matrix, index.entries, entries, names, str(error))
     _check_apart("commit", names, *commits)
     one, other = (
         index.read(choose(entries, "commit", commits_of_same_code(root, commit, hashes)))
@@ -239,6 +245,7 @@ def _check_apart(axis: Axis, names: tuple[str, str], one: object, other: object)
 
 def _refuse(
     root: Path,
+    matrix: Matrix | None,
     every: Sequence[Entry],
     entries: Sequence[Entry],
     names: tuple[str, str],
@@ -248,6 +255,7 @@ def _refuse(
 
     Args:
         root: Root of the project.
+        matrix: Its matrix, if that is valid.
         every: All entries.
         entries: Those that the options leave.
         names: As given; not both are commits.
@@ -258,7 +266,7 @@ def _refuse(
         ResultsError: If no record is of one of them.
     """
     what = f"cannot compare {names[0]!r} with {names[1]!r}"
-    by_python, by_release = bench_commands(root)
+    by_python, by_release = bench_commands(matrix)
     measured_by: dict[Axis, Mapping[str, str]] = {"torch": by_release, "python": by_python}
     recorded = values_of(every)
     known = {axis: {*values, *measured_by.get(axis, ())} for axis, values in recorded.items()}

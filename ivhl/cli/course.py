@@ -13,10 +13,10 @@ from rich.text import Text
 
 from ivhl.bench.attribution import RecordedLocks
 from ivhl.cli import app
-from ivhl.cli.declared import check_any, results_folder, warn
+from ivhl.cli.declared import check_any, matrix_beside_records, results_folder, warn
 from ivhl.errors import UnknownNameError
 from ivhl.matrix.diff import diff_locks
-from ivhl.matrix.project import load
+from ivhl.matrix.project import find_root
 from ivhl.records.store import case_name
 from ivhl.tracker.comparable import builds_beside
 from ivhl.tracker.compat import python_key, release_key
@@ -71,7 +71,8 @@ def course_command(
     neighbours, and what was installed that differs there. Without a case: for each step, in which
     cases.
     """
-    root, matrix = load()
+    root = find_root()
+    matrix = matrix_beside_records(root)
     folder = results_folder(results, root)
     index = open_index(folder)
     warn(index.problems)
@@ -118,11 +119,14 @@ def _ends(step: CourseStep, runs: Sequence[Entry]) -> tuple[Entry, Entry]:
 class _Installed:
     """What differs between what is installed at the two ends of a step."""
 
-    def __init__(self, root: Path, matrix: Matrix) -> None:
-        self._locks, self._matrix = RecordedLocks(root, matrix), matrix
+    def __init__(self, root: Path, matrix: Matrix | None) -> None:
+        self._locks = None if matrix is None else RecordedLocks(root, matrix)
+        self._matrix = matrix
 
     def __call__(self, step: CourseStep, runs: Sequence[Entry]) -> str:
-        """Return it in words; empty where the locks of the runs are not in git."""
+        """Return it in words; empty without a matrix, or if the locks of the runs are not in git."""
+        if self._locks is None or self._matrix is None:
+            return ""
         ends = _ends(step, runs)
         states = []
         for end in ends:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -18,6 +18,7 @@ from ivhl.workload import broken_benchmarks, load_workloads
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from ivhl.matrix.spec import Matrix
     from ivhl.tracker.index import Index
     from ivhl.workload import Workload
 
@@ -36,26 +37,32 @@ def declared(root: Path) -> tuple[Workload, ...]:
     return workloads
 
 
-def known_releases(root: Path) -> tuple[str, ...]:
-    """Return the PyTorch releases of the matrix, oldest first; none if the matrix is invalid."""
-    with suppress(SpecError):
-        return load_matrix(root / MATRIX).releases("extended")
-    return ()
+def matrix_beside_records(root: Path, *, is_named: bool = False) -> Matrix | None:
+    """Return the matrix for a command that shows records; ``None`` with a warning if it is invalid.
 
+    Records say what they are of without it. What measures, or names cells, refuses an invalid one.
 
-def bench_commands(root: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the command that measures each Python, and each PyTorch release, of the matrix.
-
-    Both empty if the matrix is invalid.
+    Args:
+        root: Root of the project.
+        is_named: Whether the caller names what cannot be read by itself.
     """
-    with suppress(SpecError):
-        matrix = load_matrix(root / MATRIX)
-        first = f"ivhl bench --python {matrix.pythons[0]}"
-        return (
-            {python: f"ivhl bench --python {python}" for python in matrix.pythons},
-            {r: f"{first} --torch {r}" for r in matrix.releases("extended")},
-        )
-    return {}, {}
+    try:
+        return load_matrix(root / MATRIX)
+    except SpecError as error:
+        if not is_named:
+            warn([error])
+        return None
+
+
+def bench_commands(matrix: Matrix | None) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the command that measures each Python, and each PyTorch release, of a matrix."""
+    if matrix is None:
+        return {}, {}
+    first = f"ivhl bench --python {matrix.pythons[0]}"
+    return (
+        {python: f"ivhl bench --python {python}" for python in matrix.pythons},
+        {r: f"{first} --torch {r}" for r in matrix.releases("extended")},
+    )
 
 
 def check_recorded(

@@ -13,7 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.cli.declared import bench_commands, check_recorded, results_folder, warn
+from ivhl.cli.declared import (
+    bench_commands,
+    check_recorded,
+    matrix_beside_records,
+    results_folder,
+    warn,
+)
 from ivhl.errors import UnknownNameError
 from ivhl.git import commit_order
 from ivhl.matrix.project import find_root
@@ -75,7 +81,8 @@ def compat(
     state = load_state(root, results_folder(results, root), history=False)
     warn(state.problems)
     rows = found = rows_of(state)
-    by_python, by_release = bench_commands(root)
+    matrix = matrix_beside_records(root, is_named=True)  # by the state
+    by_python, by_release = bench_commands(matrix)
     rows = _only(
         "Python", python, rows, lambda row: row.python, among=found, measured_by=by_python
     )
@@ -133,7 +140,7 @@ def list_results(
     every = entries = tuple(
         sorted(index.entries, key=lambda entry: (entry.recorded_at, entry.key))
     )
-    by_python, by_release = bench_commands(root)
+    by_python, by_release = bench_commands(matrix_beside_records(root))
     entries = _only(
         "Python",
         python,

@@ -252,6 +252,36 @@ def test_commands_say_which_runs_their_calibration_shows_disturbed(root: Path) -
     assert "both runs were disturbed" in gate.output
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["compat"], ["results"], ["advise"], ["compare", "2.5.1", "2.6.0"], ["course"],
+        ["course", "ops.one"], ["expect"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_shows_records_names_a_matrix_that_cannot_be_read_once_and_goes_on(
+    root: Path, command: list[str]
+) -> None:
+    write_records(root / "results", *(a_record(root, torch=torch) for torch in ("2.5.1", "2.6.0")))
+    (root / "envs" / "matrix.toml").write_text("broken = [")
+    done = CliRunner().invoke(app, command)
+    assert done.exception is None
+    assert done.output.count("warning: matrix.toml: is not valid TOML: ") == 1
+
+
+def test_what_names_cells_or_decides_refuses_a_matrix_that_cannot_be_read(root: Path) -> None:
+    write_records(root / "results", a_record(root))
+    (root / "envs" / "matrix.toml").write_text("broken = [")
+    for command in (
+        ["gate", "--base", "HEAD~1"],
+        ["attribute", "py3.12-torch2.5.1", "py3.12-torch2.6.0"],
+        ["bisect", "2.5.1", "2.6.0", "--case", "ops.one", "--dry-run"],
+        ["advise", str(root)],
+    ):
+        assert isinstance(CliRunner().invoke(app, command).exception, SpecError), command
+
+
 def test_the_command_prints_a_sentence_and_what_changed(root: Path) -> None:
     record = a_record(root)
     other = replace(record, cell=replace(record.cell, torch="2.5.1", id="py3.12-torch2.5.1"))
