@@ -406,7 +406,7 @@ class Measurement:
         # Saved for the other processes of the case. They compute the references again if loading
         # fails: the disk may be full, and PyTorch 2.5.1 cannot save on Python 3.13.
         with suppress(Exception):
-            self.references, moves = self.torch.load(path)
+            self.references, moves = self.torch.load(path, weights_only=True)
             self._typical = self._typical_of(moves)
             return
         self.references = [self._reference_of(inputs) for inputs in self.draws]

@@ -25,9 +25,12 @@ FACT_KINDS: tuple[FactKind, ...] = get_args(FactKind)
 # that.
 WORSE_ERROR = 2.0
 _ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
-# PyTorch 2.10.0 warns so of the profiler, by which the harness measures memory. Records of before
-# 25 November 2026 have it in every case.
-_OF_THE_HARNESS = "Profiler clears events at the end of each cycle"
+# What PyTorch said of the harness itself, in each case: 2.10.0 of the profiler, by which it measures
+# memory, until 25 November 2026; 2.4.1 and 2.5.1 of how it loads references, until 27 November 2026.
+_OF_THE_HARNESS = (
+    "Profiler clears events at the end of each cycle",
+    "You are using `torch.load` with `weights_only=False`",
+)
 # What differs between two runs or two edits of a file, and is not the reason itself.
 _VARYING = re.compile(r"0x[0-9a-f]+|(?<=[:\s])\d+(?=[,:)\s]|$)|line \d+", re.IGNORECASE)
 _SHOWN = 160
@@ -85,11 +88,16 @@ def errors_of(record: RunRecord) -> list[tuple[str, float | None, float]]:
     return [(one.output, one.compiled_rmse, one.scale) for one in record.accuracy]
 
 
+def warnings_of(record: RunRecord) -> tuple[Counted, ...]:
+    """Return the warnings of the code that was measured, without those of the harness."""
+    return tuple(
+        one for one in record.warnings if not any(text in one.text for text in _OF_THE_HARNESS)
+    )
+
+
 def _warnings(record: RunRecord) -> dict[str, str]:
-    """Return the warnings of the code that was measured, by their text without what varies."""
-    return {
-        _bare(one.text): one.text for one in record.warnings if _OF_THE_HARNESS not in one.text
-    }
+    """Return the warnings by their text without what varies."""
+    return {_bare(one.text): one.text for one in warnings_of(record)}
 
 
 def _rank(change: FactChange) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.changes import CaseChange, judge_changes
-from ivhl.tracker.facts import changed_facts, facts_digest
+from ivhl.tracker.facts import changed_facts, facts_digest, warnings_of
 from ivhl.tracker.metrics import JUDGED, difference, measured, speed_of_machine
 from ivhl.tracker.spread import SHIPPED
 from tests.builders.records import Known, make_record
@@ -337,11 +337,18 @@ def test_an_error_counts_from_twice_on_and_above_a_rounding(
     assert [fact.worse for fact in found if fact.worse] == ([True] if worse else [])
 
 
-def test_a_warning_of_the_harness_itself_is_no_fact_of_the_case() -> None:
-    text = "UserWarning: Warning: Profiler clears events at the end of each cycle.Only events ..."
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UserWarning: Warning: Profiler clears events at the end of each cycle.Only events ...",
+        "FutureWarning: You are using `torch.load` with `weights_only=False` (the current ...",
+    ],
+)
+def test_a_warning_of_the_harness_itself_is_no_fact_of_the_case(text: str) -> None:
     head = replace(BASE, warnings=(*BASE.warnings, Counted(text=text, count=1)))
     assert changed_facts(BASE, head) == changed_facts(head, BASE) == ()
     assert facts_digest(head) == facts_digest(BASE)
+    assert warnings_of(head) == BASE.warnings
 
 
 def test_beside_many_cases_the_side_of_a_changed_speedup_is_asked_of_the_case_alone() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ivhl.tracker.comparable import builds_beside, differences
 from ivhl.tracker.compat import format_speedup, python_key, release_key
 from ivhl.tracker.course import CURVES, FIELDS, HASH, curve_values, short, short_all
+from ivhl.tracker.facts import warnings_of
 from ivhl.tracker.spans import spans_of, spans_sentence
 from ivhl.tracker.steps import QUANTITIES, cases_of, find_steps, of_one_code
 from ivhl.tracker.upstream import Issue, issues_of
@@ -359,7 +360,7 @@ def cell_details(source: Source, row: Row) -> dict[str, Any]:
         "counted": {
             "Graph breaks": _counted(compiled.graph_breaks if compiled else ()),
             "Recompiles": _counted(compiled.recompiles if compiled else ()),
-            "Warnings": _counted(record.warnings),
+            "Warnings": _counted(warnings_of(record)),
         },
         "links": [
             [case_page(row.series), "The case"],

@@ -13,6 +13,7 @@ from ivhl.matrix.project import MATRIX
 from ivhl.matrix.spec import CellSpec, Matrix, load_matrix
 from ivhl.records.age import recorded_rank
 from ivhl.tracker.compat import STATUSES, python_key, release_key
+from ivhl.tracker.facts import warnings_of
 from ivhl.tracker.views.source import PageView, Source, environment_page
 from ivhl.tracker.wording import STATUS_WORDS, short_message
 
@@ -141,7 +142,7 @@ def _view(
     counts = Counter(row.status for row in source.rows if row.cell == cell)
     warned = Counter[str]()
     for record in records:
-        for warning in record.warnings:
+        for warning in warnings_of(record):
             warned[short_message(warning.text)] += warning.count
     return EnvironmentView(
         page=source.page,
