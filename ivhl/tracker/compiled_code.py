@@ -6,6 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
+from ivhl.tracker.trees import nodes_in, statements_in
 from ivhl.tracker.version_tests import first_name, last_name
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ COMPILING: Final = re.compile(
 _DISABLE: Final = re.compile(
     r"(?:torch\.)?(?:compiler|_dynamo|dynamo)\.(?:disable|skip)|torch\._disable_dynamo"
 )
+_OFF_NAMES: Final = frozenset({"disable", "skip", "_disable_dynamo"})  # their last parts
 # What code that compiles says, not what asks whether something is compiled, or sets it up.
 _CODE: Final = re.compile(
     r"torch\.compile\b|torch\._dynamo|torch\._inductor|torch\.export\b|torch\._export"
@@ -57,13 +59,17 @@ def speaks_of_compiling(text: str) -> bool:
 
 def asks_whether_compiling(node: ast.AST) -> bool:
     """Return whether a condition holds only in compiled code, or only outside of it."""
-    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    calls = (one for one in nodes_in(node) if isinstance(one, ast.Call))
     return any(last_name(one.func) in _COMPILING_NOW for one in calls)
 
 
 def is_disable(node: ast.expr) -> bool:
     """Return whether an expression is ``torch.compiler.disable``, called or not."""
-    return _off(ast.unparse(getattr(node, "func", node)))
+    named = getattr(node, "func", node)
+    # Nearly all are none, and writing down each would take long.
+    return (
+        isinstance(named, ast.Attribute) and named.attr in _OFF_NAMES and _off(ast.unparse(named))
+    )
 
 
 def names_of_disable(tree: ast.AST) -> frozenset[str]:
@@ -73,7 +79,7 @@ def names_of_disable(tree: ast.AST) -> frozenset[str]:
     """
     return frozenset(
         target.id
-        for node in ast.walk(tree)
+        for node in statements_in(tree)
         if isinstance(node, ast.Assign) and is_disable(node.value)
         for target in node.targets
         if isinstance(target, ast.Name) and not isinstance(node.value, ast.Call)
@@ -91,7 +97,7 @@ def compiles(node: ast.AST) -> bool:
     not: code that turns compiling off does so, too.
     """
     asked: set[int] = set()
-    for one in ast.walk(node):  # from the outside in
+    for one in nodes_in(node):  # from the outside in
         text = ""
         if isinstance(one, ast.Attribute):
             text = ast.unparse(one)
@@ -111,7 +117,7 @@ def compiles(node: ast.AST) -> bool:
             if text in ("hasattr", "isinstance", "set_stance", "setattr") or text.startswith(
                 "is_"
             ):
-                asked.update(map(id, ast.walk(one)))
+                asked.update(map(id, nodes_in(one)))
                 continue
             if any(word.arg == "fullgraph" for word in one.keywords):
                 return True
@@ -127,7 +133,7 @@ def compiles(node: ast.AST) -> bool:
 
 def turned_off(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what in code turns compiling off for what runs after it, or for a function."""
-    for one in ast.walk(node):
+    for one in nodes_in(node):
         if isinstance(one, ast.Call):
             stance = [*one.args[:1], *(w.value for w in one.keywords if w.arg == "stance")]
             given = [a.value for a in stance if isinstance(a, ast.Constant)]
@@ -158,8 +164,10 @@ def off_switch(node: ast.AST) -> ast.Constant | None:
 
 def off_value(node: ast.Assign) -> ast.expr | None:
     """Return what code sets ``torch._dynamo.config.disable`` to; ``None`` if it does not."""
-    is_off = len(node.targets) == 1 and _OFF.fullmatch(ast.unparse(node.targets[0]))
-    return node.value if is_off else None
+    target = node.targets[0]
+    if len(node.targets) > 1 or not isinstance(target, ast.Attribute) or target.attr != "disable":
+        return None
+    return node.value if _OFF.fullmatch(ast.unparse(target)) else None
 
 
 def _given(key: ast.expr, value: ast.expr) -> ast.Constant | None:

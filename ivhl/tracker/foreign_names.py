@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from copy import deepcopy
+from copy import copy
 from typing import TYPE_CHECKING, Final
+
+from ivhl.tracker.trees import FIELDS, blocks_of, children_of, nodes_in, statements_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,32 +16,19 @@ if TYPE_CHECKING:
 _MODULES: Final = frozenset(
     {"torch", "sys", "sysconfig", "platform", "packaging", "importlib", "operator", "re"}
 )
+# Asked of every node, as are those that bind a name: a tuple is asked faster than ``A | B``.
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BINDING: Final = frozenset(
+    {ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.AugAssign, ast.ImportFrom, ast.FunctionDef}
+)
 # Statements of a function that is read as one expression: its local names are put in, each time.
 _LONGEST_TEST: Final = 8
-
-
-class _WholeNames(ast.NodeTransformer):
-    """Replaces what a file calls a module's name by its whole name: ``th.compile``."""
-
-    def __init__(self, meanings: Mapping[str, str]) -> None:
-        self._meanings = meanings
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Return the whole name where a name of a module is read."""
-        meaning = self._meanings.get(node.id)
-        if meaning is None or not isinstance(node.ctx, ast.Load):
-            return node
-        first, *others = meaning.split(".")
-        whole: ast.expr = ast.copy_location(ast.Name(first, ast.Load()), node)
-        for name in others:
-            whole = ast.copy_location(ast.Attribute(whole, name, ast.Load()), node)
-        return whole
 
 
 def whole_names(tree: ast.Module) -> ast.Module:
     """Return a tree in which modules have their whole names; it may be the same one, changed."""
     meanings: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in statements_in(tree):
         if isinstance(node, ast.Import):
             meanings |= {
                 one.asname: one.name
@@ -53,8 +42,40 @@ def whole_names(tree: ast.Module) -> ast.Module:
         ):
             meanings |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
     meanings.pop("*", None)
-    found: ast.Module = _WholeNames(meanings).visit(tree) if meanings else tree
-    return found
+    if meanings:
+        _write_whole_names(tree, meanings)
+    return tree
+
+
+def _write_whole_names(tree: ast.AST, meanings: Mapping[str, str]) -> None:
+    """Replace what a file calls a module's name by its whole name: ``th.compile``."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        for name in FIELDS[type(node)]:
+            field = getattr(node, name, None)
+            if isinstance(field, ast.Name):
+                setattr(node, name, _whole(field, meanings))
+            elif isinstance(field, ast.AST):
+                left.append(field)
+            elif isinstance(field, list):
+                for number, one in enumerate(field):
+                    if isinstance(one, ast.Name):
+                        field[number] = _whole(one, meanings)
+                    elif isinstance(one, ast.AST):
+                        left.append(one)
+
+
+def _whole(node: ast.Name, meanings: Mapping[str, str]) -> ast.expr:
+    """Return the whole name where a name of a module is read."""
+    meaning = meanings.get(node.id)
+    if meaning is None or not isinstance(node.ctx, ast.Load):
+        return node
+    first, *others = meaning.split(".")
+    whole: ast.expr = ast.copy_location(ast.Name(first, ast.Load()), node)
+    for name in others:
+        whole = ast.copy_location(ast.Attribute(whole, name, ast.Load()), node)
+    return whole
 
 
 def bindings(scope: ast.AST) -> dict[str, ast.expr]:
@@ -71,26 +92,36 @@ def _of_one_meaning(bound: Iterable[tuple[str, ast.expr]]) -> dict[str, ast.expr
     meanings: dict[str, list[ast.expr]] = defaultdict(list)
     for name, value in bound:
         meanings[name].append(value)
-    # Writing down each expression would take most of the time, and most names are bound once.
-    return {
-        name: found[0]
-        for name, found in meanings.items()
-        if len(found) == 1 or len(set(map(ast.dump, found))) == 1
-    }
+    return {name: found[0] for name, found in meanings.items() if _are_one(found)}
+
+
+def _are_one(found: list[ast.expr]) -> bool:
+    """Return whether expressions are the same.
+
+    Writing down each one would take most of the time: most names are bound once, or differ at once.
+    """
+    first, *others = found
+    if not others:
+        return True
+    if any(type(one) is not type(first) for one in others):
+        return False
+    text = ast.dump(first)
+    return all(ast.dump(one) == text for one in others)
 
 
 def bound_in(node: ast.ClassDef) -> set[str]:
     """Return the attributes that a class binds anywhere, and the names of its methods."""
-    return {
-        one.attr
-        if isinstance(one, ast.Attribute)
-        else one.id
-        if isinstance(one, ast.Name)
-        else one.name
-        for one in ast.walk(node)
-        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
-        or (isinstance(one, ast.Attribute | ast.Name) and isinstance(one.ctx, ast.Store))
-    }
+    found: set[str] = set()
+    for one in nodes_in(node):
+        if isinstance(one, ast.Name):
+            if isinstance(one.ctx, ast.Store):
+                found.add(one.id)
+        elif isinstance(one, ast.Attribute):
+            if isinstance(one.ctx, ast.Store):
+                found.add(one.attr)
+        elif isinstance(one, _FUNCTIONS):
+            found.add(one.name)
+    return found
 
 
 def attributes(
@@ -115,7 +146,7 @@ def attributes(
         # What is added to, or only declared, has another meaning, which nothing tells.
         bound = [
             (one.attr, part)
-            for statement in _inside(method)
+            for statement in _statements_of(method)
             if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign)
             for target in (
                 statement.targets if isinstance(statement, ast.Assign) else [statement.target]
@@ -147,7 +178,7 @@ def shared(modules: Iterable[Mapping[str, ast.expr]]) -> dict[str, ast.expr]:
 
 
 def _bound(scope: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    for node in _inside(scope):
+    for node in (one for one in _inside(scope) if type(one) in _BINDING):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             yield from _assigned(node.targets[0], node.value)
         elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value:
@@ -166,12 +197,23 @@ def _bound(scope: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 def _inside(scope: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of a scope, without those of the functions in it."""
-    left = list(ast.iter_child_nodes(scope))
+    left = children_of(scope)
     while left:
         node = left.pop()
         yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            left += ast.iter_child_nodes(node)
+        if not isinstance(node, _FUNCTIONS) and not isinstance(node, ast.Lambda):
+            left += children_of(node)
+
+
+def _statements_of(scope: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements of a scope, without those of the functions in it, as ``_inside`` does."""
+    left = [one for block in blocks_of(scope) for one in block]
+    while left:
+        node = left.pop()
+        yield node
+        if not isinstance(node, _FUNCTIONS):
+            for block in blocks_of(node):
+                left += block
 
 
 def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
@@ -195,22 +237,35 @@ def _parts(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
         yield one, part
 
 
-class _GivenNames(ast.NodeTransformer):
-    """Puts expressions in the place of names: arguments of parameters, values of local names."""
-
-    def __init__(self, given: Mapping[str, ast.expr]) -> None:
-        self._given = given
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Return what stands for a name that is read."""
-        return self._given.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
-
-
 def with_names(node: ast.expr, given: Mapping[str, ast.expr]) -> ast.expr:
-    """Return an expression with others in the place of names."""
-    if not any(isinstance(one, ast.Name) and one.id in given for one in ast.walk(node)):
+    """Return an expression with others in the place of names that are read.
+
+    Arguments stand in the place of parameters, values in that of local names. What has none of the
+    names is not copied.
+    """
+    found = _with_names(node, given)
+    assert isinstance(found, ast.expr)  # noqa: S101  (as the node itself)
+    return found
+
+
+def _with_names(node: ast.AST, given: Mapping[str, ast.expr]) -> ast.AST:
+    if isinstance(node, ast.Name):
+        return given.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
+    changed: dict[str, object] = {}
+    for name in FIELDS[type(node)]:
+        field = getattr(node, name, None)
+        if isinstance(field, ast.AST):
+            if (new := _with_names(field, given)) is not field:
+                changed[name] = new
+        elif isinstance(field, list):
+            each = [_with_names(one, given) if isinstance(one, ast.AST) else one for one in field]
+            if any(new is not one for new, one in zip(each, field, strict=True)):
+                changed[name] = each
+    if not changed:
         return node
-    found: ast.expr = _GivenNames(given).visit(deepcopy(node))
+    found = copy(node)
+    for name, value in changed.items():
+        setattr(found, name, value)
     return found
 
 

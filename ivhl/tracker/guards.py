@@ -7,8 +7,10 @@ releases later nobody looks. Found by the syntax tree, without running or import
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -26,7 +28,17 @@ from ivhl.tracker.compiled_code import (
 )
 from ivhl.tracker.foreign_names import attributes, bindings, bound_in, shared, whole_names
 from ivhl.tracker.spans import spans, spans_sentence
-from ivhl.tracker.trees import UNPARSED, SourceFile, SourceText, parsed, read_texts, why_unparsed
+from ivhl.tracker.trees import (
+    FIELDS,
+    UNPARSED,
+    SourceFile,
+    SourceText,
+    blocks_of,
+    parsed,
+    read_texts,
+    statements_in,
+    why_unparsed,
+)
 from ivhl.tracker.version_tests import (
     Always,
     Condition,
@@ -41,7 +53,7 @@ from ivhl.tracker.version_tests import (
 from ivhl.tracker.version_values import CaseTest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from ivhl.tracker.compat import Row
     from ivhl.tracker.trees import Trees
@@ -60,6 +72,10 @@ _IDENTITY: Final = "(lambda function: function)"
 _NONE_OF_A_LIST: Final = "*()"
 _EMPTY: Final = "[]"
 _NO_EFFECT: Final = '"usefixtures"'
+
+
+# Most nodes of a tree.
+_HOLD_NOTHING: Final = frozenset({ast.Name, ast.Constant})
 
 
 class Edit(NamedTuple):
@@ -150,13 +166,27 @@ class CellEvidence(NamedTuple):
 def find_guards(folder: Path) -> Found:
     """Return the guards in the Python files, stubs and notebooks of a folder, or in one file."""
     texts, problems = read_texts(folder, beside=True)
-    return _found_in(texts, problems)
+    with _collector_off():
+        return _found_in(texts, problems)
 
 
 def guards_in(code: Trees) -> Found:
     """Return the guards in files that were read."""
     texts = [SourceText(one.name, one.text, one.editable) for one in code.files]
-    return _found_in(texts, list(code.problems))
+    with _collector_off():
+        return _found_in(texts, list(code.problems))
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Let nobody look for cycles: trees have none, and to look through them takes long."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _found_in(texts: Iterable[SourceText], problems: list[str]) -> Found:
@@ -230,7 +260,7 @@ class _Classes:
 
     def add(self, tree: ast.AST) -> None:
         """Add the classes of a file."""
-        for node in ast.walk(tree):
+        for node in statements_in(tree):
             if isinstance(node, ast.ClassDef):
                 known = node.name in self._named
                 self._named[node.name] = None if known else _class_of(node, bindings)
@@ -280,7 +310,7 @@ def _disables_in(source: SourceFile, known: Collection[str]) -> frozenset[str]:
         return frozenset()
     imported = (
         alias.asname or alias.name
-        for node in ast.walk(source.tree)
+        for node in statements_in(source.tree)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.name in known
@@ -334,21 +364,18 @@ class _Place(NamedTuple):
 def _places(tree: ast.AST) -> dict[int, _Place]:
     """Return the place of each statement, by ``id``."""
     found: dict[int, _Place] = {}
-
-    def walk(node: ast.AST, around: ast.stmt | None) -> None:
+    left: list[tuple[ast.AST, ast.stmt | None]] = [(tree, None)]
+    while left:
+        node, around = left.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             around = None
         elif isinstance(node, ast.stmt):
             around = node
-        for _, field in ast.iter_fields(node):
-            block = field if isinstance(field, list) else [field]
+        for block in blocks_of(node):
             for number, child in enumerate(block):
                 if isinstance(child, ast.stmt):
                     found[id(child)] = _Place(block, number, around)
-                if isinstance(child, ast.AST) and not isinstance(child, ast.expr):
-                    walk(child, around)
-
-    walk(tree, None)
+                left.append((child, around))
     return found
 
 
@@ -393,12 +420,14 @@ class _Finder(ast.NodeVisitor):
 
     def generic_visit(self, node: ast.AST) -> None:
         """Visit what is inside, blocks with what holds in them."""
-        for _, field in ast.iter_fields(node):
+        for name in FIELDS[type(node)]:
+            field = getattr(node, name, None)
             if isinstance(field, list) and field and isinstance(field[0], ast.stmt):
                 self._block(field)
                 continue
             for one in field if isinstance(field, list) else [field]:
-                if isinstance(one, ast.AST):
+                # Most are names and constants, in which nothing is.
+                if isinstance(one, ast.AST) and type(one) not in _HOLD_NOTHING:
                     self.visit(one)
 
     def _block(self, statements: Sequence[ast.stmt], *conditions: Condition) -> None:

@@ -54,6 +54,10 @@ _SUBJECTS: Final[tuple[tuple[str, VersionAxis, bool], ...]] = (
     (r"(importlib\.|importlib_)?(metadata\.)?version\(['\"]torch['\"]\)", "torch", True),
     (r"(pkg_resources\.)?get_distribution\(['\"]torch['\"]\)\.version", "torch", True),
 )
+# The last names of these expressions.
+_SUBJECT_NAMES: Final = frozenset(
+    {"version_info", "python_version", "python_version_tuple", "version", "__version__"}
+)
 # Names of constants that other packages define: TORCH_GE_2_6, IS_PYTHON_LT_3_13.
 _NAMED: Final = re.compile(
     r".*(?P<axis>torch|python|_py|^py)(?:_?version)?_?(?:(?P<ge>greater_(?:or_)?equal(?:_than)?|ge|gte"
@@ -455,7 +459,11 @@ def _comparison(
         subject, value = _subject(one, names, depth), _value(other, names)
         if subject is not None and value is not None:
             return subject.compared(mine, value)
-        if ast.unparse(one) == "sys.hexversion" and isinstance(other, ast.Constant):
+        if (
+            last_name(one) == "hexversion"
+            and ast.unparse(one) == "sys.hexversion"
+            and isinstance(other, ast.Constant)
+        ):
             number = other.value
             if isinstance(number, int):  # 0x030D00F0 is 3.13.0, final
                 return VersionTest("python", mine, tuple(number >> n & 255 for n in (24, 16, 8)))
@@ -587,10 +595,8 @@ def _subject(node: ast.expr, names: Names, depth: int) -> _Subject | None:  # no
     """Return which version an expression is; ``None`` if it is none."""
     if isinstance(node, ast.NamedExpr):
         return _subject(node.value, names, depth)
-    text = ast.unparse(node)
-    for pattern, axis, textual in _SUBJECTS:
-        if re.fullmatch(pattern, text):
-            return _Subject(axis, textual=textual)
+    if (known := _known_subject(node)) is not None:
+        return known
     if isinstance(node, ast.Call):
         return _formed(node, names, depth)
     if isinstance(node, ast.GeneratorExp | ast.ListComp):
@@ -609,6 +615,17 @@ def _subject(node: ast.expr, names: Names, depth: int) -> _Subject | None:  # no
     if isinstance(node, ast.Name | ast.Attribute) and depth < _DEEPEST:
         found = names.meaning(node)
         return None if found is None else _subject(found, names, depth + 1)
+    return None
+
+
+def _known_subject(node: ast.expr) -> _Subject | None:
+    """Return which version an expression is by its source."""
+    # Writing down everything that is compared would take long.
+    if last_name(getattr(node, "func", node)) in _SUBJECT_NAMES:
+        text = ast.unparse(node)
+        for pattern, axis, textual in _SUBJECTS:
+            if re.fullmatch(pattern, text):
+                return _Subject(axis, textual=textual)
     return None
 
 
