@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -87,6 +88,8 @@ def in_float64(call: PartCall) -> PartCall:
 def _exact(leaf: Any) -> Any:  # noqa: ANN401
     if isinstance(leaf, nn.Module):
         return cast_model(copy.deepcopy(leaf), torch.float64, CPU)
+    if isinstance(leaf, MethodType) and isinstance(leaf.__self__, nn.Module):
+        return MethodType(leaf.__func__, _exact(leaf.__self__))
     if isinstance(leaf, torch.Tensor):
         return cast(leaf.detach(), torch.float64, CPU).requires_grad_(leaf.requires_grad)
     return leaf

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -331,6 +331,7 @@ class _Recorder:
         self.parts: dict[Any, Part] = {}
         self._running: list[Part] = []
         self._watched: list[tuple[Part, Any, Any]] = []
+        self._recorded: dict[Callable[..., Any], FunctionType] = {}
 
     @contextmanager
     def hooks(self, model: nn.Module) -> Iterator[None]:
@@ -339,7 +340,7 @@ class _Recorder:
 
         def enter(module: nn.Module, arguments: Any, named: Any) -> None:  # noqa: ANN401
             part = self._enter(type(module), type(module).__name__)
-            part.calls.append(PartCall(module, *kept((arguments, named))))
+            part.calls.append(PartCall(module, *self._kept((arguments, named))))
             states.append(random_state())
 
         def leave(*_: object) -> None:
@@ -365,7 +366,7 @@ class _Recorder:
             part = self._enter(function, function.__name__)
             if place not in part.places:
                 part.places.append(place)
-            before, state = kept((arguments, named)), random_state()
+            before, state = self._kept((arguments, named)), random_state()
             part.calls.append(PartCall(function, *before))
             self._watched += [(part, o, contents_of(o)) for o in objects_in((arguments, named))]
             try:
@@ -380,7 +381,21 @@ class _Recorder:
                 part.refused = part.refused or "returns no tensor"
             return returned
 
+        self._recorded[record] = function
         return record
+
+    def _kept(self, nest: Any) -> Any:  # noqa: ANN401  (any pytree)
+        """Return a copy as ``kept``, with the functions themselves in the place of ours."""
+
+        def keep(leaf: Any) -> Any:  # noqa: ANN401
+            if isinstance(leaf, MethodType):
+                function: Any = self._recorded.get(leaf.__func__, leaf.__func__)
+                return MethodType(function, leaf.__self__)
+            if isinstance(leaf, FunctionType):
+                return self._recorded.get(leaf, leaf)
+            return _kept_leaf(leaf)
+
+        return converted(nest, keep)
 
     def named(self) -> dict[str, Part]:
         """Return all parts by name, those of one name with their modules before it."""

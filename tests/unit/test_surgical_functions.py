@@ -182,6 +182,20 @@ class Single(nn.Module):
     def forward(self, x):
         return x @ torch.ones(4, 4, dtype=torch.float32)
 
+def in_chunks(function, x):
+    return torch.cat([function(one) for one in x.chunk(2)])
+
+class Chunked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def wide(self, x):
+        return self.linear(x).exp()
+
+    def forward(self, x):
+        return in_chunks(self.wide, x)
+
 class Detach(nn.Module):
     def forward(self, x):
         return x.detach()
@@ -255,6 +269,26 @@ def test_functions_that_get_tensors_are_parts_with_what_one_writes(models: Modul
     # Afterwards all is as it was.
     assert models.rotate is models.my_rotary.rotate is before
     assert sys.getprofile() is None
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("train", [False, True])
+def test_a_method_that_is_given_to_a_function_is_the_models_own(
+    models: ModuleType, *, train: bool
+) -> None:
+    model, x = models.Chunked(), torch.randn(4, 16)
+    parts = found_in(model, x).parts
+    method = parts["in_chunks"].calls[0].arguments[0]
+    assert method.__func__ is models.Chunked.wide
+    for _ in range(3):
+        method(x)
+    assert len(parts["wide"].calls) == 2
+    advice = advised(model, x, train=train)
+    found = {one.name: one for one in advice.parts}
+    assert found["in_chunks"].speedup is not None
+    assert found["wide"].speedup is not None
+    assert not any(one.note or one.failure for one in found.values())
+    assert not advice.notes
 
 
 def test_functions_are_put_back_after_an_error(models: ModuleType) -> None:
