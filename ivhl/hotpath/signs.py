@@ -21,7 +21,11 @@ _monitoring: Final[Any] = getattr(sys, "monitoring", None)  # from Python 3.12 o
 # Of the tools that may watch a process, those that Python has for no purpose.
 _TOOLS: Final = (3, 4)
 # Not ``torch.set_grad_enabled``, which each step of an optimizer calls.
-_ALWAYS: Final = (torch.nn.Module.train.__code__, torch.no_grad.__enter__.__code__)
+_ALWAYS: Final = (
+    torch.nn.Module.train.__code__,
+    torch.no_grad.__enter__.__code__,
+    torch.inference_mode.__enter__.__code__,
+)
 _MODULE_CALL: Final = torch.nn.Module._wrapped_call_impl.__code__  # noqa: SLF001
 # By id: the hash of code is that of all its instructions.
 _watched: Final[dict[int, CodeType]] = {}
@@ -47,11 +51,13 @@ def watch_signs(see: Callable[[CodeType, int], None]) -> None:
             watch_sign(code)
 
 
-def watch_sign(code: CodeType) -> None:
-    """Take a function for a sign, too, until the last block has ended."""
-    if _tool is not None and id(code) not in _watched:
-        _monitoring.set_local_events(_tool, code, _monitoring.events.PY_START)
-        _watched[id(code)] = code
+def watch_sign(code: CodeType) -> bool:
+    """Take a function for a sign, too, until the last block has ended; return whether it is new."""
+    if _tool is None or id(code) in _watched:
+        return False
+    _monitoring.set_local_events(_tool, code, _monitoring.events.PY_START)
+    _watched[id(code)] = code
+    return True
 
 
 def unwatch_signs() -> None:
@@ -65,7 +71,9 @@ def unwatch_signs() -> None:
 
 
 def model_of_caller() -> CodeType | None:
-    """Return the ``forward`` of the outermost module that runs now, or ``None``."""
+    """Return the ``forward`` of the outermost module that runs now; ``None`` if none can be watched."""
+    if _tool is None:
+        return None
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     # The two codes that a frame has called: of a module, ``_call_impl`` and ``forward``.
     below: tuple[CodeType | None, CodeType | None] = None, None

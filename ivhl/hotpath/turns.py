@@ -16,7 +16,7 @@ sequence that is recorded and ends in such a graph.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -43,31 +43,31 @@ _LATELY: Final = 64
 _FACTS_OF_ONE: Final = 5
 
 Graph = tuple[Any, ...]
+# What was differentiated in a turn, and how often each sign was seen.
+Evidence = tuple[Graph, frozenset[tuple[int, int]]]
 First = tuple[Any, bool]  # the key of a call, and whether gradients were recorded
 
 
 @dataclass(eq=False, slots=True)
 class _Kind:
-    """Turns that were differentiated alike.
+    """Turns of the same evidence.
 
     Attributes:
-        graphs: Of what was differentiated.
         ended: The sequences that ended in the last one that was looked at.
         left: The graphs of what was left out in it.
         first: The call with which it began (``First``), if that tells the kind.
         most_calls: Calls of a turn of this kind; one with more is another one.
-        signs: That were seen in the last one that was looked at, and how often.
+        signs: How often each was seen.
         trusted: Turns that may still be let pass before one is looked at.
         next_trusted: The same, from then on.
         looked: Which of the turns that were looked at was the last of this kind.
     """
 
-    graphs: Graph
+    signs: Mapping[int, int]
     ended: list[Call]
     left: list[Graph]
     first: First | None = None
     most_calls: int = 0
-    signs: Mapping[int, int] = field(default_factory=dict)
     trusted: int = 1
     next_trusted: int = _FEWEST_SKIPPED
     looked: int = 0
@@ -107,7 +107,7 @@ class TrainingTurns:
         self.counted = 0
         self._count = count
         self._limit = limit
-        self._kinds: dict[Graph, _Kind] = {}
+        self._kinds: dict[Evidence, _Kind] = {}
         # The kind by the first call of a turn; None if several begin so.
         self._by_first: dict[First, _Kind | None] = {}
         # The first call of what was left out in this turn, and how many there were.
@@ -124,6 +124,9 @@ class TrainingTurns:
         self._signs: dict[int, int] = {}  # in this turn
         self._most_signs: dict[int, int] = {}  # of a turn that is not looked at
         self._is_partial = False  # whether this turn is looked at from a sign on
+        # Where a sequence ends that was left out at first.
+        self._ends: dict[Graph, Call] = {}
+        self._wary = 0  # turns that are looked at, since one was not counted as a whole
 
     def add(self, node: Call) -> None:
         """Note that a sequence ended."""
@@ -142,13 +145,16 @@ class TrainingTurns:
             first: Returns its first call, which is asked for if there are several such sequences.
             n_calls: Number of its calls.
         """
-        count = self.left_out[graph] = self.left_out.get(graph, 0) + 1
+        count = self._add_left_out(graph)
         self._left.append(graph)
         self._first_left = (first(), n_calls) if len(self.left_out) > 1 else None
         return count >= MOST_LEFT_OUT
 
     def count_left_out(self, graph: Graph, node: Call) -> int:
         """Return how often a sequence was left out that is recorded now, and ends at ``node``."""
+        if len(self._ends) >= _MOST_KINDS:
+            self._ends.pop(next(iter(self._ends)))
+        self._ends[graph] = node
         self._ended += [node] * self._left.count(graph)
         self._left = [one for one in self._left if one != graph]
         return self.left_out.pop(graph, 0)
@@ -165,10 +171,14 @@ class TrainingTurns:
 
     def begin(self) -> None:
         """Note which model runs, at the first call of a turn that is looked at."""
-        if not (self._ended or self._left):
-            model = model_of_caller()
-            if model is not None:
-                watch_sign(model)
+        if self._ended or self._left:
+            return
+        is_first = not self._is_open
+        if is_first:  # what precedes a loop, such as the making of its model, is no part of it
+            self._signs.clear()
+        model = model_of_caller()
+        if model is not None and (watch_sign(model) or is_first):
+            self._signs[id(model)] = 1  # which runs now
 
     def is_something_else(self, sign: int) -> bool:
         """Count a sign; return whether turns that are not looked at have not so many of it.
@@ -177,10 +187,16 @@ class TrainingTurns:
         """
         signs = self._signs
         count = signs[sign] = signs.get(sign, 0) + 1
-        if not self.rests or count <= self._most_signs.get(sign, 0):
+        usual: Mapping[int, int]
+        if self.rests:
+            usual = self._most_signs
+        elif self._followed is not None:
+            usual = self._followed.signs
+        else:
             return False
-        self.rests = 0
-        self._is_partial = True
+        if count <= usual.get(sign, 0):
+            return False
+        self._look_from_here()
         return True
 
     def open(self) -> None:
@@ -192,10 +208,12 @@ class TrainingTurns:
 
         Sets ``follows``: a turn with more calls is another one.
         """
-        if self._ended or self._left or not self._is_open:
+        if self._ended or self._left or self._wary or not self._is_open:
             return False
         kind = self._by_first.get(first)
         if kind is None or not kind.trusted or not self._may_skip(kind):
+            return False
+        if any(count > kind.signs.get(sign, 0) for sign, count in self._signs.items()):
             return False
         kind.trusted -= 1
         self._followed = kind
@@ -206,7 +224,7 @@ class TrainingTurns:
         """Return whether a call of a turn is let pass."""
         self.follows -= 1
         if not self.follows:  # no turn of a training loop, or another one
-            self._forget_followed()
+            self._look_from_here()
         return self.follows > 0
 
     def forget(self) -> None:
@@ -230,28 +248,26 @@ class TrainingTurns:
         self._nodes = nodes_made()
         self._is_open = True
         self._since_compiled = min(self._since_compiled + 1, _LATELY)
-        kind = self._kinds.get(graphs)
+        evidence = graphs, frozenset(signs.items())
+        kind = self._kinds.get(evidence)
         if self.rests:
             self._rested(graphs, kind)
             return
         if self._is_partial:
             self._is_partial = False
             self._ended, self._left, self._first_left = [], [], None
-            if kind is not None:
-                kind.signs = signs
             return
         if self.follows:
             self.follows = 0
             is_alike = kind is not None and kind is self._followed
             if kind is not None and is_alike:
+                self._followed = None
                 self._count_again(kind)
             else:
                 self._forget_followed()
                 self._leave_out(graphs)
         else:
-            kind, is_alike = self._looked_at(graphs, kind)
-        if kind is not None:
-            kind.signs = signs
+            is_alike = self._looked_at(evidence, signs, kind)
         if is_alike and self._may_rest():
             self.rests, self._most = self._most, min(2 * self._most, _MOST_SKIPPED)
             self._most_signs = {}
@@ -270,42 +286,65 @@ class TrainingTurns:
     def _leave_out(self, graphs: Graph) -> None:
         """Count a turn of an unknown kind for the sequence that is recorded with its graph."""
         if len(graphs) == _FACTS_OF_ONE:
-            self.left_out[graphs] = self.left_out.get(graphs, 0) + 1
+            self._add_left_out(graphs)
+        # Of what else such turns run, such as an evaluation, this one cannot count.
+        if any(len(one.ended) + len(one.left) > 1 for one in self._kinds_of_now()):
+            self._wary = _LATELY
 
-    def _looked_at(self, graphs: Graph, kind: _Kind | None) -> tuple[_Kind | None, bool]:
-        """Return the kind of a turn that was looked at, and whether it did what one before did."""
+    def _add_left_out(self, graph: Graph) -> int:
+        count = self.left_out.get(graph, 0) + 1
+        if count == 1 and len(self.left_out) >= _MOST_KINDS:
+            # Of a loop whose shapes hardly come again.
+            self.left_out.pop(next(iter(self.left_out)))
+        self.left_out[graph] = count
+        return count
+
+    def _looked_at(self, evidence: Evidence, signs: Mapping[int, int], kind: _Kind | None) -> bool:
+        """Return whether a turn that was looked at did what one of its kind did before."""
         ended, self._ended = self._ended, []
         left, self._left = self._left, []
         first_left, self._first_left = self._first_left, None
         if not (ended or left):
-            return None, False
+            return False
         self._looked += 1
+        self._wary -= self._wary > 0
         if kind is not None and kind.ended == ended and kind.left == left:
             kind.looked = self._looked
             if kind.first is None and first_left is not None and not ended:
                 self._note_first(kind, *first_left)
             kind.trusted = kind.next_trusted
             kind.next_trusted = min(2 * kind.next_trusted, _MOST_SKIPPED)
-            return kind, True
+            return True
         if kind is not None and kind.first is not None:
             self._by_first.pop(kind.first, None)
         while len(self._kinds) >= _MOST_KINDS:
             oldest = self._kinds.pop(next(iter(self._kinds)))
             if oldest.first is not None:
                 self._by_first.pop(oldest.first, None)
-        kind = self._kinds[graphs] = _Kind(graphs, ended, left, looked=self._looked)
-        if ended and not left:
+        # Some turns have an evaluation. The first one may have had what precedes a loop.
+        if any(one.signs != signs and one.looked > 1 for one in self._kinds_of_now()):
+            self._wary = _LATELY
+        kind = self._kinds[evidence] = _Kind(signs, ended, left, looked=self._looked)
+        # What ran compiled in it is in neither list, and would be let pass with the turn.
+        if ended and not left and self._since_compiled > 1:
             paths = [one.path() for one in ended]
             first = paths[0][0]
             self._note_first(kind, (first.key, first.grad), sum(map(len, paths)))
         elif first_left is not None and not ended:
             self._note_first(kind, *first_left)
-        return kind, False
+        return False
 
     def _note_first(self, kind: _Kind, first: First, n_calls: int) -> None:
         kind.first = first
         kind.most_calls = _CALLS_BESIDE + 2 * n_calls
         self._by_first[first] = None if first in self._by_first else kind
+
+    def _look_from_here(self) -> None:
+        """Look at the rest of a turn that was not looked at, and at all for a while."""
+        self.rests = self.follows = 0
+        self._forget_followed()
+        self._is_partial = True
+        self._wary = _LATELY
 
     def _forget_followed(self) -> None:
         """Look at the turns of a kind again, since one began like it and was another one."""
@@ -320,6 +359,8 @@ class TrainingTurns:
         for graph in kind.left:
             if graph in self.left_out:
                 self.left_out[graph] += 1
+            elif graph in self._ends:
+                self._count(self._ends[graph])
 
     def _may_skip(self, kind: _Kind) -> bool:
         """Return whether a turn of a kind makes nothing hot, and runs nothing compiled."""
@@ -327,7 +368,11 @@ class TrainingTurns:
 
     def _may_rest(self) -> bool:
         """Return whether the next turn need not be looked at, whatever kind of now it is of."""
-        return self._since_compiled >= _LATELY and all(map(self._may_skip, self._kinds_of_now()))
+        return (
+            not self._wary
+            and self._since_compiled >= _LATELY
+            and all(map(self._may_skip, self._kinds_of_now()))
+        )
 
     def _kinds_of_now(self) -> list[_Kind]:
         return [one for one in self._kinds.values() if self._looked - one.looked < _LATELY]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import ctypes
@@ -13,6 +14,7 @@ import operator
 import os
 import pickle
 import queue
+import random
 import struct
 import subprocess
 import sys
@@ -302,7 +304,7 @@ def test_turns_of_several_kinds_are_hot_at_call_n_each_and_most_are_not_looked_a
 @pytest.mark.usefixtures("traced")
 def test_turns_beside_refused_ones_still_run_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     # Fewer than are looked at, more than turns in a row in which nothing runs compiled.
-    monkeypatch.setattr(turns, "_LATELY", 30)
+    monkeypatch.setattr(turns, "_LATELY", 33)
     w = W.clone().requires_grad_()
     optimizer = torch.optim.SGD([w], lr=0.0)
     inputs = [torch.randn(n, len(W)) for n in range(1, 31)]
@@ -369,6 +371,64 @@ def test_an_evaluation_after_some_steps_is_compiled(
     assert compiler.runs
 
 
+@_MONITORED
+@pytest.mark.parametrize("seed", range(24))
+def test_random_training_loops_with_evaluations_are_compiled_after_n_runs(  # noqa: C901
+    seed: int,
+) -> None:
+    """Each kind of turn at its Nth; evaluations of one turn may be missed, or one call beside."""
+    drawn = random.Random(seed)  # noqa: S311  (no secret)
+    has_optimizer = drawn.random() < 0.6
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    inputs = [torch.randn(n + 2, 6) for n in range(drawn.randint(1, 4))]
+    losses = [drawn.choice((lambda y: (y**2).mean(), lambda y: y.abs().sum())) for _ in inputs]
+    way = drawn.choice(("no_grad", "eval", "gradients"))
+    every, n_evaluated = drawn.choice((1, 2, 3, 7)), drawn.choice((1, 3, 12))
+    has_metric = drawn.random() < 0.3
+
+    def train(number: int) -> None:
+        y = model(inputs[number])
+        losses[number](y).backward()
+        if has_optimizer:
+            optimizer.step()
+            optimizer.zero_grad()
+        else:
+            with torch.no_grad():
+                for one in model.parameters():
+                    one -= 0.0 * one.grad  # noqa: PLW2901  (in place)
+                    one.grad = None
+        if has_metric:
+            (y.detach() * 2).sum().item()
+
+    with hotpath.auto(threshold=10) as report:
+
+        def n_hot(*, evaluated: bool) -> int:
+            hot = [one for one in report.paths if "linear" in one.name]
+            return sum(("softmax" in one.name) == evaluated for one in hot)
+
+        runs = collections.Counter[Any]()
+        for turn in range(60):
+            number = drawn.randrange(len(inputs))
+            train(number)
+            runs[number] += 1
+            wanted = sum(runs[n] >= 10 for n in range(len(inputs)))
+            late = sum(runs[n] == 10 for n in range(len(inputs)))
+            assert wanted - late <= n_hot(evaluated=False) <= wanted, (turn, runs)
+            if turn % every < every - 1:
+                continue
+            if way == "eval":
+                model.eval()
+            with torch.no_grad() if way == "no_grad" else contextlib.nullcontext():
+                for _ in range(n_evaluated):
+                    model(inputs[0]).softmax(-1).sum().item()
+                    runs["evaluated"] += 1
+                    missed = runs["evaluated"] - 10
+                    if not 0 <= missed <= n_evaluated + 1:
+                        assert bool(n_hot(evaluated=True)) == (missed > 0), runs
+            model.train()
+
+
 def test_an_evaluation_that_follows_each_step_is_let_pass_with_it() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(10, 10), torch.nn.ReLU())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
@@ -386,6 +446,48 @@ def test_an_evaluation_that_follows_each_step_is_let_pass_with_it() -> None:
             model.train()
             assert len([one for one in report.paths if "linear" in one.name]) == 2 * (n >= 10)
     assert n_resting >= 5
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("every", [3, 13])
+@pytest.mark.parametrize("threshold", [3, 10])
+@pytest.mark.parametrize("way", ["no_grad", "inference_mode", "a sign alone"])
+def test_an_evaluation_after_every_few_steps_delays_none_of_them(
+    way: str, threshold: int, every: int
+) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(10, 10), torch.nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with hotpath.auto(threshold=threshold) as report:
+        for n in range(1, 31):
+            optimizer.zero_grad()
+            loss = torch.tanh(model(X)).sum()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+            hits = sum(one.hits for one in report.paths if "tanh" in one.name)
+            assert hits == max(0, n - threshold)
+            if n % every:
+                continue
+            model.train()
+            if way != "a sign alone":
+                with getattr(torch, way)():
+                    model(X[:2]).sum().item()
+
+
+@_MONITORED
+@pytest.mark.usefixtures("traced")
+def test_an_evaluation_whose_first_call_passes_unseen_is_seen_the_next_times() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(10, 10), torch.nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with hotpath.auto(threshold=10) as report:
+        for n in range(1, 31):
+            torch.tanh(model(X)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if n % 2 == 0:  # with gradients, so nothing tells it from the beginning of a step
+                model(X).sum().item()
+    hits = {one.name: one.hits for one in report.paths}
+    assert hits["linear -> relu -> sum"] == 15 - 10 - 1
 
 
 @_MONITORED
@@ -472,6 +574,19 @@ def test_programs_whose_tools_are_all_taken_run_as_before() -> None:
     finally:
         for tool in (3, 4):
             monitoring.free_tool_id(tool)
+
+
+def test_turns_of_ever_new_shapes_are_not_all_remembered() -> None:
+    w = W.clone().requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.0)
+    sizes = torch.randint(1, 1000, (1000,), generator=torch.Generator().manual_seed(0)).tolist()
+    block = hotpath.auto(threshold=10)
+    with block:
+        for size in sizes:
+            torch.relu(torch.ones(size, 10) @ w).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            assert len(block.recorder.turns.left_out) <= 64
 
 
 def test_what_is_recorded_is_looked_at_in_the_turn_that_makes_it_hot(
