@@ -71,7 +71,7 @@ def unwatch_signs() -> None:
 
 
 def model_of_caller() -> CodeType | None:
-    """Return the ``forward`` of the outermost module that runs now; ``None`` if none can be watched."""
+    """Return the ``forward`` of the outermost module that runs; ``None`` if nothing is watched."""
     if _tool is None:
         return None
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
