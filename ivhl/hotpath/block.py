@@ -206,7 +206,11 @@ class auto:  # noqa: N801  (read as a verb: with hotpath.auto() as report)
 
     def _let_pass(self, *, is_useless: bool) -> None:
         """Set how many calls are not looked at, once all that a call does has been given up."""
-        is_useless = is_useless and all(one.refused for one in self.regions)
+        is_useless = (
+            is_useless
+            and not self.recorder.turns.is_unseen
+            and all(one.refused for one in self.regions)
+        )
         self._useless = min(2 * self._useless + 1, _MOST_PASSED) if is_useless else 0
         self._passes = self._useless
 

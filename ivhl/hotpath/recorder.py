@@ -9,12 +9,13 @@ another way, or reads a value before, the calls so far run as they would have. d
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 import weakref
 from collections import deque
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 from weakref import getweakrefcount
 
 import torch
@@ -65,11 +66,16 @@ from ivhl.hotpath.surroundings import (
 from ivhl.hotpath.turns import TrainingTurns, graph_of, nodes_made
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ivhl.compile import Mode
     from ivhl.hotpath.calls import Facts
     from ivhl.hotpath.log import Log
     from ivhl.hotpath.timeline import Timeline
     from ivhl.hotpath.turns import First
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # More ways to go on after a call than this: arguments that change at each step.
 MOST_WAYS: Final = 64
@@ -1194,6 +1200,29 @@ class Recorder(TorchFunctionMode):
     def aside(self) -> _Aside:
         """Return a context in which the mode is not active."""
         return _Aside(self)
+
+    def recording(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return a function of the program that is called aside, such as the closure of a step."""
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if not self.paused or not self.is_here():
+                return function(*args, **kwargs)
+            self.paused -= 1
+            if not (self.paused or self.is_resting or n_modes()):
+                push_mode(self)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                try:
+                    self.end_segment()
+                finally:
+                    self.paused += 1
+                    if is_top(self):
+                        pop_mode()
+                        self.is_resting = True  # until ``aside`` ends
+
+        return call
 
 
 class _Aside:

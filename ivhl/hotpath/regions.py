@@ -281,16 +281,20 @@ class OptimizerSteps:
         self.taken: list[weakref.ref[torch.optim.Optimizer]] = []
         self.first: tuple[Region, Any, Any] | None = None  # in its first step now
 
-    def see(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        """Notice an optimizer at its first step; a hook of ``torch.optim``."""
+    def see(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        """Notice an optimizer at its first step; a hook of ``torch.optim``.
+
+        Returns:
+            What the step is called with, if that has a closure.
+        """
         known = optimizer.__dict__.get(_KNOWN)
         if known is None:
             known = optimizer.__dict__[_KNOWN] = ByBlock()
         taken = known.of(self.block)
         if taken is not None and taken.before:  # ours are there
-            return
+            return None
         if self.recorder.paused or not self.recorder.is_here():
-            return
+            return None
         if taken is None:
             taken = self._region_of(optimizer)
             known.add(self.block, taken)
@@ -310,6 +314,18 @@ class OptimizerSteps:
         aside = self.recorder.aside()
         aside.__enter__()
         self.first = region, hyperparameters(optimizer), aside
+        is_plain = len(args) == 1 and not kwargs  # the optimizer alone
+        return None if is_plain else self._with_closure(args, kwargs)
+
+    def _with_closure(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return what a step is called with; what a closure of it calls is recorded."""
+        record = self.recorder.recording
+        return (
+            tuple([record(one) if callable(one) else one for one in args]),
+            {name: record(one) if callable(one) else one for name, one in kwargs.items()},
+        )
 
     def end_first(self, *_: Any) -> None:
         """Record again after the first step of an optimizer; a hook of ``torch.optim``.
@@ -359,7 +375,7 @@ class OptimizerSteps:
     def _step(
         self, optimizer: torch.optim.Optimizer, region: Region, code: RegionCode
     ) -> Callable[..., Any]:
-        recorder = self.recorder
+        recorder, with_closure = self.recorder, self._with_closure
         plain = optimizer.step
         # PyTorch's wrapper, for hooks and the profiler, costs more than recording may.
         wrapper: Any = type(optimizer).step
@@ -375,6 +391,7 @@ class OptimizerSteps:
             with recorder.aside():
                 recorder.turns.end()
                 if args or kwargs or _has_hooks(self):
+                    args, kwargs = with_closure(args, kwargs)
                     return plain(*args, **kwargs)
                 key = hyperparameters(self)
                 if not region.is_hot(key, recorder.limit()):

@@ -128,6 +128,11 @@ class TrainingTurns:
         self._ends: dict[Graph, Call] = {}
         self._wary = 0  # turns that are looked at, since one was not counted as a whole
 
+    @property
+    def is_unseen(self) -> bool:
+        """Whether this turn is not looked at: it counts when it ends."""
+        return bool(self.rests or self.follows)
+
     def add(self, node: Call) -> None:
         """Note that a sequence ended."""
         self._ended.append(node)

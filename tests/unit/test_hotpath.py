@@ -952,6 +952,37 @@ def test_a_function_whose_first_step_raises_leaves_no_mode() -> None:
         assert torch._C._len_torch_function_stack() == 0
 
 
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("as_function", [False, True])
+@pytest.mark.parametrize("name", ["SGD", "LBFGS"])
+def test_what_the_closure_of_a_step_calls_is_compiled(name: str, *, as_function: bool) -> None:
+    def training(wrap: Callable[[Any], Any]) -> Iterator[tuple[float, torch.Tensor]]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(10, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+        options = {"max_iter": 1} if name == "LBFGS" else {}
+        optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1, **options)
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = (model(X) - 1.0).square().mean()
+            loss.backward()
+            return loss
+
+        step = wrap(lambda: optimizer.step(closure))
+        for _ in range(12):
+            yield step().item(), model[0].weight.detach().clone()
+
+    expected = [*training(lambda step: step)]
+    block = hotpath.auto(threshold=5)
+    with contextlib.nullcontext() if as_function else block:
+        trained = training(block if as_function else lambda step: step)
+        for n, (got, wanted) in enumerate(zip(trained, expected, strict=True), 1):
+            torch.testing.assert_close(got, wanted)
+            hits = sum(one.hits for one in block.report.paths if "square" in one.name)
+            assert hits == max(0, n - 5)
+            assert torch._C._len_torch_function_stack() <= (not as_function)
+
+
 @pytest.mark.parametrize("is_copy", [False, True])
 def test_a_step_that_the_program_has_replaced_runs_each_time(*, is_copy: bool) -> None:
     w = W.clone().requires_grad_()
