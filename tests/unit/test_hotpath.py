@@ -164,6 +164,20 @@ with warnings.catch_warnings(action="ignore"):  # newer releases have no names
     NAMED = X.refine_names("a", "b") if hasattr(X, "refine_names") else X
 
 
+def calls_of(
+    monkeypatch: pytest.MonkeyPatch, name: str, note: Callable[[], int] = lambda: 0
+) -> list[int]:
+    """Return a list to which each call of a method of recorders adds a note."""
+    method, notes = getattr(Recorder, name), list[int]()
+
+    def noted(self: Recorder, *call: Any) -> Any:
+        notes.append(note())
+        return method(self, *call)
+
+    monkeypatch.setattr(Recorder, name, noted)
+    return notes
+
+
 monitoring: Any = getattr(sys, "monitoring", None)
 _MONITORED = pytest.mark.skipif(monitoring is None, reason="Python 3.11 has no sys.monitoring")
 
@@ -275,14 +289,7 @@ def test_turns_that_are_not_looked_at_count_by_what_they_differentiate(
 def test_turns_of_several_kinds_are_hot_at_call_n_each_and_most_are_not_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    record = Recorder._record
-    looks: list[Any] = []
-
-    def noted(self: Recorder, *call: Any) -> Any:
-        looks.append(call)
-        return record(self, *call)
-
-    monkeypatch.setattr(Recorder, "_record", noted)
+    looks = calls_of(monkeypatch, "_record")
     w = W.clone().requires_grad_()
     optimizer = torch.optim.SGD([w], lr=0.0)
     inputs = [torch.randn(n, len(W)) for n in range(1, 6)]
@@ -494,14 +501,7 @@ def test_an_evaluation_whose_first_call_passes_unseen_is_seen_the_next_times() -
 def test_a_training_loop_without_an_optimizer_is_not_looked_at_in_every_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    record = Recorder._record
-    looked: list[int] = []
-
-    def noted(self: Recorder, *call: Any) -> Any:
-        looked.append(n)
-        return record(self, *call)
-
-    monkeypatch.setattr(Recorder, "_record", noted)
+    looked = calls_of(monkeypatch, "_record", lambda: n)
     w, v = W.clone().requires_grad_(), W[:4].clone().requires_grad_()
 
     with hotpath.auto(threshold=20) as report:
@@ -520,17 +520,10 @@ def test_a_training_loop_without_an_optimizer_is_not_looked_at_in_every_turn(
 def test_what_writes_into_a_parameter_is_looked_at_in_the_turn_that_makes_it_hot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    look = Recorder._look
-    looked: list[int] = []
-
-    def noted(self: Recorder, *call: Any) -> Any:
-        looked.append(n)
-        return look(self, *call)
-
-    monkeypatch.setattr(Recorder, "_look", noted)
+    looked = calls_of(monkeypatch, "_look", lambda: n)
     w = W.clone().requires_grad_()
     with hotpath.auto(threshold=5) as report, torch.no_grad():
-        for n in range(1, 8):  # noqa: B007  (``noted`` reads it)
+        for n in range(1, 8):
             w -= W * 0.5
             w.add_(W).mul_(0.9)
             w.sum().item()
@@ -592,14 +585,7 @@ def test_turns_of_ever_new_shapes_are_not_all_remembered() -> None:
 def test_what_is_recorded_is_looked_at_in_the_turn_that_makes_it_hot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    look = Recorder._look
-    looked: list[int] = []
-
-    def noted(self: Recorder, *call: Any) -> Any:
-        looked.append(n)
-        return look(self, *call)
-
-    monkeypatch.setattr(Recorder, "_look", noted)
+    looked = calls_of(monkeypatch, "_look", lambda: n)
     with hotpath.auto(threshold=10) as report:
         for n in range(1, 11):
             torch.relu(X @ W).sum().item()
