@@ -523,7 +523,7 @@ def test_what_writes_into_a_parameter_is_looked_at_in_the_turn_that_makes_it_hot
     looked = calls_of(monkeypatch, "_look", lambda: n)
     w = W.clone().requires_grad_()
     with hotpath.auto(threshold=5) as report, torch.no_grad():
-        for n in range(1, 8):
+        for n in range(1, 8):  # noqa: B007  (which the notes are of)
             w -= W * 0.5
             w.add_(W).mul_(0.9)
             w.sum().item()
