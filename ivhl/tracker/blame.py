@@ -6,6 +6,7 @@ build on each other: the first one that shows the symptom names the stage that a
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections import Counter
@@ -18,7 +19,7 @@ from ivhl.tracker.metrics import RELEVANT, student
 from ivhl.tracker.wording import counted, seconds, short_message
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ivhl.records.record import RunRecord
 
@@ -301,12 +302,37 @@ def _counted_lines(texts: Sequence[str], kind: str) -> Counter[str]:
     for text in texts:
         for line in text.splitlines():
             if kind == "graphs":
-                if call := re.search(r"=\s*([\w.]+)\(", line):
-                    found[re.sub(r"^\w+_\d+\.|^l_\w+?\.", "", call[1])] += 1
+                found.update(_operations(line))
             elif "+- " in line:
                 guard = line.partition("+- ")[2].partition("  #")[0]
                 found[_NAMES.sub("", re.sub(r"\b\d{6,}\b", "N", guard))] += 1
     return found
+
+
+def _operations(line: str) -> Iterator[str]:
+    """Yield the operations in a line of a graph: not the lines of the user's code above it."""
+    try:
+        statements = ast.parse(line.strip()).body  # a comment has none
+    except SyntaxError:  # the head of a class or function
+        return
+    for one in statements:
+        value = one.value if isinstance(one, ast.Assign | ast.AnnAssign | ast.AugAssign) else None
+        if isinstance(one, ast.AugAssign):
+            yield f"{type(one.op).__name__} in place"
+        elif isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Subscript):
+            yield "setitem"
+        elif isinstance(value, ast.Call):
+            # Of a method, the variable that it is called on has another name in each graph.
+            name = ast.unparse(value.func)
+            yield re.sub(r"^.*\)|^(?!torch\b|self\b|operator\b)\w+(?=\.)", "", name)
+        elif isinstance(value, ast.BinOp | ast.UnaryOp):
+            yield type(value.op).__name__
+        elif isinstance(value, ast.Compare):
+            yield type(value.ops[0]).__name__
+        elif isinstance(value, ast.Subscript):
+            yield "getitem"
+        elif isinstance(value, ast.Attribute) and not ast.unparse(value).startswith("self."):
+            yield f".{value.attr}"
 
 
 def _apart(was: Counter[str], now: Counter[str]) -> str:

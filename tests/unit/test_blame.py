@@ -323,6 +323,40 @@ def test_operations_and_guards_of_only_one_side_are_named() -> None:
 
 
 def test_records_name_the_release_and_a_mended_one_beside_it() -> None:
+GRAPH = """TRACED GRAPH
+ ===== __compiled_fn_3 =====
+ /opt/a/_lazy_graph_module.py class GraphModule(torch.nn.Module):
+    def forward(self, L_rows_: "f32[64, 128][128, 1]cpu"):
+        l_rows_ = L_rows_
+
+         # File: /opt/calls.py:21 in add, code: scaled = torch.tanh(rows) * 2.0
+        tanh: "f32[64, 128][128, 1]cpu" = torch.tanh(l_rows_)
+        scaled: "f32[64, 128][128, 1]cpu" = tanh * 2.0;  tanh = None
+
+         # File: /opt/calls.py:22 in add, code: rows = zeros.index_add(0, index, scaled)
+        %s: "f32[8, 128][128, 1]cpu" = l_rows_.new_zeros(8, 128);  l_rows_ = None
+        index_add: "f32[8, 128][128, 1]cpu" = %s.index_add(0, l_rows_, scaled)
+        index_add += 1;  iadd: "f32[8, 128][128, 1]cpu" = index_add
+        index_add[0] = scaled;  setitem = index_add;  setitem = None
+        part: "f32[128][1]cpu" = iadd[0];  iadd = None
+        bias: "f32[1]cpu" = self.L__self___bias
+        return (part,)
+"""
+
+
+def test_operations_are_those_of_the_graph_and_not_of_the_code_above_them() -> None:
+    one = tried("inductor", graphs=[GRAPH.replace("%s", "zeros")])
+    other = tried("inductor", graphs=[GRAPH.replace("%s", "new_zeros")])
+    lines = code_differences(one, other, timed=False)
+    assert "operations of Dynamo's graphs: 7, the same" in lines
+    other = tried("inductor", graphs=[GRAPH.replace("%s", "zeros").replace("* 2", "- 2")])
+    lines = code_differences(one, other, timed=False)
+    assert (
+        "operations of Dynamo's graphs: 7 and 7. only in the first: 1x Mult. only in the second: "
+        "1x Sub" in lines
+    )
+
+
     wrong, right = make_failure("wrong", "off"), make_record()
     records = {"2.5.1": wrong, "2.6.0": wrong, "2.15.0": right}
     assert _releases(records, None, None, "failure", "c") == ("2.6.0", "2.15.0")
