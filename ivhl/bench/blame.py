@@ -554,6 +554,8 @@ class _Runner:
             tried = tried_of(name, findings, status[0], self._asked.symptom, above=above)
             found[name] = tried
             ended_how = f"{tried.outcome}; {shortened(tried.text, 160)}"
+            if tried.text == tried.outcome:
+                ended_how = tried.text
             if one.get("task") is not None and tried.outcome in ("works", "shows"):
                 ended_how = "done"
             self._console.print(f"  {cell.id}, {name}: {ended_how}  ({in_words(status[1])})")

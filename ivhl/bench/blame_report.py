@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import platform
+import os
 from typing import TYPE_CHECKING
 
 from ivhl.bench.blame import WITHOUT_WHOLE
+from ivhl.machine.compiler import compiler_version
+from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
 from ivhl.tracker.blame import SLOW_STAGES, STAGES
 from ivhl.tracker.wording import counted, seconds
@@ -103,8 +105,8 @@ def _lines(
     if releases:
         yield "\n## Releases, by the records\n"
         yield from (f"- {release}: {text}" for release, text in releases.items())
-    about = f"{platform.system()} {platform.machine()}, {asked.effort.device}"
-    threads = counted(asked.effort.threads, "thread")
+    machine, threads = this_machine(os.uname().nodename), counted(asked.effort.threads, "thread")
+    about = f"{machine.system}, {machine.cpu}, {compiler_version()}; {asked.effort.device}"
     yield "\n## Versions\n"
     yield f"{about}, {threads}; case `{asked.case.name}`, made by\n\n    {command}\n"
     for spec in filter(None, (bad, good)):

@@ -165,18 +165,27 @@ def blame_command(
         )
     )
     found = blame(root, asked, console)
-    command = (
-        f"ivhl blame {one.name} --python {python} --torch {bad_release}"
-        f"{f' --good {good_release}' if good_release else ''}"
-        f"{f' --for {sought}' if sought != 'failure' else ''}"
-        f"{f' --symptom {symptom}' if symptom else ''} --commit {asked.commit[:12]}"
-    )
+    command = _again(asked, sought, symptom)
     known = {release: _seen(record) for release, record in records.items()}
     report = write_report(root, asked, found, known, command)
     if as_json:
         typer.echo(json.dumps(_as_dict(asked, found, report), indent=1))
     else:
         _print(console, found, report)
+
+
+def _again(asked: Suspicion, sought: str, symptom: str | None) -> str:
+    """Return the command that asks the same again, with all that its trials depend on."""
+    good, effort = asked.good, asked.effort
+    return (
+        f"ivhl blame {asked.case.name} --python {asked.bad.python} --torch {asked.bad.torch}"
+        f"{f' --good {good.torch}' if good is not None else ''}"
+        f"{f' --for {sought}' if sought != 'failure' else ''}"
+        f"{f' --symptom {symptom}' if symptom else ''}"
+        f"{f' --device {effort.device}' if effort.device != 'cpu' else ''}"
+        f"{f' --threads {effort.threads}' if effort.threads != 1 else ''}"
+        f" --commit {asked.commit[:12]}"
+    )
 
 
 def _case(root: Path, name: str, device: str) -> Case:

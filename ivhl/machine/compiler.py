@@ -22,10 +22,8 @@ extern "C" double f(double x) { return std::sqrt(x) + omp_get_max_threads(); }
 
 def observe_compiler() -> Observation:
     """Return whether the C++ compiler builds what Inductor needs."""
-    # As Inductor: the compiler in CXX, else g++.
-    named = os.environ.get("CXX", "g++")
+    named, words = _compiler()
     hint = "install it (apt-get install g++), or name another one with CXX"
-    words = shlex.split(named) or ["g++"]
     try:
         with tempfile.TemporaryDirectory() as folder:
             library = Path(folder, "f.so")
@@ -37,3 +35,18 @@ def observe_compiler() -> Observation:
     except ProgramError as error:
         return Observation("C++ compiler", "wrong", f"{named} {error}", hint)
     return Observation("C++ compiler", "ok", first_line(version.stdout))
+
+
+def compiler_version() -> str:
+    """Return the first line that Inductor's C++ compiler prints of its version, or why none."""
+    named, words = _compiler()
+    try:
+        return first_line(run_program([*words, "--version"]).stdout)
+    except ProgramError as error:
+        return f"{named} {error}"
+
+
+def _compiler() -> tuple[str, list[str]]:
+    """Return the compiler as it is named, and as words: as Inductor, that in CXX, else g++."""
+    named = os.environ.get("CXX", "g++")
+    return named, shlex.split(named) or ["g++"]

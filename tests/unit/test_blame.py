@@ -35,8 +35,9 @@ from ivhl.bench.blame import (
 )
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.cli import app
-from ivhl.cli.blame import _releases, _slower, _symptom
+from ivhl.cli.blame import _again, _releases, _slower, _symptom
 from ivhl.errors import SpecError, UnknownNameError
+from ivhl.machine.identity import this_machine
 from ivhl.matrix.spec import CellSpec
 from ivhl.measure import stages as trials
 from ivhl.measure.case import Journal
@@ -322,7 +323,6 @@ def test_operations_and_guards_of_only_one_side_are_named() -> None:
     assert lines[1] == "guards: 1 and 2. only in the second: 1x B"
 
 
-def test_records_name_the_release_and_a_mended_one_beside_it() -> None:
 GRAPH = """TRACED GRAPH
  ===== __compiled_fn_3 =====
  /opt/a/_lazy_graph_module.py class GraphModule(torch.nn.Module):
@@ -357,6 +357,7 @@ def test_operations_are_those_of_the_graph_and_not_of_the_code_above_them() -> N
     )
 
 
+def test_records_name_the_release_and_a_mended_one_beside_it() -> None:
     wrong, right = make_failure("wrong", "off"), make_record()
     records = {"2.5.1": wrong, "2.6.0": wrong, "2.15.0": right}
     assert _releases(records, None, None, "failure", "c") == ("2.6.0", "2.15.0")
@@ -479,6 +480,8 @@ def test_a_long_message_of_a_trial_is_cut_where_it_can_be_seen(
     runner._console = Console(file=printed, width=400)
     runner.run(asked.bad, [{"name": "inductor", "backend": "inductor"}])
     assert re.search(r"inductor: shows; wrong: x+…  \(", printed.getvalue())
+    runner.run(asked.bad, [{"name": "eager", "backend": "eager"}])
+    assert "eager: works  (" in printed.getvalue()
 
 
 def test_a_trial_that_met_a_shorter_deadline_is_run_again(tmp_path: Path) -> None:
@@ -631,7 +634,14 @@ def test_the_environments_are_announced_before_any_is_made(
     assert said in before[0]
 
 
-def test_a_report_has_script_stages_cures_versions_and_both_locks(tmp_path: Path) -> None:
+def test_a_report_has_script_stages_cures_versions_and_both_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "clever"
+    compiler.write_text("#!/bin/sh\necho 'clever++ 9.1'\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    machine = this_machine("m")
     root = tmp_path / "project"
     root.mkdir()
     make_fleet_project(root)
@@ -675,6 +685,7 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(tmp_path: Path
         "| inductor | wrong: off by 3 | works |",
         "Of 2 that were tried, 1 cure it:",
         "- `threads=2`: works",
+        f"{machine.system}, {machine.cpu}, clever++ 9.1; cpu, 1 thread; case",
         "torch 2.5.1; 1 package, lock",
         "torch 2.6.0; 1 package, lock",
         "ivhl blame c",
@@ -688,6 +699,17 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(tmp_path: Path
     assert "cannot be told" in culprit_of(unknown)
     text = write_report(root, asked, unknown, {}, "ivhl blame c").read_text()
     assert "None without the project: no graph shows it by itself" in text
+
+
+def test_the_command_of_a_report_has_threads_and_device(tmp_path: Path) -> None:
+    asked = suspicion(tmp_path, good=CellSpec("3.12", "2.6.0"))
+    plain = f"ivhl blame {asked.case.name} --python 3.12 --torch 2.5.1 --good 2.6.0"
+    assert _again(asked, "failure", None) == f"{plain} --commit {'ab' * 6}"
+    other = replace(asked, good=None, effort=Effort(device="cuda", threads=2))
+    assert _again(other, "graph-break", "wrong") == (
+        f"ivhl blame {asked.case.name} --python 3.12 --torch 2.5.1 --for graph-break "
+        f"--symptom wrong --device cuda --threads 2 --commit {'ab' * 6}"
+    )
 
 
 @pytest.mark.parametrize(
