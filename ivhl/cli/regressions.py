@@ -153,7 +153,8 @@ def _short(incident: Incident, name: str) -> str:
 
 
 def _line(change: Change) -> str:
-    effect = "" if change.effect is None else f" {change.effect:.2f}x"
+    # Slower is a speedup below 1x and seconds above it: the number alone would not say which.
+    effect = "" if change.effect is None else f", {change.effect_of} {change.effect:.2f}x"
     place = ", ".join(change.case.place)
     return f"{change.kind}{effect}  {change.case.name}  {place}  [{change.state}]"
 

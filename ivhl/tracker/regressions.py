@@ -69,6 +69,7 @@ class Change:
             too; ``over`` if the case later came back to where it was.
         at: When the record at the place was made.
         command: Repeats that record.
+        effect_of: What the effect is a factor of.
     """
 
     along: Along
@@ -81,6 +82,7 @@ class Change:
     state: ChangeState
     at: str
     command: str
+    effect_of: Metric = "speedup"
 
 
 class Incident(NamedTuple):
@@ -359,11 +361,13 @@ class _Step(NamedTuple):
     """A step in a long segment: the ratio of the medians around it, and its text.
 
     Attributes:
+        effect_of: What the effect is a factor of.
         metric: What tells whether it is over.
     """
 
     kind: Kind
     effect: float
+    effect_of: Metric
     metric: Metric
     text: str
 
@@ -464,9 +468,9 @@ def _steps_at(
             moved = ", ".join(f"{name} {ratio:.2f}x" for name, ratio in sides.items())
             text = f"{what} over {right - left} points; {moved}"
             steps[blamed] = (
-                _Step(kind, sides["eager"], "eager", text)
+                _Step(kind, sides["eager"], "eager", "eager", text)
                 if kind == "eager slower"
-                else _Step(kind, after / before, metric, text)
+                else _Step(kind, after / before, metric, metric, text)
             )
     return steps
 
@@ -546,12 +550,14 @@ class _Happened(NamedTuple):
     """What happened between two neighbours.
 
     Attributes:
+        effect_of: What the effect is a factor of.
         metric: What tells whether it is over.
     """
 
     kind: Kind
     reason: str
     effect: float | None = None
+    effect_of: Metric = "speedup"
     metric: Metric = "speedup"
 
 
@@ -563,7 +569,7 @@ def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happene
     change = CaseChange(changed_facts(before, after), suspect.changes)
     step = suspect.step
     if step is not None and not change.worse_facts:
-        return _Happened(step.kind, step.text, step.effect, step.metric)
+        return _Happened(step.kind, step.text, step.effect, step.effect_of, step.metric)
     # A factor of the speedup, or, where it did not move that way, of the seconds that did.
     quantity: Metric = "eager" if change.kind == "eager slower" else "speedup"
     decided = "regressed" if change.kind == "slower" else "improved"
@@ -574,12 +580,13 @@ def _kind_of(suspect: _Suspect, before: RunRecord, after: RunRecord) -> _Happene
     metric = "compiled" if change.outcome("compiled") == decided else quantity
     reason = change.reason
     if step is not None:
-        effect, metric, reason = step.effect, step.metric, f"{reason}; {step.text}"
+        effect, quantity, metric = step.effect, step.effect_of, step.metric
+        reason = f"{reason}; {step.text}"
     match change.kind:
         case "same" | "noisy":
             return None
         case kind:
-            return _Happened(kind, reason, effect, metric)
+            return _Happened(kind, reason, effect, quantity, metric)
 
 
 def _change(
@@ -616,6 +623,7 @@ def _change(
         kind=kind,
         reason=found.reason + (_SLOWED.format(math.exp(suspect.slowed)) if is_slowed else ""),
         effect=found.effect,
+        effect_of=found.effect_of,
         state=state,
         at=after.recorded_at,
         command=after.command,

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from ivhl.cli import app
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
+from ivhl.cli.regressions import _line
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.project import State
@@ -91,6 +92,23 @@ def test_a_change_is_found_at_its_commit(after: RunRecord, kind: str | None) -> 
     assert [(c.kind, c.before, c.place) for c in found] == (
         [(kind, hash_of(1), hash_of(2))] if kind else []
     )
+
+
+@pytest.mark.parametrize(
+    ("n", "after", "line"),
+    [
+        *((n, timed(4e-3, 2e-3), "slower, compiled 2.00x  ") for n in (1, 6)),
+        *((n, timed(2e-3, 2e-3), "slower, speedup 0.50x  ") for n in (1, 6)),
+        *((n, timed(1e-2, 1e-3), "eager slower, eager 5.00x  ") for n in (1, 6)),
+        (1, broken(BASE), "degraded, speedup 1.00x  "),
+        (6, broken(BASE), "degraded  "),
+    ],
+)
+def test_a_factor_is_printed_with_what_it_is_a_factor_of(
+    n: int, after: RunRecord, line: str
+) -> None:
+    (found,) = along_commits(*[BASE] * n, *[after] * n)
+    assert _line(found).startswith(line)
 
 
 def test_eager_code_that_takes_longer_is_named_in_a_long_history_too() -> None:
