@@ -303,9 +303,12 @@ def uncommitted_files(root: Path, folder: str) -> list[str]:
 
 
 def untracked_files(root: Path, folder: str) -> list[str]:
-    """Return the files below a folder that git neither tracks nor ignores; empty without git."""
+    """Return the files below a folder that git neither tracks nor ignores; empty without git.
+
+    Not the bytecode that Python leaves when it imports them: not every project ignores it.
+    """
     listed = _output(root, "ls-files", "-z", "--others", "--exclude-standard", "--", folder)
-    return [name for name in listed.split("\0") if name]
+    return [name for name in listed.split("\0") if name and not name.endswith(".pyc")]
 
 
 def files_of_tree(root: Path) -> list[str]:

@@ -647,6 +647,9 @@ def test_benchmarks_that_are_in_no_commit_are_warned_of(tmp_path: Path) -> None:
     (folder / "calls.py").write_text("1")
     assert told().startswith("warning: not committed: benchmarks/calls.py: ivhl repeat cannot")
     commit(tmp_path, "benchmarks")
+    # What Python leaves when ivhl imports them; this project ignores nothing.
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "calls.cpython-312.pyc").write_bytes(b"1")
     assert told() == ""
     (folder / "calls.py").write_text("2")
     (folder / "model.py").write_text("1")
