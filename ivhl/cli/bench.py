@@ -312,8 +312,16 @@ def _show(
 
 
 def _publish(root: Path, console: Terminal) -> list[str]:
-    """Build the site, print where it is, and return its problems."""
-    site = publish(root, root / "site", asv=True)
+    """Build the site, print where it is, and return its problems.
+
+    Of a long history it takes minutes, in which nothing else is printed.
+    """
+    console.print("builds the site of all records")
+    try:
+        site = publish(root, root / "site", asv=True)
+    except KeyboardInterrupt:
+        console.print("stopped: everything is measured; ivhl publish builds the site")
+        raise
     console.print(f"site: {site.output / 'index.html'}", soft_wrap=True)
     return list(site.problems)
 

@@ -695,6 +695,32 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert f"stopped: the cases measured so far are kept; {line}\n" in done.output
 
 
+def test_building_the_site_is_announced_and_may_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes minutes of a long history, and everything is measured by then."""
+    make_fleet_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    record = a_record(tmp_path)
+    write_records(tmp_path / "results", record)
+    done = Done(
+        commit=record.commit, machine="box", cells=(), cases=(case_name(record),), missing=(),
+        log=tmp_path / "log", seconds=1,
+    )  # fmt: skip
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ivhl.cli.bench.bench", lambda *_: done)
+    monkeypatch.setattr("ivhl.cli.bench.publish", interrupted)
+    told = CliRunner().invoke(app, ["bench", "--python", "3.12"])
+    assert told.exit_code != 0
+    assert told.output.endswith(
+        "builds the site of all records\n"
+        "stopped: everything is measured; ivhl publish builds the site\n"
+    )
+
+
 def test_the_table_after_a_run_marks_known_failures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
