@@ -935,7 +935,8 @@ class _Bisection:
                 seen = (apart - whole / 2) * whole / scale**2
                 evidence[place] = max(-_STORED_LIMIT, min(_STORED_LIMIT, seen))
         if evidence:
-            self._console.print(f"looks first where {counted(len(evidence), 'record')} point")
+            point = "points" if len(evidence) == 1 else "point"
+            self._console.print(f"looks first where {counted(len(evidence), 'record')} {point}")
         return blend(prior, evidence) if evidence else prior
 
     # What is said.

@@ -435,6 +435,15 @@ def test_a_search_that_was_killed_goes_on_and_asks_nothing_twice(tmp_path: Path)
     assert len(bench.runs) <= len(whole.runs) + 2
 
 
+def test_records_between_the_ends_point_to_where_it_looks_first(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, slower_from(23, 1.3, seed=1))
+    asked = question()
+    request = Request(root=tmp_path, python="3.12", machine="bench")
+    bench(replace(request, commit=asked.positions[32].name), Console(quiet=True))
+    search(bench, asked, printed := StringIO())
+    assert "looks first where 1 record points\n" in printed.getvalue()
+
+
 def test_stored_records_answer_for_what_has_no_noise(tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()
