@@ -35,6 +35,14 @@ _LONGEST_REASON = 300
 # Addresses differ between two runs that fail alike.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _RAISED = re.compile(r"[A-Za-z_][\w.]*: |AssertionError$")
+# What a test needs and lacks here, which no compiler raises by itself: files, modules, the network,
+# fixtures. What Dynamo and backends raise has their names around it.
+_LACKS = re.compile(
+    r"(?:collection failure: |failed on setup with \")?(?:[\w.]+\.)?(?:"
+    r"OSError|FileNotFoundError|PermissionError|ImportError|ModuleNotFoundError|TimeoutError"
+    r"|Connect\w*Error|ConnectionRefusedError|ConnectionResetError|URLError|HTTPError"
+    r"|LocalEntryNotFoundError|gaierror)\b|.*\bfixture '\w+' not found"
+)
 # Notes whether Dynamo has compiled anything in a process; Python imports a ``sitecustomize`` when it
 # starts. It looks again and again, since ``torch.compiler.reset`` forgets the number of frames.
 _NOTING = """
@@ -89,7 +97,8 @@ class CheckRun:
 
     Attributes:
         failed: Tests that failed or could not be set up; 1 for a script.
-        reason: Of the first failure, or why nothing ran.
+        reason: Of the first failure that says of the compiler, else of the first one, or why nothing
+            ran.
         compiled: Whether Dynamo compiled anything in it, or in a process that it began.
     """
 
@@ -218,6 +227,10 @@ def _try(attempt: Attempt, cell: CellSpec, python: Path) -> Unguarded:
             return Unguarded(cell, "undecided", guarded, (first,), reason)
         reason = first.reason or f"nothing ran: {counted(first.skipped, 'test')} skipped"
         return Unguarded(cell, "undecided", guarded, (first,), reason)
+    # A test that a mark skips shows nowhere else what it lacks.
+    if not guarded.passed and not guarded.failed and _LACKS.match(first.reason):
+        text = f"lacks what it needs here, whatever the compiler does: {first.reason}"
+        return Unguarded(cell, "undecided", guarded, (first,), text)
     again = _run(attempt, cell, python, "off")
     runs = (first, again)
     if not again.failed:
@@ -290,8 +303,10 @@ def _read(report: Path) -> CheckRun:
     cases = list(ET.parse(report).getroot().iter("testcase"))  # noqa: S314  (pytest's own)
     bad = [one for case in cases for one in case if one.tag in ("failure", "error")]
     skipped = [one for case in cases for one in case if one.tag == "skipped"]
-    messages = (_message(one) for one in (*bad, *skipped))
-    reason = _ADDRESS.sub("", " ".join(next(messages, "").split()))[:_LONGEST_REASON]
+    messages = [" ".join(_message(one).split()) for one in (*bad, *skipped)]
+    # One that does not come from what a test lacks here says more than the first one.
+    messages[: len(bad)] = sorted(messages[: len(bad)], key=lambda text: bool(_LACKS.match(text)))
+    reason = _ADDRESS.sub("", next(iter(messages), ""))[:_LONGEST_REASON]
     return CheckRun(len(cases) - len(bad) - len(skipped), len(bad), len(skipped), reason)
 
 

@@ -149,6 +149,49 @@ def test_what_fails_with_the_guard_too_or_does_not_run_decides_nothing(tmp_path:
     assert conclusion([skipped]) == ["Python 3.12: nothing is decided (tried 2.6.0)"]
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("raise OSError('no connection to the hub')", "OSError: no connection to the hub"),
+        ("import nothing_of_this_name", "ModuleNotFoundError: No module named"),
+        ("open('/nothing/here')", "FileNotFoundError: [Errno 2] No such file"),
+        ("import urllib.error\n    raise urllib.error.URLError('no')", "urllib.error.URLError"),
+    ],
+)
+def test_a_skipped_test_that_lacks_what_it_needs_does_not_keep_its_guard(
+    tmp_path: Path, body: str, reason: str
+) -> None:
+    found = run(tmp_path, GUARDED.format(body=body))
+    assert (found.verdict, len(found.runs)) == ("undecided", 1)
+    assert found.reason.startswith("lacks what it needs here, whatever the compiler does: ")
+    assert reason in found.reason
+    assert conclusion([found]) == ["Python 3.12: nothing is decided (tried 2.6.0)"]
+
+
+def test_a_fixture_that_is_not_there_says_nothing_of_the_compiler(tmp_path: Path) -> None:
+    text = GUARDED.format(body="pass").replace("test_compiled()", "test_compiled(benchmark)")
+    found = run(tmp_path, text)
+    assert found.verdict == "undecided"
+    assert "fixture 'benchmark' not found" in found.reason
+
+
+def test_one_test_that_the_compiler_fails_is_enough(tmp_path: Path) -> None:
+    text = """import sys
+import pytest
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 11), reason="torch.compile is refused")
+class TestBoth:
+    def test_one(self):
+        raise OSError("no connection to the hub")
+
+    def test_other(self):
+        raise RuntimeError("Dynamo is not supported")
+"""
+    found = run(tmp_path, text)
+    assert (found.verdict, found.reason) == ("fails", "RuntimeError: Dynamo is not supported")
+
+
 def test_another_guard_that_raises_or_skips_in_its_place_decides_nothing(tmp_path: Path) -> None:
     for number, body in enumerate(
         (
