@@ -219,18 +219,19 @@ def _install(attempt: Attempt, cell: CellSpec, python: Path) -> None:
 
 def _try(attempt: Attempt, cell: CellSpec, python: Path) -> Unguarded:
     guarded, first = (_run(attempt, cell, python, name) for name in _COPIES)
-    if not first.failed:
-        if first.passed and (first.compiled or attempt.guard.kind not in _ABOUT_COMPILING):
+    if not first.failed and first.passed:
+        if first.compiled or attempt.guard.kind not in _ABOUT_COMPILING:
             return Unguarded(cell, "passes", guarded, (first,), "")
-        if first.passed:
-            reason = f"nothing was compiled: {counted(first.passed, 'test')} passed without it"
-            return Unguarded(cell, "undecided", guarded, (first,), reason)
-        reason = first.reason or f"nothing ran: {counted(first.skipped, 'test')} skipped"
+        reason = f"nothing was compiled: {counted(first.passed, 'test')} passed without it"
         return Unguarded(cell, "undecided", guarded, (first,), reason)
     # A test that a mark skips shows nowhere else what it lacks.
-    if not guarded.passed and not guarded.failed and _LACKS.match(first.reason):
-        text = f"lacks what it needs here, whatever the compiler does: {first.reason}"
-        return Unguarded(cell, "undecided", guarded, (first,), text)
+    ran_before = guarded.passed or guarded.failed
+    lacks = first.failed and not ran_before and bool(_LACKS.match(first.reason))
+    if not first.failed or lacks:
+        reason = first.reason or f"nothing ran: {counted(first.skipped, 'test')} skipped"
+        if lacks:
+            reason = f"lacks what it needs here, whatever the compiler does: {reason}"
+        return Unguarded(cell, "undecided", guarded, (first,), reason)
     again = _run(attempt, cell, python, "off")
     runs = (first, again)
     if not again.failed:

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ivhl.cli import app
-from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.cli.regressions import _line
+from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.records.record import Arm, Calibration, Counted
 from ivhl.tracker.entries import MemoryHistory
 from ivhl.tracker.project import State
