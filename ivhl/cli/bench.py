@@ -25,7 +25,7 @@ from ivhl.git import commits_of_range
 from ivhl.image.executor import DockerExecutor
 from ivhl.matrix.project import MATRIX, find_root
 from ivhl.matrix.spec import Tier, load_matrix
-from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
+from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, PROCESSES, Effort
 from ivhl.measure.flags import parse_flag
 from ivhl.records.store import case_name
 from ivhl.tracker.compat import NONE_EXPECTED
@@ -83,7 +83,7 @@ def bench_command(
         Path | None, typer.Option(help="Folder of the results (default: results).")
     ] = None,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to measure on.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
     deadline: Annotated[
         float, typer.Option(min=1, help="Time limit in seconds for each process of a case.")
     ] = DEADLINE_S,

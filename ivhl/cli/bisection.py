@@ -25,7 +25,7 @@ from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load, load_project
 from ivhl.matrix.spec import CellSpec, newest_of
-from ivhl.measure.effort import DEADLINE_S, Effort
+from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, Effort
 from ivhl.tracker.compat import python_key, release_key
 from ivhl.tracker.index import open_index
 from ivhl.tracker.metrics import RELEVANT
@@ -92,7 +92,7 @@ def bisect_command(
         float, typer.Option(min=1e-6, max=0.5, help="Probability of a wrong culprit.")
     ] = 0.05,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
     deadline: Annotated[
         float, typer.Option(min=1, help="Time limit in seconds for each process of a case.")
     ] = DEADLINE_S,

@@ -21,7 +21,7 @@ from ivhl.git import find_commit
 from ivhl.matrix.locks import ensure_lock
 from ivhl.matrix.project import load
 from ivhl.matrix.spec import CellSpec
-from ivhl.measure.effort import DEADLINE_S, Effort
+from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, Effort
 from ivhl.records.record import FAILURE_CLASSES
 from ivhl.records.store import case_name, newest_by
 from ivhl.tracker.blame import breaks_in, symptom_in
@@ -75,7 +75,7 @@ def blame_command(
     ] = None,
     commit: Annotated[str, typer.Option(help="Commit of the project.")] = "HEAD",
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
     deadline: Annotated[
         float, typer.Option(min=1, help="Time limit in seconds for each trial.")
     ] = DEADLINE_S,

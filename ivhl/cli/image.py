@@ -26,7 +26,7 @@ from ivhl.image.executor import DockerExecutor
 from ivhl.image.packages import contents, differences
 from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import find_root, load
-from ivhl.measure.effort import Effort
+from ivhl.measure.effort import MOST_THREADS, Effort
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
 
@@ -121,7 +121,7 @@ def run_command(
         Path | None, typer.Option(help="Folder of the results (default: results).")
     ] = None,
     device: DeviceOption = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
     cpus: CpusOption = "",
     *,
     force: Annotated[

@@ -15,6 +15,7 @@ from ivhl.errors import SpecError
 from ivhl.git import files_of_tree
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.project import load
+from ivhl.measure.effort import MOST_THREADS
 from ivhl.tracker.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def advise_parts_command(
         str | None, typer.Option(help="PyTorch release (default: the newest of the default tier).")
     ] = None,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
     *,
     train: Annotated[
         bool, typer.Option("--train", help="Time a training step: forward and backward.")

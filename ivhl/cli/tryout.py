@@ -15,7 +15,7 @@ from ivhl.git import changed_files, find_commit
 from ivhl.matrix.interpreter import find_interpreter
 from ivhl.matrix.locks import ensure_lock, lock_state
 from ivhl.matrix.project import load
-from ivhl.measure.effort import DEADLINE_S, Effort
+from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, Effort
 from ivhl.tracker.compat import is_free_threaded
 from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted
@@ -45,7 +45,7 @@ def try_command(
         str | None, typer.Option(help="Variant (default: the core variant).")
     ] = None,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
     deadline: Annotated[
         float, typer.Option(min=1, help="Time limit in seconds for each case.")
     ] = DEADLINE_S,

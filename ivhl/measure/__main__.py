@@ -15,7 +15,7 @@ from ivhl.git import current_commit, is_uncommitted
 from ivhl.machine.identity import this_machine
 from ivhl.machine.memory import memory_limit
 from ivhl.measure.alone import only_user_of_gpu, only_writer, refuse_without_gpu
-from ivhl.measure.effort import DEADLINE_S, PROCESSES, Effort
+from ivhl.measure.effort import DEADLINE_S, MOST_THREADS, PROCESSES, Effort
 from ivhl.measure.given import given_image
 from ivhl.measure.run import Run, this_cell
 from ivhl.measure.runner import CaseEvent, run_cases
@@ -128,7 +128,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--variant", action="append", default=[], metavar="NAME")
     p.add_argument("--compile-mode", choices=MODES, help="replaces the declared modes")
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    p.add_argument("--threads", type=positive(int), default=1)
+    p.add_argument("--threads", type=positive(int, MOST_THREADS + 1), default=1)
     p.add_argument("--force", action="store_true", help="measure again cases that have a record")
     p.add_argument("--machine", default=os.uname().nodename, metavar="NAME")
     p.add_argument("--project", default="ivhl")
@@ -141,8 +141,8 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def positive(kind: type[_Number]) -> Callable[[str], _Number]:
-    """Return a converter for argparse that accepts only positive numbers."""
+def positive(kind: type[_Number], below: float = MOST) -> Callable[[str], _Number]:
+    """Return a converter for argparse that accepts only positive numbers below one."""
 
     def convert(text: str) -> _Number:
         try:
@@ -150,9 +150,9 @@ def positive(kind: type[_Number]) -> Callable[[str], _Number]:
         except ValueError:
             what = "a whole number" if kind is int else "a number"
             raise argparse.ArgumentTypeError(f"must be {what} (got {text!r})") from None
-        if not 0 < number < MOST:  # also not "nan"
+        if not 0 < number < below:  # also not "nan"
             raise argparse.ArgumentTypeError(
-                f"must be more than 0, and less than {MOST:.0e} (got {text})"
+                f"must be more than 0, and less than {below:g} (got {text})"
             )
         return number
 

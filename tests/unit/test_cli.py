@@ -180,3 +180,14 @@ def test_a_module_of_benchmarks_that_does_not_import_is_named(
     told = CliRunner().invoke(app, command)
     assert "warning: left out: broken_bench.bad" in told.stderr
     assert "no_such_module" in told.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["bench", "try a", "blame a", "bisect a b --case c", "surgical advise a:b"]
+)
+def test_more_threads_than_pytorch_survives_are_refused(command: str) -> None:
+    """With 99999 it ends by SIGSEGV, which ivhl try reported as a crash of the case."""
+    done = CliRunner().invoke(app, [*command.split(), "--threads", "99999"])
+    assert done.exit_code == 2
+    assert "--threads" in done.output
+    assert "less than or equal to 1024" in done.output
