@@ -1,1 +1,1 @@
-"""Two defects of releases, as cases for ``ivhl blame``: ``python -m studies.defects``."""
+"""Three defects of releases, as cases for ``ivhl blame``: ``python -m studies.defects``."""
