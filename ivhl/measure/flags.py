@@ -6,8 +6,8 @@ import re
 from ast import literal_eval
 from functools import reduce
 from importlib import import_module
-from types import ModuleType
-from typing import Any, Final, NamedTuple
+from types import ModuleType, NoneType
+from typing import Any, Final, NamedTuple, get_args
 
 from ivhl.errors import SpecError
 
@@ -86,7 +86,9 @@ def set_flag(flag: Flag) -> Any:  # noqa: ANN401  (settings are of any type)
     if isinstance(before, type | ModuleType) or _is_group(before):
         raise NoSuchFlagError(f"{flag.module}.{flag.field} is a group of settings: name one in it")
     # A text would be true wherever it is asked for a switch.
-    if isinstance(before, bool | int | float) and isinstance(flag.value, str):
+    if isinstance(flag.value, str) and (
+        isinstance(before, bool | int | float) or (before is None and not _may_be_text(flag))
+    ):
         raise NoSuchFlagError(
             f"{flag.module}.{flag.field} is {before!r}, which no text can replace (got "
             f"{flag.value!r})"
@@ -96,6 +98,14 @@ def set_flag(flag: Flag) -> Any:  # noqa: ANN401  (settings are of any type)
     except (AttributeError, TypeError, ValueError) as error:
         raise NoSuchFlagError(f"{flag.module}.{flag.field}: {error}") from error
     return before
+
+
+def _may_be_text(flag: Flag) -> bool:
+    """Return whether a setting that is not set may be a text, by its type (from 2.6.0 on)."""
+    get_type = getattr(import_module(flag.module), "get_type", None)
+    members = get_args(get_type(flag.field)) if get_type is not None else ()
+    # Of ``int | None``; a literal or a callable says more than that.
+    return not members or not set(members) <= {bool, int, float, NoneType}
 
 
 def _is_group(value: object) -> bool:

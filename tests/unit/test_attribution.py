@@ -690,6 +690,9 @@ def test_a_flag_gets_only_what_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> N
         simdlen = None
 
     module.cpp = cpp  # type: ignore[attr-defined]
+    module.number = module.word = None  # type: ignore[attr-defined]
+    types = {"number": int | None, "word": str | None}
+    module.get_type = types.get  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
     def put(field: str, value: object) -> object:
@@ -700,10 +703,13 @@ def test_a_flag_gets_only_what_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> N
     assert put("text", "b") == "a"
     assert put("nothing", "c") is None
     assert put("cpp.simdlen", 1) is None
+    assert put("word", "d") is None
     assert [module.switch, module.count, vars(cpp)["simdlen"]] == [False, 4, 1]
     for field, value, said in (
         ("switch", "off", "is False, which no text can replace (got 'off')"),
         ("count", "many", "is 4, which no text can replace"),
+        # PyTorch 2.15.0 compiles as before with inductor.cpp.simdlen=banana.
+        ("number", "banana", "is None, which no text can replace"),
         ("cpp", 1, "is a group of settings"),
         ("cpp.nope", 1, "this release has no torch._made_up.config.cpp.nope"),
     ):
