@@ -35,6 +35,7 @@ from ivhl.measure.job import Job
 from ivhl.measure.launcher import case_environment, read_journal
 from ivhl.measure.settings import Settings
 from ivhl.tracker.blame import (
+    MET_DEADLINE,
     SLOW_STAGES,
     STAGES,
     Tried,
@@ -289,11 +290,7 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
     )
     bisected = found.pop("bisect", None)
     reduced = found.pop("reduce", None)
-    undecided = [
-        f"{what}: {one.text}"
-        for what, one in (("PyTorch's bisector", bisected), ("its minifier", reduced))
-        if one is not None and one.outcome in ("other", "not here")
-    ]
+    undecided = _undecided(bisected, reduced, asked.effort.deadline_s)
     script = dict(reduced.script) if reduced else {}
     shown = {}
     if script.get("script"):
@@ -321,6 +318,20 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
         shown=shown,
         undecided=undecided,
     )
+
+
+def _undecided(bisected: Tried | None, reduced: Tried | None, deadline_s: float) -> list[str]:
+    """Return a sentence for each trial that told nothing, with what to do."""
+    return [
+        f"{what}: {one.text}"
+        + (
+            f" of {deadline_s:.0f} s; a longer --deadline runs it again"
+            if one.text == MET_DEADLINE
+            else ""
+        )
+        for what, one in (("PyTorch's bisector", bisected), ("its minifier", reduced))
+        if one is not None and one.outcome in ("other", "not here")
+    ]
 
 
 def _fails_too(asked: Suspicion, cell: CellSpec, seen: Tried) -> SpecError:

@@ -328,6 +328,8 @@ def _print(console: Terminal, found: Blamed, report: Path) -> None:
         console.print(f"  the script, {cell}: {'shows it' if shows else 'does not'}: {printed}")
     if why := found.script.get("why"):
         console.print(f"  no script: {why}")
+    for text in found.undecided:
+        console.print(f"  not decided: {text}")
     console.print(f"  report: {report}")
 
 

@@ -38,6 +38,7 @@ SLOW_STAGES: Final[dict[Stage, str]] = {
     "inductor": "Inductor: the code that it generates, the compiler of that code, or what surrounds "
     "each call, which the slower stages before hide",
 }
+MET_DEADLINE: Final = "met its deadline"
 TrialOutcome = Literal["shows", "works", "other", "not here"]
 _HEADERS: Final = re.compile(r'^\s*(?:#include .*|//.*|#.*)$|"[^"]*\.h"', re.MULTILINE)
 _NAMES: Final = re.compile(r"0x[0-9a-f]+|/\S+/|(?<=_)[0-9a-z]{40,}")
@@ -88,7 +89,7 @@ def tried_of(
     if found.get("not_here"):
         outcome, text = "not here", str(found["not_here"])
     elif not found.get("done"):
-        how = "met its deadline" if status is None else f"ended with status {status}"
+        how = MET_DEADLINE if status is None else f"ended with status {status}"
         outcome, text = ("shows" if symptom == "crash" and status else "other"), how
     elif failure is not None:
         outcome = "shows" if failure["failure_class"] == symptom else "other"

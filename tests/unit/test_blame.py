@@ -31,11 +31,12 @@ from ivhl.bench.blame import (
     _see_stages,
     _settings,
     _timed_stages,
+    _undecided,
     blame,
 )
 from ivhl.bench.blame_report import culprit_of, write_report
 from ivhl.cli import app
-from ivhl.cli.blame import _again, _releases, _slower, _symptom
+from ivhl.cli.blame import _again, _print, _releases, _slower, _symptom
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.spec import CellSpec
@@ -54,6 +55,7 @@ from ivhl.tracker.blame import (
     tried_of,
 )
 from ivhl.tracker.spread import SHIPPED
+from ivhl.tracker.terminal import Terminal
 from ivhl.workload import Case, Variant
 from tests.builders.fleet import make_fleet_project
 from tests.builders.project import git
@@ -699,6 +701,23 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(
     assert "cannot be told" in culprit_of(unknown)
     text = write_report(root, asked, unknown, {}, "ivhl blame c").read_text()
     assert "None without the project: no graph shows it by itself" in text
+
+
+def test_a_bisector_that_met_its_deadline_is_printed_with_what_to_do(tmp_path: Path) -> None:
+    late = tried_of("bisect", {}, None, "wrong")
+    lines = _undecided(late, tried("reduce", failure=CRASHED), 600.0)
+    assert lines == [
+        "PyTorch's bisector: met its deadline of 600 s; a longer --deadline runs it again",
+        "its minifier: compile: no such op",
+    ]
+    assert _undecided(None, tried("reduce"), 600.0) == []
+    found = Blamed(
+        stage="inductor", is_sure=True, rate=(3, 3), stages=shown("inductor"), good={}, factors={},
+        settings={}, bisected={}, differences=[], script={}, shown={}, undecided=lines,
+    )  # fmt: skip
+    printed = StringIO()
+    _print(Terminal(file=printed, width=200), found, tmp_path / "report.md")
+    assert f"  not decided: {lines[0]}\n" in printed.getvalue()
 
 
 def test_the_command_of_a_report_has_threads_and_device(tmp_path: Path) -> None:
