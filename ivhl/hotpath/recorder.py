@@ -236,7 +236,9 @@ class Recorder(TorchFunctionMode):
                 self.end_segment()
                 self._surroundings = surroundings
                 self._begin()
-                call = None
+                call = self._node.likely
+                if call is not None and call.func is not func:
+                    call = None
             if surroundings is None:
                 return func(*args, **kwargs)
             if self._postponed is not None:
