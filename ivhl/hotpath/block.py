@@ -624,7 +624,7 @@ def _see_sign(code: types.CodeType, _offset: int) -> None:
     if block is not None:
         recorder = block.recorder
         # By id: the hash of code is that of all its instructions.
-        if recorder.turns.is_something_else(id(code)) and not recorder.paused:
+        if not recorder.paused and recorder.turns.is_something_else(id(code)):
             recorder.wake()
 
 

@@ -286,6 +286,7 @@ def test_turns_that_are_not_looked_at_count_by_what_they_differentiate(
     assert len(report.paths) == 3
 
 
+@pytest.mark.usefixtures("traced")  # to compile the optimizer's step is no sign of an evaluation
 def test_turns_of_several_kinds_are_hot_at_call_n_each_and_most_are_not_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
