@@ -62,12 +62,14 @@ def watch_sign(code: CodeType) -> bool:
 
 def unwatch_signs() -> None:
     """Undo ``watch_signs``."""
+    global _tool  # noqa: PLW0603
     if _tool is not None:
         for code in _watched.values():
             _monitoring.set_local_events(_tool, code, 0)
         _watched.clear()
         _monitoring.register_callback(_tool, _monitoring.events.PY_START, None)
         _monitoring.free_tool_id(_tool)
+        _tool = None
 
 
 def model_of_caller() -> CodeType | None:

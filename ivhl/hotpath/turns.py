@@ -1,5 +1,7 @@
 """Turns of a training loop, from one optimizer step to the next: most need not be looked at.
 
+Of a program without an optimizer they end with the backward pass.
+
 A mode of PyTorch alone, which only passes each call on, takes a tenth of a training step of the
 size of docs/hotpath.md. So after a turn that did what one before did, some are not looked at. Of
 these only what was differentiated is known, by its graph: that tells which *kind* of turn it was,
@@ -114,7 +116,7 @@ class TrainingTurns:
         self._first_left: tuple[First, int] | None = None
         self._followed: _Kind | None = None  # which this turn is let pass as
         self._looked = 0  # turns
-        self._is_open = False  # whether this turn began with an optimizer's step
+        self._is_open = False  # whether this turn began where another one ended
         self._since_compiled = _LATELY  # turns since something ran compiled, up to this number
         self._ended: list[Call] = []  # the sequences that ended in this turn
         self._left: list[Graph] = []  # left out in this turn
@@ -244,7 +246,7 @@ class TrainingTurns:
         self._nodes = nodes_made()
 
     def end(self) -> None:
-        """Note that an optimizer made a step.
+        """Note that an optimizer made a step, or a backward pass in a program that has none.
 
         A turn that was not looked at counts if its losses have the graph of a known kind.
         """
