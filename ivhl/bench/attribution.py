@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist, fmean
@@ -11,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from ivhl.bench import bench
-from ivhl.bench.foretold import AROUND_S, UNKNOWN, case_seconds, foretell
+from ivhl.bench.foretold import AROUND_S, UNKNOWN, case_took, foretell
 from ivhl.bench.rounds import DRIFT, PROCESSES_PER_ROUND, SESSION, noise_of
 from ivhl.bench.selection import Selection
 from ivhl.errors import ResultsError, SpecError
@@ -125,14 +124,16 @@ def measure_corners(
     """
     found: dict[str, list[dict[Corner, RunRecord]]] = {case: [] for case in cases}
     n_runs, n_cells = rounds * len(corners), len({(c.at.python, c.at.torch) for c in corners})
+    # The compile cache keeps no code that was made with flags.
+    n_compiling = sum(rounds if corner.at.flags else 1 for corner in corners)
     told = foretell(
         results,
         request.machine,
         request.effort.device,
         cases,
-        lambda record: case_seconds(record, PROCESSES_PER_ROUND),
+        lambda record: case_took(record, PROCESSES_PER_ROUND, n_compiling / n_runs),
     )
-    takes = told and f", {seconds(n_runs * (told.cases_s + AROUND_S))} {told.by}"
+    takes = told and f", {told.cases.runs(n_runs)} {told.by}"
     console.print(
         f"expected: {counted(n_runs, 'run')} of {counted(len(cases), 'case')}"
         f"{takes or f'; {UNKNOWN}'}; beside that, what is "
@@ -143,7 +144,6 @@ def measure_corners(
             # The first of a round moves on: what a session warms up or wears out favours no corner.
             turn = number % len(corners)
             table: dict[str, dict[Corner, RunRecord]] = {case: {} for case in cases}
-            began = time.monotonic()
             # A flag that cannot be set is known after seconds: first of all with flags.
             ordered = [*corners[::-1]] if corners[-1].at.flags else [*corners]
             for corner in (*ordered[turn:], *ordered[:turn]):
@@ -179,10 +179,22 @@ def measure_corners(
                 check(records)
                 found[case].append({corner: records[corner] for corner in corners})
             if number == 0 and rounds > 1:
-                left_s = (rounds - 1) * (time.monotonic() - began)
+                # By its records: the first round also took what making the environments takes.
+                round_s = sum(
+                    AROUND_S + sum(_again_s(records[corner]) for records in table.values())
+                    for corner in corners
+                )
                 left = counted(n_runs - len(corners), "run")
-                console.print(f"left: {left}, {seconds(left_s)} by the first round")
+                console.print(
+                    f"left: {left}, {seconds((rounds - 1) * round_s)} by the first round"
+                )
     return [attribute_measured(one, factors, results) for one in found.values()]
+
+
+def _again_s(record: RunRecord) -> float:
+    """Return what a case takes in the next round, in which the compile cache has its code."""
+    compiling = 1.0 if record.conditions.flags else 0.0
+    return case_took(record, PROCESSES_PER_ROUND, compiling).beside_s
 
 
 def attribute_measured(

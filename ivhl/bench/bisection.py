@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from ivhl.bench import bench
 from ivhl.bench.confirm import PAIR, PROCESSES_PER_RUN, ROUND, ROUNDS, WEIGHED
-from ivhl.bench.foretold import AROUND_S, UNKNOWN, case_seconds, foretell
+from ivhl.bench.foretold import UNKNOWN, Took, case_took, foretell
 from ivhl.bench.rounds import (
     DRIFT,
     PROCESSES_PER_ROUND,
@@ -83,6 +83,8 @@ FLAKY_RUNS, FLAKY_CHANCE = 8, 0.05
 # What an answer differs by, before anything is measured: of two runs, and of processes in turns.
 ASSUMED_NOISE: Final = 0.02
 ASSUMED_IN_TURNS: Final = math.hypot(PAIR / math.sqrt(PROCESSES_PER_RUN), ROUND)
+# A change that few runs tell: what a search costs if the ends differ by more than asked.
+_CLEAR: Final = 2.0
 # No answer about times decides alone: earlier records only say where to look first.
 _STORED_LIMIT: Final = 4.0
 # A change that leaves this much of the whole to others is not all of it.
@@ -274,14 +276,19 @@ class Expected(NamedTuple):
     Attributes:
         places: Commits or releases that are searched.
         runs: Runs, of which seldom more than ``most_runs`` are needed.
-        run_s: Seconds of a run, by records of this machine or else of others; ``None`` without any.
+        clear_runs: Runs if both ends differ by 2x; ``None`` where no size is searched for.
+        run_s: Seconds of a run, by records of this machine or else of others, beside as much other
+            work as they had; ``None`` without any.
+        run_alone_s: The same on a machine that does nothing else.
         answers: What an earlier search has left: it is not asked again.
     """
 
     places: int
     runs: int
     most_runs: int
+    clear_runs: int | None
     run_s: float | None
+    run_alone_s: float | None
     answers: int
 
 
@@ -299,15 +306,19 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     text = f"{counted(n, question.word)}, Python {question.python}; expected: {runs:.0f} runs"
     if most_runs > round(runs):
         text += f", seldom more than {most_runs}"
-    each: float | None = None
+    each: Took | None = None
     found = _foretell(question, request, results)
     if found is not None:
-        each = found.cases_s + AROUND_S
-        text += f", of {seconds(each)} each {found.by}: {seconds(each * runs)}"
+        each = found.cases.runs(1)
+        text += f", of {each} each {found.by}: {found.cases.runs(runs)}"
         if most_runs > round(runs):
-            text += f", seldom more than {seconds(each * most_runs)}"
+            text += f", seldom more than {found.cases.runs(most_runs)}"
+    clear_runs: int | None = None
     if question.timed:
         text += f", if both ends differ by just {question.effect:g}x"
+        clear_runs = round(_expected_runs(replace(question, effect=_CLEAR))[0])
+        if question.effect < _CLEAR and clear_runs < round(runs):
+            text += f"; {clear_runs} runs if by {_CLEAR:g}x"
     console.print(text)
     if found is None:
         console.print(UNKNOWN)
@@ -320,7 +331,15 @@ def announce(question: Question, request: Request, results: Path, console: Conso
     answers = log.read_bytes().count(b"\n") if log.is_file() else 0
     if answers:
         console.print(f"of that, an earlier search has left {counted(answers, 'answer')}")
-    return Expected(n, round(runs), most_runs, each, answers)
+    return Expected(
+        places=n,
+        runs=round(runs),
+        most_runs=most_runs,
+        clear_runs=clear_runs,
+        run_s=each and each.beside_s,
+        run_alone_s=each and each.alone_s,
+        answers=answers,
+    )
 
 
 def _expected_runs(question: Question) -> tuple[float, int]:
@@ -349,7 +368,7 @@ def _foretell(question: Question, request: Request, results: Path) -> Foretold |
         request.machine,
         request.effort.device,
         [question.case],
-        lambda record: _case_seconds(record, question, request),
+        lambda record: _case_took(record, question, request),
     )
 
 
@@ -362,13 +381,12 @@ def _rounds_that_tell(question: Question) -> int:
     return ROUNDS
 
 
-def _case_seconds(record: RunRecord, question: Question, request: Request) -> float:
+def _case_took(record: RunRecord, question: Question, request: Request) -> Took:
     """Return what the case takes in a run of a search, by an earlier run of it."""
     if question.in_turns:  # two commits in a run
-        return 2 * case_seconds(record, PROCESSES_PER_RUN)
-    return case_seconds(
-        record, PROCESSES_PER_ROUND if question.timed else request.effort.processes
-    )
+        one = case_took(record, PROCESSES_PER_RUN)
+        return Took(2 * one.alone_s, 2 * one.beside_s)
+    return case_took(record, PROCESSES_PER_ROUND if question.timed else request.effort.processes)
 
 
 class _Bisection:
@@ -1048,12 +1066,11 @@ class _Bisection:
         if record is None or record.duration_s <= 0:
             return
         self._is_foretold = True
-        each = _case_seconds(record, self._question, self._request) + AROUND_S
+        each = _case_took(record, self._question, self._request)
         runs, most = (n - self._runs for n in _expected_runs(self._question))
-        text = f"left: {runs:.0f} runs, of {seconds(each)} each by the first one: "
-        text += seconds(each * runs)
+        text = f"left: {runs:.0f} runs, of {each.runs(1)} each by the first one: {each.runs(runs)}"
         if most > round(runs):
-            text += f", seldom more than {seconds(each * most)}"
+            text += f", seldom more than {each.runs(most)}"
         self._console.print(text)
 
     def _text(self, place: int, *, like_last: bool | None = None) -> str:

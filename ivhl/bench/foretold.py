@@ -1,4 +1,8 @@
-"""How long runs of cases take, by records: what a search or a factorial is expected to cost."""
+"""How long runs of cases take, by records: what a search or a factorial is expected to cost.
+
+Other work on the machine, such as a second bench or another case that compiles beside this one,
+makes a run longer, and the next run may have none beside it. So two figures are kept.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ivhl.measure.effort import Effort
 from ivhl.records.store import case_name
 from ivhl.tracker.index import open_index
+from ivhl.tracker.wording import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -22,17 +27,43 @@ AROUND_S: Final = 12.0
 UNKNOWN: Final = "no record says what a run takes: the first one will"
 # Machines that a sentence names.
 _NAMED: Final = 2
+# Two figures that differ by less are printed as one.
+_SAME: Final = 1.1
+
+
+class Took(NamedTuple):
+    """Seconds of the same work.
+
+    Attributes:
+        alone_s: On a machine that does nothing else.
+        beside_s: Beside as much other work as the records had.
+    """
+
+    alone_s: float
+    beside_s: float
+
+    def runs(self, n: float) -> Took:
+        """Return what so many runs take, each with what it takes beside its cases."""
+        return Took(n * (self.alone_s + AROUND_S), n * (self.beside_s + AROUND_S))
+
+    def __str__(self) -> str:
+        """Return both, e.g. ``63 to 92 s``, or one where they hardly differ."""
+        alone, beside = seconds(self.alone_s), seconds(self.beside_s)
+        if self.beside_s < _SAME * self.alone_s:
+            return beside
+        value, unit = alone.split()
+        return f"{value if beside.endswith(f' {unit}') else alone} to {beside}"
 
 
 class Foretold(NamedTuple):
     """What cases take in one run, beside ``AROUND_S``.
 
     Attributes:
-        cases_s: Seconds of all cases: of each the median of its records.
+        cases: All cases: of each the median of its records.
         machines: The other machines whose records these are; empty if they are this one's.
     """
 
-    cases_s: float
+    cases: Took
     machines: tuple[str, ...]
 
     @property
@@ -49,7 +80,7 @@ def foretell(
     machine: str | None,
     device: str,
     cases: Collection[str],
-    seconds_of: Callable[[RunRecord], float],
+    took: Callable[[RunRecord], Took],
 ) -> Foretold | None:
     """Return what cases take, by records of this machine, or else of others.
 
@@ -58,33 +89,79 @@ def foretell(
         machine: Name of this machine.
         device: Where they run.
         cases: Their names.
-        seconds_of: Returns what the case of a record would take in a run (``case_seconds``).
+        took: Returns what the case of a record would take in a run (``case_took``).
 
     Returns:
         ``None`` if a case was measured nowhere.
     """
     index = open_index(results)
-    cases_s, machines = 0.0, set[str]()
+    alone_s, beside_s, machines = 0.0, 0.0, set[str]()
     for case in cases:
         there = [e for e in index.entries if case_name(e.case) == case and e.case.device == device]
         mine = [e for e in there if e.case.machine == machine]
         timed = [one for one in index.read(mine or there) if one.duration_s > 0]
         if not timed:
             return None
-        cases_s += median(map(seconds_of, timed))
+        each = [took(one) for one in timed]
+        alone_s += median(one.alone_s for one in each)
+        beside_s += median(one.beside_s for one in each)
         machines |= {one.machine.name for one in timed} - {machine}
-    return Foretold(cases_s, tuple(sorted(machines)))
+    return Foretold(Took(alone_s, beside_s), tuple(sorted(machines)))
 
 
-def case_seconds(record: RunRecord, processes: int) -> float:
-    """Return what a case takes in a run that compiles it, by an earlier run of it.
+def case_took(record: RunRecord, processes: int, compiling: float = 1.0) -> Took:
+    """Return what a case takes in a run, by an earlier run of it.
 
-    Each process times the case again, and the first one compiles it; other code is not in the cache
-    of an earlier run. The record may be of a run that had it there.
+    Each process times the case again, and the first one compiles it. The record may be of a run that
+    had other code in the compile cache.
+
+    Args:
+        record: The earlier run.
+        processes: Processes that time the case.
+        compiling: Share of the runs that compile it: others find its code in the cache.
     """
-    facts = record.compile
+    facts, phases = record.compile, record.phase_s or {}
     cold_s = (facts.cold_s or 0.0) if facts is not None else 0.0
-    paid_s = cold_s if facts is not None and facts.cold_at is None else 0.0
+    warm_s = (facts.warm_s or 0.0) if facts is not None else 0.0
+    paid = facts is not None and facts.cold_at is None
     # What failed before it was timed does not say of how many processes it was.
-    process_s = (record.duration_s - paid_s) / (len(record.rounds) or Effort().processes)
-    return processes * process_s + cold_s
+    n = len(record.rounds) or Effort().processes
+    if "timing" in phases:
+        once_s = cold_s
+        if paid:
+            once_s = max(cold_s, phases.get("compile", 0.0) - n * warm_s)
+            once_s += phases.get("accuracy", 0.0) + phases.get("reference", 0.0)
+        each_s = phases["timing"] / n + warm_s
+        # A process waits while another one of the case is timed: that is counted there.
+        ran_s = record.duration_s - phases.get("waiting", 0.0)
+        rest_s = max(0.0, ran_s - n * each_s - (once_s if paid else 0.0))
+    else:
+        once_s, rest_s = cold_s, 0.0
+        each_s = (record.duration_s - (cold_s if paid else 0.0)) / n
+    compiled, timed = _busy_in_compiler(record), _busy_in_rounds(record)
+    idle_s = (1 - timed) * phases.get("timing", 0.0) / n
+    return Took(
+        compiling * once_s * compiled + rest_s + processes * (each_s - idle_s),
+        compiling * once_s + rest_s + processes * each_s,
+    )
+
+
+def _busy_in_compiler(record: RunRecord) -> float:
+    """Return in which part of the time to compile a processor did so, not something else."""
+    facts = record.compile
+    if facts is None or not facts.cold_s or facts.cold_cpu_s is None:
+        return 1.0
+    return min(1.0, facts.cold_cpu_s / facts.cold_s)
+
+
+def _busy_in_rounds(record: RunRecord) -> float:
+    """Return the same of the rounds, where one thread and no GPU computes."""
+    if record.conditions.clock != "cpu":
+        return 1.0
+    arms = (record.eager, record.eager_again, record.formulation_eager, record.compiled)
+    wall_s = cpu_s = 0.0
+    for arm in arms:
+        if arm is not None and arm.wall_s and arm.cpu_s:
+            wall_s += arm.calls * sum(arm.wall_s)
+            cpu_s += arm.calls * sum(arm.cpu_s)
+    return min(1.0, cpu_s / wall_s) if wall_s else 1.0

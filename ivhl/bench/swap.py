@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from ivhl.bench.attribution import attribute_measured
-from ivhl.bench.foretold import AROUND_S, UNKNOWN, case_seconds, foretell
+from ivhl.bench.foretold import AROUND_S, UNKNOWN, Took, case_took, foretell
 from ivhl.bench.repetition import run_ivhl
 from ivhl.bench.rounds import PROCESSES_PER_ROUND
 from ivhl.errors import LockError, ResultsError
@@ -79,11 +79,12 @@ def measure_swap(
         machine,
         "cpu",
         [case.name for case in cases],
-        lambda record: case_seconds(record, PROCESSES_PER_ROUND),
+        # The first round compiles, and later ones find the code in the cache.
+        lambda record: case_took(record, PROCESSES_PER_ROUND, 1 / rounds),
     )
     # Each case has runs of its own.
-    each_s = told and told.cases_s / len(cases) + AROUND_S
-    takes = f", {seconds(n_runs * each_s)} {told.by}" if told and each_s else f"; {UNKNOWN}"
+    of_one = told and Took(*(each_s / len(cases) for each_s in told.cases))
+    takes = f", {of_one.runs(n_runs)} {told.by}" if told and of_one else f"; {UNKNOWN}"
     console.print(
         f"expected: {counted(n_runs, 'run')}{takes}; beside that, two environments are made in "
         "clones: 4.5 to 7 GB each, less what uv shares"
@@ -131,7 +132,9 @@ def measure_swap(
             if number == 0 and rounds > 1:
                 # By its records: the first round took as long as making the environments, too.
                 made = [record for records in table.values() for record in records.values()]
-                round_s = sum(case_seconds(one, PROCESSES_PER_ROUND) + AROUND_S for one in made)
+                round_s = sum(
+                    case_took(one, PROCESSES_PER_ROUND, 0.0).beside_s + AROUND_S for one in made
+                )
                 left = counted(n_runs - len(made), "run")
                 left_s = seconds((rounds - 1) * round_s)
                 console.print(f"left: {left}, {left_s} by the first round")

@@ -609,6 +609,21 @@ def test_the_cost_is_told_before_anything_is_measured(tmp_path: Path) -> None:
         tmp_path / "results", Console(file=printed),
     )  # fmt: skip
     assert sides.runs == sides.most_runs == 4
+    assert sides.clear_runs is None
+
+
+def test_the_cost_is_told_of_ends_that_differ_by_more_than_what_is_searched_for(
+    tmp_path: Path,
+) -> None:
+    printed = StringIO()
+    asked = Request(root=tmp_path, python="3.12", machine="bench")
+    console = Console(file=printed, width=200)
+    told = announce(question(), asked, tmp_path / "results", console)
+    assert told.clear_runs is not None
+    assert told.clear_runs < told.runs
+    assert f"just 1.05x; {told.clear_runs} runs if by 2x\n" in printed.getvalue()
+    announce(replace(question(), effect=2.0), asked, tmp_path / "results", console)
+    assert printed.getvalue().count("if by 2x") == 1
 
 
 @pytest.mark.parametrize("processes", [2, 6])
@@ -699,7 +714,7 @@ def test_answers_of_other_benchmarks_or_locks_are_forgotten(
 
     def announced(question: Question, *_: object) -> Expected:
         asked.append(question)
-        return Expected(1, 1, 1, None, 0)
+        return Expected(1, 1, 1, None, None, None, 0)
 
     monkeypatch.setattr("ivhl.cli.bisection.announce", announced)
     monkeypatch.setattr("ivhl.cli.bisection.declared", lambda _: WORKLOADS)
