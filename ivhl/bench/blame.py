@@ -17,6 +17,7 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -41,6 +42,7 @@ from ivhl.tracker.blame import (
     Tried,
     code_differences,
     first_stage,
+    kernel_hunks,
     slower_stage,
     stage_factors,
     tried_of,
@@ -159,6 +161,7 @@ class Blamed:
         settings: What each setting changed.
         bisected: What PyTorch's own bisector says; empty where the release has none.
         differences: How the code of both cells differs.
+        kernels: Lines of the whole difference of the generated kernels.
         script: What is known of the script.
         shown: By cell, what the script printed there, and whether it showed the symptom.
         undecided: What did not end, a sentence each.
@@ -173,6 +176,7 @@ class Blamed:
     settings: dict[str, Tried]
     bisected: dict[str, Any]
     differences: list[str]
+    kernels: list[str]
     script: dict[str, Any]
     shown: dict[str, tuple[bool, str]]
     undecided: list[str]
@@ -302,6 +306,7 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
             cell.id: runner.show(cell, asked.folder / "repro.py")
             for cell in filter(None, (asked.bad, asked.good))
         }
+    good, bad = seen.good.get("inductor"), seen.stages["inductor"]
     return Blamed(
         stage=stage,
         is_sure=seen.is_sure,
@@ -311,9 +316,8 @@ def _blame(asked: Suspicion, runner: _Runner, console: Console) -> Blamed:
         factors=seen.factors or {},
         settings=found,
         bisected=dict(bisected.bisected) if bisected else {},
-        differences=code_differences(seen.good["inductor"], seen.stages["inductor"], timed=slow)
-        if "inductor" in seen.good
-        else [],
+        differences=code_differences(good, bad, timed=slow) if good is not None else [],
+        kernels=list(chain(*kernel_hunks(good, bad))) if good is not None else [],
         script=script,
         shown=shown,
         undecided=undecided,
@@ -483,6 +487,7 @@ def _flaky(rate: tuple[int, int], bad: dict[str, Tried], good: dict[str, Tried])
         settings={},
         bisected={},
         differences=[],
+        kernels=[],
         script={"why": "a flaky symptom cannot be reduced by single runs"},
         shown={},
         undecided=[],

@@ -9,7 +9,7 @@ from ivhl.bench.blame import WITHOUT_WHOLE
 from ivhl.machine.compiler import compiler_version
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import lock_state
-from ivhl.tracker.blame import SLOW_STAGES, STAGES
+from ivhl.tracker.blame import KERNELS_FILE, SLOW_STAGES, STAGES
 from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _NAMED = ("torch", "triton", "pytorch-triton", "numpy", "sympy")
 def write_report(
     root: Path, asked: Suspicion, found: Blamed, releases: Mapping[str, str], command: str
 ) -> Path:
-    """Write the report beside the script; return its path.
+    """Write the report beside the script, and how the kernels differ; return its path.
 
     Args:
         root: Root of the project, which has the locks.
@@ -38,6 +38,10 @@ def write_report(
         releases: What the records say of each release, oldest first.
         command: The command that made it.
     """
+    kernels = asked.folder / KERNELS_FILE
+    kernels.unlink(missing_ok=True)  # of an earlier run
+    if found.kernels:
+        kernels.write_text("".join(f"{line}\n" for line in found.kernels), encoding="utf-8")
     path = asked.folder / "report.md"
     path.write_text("\n".join(_lines(root, asked, found, releases, command)), encoding="utf-8")
     return path

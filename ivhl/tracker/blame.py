@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from difflib import unified_diff
+from itertools import islice, zip_longest
 from statistics import NormalDist, fmean, median, stdev
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -43,6 +44,8 @@ TrialOutcome = Literal["shows", "works", "other", "not here"]
 _HEADERS: Final = re.compile(r'^\s*(?:#include .*|//.*|#.*)$|"[^"]*\.h"', re.MULTILINE)
 _NAMES: Final = re.compile(r"0x[0-9a-f]+|/\S+/|(?<=_)[0-9a-z]{40,}")
 _SHOWN_LINES: Final = 24
+# Beside the report: how all kernels differ.
+KERNELS_FILE: Final = "kernels.diff"
 _NORMAL_95: Final = NormalDist().inv_cdf(0.975)
 
 
@@ -237,8 +240,43 @@ def slower_stage(factors: Mapping[Stage, StageFactor]) -> tuple[Stage | None, bo
     return stage, sure
 
 
+def kernel_hunks(good: Tried, bad: Tried) -> list[list[str]]:
+    """Return how the kernels differ that are not in both cells: lines for each place."""
+    was, now = _bare_kernels(good), _bare_kernels(bad)
+    left, right = ([t for t in side if t not in other] for side, other in ((was, now), (now, was)))
+    hunks: list[list[str]] = []
+    for number, (one, other) in enumerate(zip_longest(left, right, fillvalue=""), 1):
+        diff = unified_diff(one.splitlines(), other.splitlines(), lineterm="", n=1)
+        for line in islice(diff, 2, None):  # after the two names
+            if line.startswith("@@"):
+                hunks.append([f"{line} kernel {number}"])
+            else:
+                hunks[-1].append(line)
+    return hunks
+
+
+def _bare_kernels(side: Tried) -> list[str]:
+    return [bare_kernel(text) for text in side.code.get("kernels", ())]
+
+
+def _most_changed(hunks: Sequence[list[str]]) -> Iterator[str]:
+    """Yield the hunks in which most lines change, in their order, as many as a report shows."""
+    ranked = sorted(hunks, key=lambda hunk: -sum(line[0] in "+-" for line in hunk))
+    chosen: list[list[str]] = []
+    for hunk in ranked:
+        if sum(map(len, chosen)) + len(hunk) <= _SHOWN_LINES:
+            chosen.append(hunk)
+    if not chosen:
+        yield from ranked[0][:_SHOWN_LINES]
+    for hunk in hunks:
+        if any(hunk is one for one in chosen):
+            yield from hunk
+
+
 def code_differences(good: Tried, bad: Tried, *, timed: bool) -> list[str]:
     """Return how graphs, breaks, guards and code of two cells differ, a line or paragraph each.
+
+    Of the kernels, the places at which most changes; ``KERNELS_FILE`` is to hold all of them.
 
     Args:
         good: The case compiled in the cell without the symptom.
@@ -254,13 +292,12 @@ def code_differences(good: Tried, bad: Tried, *, timed: bool) -> list[str]:
             continue
         was, now = (_counted_lines(side.code.get(kind, ()), kind) for side in (good, bad))
         lines.append(f"{name}: {_apart(was, now)}")
-    kernels = [
-        [bare_kernel(text) for text in side.code.get("kernels", ())] for side in (good, bad)
-    ]
-    if bad.outcome != "shows" or kernels[1]:
-        lines += _kernel_lines(*kernels, timed=timed)
-    elif kernels[0]:
-        lines.append(f"generated kernels: {len(kernels[0])}; none where it fails")
+    was_kernels, now_kernels = _bare_kernels(good), _bare_kernels(bad)
+    if bad.outcome != "shows" or now_kernels:
+        hunks = kernel_hunks(good, bad)
+        lines += _kernel_lines(was_kernels, now_kernels, hunks, timed=timed)
+    elif was_kernels:
+        lines.append(f"generated kernels: {len(was_kernels)}; none where it fails")
     return lines
 
 
@@ -274,7 +311,9 @@ def bare_kernel(text: str) -> str:
     )
 
 
-def _kernel_lines(was: list[str], now: list[str], *, timed: bool) -> list[str]:
+def _kernel_lines(
+    was: list[str], now: list[str], hunks: list[list[str]], *, timed: bool
+) -> list[str]:
     if was == now and was:
         text = f"generated kernels: {counted(len(was), 'kernel')}, identical"
         if timed:
@@ -285,15 +324,14 @@ def _kernel_lines(was: list[str], now: list[str], *, timed: bool) -> list[str]:
         return [text]
     same = len(Counter(was) & Counter(now))
     lines = [f"generated kernels: {len(was)} and {len(now)}, {same} of them identical"]
-    left, right = ([t for t in side if t not in other] for side, other in ((was, now), (now, was)))
-    if left and right:
-        diff = list(unified_diff(left[0].splitlines(), right[0].splitlines(), lineterm="", n=1))[
-            2:
-        ]
-        shown = diff[:_SHOWN_LINES]
-        if len(diff) > len(shown):
-            shown.append(f"... {len(diff) - len(shown)} more lines")
+    if hunks:
+        shown = list(_most_changed(hunks))
         lines.append("\n".join(("```diff", *shown, "```")))
+        if left := sum(map(len, hunks)) - len(shown):
+            lines.append(
+                f"{counted(left, 'more line')} of this difference in {KERNELS_FILE}: above is where "
+                "most lines change"
+            )
     return lines
 
 

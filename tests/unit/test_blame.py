@@ -50,6 +50,7 @@ from ivhl.tracker.blame import (
     bare_kernel,
     code_differences,
     first_stage,
+    kernel_hunks,
     slower_stage,
     stage_factors,
     tried_of,
@@ -314,6 +315,34 @@ def test_kernels_that_differ_are_shown_side_by_side() -> None:
     assert "-  out[0] = 1;" in lines[-1]
     assert "+  out[0] = 2;" in lines[-1]
     assert "include" not in bare_kernel(KERNEL)
+
+
+def test_where_kernels_differ_most_is_shown_and_the_rest_counted() -> None:
+    """The first place is small, and one further down is the reason."""
+    plain = [f"a{n};" for n in range(80)]
+    changed = [f"b{n};" if n == 0 or 40 <= n < 48 or n == 70 else a for n, a in enumerate(plain)]
+    other = [f"b{n};" for n in range(30)]
+    one = tried("inductor", kernels=[KERNEL % "\n".join(plain)])
+    two = tried("inductor", kernels=[KERNEL % "\n".join(part) for part in (changed, other)])
+    lines = code_differences(one, two, timed=False)
+    assert "generated kernels: 1 and 2, 0 of them identical" in lines
+    block, more = lines[-2:]
+    assert "kernel 1\n" in block
+    assert all(f"-a{n};\n" in block and f"+b{n};\n" in block for n in range(40, 48))
+    hunks = kernel_hunks(one, two)
+    assert [hunk[0].rpartition(" ")[2] for hunk in hunks] == ["1", "1", "1", "2"]
+    assert "+b29;" in hunks[-1]
+    left = sum(map(len, hunks)) - (block.count("\n") - 1)
+    assert (
+        more
+        == f"{left} more lines of this difference in kernels.diff: above is where most lines change"
+    )
+    # What is too long as a whole is cut.
+    block, more = code_differences(
+        one, tried("inductor", kernels=[KERNEL % "\n".join(other)]), timed=False
+    )[-2:]
+    assert block.count("\n") == 25
+    assert "more lines of this difference in kernels.diff" in more
 
 
 def test_operations_and_guards_of_only_one_side_are_named() -> None:
@@ -671,6 +700,7 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(
             "about": "index_add",
         },
         differences=["generated kernels: 1 and 1, 0 of them identical"],
+        kernels=["@@ -1 +1 @@ kernel 1", "-old", "+new"],
         script={"script": "repro.py", "operations": 1, "of": 30, "inputs": "drawn"},
         shown={bad.id: (True, "2.5.1 off by 3"), good.id: (False, "2.6.0 right")},
         rate=(3, 3),
@@ -693,13 +723,17 @@ def test_a_report_has_script_stages_cures_versions_and_both_locks(
         "ivhl blame c",
     ):
         assert part in text, part
+    kernels = folder / "kernels.diff"
+    assert kernels.read_text() == "@@ -1 +1 @@ kernel 1\n-old\n+new\n"
     whole = replace(found, settings={"fullgraph=False": tried("fullgraph=False")})
     assert culprit_of(whole).startswith("what fullgraph=True does around each call")
     unknown = replace(
         found, stage=None, bisected={}, script={"why": "no graph shows it by itself"}
     )
     assert "cannot be told" in culprit_of(unknown)
+    unknown = replace(unknown, kernels=[])
     text = write_report(root, asked, unknown, {}, "ivhl blame c").read_text()
+    assert not kernels.exists()
     assert "None without the project: no graph shows it by itself" in text
 
 
@@ -713,7 +747,7 @@ def test_a_bisector_that_met_its_deadline_is_printed_with_what_to_do(tmp_path: P
     assert _undecided(None, tried("reduce"), 600.0) == []
     found = Blamed(
         stage="inductor", is_sure=True, rate=(3, 3), stages=shown("inductor"), good={}, factors={},
-        settings={}, bisected={}, differences=[], script={}, shown={}, undecided=lines,
+        settings={}, bisected={}, differences=[], kernels=[], script={}, shown={}, undecided=lines,
     )  # fmt: skip
     printed = StringIO()
     _print(Terminal(file=printed, width=200), found, tmp_path / "report.md")
