@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ivhl.cli import app
 from ivhl.cli.codebase import advise_code_base
-from ivhl.cli.declared import results_folder, warn
+from ivhl.cli.declared import results_folder, warn_unread
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.project import find_root
 from ivhl.tracker.advice import advise
@@ -66,7 +66,7 @@ def advise_command(
     root = find_root()
     folder = results_folder(results, root)
     state = load_state(root, folder, history=False)
-    warn(state.problems)
+    warn_unread(state.problems, results)
     _print(state, folder, machine, device, as_json=as_json)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder, warn
+from ivhl.cli.declared import results_folder, warn_unread
 from ivhl.errors import SpecError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
@@ -36,7 +36,7 @@ def annotate_command(
     if not text.strip():
         raise SpecError("the text must not be empty", hint='e.g. "expected: exact formula now"')
     index = open_index(folder)
-    warn(index.problems)
+    warn_unread(index.problems, results)
     if not any(place in (entry.torch, entry.python) for entry in index.entries):
         place = find_commit(root, place)
     at = datetime.now(UTC).isoformat(timespec="seconds")

@@ -16,7 +16,7 @@ from ivhl.bench.attribution import RecordedLocks, measure_corners
 from ivhl.bench.request import Request
 from ivhl.bench.swap import measure_swap
 from ivhl.cli import app
-from ivhl.cli.declared import declared, folder_to_write, results_folder, warn
+from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
 from ivhl.errors import LockError, ResultsError, SpecError, UnknownNameError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
@@ -153,7 +153,7 @@ def attribute_command(
         )  # fmt: skip
     else:
         index = open_index(results_folder(results, root))
-        warn(index.problems)
+        warn_unread(index.problems, results)
         _check_machine(machine, index)
         entries = [
             entry

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ivhl.cli.declared import results_folder, warn
+from ivhl.cli.declared import results_folder, warn, warn_unread
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.fleet.sources import printable
 from ivhl.init.allowed import read_allowed
@@ -145,9 +145,10 @@ def advise_code_base(
     chosen: list[CodeEvidence] = []
     states: list[State] = []
     for root, is_own in roots:
-        folder = results_folder(results if not is_own or len(roots) == 1 else None, root)
+        given = results if not is_own or len(roots) == 1 else None
+        folder = results_folder(given, root)
         states.append(load_state(root, folder, history=False))
-        warn(printable(problem) for problem in states[-1].problems)
+        warn_unread(map(printable, states[-1].problems), given)
         chosen += _evidence(states[-1], cells, unavailable, own=is_own)
     _must_know(chosen, machine, device)
     wanted = [

@@ -19,7 +19,7 @@ from ivhl.cli.declared import (
     check_recorded,
     matrix_beside_records,
     results_folder,
-    warn,
+    warn_unread,
 )
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.fleet.sources import printable
@@ -110,7 +110,8 @@ def compare_command(
     folder = results_folder(results, root)
     index = open_index(folder)
     folders = _folders((before, after))
-    warn(chain.from_iterable(one.problems for one in folders or (index,)))
+    unread = chain.from_iterable(one.problems for one in folders or (index,))
+    warn_unread(unread, *((Path(before), Path(after)) if folders else (results,)))
     places = (Path(before), Path(after)) if folders else (folder,)
     for one, place in zip(folders or (index,), places, strict=True):
         check_any(one, place)

@@ -15,7 +15,7 @@ from rich.text import Text
 from ivhl.bench.confirm import ROUNDS, WEIGHED, confirm
 from ivhl.bench.request import Request
 from ivhl.cli import app
-from ivhl.cli.declared import declared, folder_to_write, warn
+from ivhl.cli.declared import declared, folder_to_write, warn_unread
 from ivhl.errors import ResultsError, SpecError, WorseError
 from ivhl.git import commits_of_same_code, find_commit
 from ivhl.machine.identity import this_machine
@@ -215,7 +215,7 @@ def _verdict(root: Path, results: Path, commits: tuple[str, str], machine: str) 
         ResultsError: If it has no record of one of the commits.
     """
     index = open_index(results)
-    warn(index.problems)
+    warn_unread(index.problems, None if results == root / "results" else results)
     entries = [entry for entry in index.entries if entry.case.machine == machine]
     hashes = {entry.commit for entry in entries}
     before, after = (commits_of_same_code(root, commit, hashes) for commit in commits)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ivhl.bench.attribution import RecordedLocks
 from ivhl.cli import app
-from ivhl.cli.declared import check_any, matrix_beside_records, results_folder, warn
+from ivhl.cli.declared import check_any, matrix_beside_records, results_folder, warn_unread
 from ivhl.errors import UnknownNameError
 from ivhl.matrix.diff import diff_locks
 from ivhl.matrix.project import find_root
@@ -75,7 +75,7 @@ def course_command(
     matrix = matrix_beside_records(root)
     folder = results_folder(results, root)
     index = open_index(folder)
-    warn(index.problems)
+    warn_unread(index.problems, results)
     check_any(index, folder)
     names = {name for e in index.entries for name in (e.case.workload, case_name(e.case))}
     machines = {entry.case.machine for entry in index.entries}

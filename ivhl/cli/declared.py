@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -111,13 +112,35 @@ def as_given(given: Mapping[str, str]) -> Iterator[None]:
         raise SpecError(f"unknown {error.kind} {text!r}", hint=error.hint) from error
 
 
-def warn(problems: Iterable[object], *, every: bool = False) -> None:
-    """Name on standard error what could not be read; of thousands of lines, the first ones."""
+def warn_unread(problems: Iterable[object], *results: Path | None, every: bool = False) -> None:
+    """Name on standard error which records could not be read, and the command that names all.
+
+    Args:
+        problems: A line each.
+        results: Folders of the results, as they were given; ``None`` is the default one.
+        every: Whether to name all.
+    """
+    commands = [
+        "ivhl results" + (f" --results {shlex.quote(str(one))}" if one is not None else "")
+        for one in results
+    ]
+    warn(problems, every=every, named_by=" and ".join(commands))
+
+
+def warn(problems: Iterable[object], *, every: bool = False, named_by: str = "") -> None:
+    """Name problems on standard error; of thousands of lines, the first ones.
+
+    Args:
+        problems: A line each.
+        every: Whether to name all.
+        named_by: A command that does; empty if there is none.
+    """
     console = Terminal(stderr=True, highlight=False, soft_wrap=True)
     texts = [str(problem) for problem in problems]
     shown = texts if every else texts[:_NAMED]
     if hidden := texts[len(shown) :]:
-        shown.append(f"and {counted(len(hidden), 'more problem')}: ivhl results names all")
+        more = f"and {counted(len(hidden), 'more problem')}"
+        shown.append(f"{more}: {named_by} names all" if named_by else more)
     for text in shown:
         console.print("warning:", end=" ", style="bold yellow")
         console.print(text)

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder, warn
+from ivhl.cli.declared import results_folder, warn_unread
 from ivhl.errors import MendedError
 from ivhl.fleet.sources import printable
 from ivhl.matrix.project import find_root
@@ -53,7 +53,7 @@ def expect_command(
     root = find_root()
     expectations = load_expectations(root)
     state = load_state(root, results_folder(results, root), history=False)
-    warn(state.problems)
+    warn_unread(state.problems, results)
     rows = rows_of(state)
     console = Terminal(highlight=False, soft_wrap=True)
     if update:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import typer
 
 from ivhl.cli import app
-from ivhl.cli.declared import declared, folder_to_write, results_folder, warn
+from ivhl.cli.declared import declared, folder_to_write, results_folder, warn, warn_unread
 from ivhl.cli.markdown import code
 from ivhl.cli.sides import times_table
 from ivhl.errors import IvhlError, MendedError, SpecError, UnknownNameError, WorseError
@@ -117,7 +117,7 @@ def gate_command(
         cells = matrix.cells(python or (), releases)
         measure_both(root, cells, commits, console, machine=here, results=folder)
     index = open_index(folder)
-    warn(index.problems)
+    warn_unread(index.problems, results)
     _check_names("machine", machine or (), {entry.case.machine for entry in index.entries})
     pythons = {*matrix.pythons, *(entry.python for entry in index.entries)}
     _check_names("Python", python or (), pythons)

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder, warn
+from ivhl.cli.declared import results_folder, warn, warn_unread
 from ivhl.errors import SpecError, UnknownNameError
 from ivhl.fleet.sources import printable
 from ivhl.matrix.project import MATRIX, find_root
@@ -75,7 +75,7 @@ def guards_command(
     root = find_root()
     found = find_guards(path)
     state = load_state(root, results_folder(results, root), history=False)
-    warn(printable(problem) for problem in state.problems)
+    warn_unread(map(printable, state.problems), results)
     evidence = evidence_of(rows_of(state))
     if run is not None:
         asked = _Asked(

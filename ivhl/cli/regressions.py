@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from ivhl.cli import app
-from ivhl.cli.declared import check_any, results_folder, warn
+from ivhl.cli.declared import check_any, results_folder, warn_unread
 from ivhl.errors import UnknownNameError
 from ivhl.fleet.sources import printable
 from ivhl.git import commit_order
@@ -68,7 +68,7 @@ def regressions_command(
     root = find_root()
     folder = results_folder(results, root)
     index = open_index(folder)
-    warn(index.problems)
+    warn_unread(index.problems, results)
     check_any(index, folder)
     _check("--along", along, ALONG)
     _check("workload", workload, {entry.case.workload for entry in index.entries})

@@ -13,7 +13,14 @@ from rich.text import Text
 
 from ivhl.bench.repetition import repeat
 from ivhl.cli import app
-from ivhl.cli.declared import check_any, results_folder, warn
+from ivhl.cli.declared import (
+    bench_commands,
+    check_any,
+    check_recorded,
+    matrix_beside_records,
+    results_folder,
+    warn,
+)
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.git import find_commit
 from ivhl.matrix.project import find_root
@@ -26,7 +33,7 @@ from ivhl.tracker.terminal import Terminal
 from ivhl.tracker.wording import counted, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ivhl.bench.repetition import Repeated
     from ivhl.records.record import RunRecord
@@ -83,7 +90,9 @@ def repeat_command(
         "commit": find_commit(root, commit) if commit else None,
         "machine": machine,
     }
-    one = _choose(found, wanted, record)
+    by_python, by_release = bench_commands(matrix_beside_records(root))
+    measured_by = {"Python": by_python, "PyTorch release": by_release}
+    one = _choose(found, wanted, record, measured_by)
     place = f"{case_name(one)} in {one.cell.id} at {one.commit[:8]}"
     console.print(Text(f"{place}, recorded {one.recorded_at[:16]} on {one.machine.name}", "bold"))
     console.print(f"recorded: {outcome_of(one)}")
@@ -146,7 +155,7 @@ def _read(path: Path, lines: Mapping[int, bytes]) -> list[RunRecord]:
     if not found:
         raise SpecError(
             mistakes[0] if mistakes else f"{path}: has no record",
-            hint="ivhl results names all that cannot be read",
+            hint="name a file that has one, or a case of the results",
         )
     warn(f"left out: {mistake}" for mistake in mistakes)
     return found
@@ -168,23 +177,35 @@ def _in_results(results: Path, case: str) -> list[RunRecord]:
     return list(index.read(entries))
 
 
-def _choose(found: Sequence[RunRecord], wanted: dict[str, str | None], source: str) -> RunRecord:
+def _choose(
+    found: Sequence[RunRecord],
+    wanted: dict[str, str | None],
+    source: str,
+    measured_by: Mapping[str, Mapping[str, str]],
+) -> RunRecord:
     """Return the newest record that fits.
 
     Raises:
-        SpecError: If none does, or they are of several cases.
+        UnknownNameError: If a name is that of nothing.
+        ResultsError: If it is known, but of no record that fits.
+        SpecError: If they are of several cases.
     """
-    left: Iterable[RunRecord] = found
+    left: Sequence[RunRecord] = found
     for name, value in wanted.items():
-        if value is not None:
-            order = release_key if name == "PyTorch release" else str
-            known = sorted({_value(record, name) for record in left}, key=order)
-            left = [record for record in left if _value(record, name) == value]
-            if not left:
-                raise ResultsError(
-                    f"{source} has no record of {name} {value}",
-                    hint=f"known: {', '.join(known[:_LISTED])}" + " ..." * (len(known) > _LISTED),
-                )
+        if value is None:
+            continue
+        fits = [record for record in left if _value(record, name) == value]
+        if not fits:
+            # A commit is known to git, and another name to records that another option left out.
+            known = {_value(record, name) for record in left}
+            if name != "commit" and value not in {_value(record, name) for record in found}:
+                check_recorded(name, [value], known, measured_by.get(name, {}))
+            listed = sorted(known, key=release_key if name == "PyTorch release" else str)
+            raise ResultsError(
+                f"{source} has no such record of {name} {value}",
+                hint=f"known: {', '.join(listed[:_LISTED])}" + " ..." * (len(listed) > _LISTED),
+            )
+        left = fits
     cases = sorted({case_name(record) for record in left})
     if len(cases) > 1:
         raise SpecError(

@@ -19,6 +19,7 @@ from ivhl.cli.declared import (
     matrix_beside_records,
     results_folder,
     warn,
+    warn_unread,
 )
 from ivhl.errors import UnknownNameError
 from ivhl.git import commit_order
@@ -79,7 +80,7 @@ def compat(
     """Show which cases work in which cell, from the newest record of each case."""
     root = find_root()
     state = load_state(root, results_folder(results, root), history=False)
-    warn(state.problems)
+    warn_unread(state.problems, results)
     rows = found = rows_of(state)
     matrix = matrix_beside_records(root, is_named=True)  # by the state
     by_python, by_release = bench_commands(matrix)
@@ -136,7 +137,7 @@ def list_results(
     """List the records, oldest first. --json prints them as stored, with all samples."""
     root = find_root()
     index = open_index(results_folder(results, root))
-    warn(index.problems, every=True)
+    warn_unread(index.problems, results, every=True)
     every = entries = tuple(
         sorted(index.entries, key=lambda entry: (entry.recorded_at, entry.key))
     )
@@ -206,7 +207,7 @@ def publish(
 
     root = find_root()
     published = publish_site(root, output or root / "site", asv=asv)
-    warn(dict.fromkeys(published.problems))
+    warn_unread(dict.fromkeys(published.problems), None)
     if published.off_branch:
         commits = ", ".join(published.off_branch)
         warn([f"asv's graphs omit commits that are on no published branch: {commits}"])

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from ivhl.cli import app
-from ivhl.cli.declared import warn
+from ivhl.cli.declared import results_folder, warn_unread
 from ivhl.errors import ResultsError
 from ivhl.matrix.project import find_root
 from ivhl.records.store import key_of, load_records
@@ -46,9 +46,10 @@ def spread_command(
     The interval of a run is computed from the runs of all other cases, and from those of its own
     case but the one that it predicts (cross-validation).
     """
-    folders = results or [find_root() / "results"]
-    loaded = [load_records(folder) for folder in folders]
-    warn(problem for one in loaded for problem in one.problems)
+    root = find_root()
+    folders: tuple[Path | None, ...] = (*results,) if results else (None,)
+    loaded = [load_records(results_folder(folder, root)) for folder in folders]
+    warn_unread((problem for one in loaded for problem in one.problems), *folders)
     # Folders may differ in conditions (idle or loaded machine): never pair runs across them.
     runs = [(*one.records, *one.replaced) for one in loaded]
     groups = [group for records in runs for group in repeats(records)]

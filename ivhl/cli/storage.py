@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ivhl.cli import app
-from ivhl.cli.declared import results_folder, warn
+from ivhl.cli.declared import results_folder, warn_unread
 from ivhl.matrix.project import find_root
 from ivhl.measure.alone import only_run_here, only_writer
 from ivhl.tracker.compact import compact
@@ -34,7 +34,7 @@ def compact_command(
     folder = results_folder(results, root)
     with only_run_here(root), only_writer(folder):
         index = open_index(folder)
-        warn(index.problems)
+        warn_unread(index.problems, results)
         done = compact(folder, index, keep)
     console = Terminal(highlight=False, soft_wrap=True)
     if not done.files:
@@ -53,6 +53,6 @@ def export_command(
 ) -> None:
     """Write all records with their samples to a Parquet file, a row each. Needs pyarrow."""
     index = open_index(results_folder(results, find_root()))
-    warn(index.problems)
+    warn_unread(index.problems, results)
     number = export_parquet(index, path)
     Terminal(highlight=False, soft_wrap=True).print(f"{path}: {counted(number, 'record')}")

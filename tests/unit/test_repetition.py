@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ivhl.bench.repetition import check_repeatable, install_lock, recorded_lock, repeat
 from ivhl.cli import app
-from ivhl.errors import IvhlError, LockError, ResultsError, SpecError
+from ivhl.errors import IvhlError, LockError, ResultsError, SpecError, UnknownNameError
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.locks import ensure_lock, write_missing_sums
 from ivhl.matrix.spec import CellSpec, load_matrix
@@ -27,6 +27,7 @@ from tests.builders.fleet import (
     make_fleet_project,
     write_records,
 )
+from tests.builders.project import make_commits
 from tests.builders.records import Known, make_failure, make_record
 
 if TYPE_CHECKING:
@@ -319,8 +320,22 @@ def test_the_command_chooses_one_record_or_says_which(
     with pytest.raises(SpecError, match="line 1: is no record"):
         run(str(file))
     file.write_text(whole)
-    with pytest.raises(ResultsError, match=r"no record of PyTorch release 2\.5\.1"):
+    with pytest.raises(ResultsError, match=r"2\.5\.1: it is in the matrix, but has no record"):
         run("ops.one", "--torch", "2.5.1")
+    # What names nothing is no missing record.
+    for name, option, value in (
+        ("Python", "--python", "9"),
+        ("PyTorch release", "--torch", "9.9.9"),
+        ("machine", "--machine", "nowhere"),
+        ("case", "--case", "ops.one/small/z"),
+    ):
+        with pytest.raises(UnknownNameError, match=f"unknown {name} '{value}'") as raised:
+            run("ops.one", option, value)
+        assert raised.value.exit_code == 2
+        assert raised.value.hint
+    make_commits(root, 1)
+    with pytest.raises(ResultsError, match=r"ops\.one has no such record of commit "):
+        run("ops.one", "--commit", "HEAD")
     with pytest.raises(SpecError, match=r"unknown file or case of the results 'ops\.onn'"):
         run("ops.onn")
     (root / "empty").mkdir()

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ivhl.cli import app
+from ivhl.cli.declared import warn, warn_unread
 from ivhl.errors import ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.spec import newest_of
 from ivhl.records.record import to_json
@@ -220,7 +221,21 @@ def test_a_file_of_garbage_is_named_by_every_command_and_fills_no_screen(
     (results / "bench" / "records" / "torn.jsonl").write_text("{\n" * 120)
     done = CliRunner().invoke(app, [*command.split(), "--results", str(results)])
     assert done.stderr.count("torn.jsonl") == named
-    assert ("and 70 more problems: ivhl results names all" in done.stderr) == (named == 50)
+    more = f"and 70 more problems: ivhl results --results {results} names all"
+    assert (more in done.stderr) == (named == 50)
+
+
+def test_what_names_all_unread_records_is_said_of_records_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = [f"line {number}" for number in range(51)]
+    warn_unread(lines, None)
+    assert "and 1 more problem: ivhl results names all\n" in capsys.readouterr().err
+    warn_unread(lines, Path("a b"), Path("c"))
+    said = "ivhl results --results 'a b' and ivhl results --results c names all\n"
+    assert said in capsys.readouterr().err
+    warn(lines)
+    assert capsys.readouterr().err.endswith("and 1 more problem\n")
 
 
 def test_a_release_of_the_extended_tier_is_shown_once_it_has_records(root: Path) -> None:
