@@ -138,9 +138,17 @@ def _run(root: Path, path: Path, found: Found, place: str, asked: _Asked) -> Non
     if not path.is_dir():
         raise SpecError(f"{path}: --run needs the folder of a project", hint="name that folder")
     guards = at((*found.guards, *found.others), place)
-    if len(guards) != 1:
+    if not guards:
         known = {guard.place for guard in found.guards}
         raise UnknownNameError("guard", place, known)
+    if len(guards) > 1:
+        places = list(dict.fromkeys(guard.place for guard in guards))
+        raise SpecError(
+            f"--run {place}: {len(guards)} guards are there, and one is switched off at a time",
+            hint=f"name one: {', '.join(places)}"
+            if len(places) > 1
+            else "write each on a line of its own, in a copy of the code base",
+        )
     (guard,) = guards
     matrix = load_matrix(root / MATRIX)
     _check_names(matrix, asked)

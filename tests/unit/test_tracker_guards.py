@@ -1116,3 +1116,26 @@ def test_the_command_judges_by_the_committed_records(
     untested = runner.invoke(app, ["guards", str(tmp_path), "--run", "new.py:3"])
     assert isinstance(untested.exception, SpecError)
     assert "no test names" in str(untested.exception)
+
+
+def test_of_several_guards_in_one_place_the_command_says_that_it_switches_off_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were an *unknown guard*, and the next step was the same place."""
+    monkeypatch.chdir(ROOT)
+    two = "def f(): ...\nboth = torch.compiler.disable(f), torch.compiler.disable(f)\n"
+    search(tmp_path, two, "two.py")
+    marked = "import torch\n@torch.compiler.disable\ndef f(): ..."
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "it.py").write_text(marked)
+    runner = CliRunner()
+    place = next(one.place for one in find_guards(tmp_path).guards if one.path == "two.py")
+    for at_place, hint in (
+        (place, "a line of its own"),
+        ("it.py:2", "name one: a/it.py:2, b/it.py:2"),
+    ):
+        done = runner.invoke(app, ["guards", str(tmp_path), "--run", at_place])
+        assert isinstance(done.exception, SpecError)
+        assert f"{at_place}: 2 guards are there" in str(done.exception)
+        assert hint in done.exception.hint
