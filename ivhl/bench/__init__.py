@@ -27,7 +27,7 @@ from ivhl.errors import IvhlError, ResultsError, UnknownNameError
 from ivhl.git import changed_files, find_commit, uncommitted_files
 from ivhl.machine.identity import this_machine
 from ivhl.matrix.interpreter import find_interpreter
-from ivhl.matrix.locks import ensure_lock, lock_state
+from ivhl.matrix.locks import ensure_lock, index_options, lock_state
 from ivhl.matrix.project import MATRIX, load_project
 from ivhl.matrix.spec import load_matrix
 from ivhl.measure.alone import only_run_here, only_user_of_gpu, only_writer
@@ -228,11 +228,13 @@ def lock_of(root: Path, matrix: Matrix, cell: CellSpec, console: Console) -> Loc
     """Return the lock of a cell; resolve it, and print a note, if it is missing.
 
     Raises:
-        LockError: See ``ensure_lock``.
+        LockError: See ``ensure_lock``; or if nothing names the index of a lock of the tier ``next``.
         UnknownNameError: If the matrix lacks the release.
     """
     exists = lock_state(root, cell).kind != "missing"
     lock = ensure_lock(root, matrix, cell)
+    # Said here, since it is no failure of the cell, of which a record would be kept.
+    index_options(cell, of_next=lock.of_next)
     if not exists:
         console.print(
             f"note: {cell.id} had no lock; wrote {lock.path.relative_to(root)}: commit it, or its "

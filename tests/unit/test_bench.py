@@ -34,7 +34,7 @@ from ivhl.bench.request import Done, Request
 from ivhl.bench.selection import Selection, Suite
 from ivhl.bench.state import RunState
 from ivhl.cli import app
-from ivhl.errors import ResultsError, SpecError, UnknownNameError
+from ivhl.errors import LockError, ResultsError, SpecError, UnknownNameError
 from ivhl.matrix.locks import lock_state
 from ivhl.matrix.spec import CellSpec, load_matrix
 from ivhl.measure.alone import (
@@ -485,6 +485,21 @@ def test_a_lock_made_for_this_run_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     )
     lock_of(tmp_path, matrix, there, console)
     assert f"{there.id} had no lock; wrote envs/locks/new.txt: commit it" in sink.getvalue()
+
+
+def test_a_release_of_the_tier_next_is_not_measured_without_its_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = Path(__file__).parents[2]
+    matrix = load_matrix(root / "envs" / "matrix.toml")
+    cell = matrix.cells()[0]
+    state = replace(lock_state(root, cell), of_next=True)
+    monkeypatch.setattr("ivhl.bench.ensure_lock", lambda *_: state)
+    monkeypatch.setenv("IVHL_NEXT_INDEX", "https://pypi.test/simple")
+    assert lock_of(root, matrix, cell, Console(file=StringIO())) == state
+    monkeypatch.delenv("IVHL_NEXT_INDEX")
+    with pytest.raises(LockError, match="and IVHL_NEXT_INDEX is not set"):
+        lock_of(root, matrix, cell, Console(file=StringIO()))
 
 
 def test_a_record_of_an_uncommitted_tree_answers_nothing(tmp_path: Path) -> None:

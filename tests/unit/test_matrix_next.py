@@ -11,7 +11,9 @@ import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
+from ivhl.cli import app
 from ivhl.errors import LockError, SpecError
 from ivhl.matrix.check import check_locks
 from ivhl.matrix.locks import NEXT_INDEX, index_options, lock_release, lock_state
@@ -146,3 +148,17 @@ def test_a_later_day_makes_no_lock_of_a_nightly_stale(
     (state,) = lock_release(tmp_path, matrix_of(), NIGHTLY)
     assert not state.stale(matrix_of(**{"exclude-newer": dt.date(2026, 11, 20)}))
     assert state.stale(matrix_of(platform="x86_64-manylinux_2_34"))
+
+
+def test_locks_that_are_left_without_an_index_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "envs" / "matrix.toml"
+    path.parent.mkdir()
+    row = f'[[torch]]\nrelease = "{NIGHTLY}"\ntier = "next"\n'
+    python = '[[python]]\nversion = "3.12"\n'
+    path.write_text(f'exclude-newer = 2026-11-15\nplatform = "linux"\n{python}{row}', "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(NEXT_INDEX, raising=False)
+    done = CliRunner().invoke(app, ["matrix", "lock"])
+    assert f"left {NIGHTLY}: of the tier next, and {NEXT_INDEX} is not set" in done.output

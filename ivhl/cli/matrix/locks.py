@@ -35,7 +35,7 @@ from ivhl.matrix.wheels import build_missing
 from ivhl.tracker.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ivhl.matrix.diff import CellDiff
@@ -161,12 +161,20 @@ def lock(
                 console.print(detail.partition("\n")[0], markup=False)
     if write_missing_sums(root):
         console.print(f"wrote envs/locks/{SUMS}: a lock that is edited from now on is noticed")
-    for python in absent:
-        console.print(f"left {python}: no such interpreter here, so its locks stay as they are")
+    for left in _left(matrix, absent, named=bool(torch)):
+        console.print(left)
     _raise_joined(failed)
     _require_fresh(root, matrix, releases, absent)
     if not releases:
         console.print("every lock exists and is fresh; --all resolves them again")
+
+
+def _left(matrix: Matrix, absent: Iterable[str], *, named: bool) -> Iterator[str]:
+    for python in absent:
+        yield f"left {python}: no such interpreter here, so its locks stay as they are"
+    if not named and not os.environ.get(NEXT_INDEX):
+        for release in matrix.releases("next"):
+            yield f"left {release}: of the tier next, and {NEXT_INDEX} is not set"
 
 
 def _raise_joined(failed: Sequence[IvhlError]) -> None:
