@@ -92,6 +92,9 @@ _PART: Final = 0.75
 # Rounds at one place, as a multiple of those that two clear levels need.
 _PATIENCE: Final = 4
 
+# Failures before the case could run: only a search for failures has an answer in them.
+_NEVER_RAN: Final = frozenset({"environment", "build", "unavailable"})
+
 
 class Position(NamedTuple):
     """A commit or a release in the line that is searched.
@@ -617,6 +620,12 @@ class _Bisection:
             for number in range(len(self._symptoms(place)), wanted):
                 self._ask_symptom(place, force=number > 0, end=True)
         if self._are_alike():
+            if self._apart()[0] in _NEVER_RAN:
+                raise SpecError(
+                    f"--for {self._question.sought}: the case runs at neither end: "
+                    f"{self._text(0)} at {self._title(0)}, and so at {self._title(self._last)}",
+                    hint="mend that first, or choose other ends",
+                )
             n_runs = min(len(self._symptoms(place)) for place in ends)
             unseen = 1 - 0.05 ** (1 / n_runs)
             hint = "search for what differs: ivhl compare shows it"
@@ -690,6 +699,8 @@ class _Bisection:
             self._first_record = record
         symptom = symptom_of(record, self._question.sought)
         text = seen_in(record, self._question.sought)
+        if end and self._question.sought != "failure" and symptom in _NEVER_RAN:
+            self._skip(place, text, end=True)
         if not end and self._like_last(symptom) is None:
             self._skip(place, text)
             return

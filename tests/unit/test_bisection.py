@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ivhl.bench.bisection import Culprit, Sought
-    from ivhl.records.record import RunRecord
+    from ivhl.records.record import FailureClass, RunRecord
 
 N = 64
 CASE = "ops.gp_evolve/small/naive-compiled"
@@ -518,6 +518,24 @@ def test_ends_that_do_not_differ_are_refused_with_what_was_seen(tmp_path: Path) 
         search(Bench(tmp_path / "b", fails_from(99)), question("failure"))
     with pytest.raises(SpecError, match=r"an end of the search: crash: gone"):
         search(Bench(tmp_path / "c", fails_from(30)), question())
+
+
+@pytest.mark.parametrize("sought", ["wrong", "graph-break"])
+@pytest.mark.parametrize("failed", ["environment", "build", "unavailable"])
+def test_an_end_at_which_the_case_never_ran_is_refused(
+    tmp_path: Path, sought: Sought, failed: FailureClass
+) -> None:
+    def make(number: int) -> RunRecord:
+        return make_failure(failed, "gone") if number >= 41 else make_record()
+
+    with pytest.raises(SpecError, match=f"an end of the search: {failed}: gone"):
+        search(Bench(tmp_path / sought, make), question(sought))
+    found = search(Bench(tmp_path / "failure", make), question("failure"))
+    assert int(found.after.name, 16) == 41
+    nowhere = Bench(tmp_path / "nowhere", lambda _: make_failure(failed, "gone"))
+    with pytest.raises(SpecError, match="runs at neither end") as refused:
+        search(nowhere, question("failure"))
+    assert "flaky" not in refused.value.hint
 
 
 def test_a_flaky_failure_is_found_and_its_rates_are_told(tmp_path: Path) -> None:
