@@ -677,8 +677,8 @@ class _Bisection:
                         f"--for {self._question.sought}: {self._title(0)} and "
                         f"{self._title(self._last)} differ by less than --effect {effect:g}, or by "
                         f"too little to tell: {found} in {counted(found.rounds, 'round')}",
-                        hint="choose ends that differ (ivhl regressions), a smaller --effect, or "
-                        "another --side",
+                        hint="choose ends that differ (ivhl regressions), or a smaller --effect"
+                        + (", or another --side" if self._question.sought == "slowdown" else ""),
                     )
             self._ask_time(self._last, 0, end=True)
 

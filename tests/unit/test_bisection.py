@@ -510,10 +510,13 @@ def test_an_answer_that_a_kill_cut_off_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_ends_that_do_not_differ_are_refused_with_what_was_seen(tmp_path: Path) -> None:
-    with pytest.raises(
-        SpecError, match=r"differ by less than --effect 1.05.*compiled (1\.0|0\.9)"
-    ):
+    few = r"differ by less than --effect 1.05.*compiled (1\.0|0\.9)"
+    with pytest.raises(SpecError, match=few) as refused:
         search(Bench(tmp_path / "a", slower_from(99, 1.0)), question())
+    assert "another --side" in refused.value.hint
+    with pytest.raises(SpecError, match=r"--for compile-time.*cold 1\.00x") as refused:
+        search(Bench(tmp_path / "d", fails_from(99)), question("compile-time"))
+    assert "--side" not in refused.value.hint
     with pytest.raises(SpecError, match=r"--for failure: works, 2\.00x at commit 0, and so at"):
         search(Bench(tmp_path / "b", fails_from(99)), question("failure"))
     with pytest.raises(SpecError, match=r"an end of the search: crash: gone"):
