@@ -76,7 +76,9 @@ def bisect_command(
         str | None,
         typer.Option(help="PyTorch release in which commits are measured (default: the newest)."),
     ] = None,
-    commit: Annotated[str, typer.Option(help="Commit at which releases are measured.")] = "HEAD",
+    commit: Annotated[
+        str | None, typer.Option(help="Commit at which releases are measured (default: HEAD).")
+    ] = None,
     tier: Annotated[
         Literal["default", "extended"],
         typer.Option(help="Releases of the matrix that are searched."),
@@ -121,9 +123,7 @@ def bisect_command(
     metric = _metric(sought, side)
     if python is not None and python not in matrix.pythons:
         raise UnknownNameError("Python", python, matrix.pythons)
-    along, positions = _positions(
-        root, matrix, (before, after), torch, find_commit(root, commit), tier
-    )
+    along, positions = _positions(root, matrix, (before, after), torch, commit, tier)
     releases = (positions[0].torch, positions[-1].torch)
     refused: set[str] = set()
     if sought in ("slowdown", "compile-time"):  # of what is refused there are no seconds
@@ -230,16 +230,22 @@ def _positions(
     matrix: Matrix,
     ends: tuple[str, str],
     torch: str | None,
-    commit: str,
+    commit: str | None,
     tier: Tier,
 ) -> tuple[Literal["commit", "torch"], tuple[Position, ...]]:
     """Return what lies between two releases, or two commits, both included.
 
     Raises:
-        SpecError: If the ends are neither, the same, or in the wrong order.
+        SpecError: If the ends are neither, the same, or in the wrong order; or if what is searched
+            is also given as one.
     """
     known = matrix.releases("extended")
     if _are_releases(root, matrix, ends):
+        if torch is not None:
+            raise SpecError(
+                f"--torch {torch}: not between two releases, each of which is measured",
+                hint="leave --torch out, or name two commits",
+            )
         first, last = (_release(matrix, name) for name in ends)
         if first == last:
             raise SpecError(
@@ -256,13 +262,19 @@ def _positions(
             (r for r in between if release_key(first) <= release_key(r) <= release_key(last)),
             key=release_key,
         )
-        return "torch", tuple(Position(r, f"PyTorch {r}", commit, r) for r in releases)
+        measured = find_commit(root, commit or "HEAD")
+        return "torch", tuple(Position(r, f"PyTorch {r}", measured, r) for r in releases)
     for name, beside in (ends, ends[::-1]):
         if newest_of(name, known) in known:
             raise SpecError(
                 f"{name} is a PyTorch release and {beside} is none",
                 hint="name two commits, or two releases",
             )
+    if commit is not None:
+        raise SpecError(
+            f"--commit {commit}: not between two commits, each of which is measured",
+            hint="leave --commit out, or name two releases",
+        )
     one, other = (find_commit(root, name) for name in ends)
     if one == other:
         raise SpecError(

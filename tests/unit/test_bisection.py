@@ -772,6 +772,8 @@ def test_the_command_refuses_ends_that_are_no_line(
         (["2.6.0", "2.5.1"], "BEFORE must be older than AFTER"),
         (["HEAD", "nothing"], "git knows no commit 'nothing'"),
         (["HEAD~2", "HEAD", "--python", "3.21"], "unknown Python '3.21'"),
+        (["HEAD~2", "HEAD", "--commit", "HEAD"], "--commit HEAD: not between two commits"),
+        (["2.5.1", "2.6.0", "--torch", "2.6.0"], "--torch 2.6.0: not between two releases"),
     ):
         done = CliRunner().invoke(app, ["bisect", *ends, *case])
         assert text in str(done.exception)
