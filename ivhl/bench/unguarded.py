@@ -32,7 +32,6 @@ UnguardedVerdict = Literal["passes", "fails", "flaky", "undecided"]
 # for what it brings.
 _FROM_THE_CELL = "torch\ntriton\n"
 _LONGEST_REASON = 300
-# Addresses differ between two runs that fail alike.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _RAISED = re.compile(r"[A-Za-z_][\w.]*: |AssertionError$")
 # What a test needs and lacks here, which no compiler raises by itself: files, modules, the network,
@@ -271,11 +270,13 @@ def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
     }
     report = here / "report.xml"
     report.unlink(missing_ok=True)
+    # Where the code base has no settings of pytest, those of a project around it would hold.
+    (here / "pytest.ini").touch()
     command = [str(python), *attempt.checks]
     script = len(attempt.checks) == 1 and Path(attempt.checks[0]).is_absolute()
     if not script:
         command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        command += [f"--junitxml={report}", *attempt.checks]
+        command += [f"--rootdir={tree}", f"--junitxml={report}", *attempt.checks]
     try:
         done = subprocess.run(
             command,
@@ -290,24 +291,32 @@ def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
         )
     except subprocess.TimeoutExpired:
         return CheckRun(0, 1, 0, f"did not end within {attempt.deadline_s:.0f} s")
+    copies = (f"{sites[1]}/", f"{tree}/")
     if not script and report.is_file():
-        return replace(_read(report), compiled=compiled.exists())
+        return replace(_read(report, copies), compiled=compiled.exists())
     lines = (done.stdout + done.stderr).strip().splitlines()
     failed = int(done.returncode != 0)
     # Dynamo's advice comes after the exception, and is the same for all.
     raised = [line for line in lines if _RAISED.match(line)] or lines
-    reason = _ADDRESS.sub("", " ".join(raised[-1:]))[:_LONGEST_REASON] if failed else ""
+    reason = _plain(" ".join(raised[-1:]), copies) if failed else ""
     return CheckRun(1 - failed, failed, 0, reason, compiled.exists())
 
 
-def _read(report: Path) -> CheckRun:
+def _plain(text: str, copies: Iterable[str]) -> str:
+    """Return a reason without what differs between two runs that fail alike: paths, addresses."""
+    for path in copies:
+        text = text.replace(path, "")
+    return _ADDRESS.sub("", text)[:_LONGEST_REASON]
+
+
+def _read(report: Path, copies: Iterable[str]) -> CheckRun:
     cases = list(ET.parse(report).getroot().iter("testcase"))  # noqa: S314  (pytest's own)
     bad = [one for case in cases for one in case if one.tag in ("failure", "error")]
     skipped = [one for case in cases for one in case if one.tag == "skipped"]
     messages = [" ".join(_message(one).split()) for one in (*bad, *skipped)]
     # One that does not come from what a test lacks here says more than the first one.
     messages[: len(bad)] = sorted(messages[: len(bad)], key=lambda text: bool(_LACKS.match(text)))
-    reason = _ADDRESS.sub("", next(iter(messages), ""))[:_LONGEST_REASON]
+    reason = _plain(next(iter(messages), ""), copies)
     return CheckRun(len(cases) - len(bad) - len(skipped), len(bad), len(skipped), reason)
 
 

@@ -63,7 +63,7 @@ def run(
     tmp_path: Path, text: str, *, name: str = "test_it.py", checks: tuple[str, ...] = ()
 ) -> Unguarded:
     folder, here = tmp_path / "project", tmp_path / "here"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     here.mkdir()
     (folder / name).write_text(text)
     guard, *others = find_guards(folder).guards
@@ -213,6 +213,37 @@ def test_a_strict_xfail_that_passes_is_no_failure_without_it(tmp_path: Path) -> 
     found = run(tmp_path, text)
     assert found.guarded is not None
     assert (found.guarded.failed, found.verdict) == (1, "passes")
+
+
+def test_settings_of_pytest_around_the_code_base_do_not_hold_in_it(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.pytest.ini_options]\nfilterwarnings = ["error"]\naddopts = "--nothing"\n'
+    )
+    warns = f"{COMPILED}\n    import warnings\n    warnings.warn('Old')"
+    assert run(tmp_path, GUARDED.format(body=warns)).verdict == "passes"
+    (tmp_path / "own").mkdir()
+    text = GUARDED.format(body=warns)
+    (tmp_path / "own" / "project").mkdir()
+    (tmp_path / "own" / "project" / "setup.cfg").write_text(
+        "[tool:pytest]\nfilterwarnings = error\n"
+    )
+    found = run(tmp_path / "own", text)
+    assert (found.verdict, found.reason) == ("fails", "UserWarning: Old")
+
+
+@pytest.mark.parametrize("root", ["here", "Path(__file__).parent"])
+def test_the_same_failure_in_both_copies_is_no_failure_of_what_is_guarded(
+    tmp_path: Path, root: str
+) -> None:
+    body = f"{COMPILED}\n\ndef test_other():\n    from pathlib import Path\n"
+    body += f"    here = Path.cwd()\n    raise ValueError({root} / 'gone')"
+    found = run(tmp_path, GUARDED.format(body=body), checks=("test_it.py",))
+    assert found.guarded is not None
+    assert (found.guarded.failed, found.runs[0].failed) == (1, 1)
+    assert (found.verdict, found.reason) == (
+        "undecided",
+        "fails with the guard, too: ValueError: gone",
+    )
 
 
 def test_a_script_runs_in_the_copy_and_names_what_was_raised(tmp_path: Path) -> None:
