@@ -33,6 +33,8 @@ UnguardedVerdict = Literal["passes", "fails", "flaky", "undecided"]
 _FROM_THE_CELL = "torch\ntriton\n"
 _LONGEST_REASON = 300
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+# So do temporary folders, times and random numbers.
+_DIFFERS = re.compile(r"(?:/[^\s'\",:)]+)+|\d+")
 _RAISED = re.compile(r"[A-Za-z_][\w.]*: |AssertionError$")
 # What a test needs and lacks here, which no compiler raises by itself: files, modules, the network,
 # fixtures. What Dynamo and backends raise has their names around it.
@@ -99,6 +101,7 @@ class CheckRun:
         reason: Of the first failure that says of the compiler, else of the first one, or why nothing
             ran.
         compiled: Whether Dynamo compiled anything in it, or in a process that it began.
+        failures: Each test that failed, and why; a script has no name.
     """
 
     passed: int
@@ -106,6 +109,16 @@ class CheckRun:
     skipped: int
     reason: str
     compiled: bool = False
+    failures: tuple[tuple[str, str], ...] = ()
+
+    def beyond(self, guarded: CheckRun) -> list[str]:
+        """Return why tests failed that do not fail alike with the guard."""
+        known = {(test, _DIFFERS.sub("", reason)) for test, reason in guarded.failures}
+        return [
+            reason
+            for test, reason in self.failures
+            if (test, _DIFFERS.sub("", reason)) not in known
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +248,11 @@ def _try(attempt: Attempt, cell: CellSpec, python: Path) -> Unguarded:
     runs = (first, again)
     if not again.failed:
         return Unguarded(cell, "flaky", guarded, runs, f"failed in 1 of 2 runs: {first.reason}")
-    if guarded.failed >= first.failed and guarded.reason == first.reason:
+    new = first.beyond(guarded)
+    if not new:
         text = f"fails with the guard, too: {first.reason}"
         return Unguarded(cell, "undecided", guarded, runs, text)
-    return Unguarded(cell, "fails", guarded, runs, first.reason)
+    return Unguarded(cell, "fails", guarded, runs, new[0])
 
 
 def _without_others(attempt: Attempt, tried: Unguarded) -> Unguarded:
@@ -290,7 +304,8 @@ def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return CheckRun(0, 1, 0, f"did not end within {attempt.deadline_s:.0f} s")
+        reason = f"did not end within {attempt.deadline_s:.0f} s"
+        return CheckRun(0, 1, 0, reason, failures=(("", reason),))
     copies = (f"{sites[1]}/", f"{tree}/")
     if not script and report.is_file():
         return replace(_read(report, copies), compiled=compiled.exists())
@@ -299,7 +314,8 @@ def _run(attempt: Attempt, cell: CellSpec, python: Path, name: str) -> CheckRun:
     # Dynamo's advice comes after the exception, and is the same for all.
     raised = [line for line in lines if _RAISED.match(line)] or lines
     reason = _plain(" ".join(raised[-1:]), copies) if failed else ""
-    return CheckRun(1 - failed, failed, 0, reason, compiled.exists())
+    failures = (("", reason),) if failed else ()
+    return CheckRun(1 - failed, failed, 0, reason, compiled.exists(), failures)
 
 
 def _plain(text: str, copies: Iterable[str]) -> str:
@@ -311,13 +327,18 @@ def _plain(text: str, copies: Iterable[str]) -> str:
 
 def _read(report: Path, copies: Iterable[str]) -> CheckRun:
     cases = list(ET.parse(report).getroot().iter("testcase"))  # noqa: S314  (pytest's own)
-    bad = [one for case in cases for one in case if one.tag in ("failure", "error")]
-    skipped = [one for case in cases for one in case if one.tag == "skipped"]
-    messages = [" ".join(_message(one).split()) for one in (*bad, *skipped)]
+    said: dict[str, list[tuple[str, str]]] = {"failure": [], "error": [], "skipped": []}
+    for case in cases:
+        name = f"{case.get('classname')}.{case.get('name')}"
+        for one in case:
+            if one.tag in said:
+                said[one.tag].append((name, _plain(" ".join(_message(one).split()), copies)))
     # One that does not come from what a test lacks here says more than the first one.
-    messages[: len(bad)] = sorted(messages[: len(bad)], key=lambda text: bool(_LACKS.match(text)))
-    reason = _plain(next(iter(messages), ""), copies)
-    return CheckRun(len(cases) - len(bad) - len(skipped), len(bad), len(skipped), reason)
+    bad = sorted(said["failure"] + said["error"], key=lambda one: bool(_LACKS.match(one[1])))
+    skipped = said["skipped"]
+    _, reason = next(iter((*bad, *skipped)), ("", ""))
+    passed = len(cases) - len(bad) - len(skipped)
+    return CheckRun(passed, len(bad), len(skipped), reason, failures=tuple(bad))
 
 
 def _message(one: ET.Element) -> str:
