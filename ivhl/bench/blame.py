@@ -428,14 +428,10 @@ def _cures(
         again = [
             one if number == 1 else one | {"name": f"{one['name']}, run {number}"} for one in left
         ]
-        for name, trial, one in zip(
-            names, again, runner.run(asked.bad, again).values(), strict=True
-        ):
+        for name, one in zip(names, runner.run(asked.bad, again).values(), strict=True):
             found.setdefault(name, one)
             if one.compiled_s and one.outcome == "works":
-                # With other threads, eager code is another, too.
-                at = _at_speed(one, bad.eager_s) if not trial.get("threads") else one.compiled_s
-                seconds.setdefault(name, []).append(at)
+                seconds.setdefault(name, []).append(_at_speed(one, bad.eager_s))
         left = [one for one in left if median(seconds.get(one["name"], [math.inf])) < near]
         if not left:
             break
@@ -505,7 +501,9 @@ def _settings(asked: Suspicion, stage: Stage | None) -> Iterator[dict[str, Any]]
     if asked.symptom == "slow" and asked.case.variant.fullgraph:
         # Since 2.11.0 it costs microseconds in each call.
         yield {"name": WITHOUT_WHOLE, "fullgraph": False}
-    if asked.effort.device == "cpu" and asked.effort.threads == 1:
+    # Two threads share the work of slow code, too, which cures nothing.
+    alone = asked.effort.device == "cpu" and asked.effort.threads == 1
+    if alone and asked.symptom != "slow":
         yield {"name": "threads=2", "threads": 2}
     wanted = list(STAGES)
     if stage is not None:
