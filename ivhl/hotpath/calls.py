@@ -6,10 +6,11 @@ same places. Keys form a tree (``Call``): a path from its root is a sequence.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import torch
 
@@ -17,8 +18,15 @@ from ivhl.hotpath.pending import Pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import CodeType
 
     from ivhl.hotpath.sequence import HotSequence
+
+    # From the arguments of a call, and what returns the number of a tensor by its ``id``: the
+    # tensors that are new, or ``None`` if it is another call.
+    Match = Callable[
+        [tuple[Any, ...], Callable[[int], int | None]], tuple[torch.Tensor, ...] | None
+    ]
 
 _TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, Pending})
 _CONSTANTS: Final = frozenset(
@@ -299,6 +307,7 @@ class Call:
         spare: A pending tensor for each result, between two uses.
         likely: The way that was taken last from here.
         plan: What arguments are compared with; ``None`` if some are nested.
+        match: Compares them, once the call has waited (``make_match``).
         names: Of keyword arguments.
         is_plain: Whether it returns one tensor, and ``plan`` is there.
         guard: Compares the tensors that the call brings from outside with those of the first time.
@@ -329,6 +338,7 @@ class Call:
     spare: list[Pending | None] = field(default_factory=list)
     likely: Call | None = None
     plan: tuple[tuple[type | None, Any], ...] | None = None
+    match: Match | None = None
     is_plain: bool = False
     guard: Any = None
     guard_below: Any = None
@@ -359,6 +369,28 @@ class Call:
             else:
                 return
         self.plan = tuple(plan)
+
+    def make_match(self) -> Match:
+        """Set and return ``match``: the loop over the plan, unrolled, in a third of its time."""
+        assert self.plan is not None  # noqa: S101  (of calls that wait)
+        tests = [f"len(values) == {len(self.plan)}"]
+        new = []
+        scope: dict[str, Any] = {}
+        for n, (kind, part) in enumerate(self.plan):
+            value = f"values[{n}]"
+            if kind is Intermediate:
+                tests.append(f"get(id({value})) == {part}")
+            elif kind is None:
+                tests.append(f"get(id({value})) is None")
+                new.append(value)
+            else:
+                scope |= {f"kind_{n}": kind, f"part_{n}": part}
+                tests.append(f"type({value}) is kind_{n} and {value} == part_{n}")
+        made = f"({', '.join(new)},)" if new else "()"
+        self.match = match = eval(  # noqa: S307  (of nothing but the text above)
+            _compiled(f"lambda values, get: {made} if {' and '.join(tests)} else None"), scope
+        )
+        return cast("Match", match)
 
     @property
     def likeness(self) -> str:
@@ -393,6 +425,11 @@ class Call:
                 one.hot for one in call.then.values()
             )
             call = call.above
+
+
+@functools.cache
+def _compiled(text: str) -> CodeType:
+    return compile(text, __file__, "eval")
 
 
 def turn_of(path: list[Call], begin: int, end: int, *, in_segment: bool) -> str:

@@ -30,6 +30,8 @@ FACTS: Final = frozenset(
         *(_T.is_floating_point, _T.is_complex, _T.is_signed, _T.is_contiguous, _T.__len__),
         *(torch.is_floating_point, torch.is_complex, torch.numel, torch.is_signed),
         *(_T.__hash__,),
+        # Of no tensor; the next call has other surroundings.
+        torch._C._set_grad_enabled,  # noqa: SLF001
         # Ranges for the profiler, which PyTorch's optimizers open, too.
         torch.ops.profiler._record_function_enter_new,  # noqa: SLF001
         torch.ops.profiler._record_function_exit._RecordFunction,  # noqa: SLF001

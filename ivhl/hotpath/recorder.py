@@ -58,15 +58,18 @@ from ivhl.hotpath.surroundings import (
     Surroundings,
     is_top,
     n_modes,
+    pop_dispatch_mode,
     pop_mode,
+    push_dispatch_mode,
     push_mode,
     restored,
+    set_grad_enabled,
     surroundings_now,
 )
 from ivhl.hotpath.turns import TrainingTurns, graph_of, nodes_made
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ivhl.compile import Mode
     from ivhl.hotpath.calls import Facts
@@ -174,7 +177,8 @@ class Recorder(TorchFunctionMode):
         self.turns = TrainingTurns(self._count, self.limit)
         self._progress = 0  # compiled runs, and what may become hot
         self.is_resting = False  # whether the mode is not active, since turns are not looked at
-        self._watch: _Watch | None = None
+        self._watch: _Watch | None = None  # while it is active
+        self._unused_watch: _Watch | None = None
         self._surroundings = surroundings_now(0)
         self._settings: CompilerSettings | None = None  # from the first compiled region on
         self._lately: deque[Call] = deque(maxlen=_LATELY)  # where segments ended
@@ -218,7 +222,7 @@ class Recorder(TorchFunctionMode):
         with self._lock:  # see settle_elsewhere
             call = self._node.likely
             if call is not None and call.func is func:
-                if call.hot and call.is_plain and self._may_wait():
+                if call.hot and call.is_plain:
                     pending = self._wait(call, args, kwargs)
                     if pending is not None:
                         return pending
@@ -236,11 +240,19 @@ class Recorder(TorchFunctionMode):
                 self.end_segment()
                 self._surroundings = surroundings
                 self._begin()
+                has_begun = True
+            else:  # nothing goes on behind the last call of a sequence
+                has_begun = self.is_deferring and not self._node.then and self.settle()
+            if surroundings is None:
+                return func(*args, **kwargs)
+            if has_begun:
                 call = self._node.likely
                 if call is not None and call.func is not func:
                     call = None
-            if surroundings is None:
-                return func(*args, **kwargs)
+                if call is not None and call.hot and call.is_plain:
+                    pending = self._wait(call, args, kwargs)
+                    if pending is not None:
+                        return pending
             if self._postponed is not None:
                 if is_known(func, kwargs):
                     if self._may_postpone(func, args):
@@ -673,45 +685,33 @@ class Recorder(TorchFunctionMode):
 
     # --- pending calls ---------------------------------------------------------------------------
 
-    def _may_wait(self) -> bool:
-        """Return whether the next call may be one that waits, as far as what is around it says."""
-        return (
-            (self.is_deferring or not (self._depth or self._wiring.roles))
-            and not self.paused
-            and not self._has_copies
-            and surroundings_now(self._watch is not None) == self._surroundings
-        )
-
-    def _wait(  # noqa: C901, PLR0911, PLR0912  (the shortest way, of nearly all hot calls)
+    def _wait(  # noqa: C901  (the shortest way, of nearly all hot calls)
         self, call: Call, args: Any, kwargs: Any
     ) -> torch.Tensor | None:
         """Return the result of the expected call, pending; ``None`` if this may be another one.
 
         What waits is held by us, so its tensors are known by their ``id`` alone.
         """
+        watch = self._watch
+        if (
+            not (self.is_deferring or not (self._depth or self._wiring.roles))
+            or self.paused
+            or self._has_copies
+            or surroundings_now(watch is not None) != self._surroundings
+        ):
+            return None
         values = args
         if kwargs or call.names:
             if tuple(kwargs) != call.names:
                 return None
             values = (*args, *kwargs.values())
-        plan: Any = call.plan
-        if len(values) != len(plan):
-            return None
         held = self._held
-        new = []
-        for value, (kind, part) in zip(values, plan):  # noqa: B905  (equally long)
-            if kind is Intermediate:
-                if held.get(id(value)) != part:
-                    return None
-            elif kind is None:
-                if id(value) in held:
-                    return None
-                new.append(value)
-            elif type(value) is not kind or value != part:
-                return None
+        new = (call.match or call.make_match())(values, held.get)
+        if new is None:
+            return None
         if new:
             # In C++: class, dispatch keys, dtype, device, shape, strides, requires_grad; no doubles.
-            guard = call.guard if self._watch is None else call.guard_below
+            guard = call.guard if watch is None else call.guard_below
             if guard is None or not guard.check(*new):
                 return None
             for value in new:
@@ -732,10 +732,12 @@ class Recorder(TorchFunctionMode):
 
     def _watch_changes(self) -> None:
         if self._watch is None:
-            self._watch = _Watch(self)
-            self.pass_by(self._watch.__enter__, (), {})
+            if self._unused_watch is None:
+                self._unused_watch = _Watch(self)
+            self._watch = self._unused_watch
+            push_dispatch_mode(self._watch)
 
-    def _hold(self, originals: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
+    def _hold(self, originals: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
         """Keep tensors that waiting calls bring from outside, and what the graph reads of them."""
         n = len(self._originals)
         self._originals += originals
@@ -889,8 +891,15 @@ class Recorder(TorchFunctionMode):
         """
         surroundings = self._surroundings
         assert surroundings is not None  # noqa: S101  (of calls that were recorded)
-        if surroundings_now(0) == surroundings:
+        now = surroundings_now(0)
+        if now == surroundings:
             return self._run(loss, objection)
+        if now is not None and now[1] is surroundings[1]:  # as behind no_grad
+            set_grad_enabled(surroundings[0])
+            try:
+                return self._run(loss, objection)
+            finally:
+                set_grad_enabled(now[0])
         with restored(surroundings):
             if surroundings_now(0) != surroundings:
                 objection = objection or _ANOTHER_WAY
@@ -1161,6 +1170,7 @@ class Recorder(TorchFunctionMode):
         try:
             self._stop_watching()
         finally:
+            self._unused_watch = None  # which has us
             self.paused += 1
             if is_top(self):
                 pop_mode()
@@ -1196,7 +1206,7 @@ class Recorder(TorchFunctionMode):
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
-            self._watch.__exit__(None, None, None)
+            pop_dispatch_mode(None)
             self._watch = None
 
     def aside(self) -> _Aside:

@@ -18,6 +18,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from ivhl.compile import compile_report, get_compiled
 from ivhl.hotpath.calls import UndescribableError, Wiring
 from ivhl.hotpath.sequence import LEAST_TOLD, slower
+from ivhl.hotpath.surroundings import set_grad_enabled
 from ivhl.hotpath.updates import StepBackend
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 _SAMPLES: Final = 200
 _MOST_KEYS: Final = 256
-# What ``torch.no_grad`` calls; the context manager itself takes two microseconds of a step.
-_set_grad_enabled: Final = torch._C._set_grad_enabled  # noqa: SLF001
 _is_profiled: Final = torch.autograd._profiler_enabled  # noqa: SLF001
 _KNOWN: Final = "_hotpath_blocks"  # the attribute of an optimizer
 _PLAIN: Final = frozenset({float, int, bool, type(None)})  # most hyperparameters
@@ -401,11 +400,11 @@ class OptimizerSteps:
                     return region.run_eagerly(recorder, key, run)
                 self._opt_called = True  # what schedulers look at
                 was_on = torch.is_grad_enabled()
-                _set_grad_enabled(False)  # noqa: FBT003
+                set_grad_enabled(False)
                 try:
                     region.run_compiled(recorder, code, key, (), {}, begun)
                 finally:
-                    _set_grad_enabled(was_on)
+                    set_grad_enabled(was_on)
                 return None
 
         return ours
