@@ -400,11 +400,11 @@ class Call:
             self._likeness = turn_of(path, len(path) - 1, len(path), in_segment=True)
         return self._likeness
 
-    def path(self) -> list[Call]:
-        """Return the calls from the first one to this one."""
+    def path(self, n: int | None = None) -> list[Call]:
+        """Return the calls from the first one to this one, or the last ``n`` of them."""
         calls: list[Call] = []
         call: Call | None = self
-        while call is not None and call.above is not None:
+        while call is not None and call.above is not None and len(calls) != n:
             calls.append(call)
             call = call.above
         return calls[::-1]

@@ -91,6 +91,10 @@ MOST_CALLS: Final = 2000
 # Repetitions from which a known call is always only run the first time: what is met now may have
 # been the end of up to two turns before.
 _LEAST_FOR_SKETCHES: Final = 4
+# Equal turns in a row that are a loop and no part of one.
+_TURNS_OF_LOOP: Final = 3
+# Calls of the same operation and facts with which a loop may begin again.
+_MOST_PLACES: Final = 64
 # Segments in whose ends the first turn of a loop is looked for.
 _LATELY: Final = 16
 # Bytes of results that are kept while their record is put off.
@@ -182,6 +186,7 @@ class Recorder(TorchFunctionMode):
         self._surroundings = surroundings_now(0)
         self._settings: CompilerSettings | None = None  # from the first compiled region on
         self._lately: deque[Call] = deque(maxlen=_LATELY)  # where segments ended
+        self._turn = 0  # calls of a turn of the loop that was found last; 0 if there was none
         self._dispatch_keys = (
             torch._C._dispatch_tls_local_include_set(),  # noqa: SLF001
             torch._C._dispatch_tls_local_exclude_set(),  # noqa: SLF001
@@ -193,6 +198,8 @@ class Recorder(TorchFunctionMode):
         # Calls that have run and are not recorded yet, with their results, at the beginning of a new
         # block: most are differentiated at once, and then their graph tells enough (TrainingTurns).
         self._postponed: list[tuple[Any, Any, Any, Any]] | None = None
+        # Where the program went on, or the last call if it began anew, while what waits is settled.
+        self._other_way: Call | None = None
         self._result: list[Any] = []  # of a call that has run and is recorded now
         self._nodes = 0  # of autograd that were made before this segment
         self._graph: tuple[
@@ -302,11 +309,14 @@ class Recorder(TorchFunctionMode):
         if self.is_deferring:
             if call is not None and call.hot and self._bind(call):
                 return self._defer(call)
+            self._other_way = call or self._node
             has_ended = self.settle()
+            self._other_way = None
         else:
-            has_ended = call is None and self._is_first_again(func, args, kwargs, n_given)
-            if has_ended:
-                self.end_segment()
+            has_ended = False
+        if not has_ended and call is None and self._is_first_again(func, args, kwargs, n_given):
+            self.end_segment()
+            has_ended = True
         if has_ended:
             n_given = 0
             key = self._wiring.describe(func, args, kwargs)
@@ -446,7 +456,9 @@ class Recorder(TorchFunctionMode):
             kwargs: Of the call.
             n_given: Number of tensors that came from outside before this call.
         """
-        if self._depth < self.min_calls or func is not self._first[0]:
+        # Of a loop of which nothing else is known, a turn may begin as its other parts do.
+        least = self.min_calls if self.limit() < _LEAST_FOR_SKETCHES else self._turn
+        if not least or self._depth < least or func is not self._first[0]:
             return False
         # Another layer of the same sizes has other parameters, another turn of a loop the same.
         parameters = [one for one in tensors_in((args, kwargs)) if type(one) is torch.nn.Parameter]
@@ -455,30 +467,30 @@ class Recorder(TorchFunctionMode):
             self._wiring.role_of(one) in known for one in parameters
         )
 
-    def _is_second_turn(self) -> bool:
-        """Return whether the last calls are two equal turns of a loop that began further up."""
-        n = self._depth
-        if n < 2 * self.min_calls:
-            return False
-        path = self._node.path()
-        funcs = [call.func for call in path]
-        return any(
-            funcs[n - length - 1] is funcs[-1]
-            and funcs[n - 2 * length : n - length] == funcs[n - length :]
-            # First what costs little: updates of parameters of several shapes look alike.
-            and all(
-                [one.facts for one in path[place - length].results]
-                == [one.facts for one in path[place].results]
-                for place in range(n - 1, n - length - 1, -1)
-            )
-            and all(
-                path[place - length].likeness == path[place].likeness
-                for place in range(n - 1, n - length - 1, -1)
-            )
-            and turn_of(path, n - 2 * length, n - length, in_segment=True)
-            == turn_of(path, n - length, n, in_segment=True)
-            for length in range(self.min_calls, n // 2 + 1)
-        )
+    def _last_turn(self) -> int:
+        """Return the calls of a turn, if the last ones are equal turns of a loop; else 0.
+
+        Two equal turns may be a sum, ``k1 + 2 * k2 + 2 * k3``; a loop has more, if it may get hot
+        after more.
+        """
+        n, path, looks = self._depth, self._path, self._looks
+        for call in self._node.path(n - len(path)):
+            looks.append(hash((call.func, *[one.facts for one in call.results])))
+            self._places.setdefault(looks[-1], deque(maxlen=_MOST_PLACES)).append(len(path))
+            path.append(call)
+        turns = min(_TURNS_OF_LOOP, max(2, self.limit() - 1))
+        for place in reversed(self._places[looks[-1]]):
+            length = n - 1 - place
+            if turns * length > n:
+                break
+            if (
+                length >= self.min_calls
+                # First what costs little: updates of parameters of several shapes look alike.
+                and looks[n - turns * length : n - length] == looks[n - (turns - 1) * length :]
+                and all(_are_alike(path, n - k * length, length) for k in range(1, turns))
+            ):
+                return length
+        return 0
 
     def _meet(self, key: Any, func: Any, args: Any, kwargs: Any, n_given: int) -> Any:
         """Run a call for the first time at this place, and look at what it is."""
@@ -508,11 +520,24 @@ class Recorder(TorchFunctionMode):
         if call.alone:
             return result
         self._went(call, result)
-        if self._depth >= MOST_CALLS or self._is_second_turn():
-            # The loop goes on in a segment of its own, whose end finds these turns (_turns_before).
+        turn = self._last_turn()
+        if turn or self._depth >= MOST_CALLS:
+            # The loop goes on in segments of one turn, whose first end finds these (_turns_before).
+            self._turn = turn
             call.is_cut = True
+            self._cut_behind_first(turn)
             self.end_segment()
         return result
+
+    def _cut_behind_first(self, turn: int) -> None:
+        """End segments behind the first turn of a loop, if nothing precedes it in this one."""
+        path = self._path
+        if turn and len(path) % turn == 0 and _are_alike(path, turn, turn):
+            last = path[turn - 1]
+            last.is_cut = True
+            last.then.clear()
+            last.likely = None
+            self.roots.size -= len(path) - turn
 
     def _may_sketch(self) -> bool:
         limit = self.limit()
@@ -1009,12 +1034,23 @@ class Recorder(TorchFunctionMode):
         sequence.misses += 1
         if sequence.misses == 1:
             self.log.add("FALLBACK", f"{sequence.number} ran eagerly: {reason}", sequence.number)
+        if not self._may_get_hot_otherwise():
+            sequence.losses += 1
         if (
             not sequence.refused
-            and sequence.misses >= self.threshold
-            and sequence.misses > sequence.hits
+            and sequence.losses >= self.threshold
+            and sequence.losses > sequence.hits
         ):
             sequence.refuse(f"it ran eagerly {sequence.misses} times: {reason}")
+
+    def _may_get_hot_otherwise(self) -> bool:
+        """Return whether the program went a way that is on its way to be hot as well."""
+        other = self._other_way
+        if other is None:
+            return False
+        # Where a segment ended, what goes on from there is not this way.
+        runs = other.count if other is self._node else other.most
+        return 0 < runs < self.limit()
 
     # --- segments --------------------------------------------------------------------------------
 
@@ -1030,6 +1066,10 @@ class Recorder(TorchFunctionMode):
         self._spent = 0.0  # seconds in calls that ran
         self._has_met = False  # whether one of them was looked at for the first time
         self._first = None, None
+        # For ``_last_turn``: calls of this segment, what they are, and where each such is.
+        self._path: list[Call] = []
+        self._looks: list[int] = []
+        self._places: dict[int, deque[int]] = {}
         self._drop_pending()
 
     def _drop_pending(self) -> None:
@@ -1069,27 +1109,34 @@ class Recorder(TorchFunctionMode):
             self._begin()
 
     def _turns_before(self, node: Call) -> int:
-        """Return how often a new sequence ran before, at the ends of segments that began earlier.
+        """Return how often a new sequence ran before, in segments that began earlier.
 
-        What precedes a loop is in one segment with its first turn.
+        What precedes a loop is in one segment with its first turns, of which each may be several
+        sequences.
         """
         path = node.path()
         length = len(path)
-        turn = ""
+        turn = functools.cache(lambda: turn_of(path, 0, length, in_segment=False))
+
+        def is_again(calls: list[Call], end: int) -> bool:
+            pairs = zip(reversed(path), reversed(calls[end - length : end]), strict=True)
+            # First what costs little.
+            return all(one.func is other.func for one, other in pairs) and (
+                turn_of(calls, end - length, end, in_segment=False) == turn()
+            )
+
         found = 0
         for other in self._lately:
-            if other.func is not node.func:
-                continue
             calls = other.path()
-            turn = turn or turn_of(path, 0, length, in_segment=False)
-            end = len(calls)
-            while (
-                end >= length
-                and len(calls) > length
-                and turn_of(calls, end - length, end, in_segment=False) == turn
-            ):
-                found += 1
-                end -= length
+            end = len(calls) if length < len(calls) else 0
+            while length <= end:
+                if is_again(calls, end):
+                    found += 1
+                    end -= length
+                elif other.is_cut:
+                    end -= 1
+                else:
+                    break
         return found
 
     def _forget_segment(self) -> None:
@@ -1149,6 +1196,7 @@ class Recorder(TorchFunctionMode):
         self.wake()
         self.boundary = boundary
         self.boundary_threshold = threshold
+        self._turn = 0
         self._begin()
 
     def open(self) -> None:
@@ -1262,6 +1310,23 @@ class _Aside:
             push_mode(recorder)
         else:
             recorder.wake()
+
+
+def _are_alike(path: list[Call], end: int, length: int) -> bool:
+    """Return whether the turn of a loop before a place does what the one behind it does.
+
+    Args:
+        path: Calls from the first one on.
+        end: Of the first of the two turns.
+        length: Of each.
+    """
+    return all(
+        path[place].likeness == path[place - length].likeness
+        for place in range(end + length - 1, end - 1, -1)
+    ) and (
+        turn_of(path, end - length, end, in_segment=True)
+        == turn_of(path, end, end + length, in_segment=True)
+    )
 
 
 def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:

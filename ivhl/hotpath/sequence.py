@@ -227,6 +227,7 @@ class HotSequence:
         hits: How often the compiled graph ran.
         misses: How often calls that began like it went another way, or more of its results were in
             use than are compiled, and it ran eagerly.
+        losses: Misses that speak against it: no other sequence gets hot by them.
         refused: Why it is not compiled any more; empty if it is.
         compile_s: Wall seconds of the first call of each compiled graph.
     """
@@ -239,6 +240,7 @@ class HotSequence:
     number: str = ""
     hits: int = 0
     misses: int = 0
+    losses: int = 0
     refused: str = ""
     compile_s: list[float] = field(default_factory=list)
     eager_s: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))

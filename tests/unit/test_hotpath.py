@@ -116,6 +116,17 @@ class Compilations:
         return PLAIN_COMPILE(function, **options) if self.traces else function
 
 
+class Counting(torch.overrides.TorchFunctionMode):
+    """Counts calls of PyTorch."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
 @pytest.fixture(autouse=True)
 def _leaves_nothing() -> Iterator[None]:
     yield
@@ -233,6 +244,91 @@ def test_what_precedes_a_loop_does_not_delay_it() -> None:
             z = example(X, w)
     assert report.hits == 4
     assert torch.equal(z, example(X, w))
+
+
+def reaction(u: torch.Tensor) -> torch.Tensor:
+    neighbours = [torch.roll(u, shift, axis) for shift in (1, -1) for axis in (0, 1)]
+    return sum(neighbours) - 4 * u + u - u**3
+
+
+def step_of_lorenz(u: torch.Tensor) -> torch.Tensor:
+    x, y, z = u.unbind(-1)
+    return torch.stack([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z], -1)
+
+
+@pytest.mark.parametrize("rate", [reaction, step_of_lorenz])
+def test_steps_of_runge_and_kutta_are_compiled_without_a_read(
+    rate: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    def step(u: torch.Tensor) -> torch.Tensor:
+        # Its sum of two products is no loop, and its four rates begin alike.
+        k1 = rate(u)
+        k2 = rate(u + 0.005 * k1)
+        k3 = rate(u + 0.005 * k2)
+        k4 = rate(u + 0.01 * k3)
+        return u + 0.01 / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+
+    u = expected = torch.linspace(-1, 1, 30).reshape(10, 3)
+    for _ in range(30):
+        expected = step(expected)
+    with hotpath.auto() as report:
+        for _ in range(30):
+            u = step(u)
+    assert torch.equal(u, expected)
+    assert [(one.hits, one.misses) for one in report.paths] == [(20, 0)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_loops_without_a_read_run_compiled(seed: int) -> None:
+    draw = random.Random(seed)  # noqa: S311  (a program, not a secret)
+
+    def lines_of(n: int, name: str, known: list[str]) -> list[str]:
+        lines: list[str] = []
+        for _ in range(n):
+            a, b = draw.choice(known), draw.choice(known)
+            value = draw.choice(
+                [
+                    f"torch.tanh({a})",
+                    f"torch.sin({a})",
+                    f"{a} + {b}",
+                    f"0.5 * {a}",
+                    f"f({a}, {b})",
+                ][: 5 if name == "k" else 4]
+            )
+            known.append(f"{name}{len(lines)}")
+            lines.append(f"    {known[-1]} = {value}")
+        return lines
+
+    inner, outer = ["x", "y"], ["u", "w"]
+    rate = lines_of(draw.randint(1, 6), "a", inner)
+    body = lines_of(draw.randint(2, 8), "k", outer)
+    total = " + ".join(f"{draw.choice(['', '2 * '])}{one}" for one in draw.choices(outer, k=4))
+    text = "\n".join(
+        [
+            *("def f(x, y):", *rate, f"    return torch.tanh({inner[-1]})"),
+            *("def step(u, w):", *body, f"    return torch.tanh({total})"),
+        ]
+    )
+    made: dict[str, Any] = {"torch": torch}
+    exec(text, made)  # noqa: S102  (of nothing but the text above)
+    w = torch.linspace(-1, 1, 20).reshape(4, 5)
+
+    def run() -> torch.Tensor:
+        u = torch.relu(w.neg() * 0.5)
+        for _ in range(60):
+            u = made["step"](u, w)
+        return u
+
+    with hotpath.auto() as report:
+        found = run()
+    assert torch.equal(found, run()), text
+    counting = Counting()
+    with counting:
+        run()
+    # Of 60 turns, ten are recorded, and up to ten more where parts of a turn begin alike.
+    n_compiled = sum(one.hits * one.calls for one in report.paths)
+    assert n_compiled > 40 / 60 * counting.calls, f"{text}\n{report}"
+    assert not any(one.refused for one in report.paths), f"{text}\n{report}"
 
 
 def test_equal_layers_of_a_model_are_no_loop() -> None:
@@ -1208,6 +1304,20 @@ def test_gradient_mode_is_part_of_the_key() -> None:
     assert [(one.name, one.hits) for one in report.paths] == [
         ("matmul -> relu -> sum", 4), ("matmul -> relu", 4)
     ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("other", [True, 1.0, 2], ids=repr)
+def test_a_constant_of_another_type_or_value_is_another_call(other: float) -> None:
+    flags = torch.tensor([True, False])
+    with hotpath.auto(threshold=3) as report:
+        for n in range(8):
+            constant = 1 if n != 6 else other
+            found = (flags * constant).neg().abs() if constant is not True else flags * constant
+            expected = flags.to(torch.tensor(constant).dtype) * constant
+            assert found.dtype == expected.dtype
+            assert found.tolist() == expected.tolist()
+    assert (report.hits, report.misses) == (4, 0)
 
 
 def test_a_global_setting_that_changes_is_another_graph(compiler: Compilations) -> None:
@@ -2372,6 +2482,7 @@ def test_a_shape_that_changes_between_recorded_turns_ends_a_sequence(
             parts = torch.tensor_split(torch.arange(12.0) * 2.0, torch.tensor([2 + number, 11]))
             assert parts[0].shape == (2 + number,)
             assert (parts[0] + 1.0).shape == (2 + number,)
+            parts[1].sum().item()
     assert report.reasons["tensor_split: the shape of its result depends on values"] > 0
 
 
