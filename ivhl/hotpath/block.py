@@ -28,7 +28,7 @@ from torch.optim.optimizer import (
 )
 
 from ivhl.errors import SpecError
-from ivhl.hotpath.calls import Tree
+from ivhl.hotpath.calls import Tree, identity
 from ivhl.hotpath.log import Log
 from ivhl.hotpath.pending import Pending, add_settler, remove_settler
 from ivhl.hotpath.recorder import Recorder
@@ -623,8 +623,7 @@ def _see_sign(code: types.CodeType, _offset: int) -> None:
     block = _active.block
     if block is not None:
         recorder = block.recorder
-        # By id: the hash of code is that of all its instructions.
-        if not recorder.paused and recorder.turns.is_something_else(id(code)):
+        if not recorder.paused and recorder.turns.is_something_else(identity(code)):
             recorder.wake()
 
 

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
@@ -18,14 +18,14 @@ from ivhl.hotpath.pending import Pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import CodeType
 
     from ivhl.hotpath.sequence import HotSequence
 
-    # From the arguments of a call, and what returns the number of a tensor by its ``id``: the
-    # tensors that are new, or ``None`` if it is another call.
+    # From the arguments of a call, what was made and given before it, and the identities of what was
+    # given: the tensors that are new, or ``None`` if it is another call.
     Match = Callable[
-        [tuple[Any, ...], Callable[[int], int | None]], tuple[torch.Tensor, ...] | None
+        [tuple[Any, ...], list[Pending], list[torch.Tensor], set[int]],
+        tuple[torch.Tensor, ...] | None,
     ]
 
 _TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, Pending})
@@ -37,6 +37,9 @@ _CONSTANTS: Final = frozenset(
 )
 
 
+# Tells objects apart as ``id`` does, in a quarter of the time: what PyTorch imports to compile
+# watches each call of ``id`` (an audit hook of its file locks).
+identity: Final = object.__hash__
 _HAS_NAMES: Final = getattr(torch.Tensor, "has_names", None)  # gone from newer releases
 
 
@@ -90,8 +93,8 @@ Role = Intermediate | Given
 class Wiring:
     """Which tensors of a sequence are known so far, and as what.
 
-    It holds no tensor: memory is free when it would be without us. A number of Python (``id``) may
-    come back after its tensor has died, so each entry is checked with a weak reference.
+    It holds no tensor: memory is free when it would be without us. An ``identity`` may come back
+    after its tensor has died, so each entry is checked with a weak reference.
     """
 
     __slots__ = ("brought", "given", "made", "references", "roles", "tensors")
@@ -107,22 +110,22 @@ class Wiring:
 
     def role_of(self, tensor: torch.Tensor) -> Role | None:
         """Return what a tensor is in this sequence, or ``None``."""
-        reference = self.references.get(id(tensor))
+        reference = self.references.get(identity(tensor))
         if reference is None or reference() is not tensor:
             return None
-        number = self.roles[id(tensor)]
+        number = self.roles[identity(tensor)]
         return Intermediate(number) if number >= 0 else Given(-1 - number)
 
     def add_made(self, tensor: torch.Tensor) -> None:
         """Number the next result."""
-        number = id(tensor)
+        number = identity(tensor)
         self.references[number] = weakref.ref(tensor)
         self.roles[number] = self.made
         self.made += 1
 
     def add_given(self, tensor: torch.Tensor) -> None:
         """Number the next tensor from outside."""
-        number = id(tensor)
+        number = identity(tensor)
         reference = self.references[number] = weakref.ref(tensor)
         self.given.append(reference)
         self.roles[number] = -len(self.given)
@@ -146,12 +149,12 @@ class Wiring:
         new: list[torch.Tensor] = []
         for (kind, part), value in zip(plan, values, strict=True):
             if kind is Intermediate:
-                number = id(value)
+                number = identity(value)
                 reference = references.get(number)
                 if reference is None or reference() is not value or roles[number] != part:
                     return False
             elif kind is None:
-                reference = references.get(id(value))
+                reference = references.get(identity(value))
                 if reference is not None and reference() is value:
                     return False
                 new.append(value)
@@ -183,7 +186,7 @@ class Wiring:
         kind = type(value)
         if kind in _TENSORS:
             self.tensors += 1
-            number = id(value)
+            number = identity(value)
             reference = self.references.get(number)
             if reference is not None and reference() is value:
                 return self.roles[number]
@@ -374,23 +377,34 @@ class Call:
         """Set and return ``match``: the loop over the plan, unrolled, in a third of its time."""
         assert self.plan is not None  # noqa: S101  (of calls that wait)
         tests = [f"len(values) == {len(self.plan)}"]
-        new = []
-        scope: dict[str, Any] = {}
+        new: list[str] = []
+        n_given = sum(len(call.brings) for call in self.path()[:-1])
+        constants: dict[str, Any] = {"identity": identity, "len": len, "type": type}
         for n, (kind, part) in enumerate(self.plan):
             value = f"values[{n}]"
             if kind is Intermediate:
-                tests.append(f"get(id({value})) == {part}")
+                place = -1 - part
+                if part >= 0:
+                    known = f"made[{part}]"
+                elif place < n_given:
+                    known = f"given[{place}]"
+                else:  # brought by this call itself
+                    known = new[place - n_given]
+                tests.append(f"{value} is {known}")
             elif kind is None:
-                tests.append(f"get(id({value})) is None")
+                tests.append(f"identity({value}) not in held")
                 new.append(value)
             else:
-                scope |= {f"kind_{n}": kind, f"part_{n}": part}
+                constants |= {f"kind_{n}": kind, f"part_{n}": part}
                 tests.append(f"type({value}) is kind_{n} and {value} == part_{n}")
-        made = f"({', '.join(new)},)" if new else "()"
-        self.match = match = eval(  # noqa: S307  (of nothing but the text above)
-            _compiled(f"lambda values, get: {made} if {' and '.join(tests)} else None"), scope
+        found = f"({', '.join(new)},)" if new else "()"
+        # Constants are no globals: functions of the same code would take turns in Python's caches.
+        text = (
+            f"lambda {', '.join(constants)}: lambda values, made, given, held: "
+            f"{found} if {' and '.join(tests)} else None"
         )
-        return cast("Match", match)
+        self.match = match = _evaluated(text)(**constants)
+        return match
 
     @property
     def likeness(self) -> str:
@@ -428,8 +442,9 @@ class Call:
 
 
 @functools.cache
-def _compiled(text: str) -> CodeType:
-    return compile(text, __file__, "eval")
+def _evaluated(text: str) -> Callable[..., Match]:
+    made: Callable[..., Match] = eval(text, {})  # noqa: S307  (of nothing but ``make_match``)
+    return made
 
 
 def turn_of(path: list[Call], begin: int, end: int, *, in_segment: bool) -> str:

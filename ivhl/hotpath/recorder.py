@@ -35,6 +35,7 @@ from ivhl.hotpath.calls import (
     Wiring,
     facts_of,
     fill,
+    identity,
     name_of,
     roles_in,
     tensors_in,
@@ -371,8 +372,8 @@ class Recorder(TorchFunctionMode):
         if len(kept) < self.min_calls or func is not kept[0][0]:
             return True
         # As in _is_first_again.
-        known = {id(one) for call in kept for one in call[1]}
-        return any(type(one) is torch.nn.Parameter and id(one) not in known for one in args)
+        known = {identity(one) for call in kept for one in call[1]}
+        return any(type(one) is torch.nn.Parameter and identity(one) not in known for one in args)
 
     def _postpone(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a call, and keep what its record needs."""
@@ -715,7 +716,7 @@ class Recorder(TorchFunctionMode):
     ) -> torch.Tensor | None:
         """Return the result of the expected call, pending; ``None`` if this may be another one.
 
-        What waits is held by us, so its tensors are known by their ``id`` alone.
+        What waits is held by us, so its tensors are known by their identity alone.
         """
         watch = self._watch
         if (
@@ -730,8 +731,8 @@ class Recorder(TorchFunctionMode):
             if tuple(kwargs) != call.names:
                 return None
             values = (*args, *kwargs.values())
-        held = self._held
-        new = (call.match or call.make_match())(values, held.get)
+        match = call.match or call.make_match()
+        new = match(values, self._pendings, self._originals, self._held)
         if new is None:
             return None
         if new:
@@ -764,13 +765,10 @@ class Recorder(TorchFunctionMode):
 
     def _hold(self, originals: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
         """Keep tensors that waiting calls bring from outside, and what the graph reads of them."""
-        n = len(self._originals)
         self._originals += originals
         self._inputs += inputs
         self._versions += [one._version for one in inputs]  # noqa: SLF001
-        for value in originals:
-            n += 1
-            self._held[id(value)] = -n
+        self._held.update(map(identity, originals))
 
     def _pending_of(self, call: Call, place: int) -> Pending:
         """Return the pending tensor for a result of a call that waits."""
@@ -781,7 +779,6 @@ class Recorder(TorchFunctionMode):
         else:
             call.spare[place] = None
             pending.__dict__.clear()  # of what it became the last time
-        self._held[id(pending)] = len(self._pendings)
         self._pendings.append(pending)
         return pending
 
@@ -1077,8 +1074,7 @@ class Recorder(TorchFunctionMode):
         self._inputs: list[torch.Tensor] = []
         self._originals: list[torch.Tensor] = []
         self._versions: list[int] = []  # of the inputs, when they came
-        # By id: the number of a pending tensor, or -1, -2, ... of an input.
-        self._held: dict[int, int] = {}
+        self._held: set[int] = set()  # identities of the originals
         self._has_copies = False
 
     def end_segment(self, loss: Any = None) -> None:
@@ -1345,7 +1341,7 @@ def _has_other_shapes(call: Call, result: Any) -> bool:
     )
 
 
-# Storages whose memory others know by DLPack, by id. PyTorch itself marks those of NumPy.
+# Storages whose memory others know by DLPack, by identity. PyTorch itself marks those of NumPy.
 _exported: Final[dict[int, weakref.ref[torch.UntypedStorage]]] = {}
 
 
@@ -1353,13 +1349,14 @@ def _note_export(tensor: torch.Tensor) -> None:
     for key in [key for key, reference in _exported.items() if reference() is None]:
         del _exported[key]
     storage = tensor.untyped_storage()
-    _exported[id(storage)] = weakref.ref(storage)
+    _exported[identity(storage)] = weakref.ref(storage)
 
 
 def _is_shared(tensor: torch.Tensor) -> bool:
     """Return whether NumPy, DLPack or another process may write into the memory of a tensor."""
     storage = tensor.untyped_storage()
-    is_exported = id(storage) in _exported and _exported[id(storage)]() is storage
+    exported = _exported.get(identity(storage)) if _exported else None
+    is_exported = exported is not None and exported() is storage
     can_resize: bool = storage.resizable()
     return is_exported or not can_resize
 

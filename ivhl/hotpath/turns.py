@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ivhl.hotpath.calls import identity
 from ivhl.hotpath.signs import model_of_caller, watch_sign
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class TrainingTurns:
             self._signs.clear()
         model = model_of_caller()
         if model is not None and (watch_sign(model) or is_first):
-            self._signs[id(model)] = 1  # which runs now
+            self._signs[identity(model)] = 1  # which runs now
 
     def is_something_else(self, sign: int) -> bool:
         """Count a sign; return whether turns that are not looked at have not so many of it.
