@@ -1199,7 +1199,7 @@ class Recorder(TorchFunctionMode):
         """Watch this thread from now on."""
         self.paused -= 1
         self._thread = threading.get_ident()
-        self.turns.open()
+        self.turns.leave_out_nodes()
         if not self.is_resting:
             push_mode(self)
 

@@ -405,6 +405,7 @@ class OptimizerSteps:
                     region.run_compiled(recorder, code, key, (), {}, begun)
                 finally:
                     set_grad_enabled(was_on)
+                    recorder.turns.leave_out_nodes()  # of the compiler
                 return None
 
         return ours

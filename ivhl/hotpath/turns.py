@@ -207,8 +207,8 @@ class TrainingTurns:
         self._look_from_here()
         return True
 
-    def open(self) -> None:
-        """Leave out what was made outside of the block."""
+    def leave_out_nodes(self) -> None:
+        """Leave out what was made up to now, such as outside of the block."""
         self._nodes = nodes_made()
 
     def begins_as_known(self, first: First) -> bool:
