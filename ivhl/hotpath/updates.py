@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 import torch._inductor
@@ -79,8 +79,8 @@ class StepBackend:
         if kept is not None and kept.key == key and kept.run(self.optimizer):
             return True
         self._kept = None
-        fixed, gradients, _ = _tensors_of(self.optimizer)
-        if not _are_apart(fixed + gradients) or self._has_other_names():
+        tensors = _StepTensors.of(self.optimizer)
+        if not _are_apart(tensors.every) or self._has_other_names():
             return False
         try:
             through_dynamo()
@@ -108,6 +108,38 @@ class StepBackend:
             self._tries -= self._kept is None
 
 
+class _StepTensors(NamedTuple):
+    """What a step of one of PyTorch's own optimizers reads and writes.
+
+    Attributes:
+        fixed: Parameters, and all that their state holds.
+        gradients: Of the parameters; ``None`` where there is none.
+        owners: The parameters that have state, in its order.
+        names: What their state is called.
+    """
+
+    fixed: list[Any]
+    gradients: list[Any]
+    owners: list[Any]
+    names: list[Any]
+
+    @classmethod
+    def of(cls, optimizer: torch.optim.Optimizer) -> _StepTensors:
+        """Return those of an optimizer; no parameter is looked up, since each hash takes long."""
+        params = [one for group in optimizer.param_groups for one in group["params"]]
+        values: list[Any] = []
+        names: list[Any] = []
+        for state in optimizer.state.values():
+            values += state.values()
+            names += state
+        return cls(params + values, [one.grad for one in params], [*optimizer.state], names)
+
+    @property
+    def every(self) -> list[Any]:
+        """Gradients, and what is fixed."""
+        return self.gradients + self.fixed
+
+
 class _KeptGraph:
     """A graph that was a whole step, with what it holds for.
 
@@ -116,21 +148,13 @@ class _KeptGraph:
     """
 
     def __init__(
-        self,
-        graph: Callable[..., Any],
-        key: Any,
-        fixed: list[torch.Tensor],
-        gradients: list[torch.Tensor],
-        *,
-        names: list[Any],
-        places: list[int],
+        self, graph: Callable[..., Any], key: Any, tensors: _StepTensors, places: list[int]
     ) -> None:
         self.key = key
         self._graph = graph
-        self._fixed = fixed
-        self._names = names
+        self._tensors = tensors._replace(gradients=[])  # which need not live so long
         self._guard = TensorGuards(
-            *gradients, *fixed, dynamic_dims_sizes=None, dynamic_dims_strides=None
+            *tensors.every, dynamic_dims_sizes=None, dynamic_dims_strides=None
         )
         self._settings = GlobalStateGuard()
         self._places = places
@@ -147,8 +171,8 @@ class _KeptGraph:
         graph, args, results = ran
         if results:
             return None
-        fixed, gradients, names = _tensors_of(optimizer)
-        every = [*gradients, *fixed]
+        tensors = _StepTensors.of(optimizer)
+        every = tensors.every
         if any(not isinstance(one, torch.Tensor) for one in every):
             return None
         if any(
@@ -160,44 +184,26 @@ class _KeptGraph:
         numbers = {id(one): place for place, one in enumerate(every)}
         if any(id(one) not in numbers for one in args):
             return None
-        places = [numbers[id(one)] for one in args]
-        return cls(graph, key, fixed, gradients, names=names, places=places)
+        return cls(graph, key, tensors, [numbers[id(one)] for one in args])
 
     def run(self, optimizer: torch.optim.Optimizer) -> bool:
         """Make the step if all is as it was; return whether it was made."""
-        fixed, gradients, names = _tensors_of(optimizer)
-        if len(fixed) != len(self._fixed) or not all(map(is_, fixed, self._fixed)):
+        before, now = self._tensors, _StepTensors.of(optimizer)
+        if (
+            len(now.fixed) != len(before.fixed)
+            or len(now.owners) != len(before.owners)
+            or not all(map(is_, now.fixed, before.fixed))
+            or not all(map(is_, now.owners, before.owners))
+            or now.names != before.names
+        ):
             return False
-        if names != self._names:
-            return False
-        every = [*gradients, *fixed]
+        every = now.every
         if not (self._guard.check(*every) and self._settings.check()):
             return False
         if len({one.data_ptr() for one in every}) < len(every):
             return False
         self._graph(*[every[place] for place in self._places])
         return True
-
-
-def _tensors_of(
-    optimizer: torch.optim.Optimizer,
-) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return parameters with their state, gradients, and what state is called.
-
-    ``None`` stands where there is no gradient.
-    """
-    fixed: list[Any] = []
-    gradients: list[Any] = []
-    names: list[Any] = []
-    state = optimizer.state
-    for group in optimizer.param_groups:
-        for one in group["params"]:
-            fixed.append(one)
-            gradients.append(one.grad)
-            if state and one in state:
-                fixed += state[one].values()
-                names += state[one]
-    return fixed, gradients, names
 
 
 def _are_apart(values: list[Any]) -> bool:
