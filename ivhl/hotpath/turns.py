@@ -18,7 +18,7 @@ sequence that is recorded and ends in such a graph.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -76,6 +76,34 @@ class _Kind:
     looked: int = 0
 
 
+@dataclass(eq=False, slots=True)
+class _Turn:
+    """What is known of the turn that runs now.
+
+    Attributes:
+        nodes: Of autograd that this thread had made before it.
+        ended: The sequences that ended in it.
+        left: The graphs of what was left out in it.
+        first_left: The first call of what was left out, and how many there were.
+        graphs: Of what was differentiated in it (``Graph``).
+        signs: How often each was seen.
+        is_partial: Whether it is looked at from a sign on.
+    """
+
+    nodes: int
+    ended: list[Call] = field(default_factory=list)
+    left: list[Graph] = field(default_factory=list)
+    first_left: tuple[First, int] | None = None
+    graphs: list[Any] = field(default_factory=list)
+    signs: dict[int, int] = field(default_factory=dict)
+    is_partial: bool = False
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a sequence has ended in it."""
+        return bool(self.ended or self.left)
+
+
 def graph_of(losses: Any) -> Graph:
     """Return of each loss the shape and the last two nodes of its graph, with the shape between."""
     several = losses if isinstance(losses, list | tuple) else [losses]
@@ -113,20 +141,13 @@ class TrainingTurns:
         self._kinds: dict[Evidence, _Kind] = {}
         # The kind by the first call of a turn; None if several begin so.
         self._by_first: dict[First, _Kind | None] = {}
-        # The first call of what was left out in this turn, and how many there were.
-        self._first_left: tuple[First, int] | None = None
+        self._turn = _Turn(0)
         self._followed: _Kind | None = None  # which this turn is let pass as
         self._looked = 0  # turns
         self._is_open = False  # whether this turn began where another one ended
         self._since_compiled = _LATELY  # turns since something ran compiled, up to this number
-        self._ended: list[Call] = []  # the sequences that ended in this turn
-        self._left: list[Graph] = []  # left out in this turn
-        self._graphs: list[Any] = []  # of what was differentiated in this turn
-        self._nodes = 0  # made by this thread before this turn
         self._most = _MOST_SKIPPED  # turns in a row that are not looked at
-        self._signs: dict[int, int] = {}  # in this turn
         self._most_signs: dict[int, int] = {}  # of a turn that is not looked at
-        self._is_partial = False  # whether this turn is looked at from a sign on
         # Where a sequence ends that was left out at first.
         self._ends: dict[Graph, Call] = {}
         self._wary = 0  # turns that are looked at, since one was not counted as a whole
@@ -138,7 +159,7 @@ class TrainingTurns:
 
     def add(self, node: Call) -> None:
         """Note that a sequence ended."""
-        self._ended.append(node)
+        self._turn.ended.append(node)
 
     def ran_compiled(self) -> None:
         """Note that a compiled sequence ran: turns like this one must be looked at."""
@@ -154,8 +175,8 @@ class TrainingTurns:
             n_calls: Number of its calls.
         """
         count = self._add_left_out(graph)
-        self._left.append(graph)
-        self._first_left = (first(), n_calls) if len(self.left_out) > 1 else None
+        self._turn.left.append(graph)
+        self._turn.first_left = (first(), n_calls) if len(self.left_out) > 1 else None
         return count >= MOST_LEFT_OUT
 
     def count_left_out(self, graph: Graph, node: Call) -> int:
@@ -163,8 +184,9 @@ class TrainingTurns:
         if len(self._ends) >= _MOST_KINDS:
             self._ends.pop(next(iter(self._ends)))
         self._ends[graph] = node
-        self._ended += [node] * self._left.count(graph)
-        self._left = [one for one in self._left if one != graph]
+        turn = self._turn
+        turn.ended += [node] * turn.left.count(graph)
+        turn.left = [one for one in turn.left if one != graph]
         return self.left_out.pop(graph, 0)
 
     def most_left_out(self) -> int:
@@ -173,27 +195,28 @@ class TrainingTurns:
 
     def differentiate(self, losses: Any) -> None:
         """Note what is differentiated, and how many nodes of autograd were made in this turn."""
-        if self._kinds or self._ended or self._left:
-            self._graphs += graph_of(losses)
-            self._graphs.append(nodes_made() - self._nodes)
+        turn = self._turn
+        if self._kinds or turn.has_run:
+            turn.graphs += graph_of(losses)
+            turn.graphs.append(nodes_made() - turn.nodes)
 
     def begin(self) -> None:
         """Note which model runs, at the first call of a turn that is looked at."""
-        if self._ended or self._left:
+        if self._turn.has_run:
             return
         is_first = not self._is_open
         if is_first:  # what precedes a loop, such as the making of its model, is no part of it
-            self._signs.clear()
+            self._turn.signs.clear()
         model = model_of_caller()
         if model is not None and (watch_sign(model) or is_first):
-            self._signs[identity(model)] = 1  # which runs now
+            self._turn.signs[identity(model)] = 1  # which runs now
 
     def is_something_else(self, sign: int) -> bool:
         """Count a sign; return whether turns that are not looked at have not so many of it.
 
         Then this one is looked at from here on.
         """
-        signs = self._signs
+        signs = self._turn.signs
         count = signs[sign] = signs.get(sign, 0) + 1
         usual: Mapping[int, int]
         if self.rests:
@@ -209,19 +232,19 @@ class TrainingTurns:
 
     def leave_out_nodes(self) -> None:
         """Leave out what was made up to now, such as outside of the block."""
-        self._nodes = nodes_made()
+        self._turn.nodes = nodes_made()
 
     def begins_as_known(self, first: First) -> bool:
         """Return whether a turn begins as one kind does, and need not be looked at.
 
         Sets ``follows``: a turn with more calls is another one.
         """
-        if self._ended or self._left or self._wary or not self._is_open:
+        if self._turn.has_run or self._wary or not self._is_open:
             return False
         kind = self._by_first.get(first)
         if kind is None or not kind.trusted or not self._may_skip(kind):
             return False
-        if any(count > kind.signs.get(sign, 0) for sign, count in self._signs.items()):
+        if any(count > kind.signs.get(sign, 0) for sign, count in self._turn.signs.items()):
             return False
         kind.trusted -= 1
         self._followed = kind
@@ -241,29 +264,23 @@ class TrainingTurns:
         self._is_open = False
         self._followed = None
         self._kinds, self._by_first = {}, {}
-        self._ended, self._left, self._graphs = [], [], []
-        self._first_left = None
-        self._signs, self._is_partial = {}, False
-        self._nodes = nodes_made()
+        self._turn = _Turn(nodes_made())
 
     def end(self) -> None:
         """Note that an optimizer made a step, or a backward pass in a program that has none.
 
         A turn that was not looked at counts if its losses have the graph of a known kind.
         """
-        graphs, self._graphs = tuple(self._graphs), []
-        signs, self._signs = self._signs, {}
-        self._nodes = nodes_made()
+        turn, self._turn = self._turn, _Turn(nodes_made())
+        graphs = tuple(turn.graphs)
         self._is_open = True
         self._since_compiled = min(self._since_compiled + 1, _LATELY)
-        evidence = graphs, frozenset(signs.items())
+        evidence = graphs, frozenset(turn.signs.items())
         kind = self._kinds.get(evidence)
         if self.rests:
             self._rested(graphs, kind)
             return
-        if self._is_partial:
-            self._is_partial = False
-            self._ended, self._left, self._first_left = [], [], None
+        if turn.is_partial:
             return
         if self.follows:
             self.follows = 0
@@ -275,7 +292,7 @@ class TrainingTurns:
                 self._forget_followed()
                 self._leave_out(graphs)
         else:
-            is_alike = self._looked_at(evidence, signs, kind)
+            is_alike = turn.has_run and self._looked_at(turn, evidence, kind)
         if is_alike and self._may_rest():
             self.rests, self._most = self._most, min(2 * self._most, _MOST_SKIPPED)
             self._most_signs = {}
@@ -307,13 +324,9 @@ class TrainingTurns:
         self.left_out[graph] = count
         return count
 
-    def _looked_at(self, evidence: Evidence, signs: Mapping[int, int], kind: _Kind | None) -> bool:
+    def _looked_at(self, turn: _Turn, evidence: Evidence, kind: _Kind | None) -> bool:
         """Return whether a turn that was looked at did what one of its kind did before."""
-        ended, self._ended = self._ended, []
-        left, self._left = self._left, []
-        first_left, self._first_left = self._first_left, None
-        if not (ended or left):
-            return False
+        ended, left, first_left = turn.ended, turn.left, turn.first_left
         self._looked += 1
         self._wary -= self._wary > 0
         if kind is not None and kind.ended == ended and kind.left == left:
@@ -330,9 +343,9 @@ class TrainingTurns:
             if oldest.first is not None:
                 self._by_first.pop(oldest.first, None)
         # Some turns have an evaluation. The first one may have had what precedes a loop.
-        if any(one.signs != signs and one.looked > 1 for one in self._kinds_of_now()):
+        if any(one.signs != turn.signs and one.looked > 1 for one in self._kinds_of_now()):
             self._wary = _LATELY
-        kind = self._kinds[evidence] = _Kind(signs, ended, left, looked=self._looked)
+        kind = self._kinds[evidence] = _Kind(turn.signs, ended, left, looked=self._looked)
         # What ran compiled in it is in neither list, and would be let pass with the turn.
         if ended and not left and self._since_compiled > 1:
             paths = [one.path() for one in ended]
@@ -351,7 +364,7 @@ class TrainingTurns:
         """Look at the rest of a turn that was not looked at, and at all for a while."""
         self.rests = self.follows = 0
         self._forget_followed()
-        self._is_partial = True
+        self._turn.is_partial = True
         self._wary = _LATELY
 
     def _forget_followed(self) -> None:
