@@ -2263,7 +2263,7 @@ def _saved(y: torch.Tensor) -> torch.Tensor:
     file = io.BytesIO()
     torch.save(y, file)
     file.seek(0)
-    loaded: torch.Tensor = torch.load(file)
+    loaded: torch.Tensor = torch.load(file, weights_only=True)
     return loaded
 
 
