@@ -550,8 +550,17 @@ def is_compiler_failure(error: BaseException) -> bool:
     return any(
         SUPPORT_GATE.search(str(e))
         or any(f"{kind.__module__}.".startswith(_COMPILER_MODULES) for kind in type(e).__mro__)
+        or f"{_raised_in(e)}.".startswith(_COMPILER_MODULES)  # an assertion of Dynamo
         for e in errors
     )
+
+
+def _raised_in(error: BaseException) -> str:
+    """Return the name of the module that raised an exception; empty if nobody did."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return "" if place is None else place.tb_frame.f_globals.get("__name__", "")
 
 
 def describe(error: BaseException) -> str:

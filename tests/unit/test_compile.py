@@ -360,6 +360,19 @@ def test_a_failing_call_runs_eagerly_and_warns_once(
     assert "runs eagerly: BackendCompilerFailed" in str(compile_report())
 
 
+def test_an_assertion_of_dynamo_is_a_failure_to_compile(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = torch._dynamo.output_graph.OutputGraph
+    made: dict[str, Any] = {"__name__": place.__module__}
+    exec("def fail(*_, **__): assert False, 'has no mutation_type'", made)  # noqa: S102
+    # Dynamo raises assertions as they are.
+    monkeypatch.setattr(place, "__init__", made["fail"])
+    with pytest.warns(CompileFallbackWarning, match="has no mutation_type"):
+        assert not is_compiled(get_compiled(who_runs))
+    assert compiler.graphs == 0
+
+
 def test_after_a_failure_another_mode_is_tried(compiler: Compiler) -> None:
     compiler.fails_at = 1
     function = get_compiled(who_runs)

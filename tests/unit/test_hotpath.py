@@ -1066,6 +1066,23 @@ def test_what_the_closure_of_a_step_calls_is_compiled(name: str, *, as_function:
             assert torch._C._len_torch_function_stack() <= (not as_function)
 
 
+@pytest.mark.usefixtures("traced")
+@pytest.mark.filterwarnings("ignore:.*runs eagerly from now on")  # by an assertion in 2.9.1
+def test_a_step_that_counts_itself_runs_once_each_time() -> None:
+    class Counting(torch.optim.SGD):
+        steps = 0
+
+        def step(self, closure: Any = None) -> Any:
+            self.steps += 1
+            return super().step(closure)
+
+    model = make_model()
+    optimizer = Counting(model.parameters(), lr=0.1)
+    with hotpath.auto(threshold=3):
+        train(model, optimizer, 8)
+    assert optimizer.steps == 8
+
+
 @pytest.mark.parametrize("is_copy", [False, True])
 def test_a_step_that_the_program_has_replaced_runs_each_time(*, is_copy: bool) -> None:
     w = W.clone().requires_grad_()
