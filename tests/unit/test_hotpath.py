@@ -957,7 +957,9 @@ def test_gradients_are_dropped_as_pytorch_drops_them() -> None:
         F.mse_loss(model(x), y).backward()
         optimizer.zero_grad(set_to_none=False)
         assert all(bool((one.grad == 0).all()) for one in model.parameters())
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True
+        ) as profile:
             optimizer.zero_grad()
     assert "Optimizer.zero_grad#SGD.zero_grad" in {one.name for one in profile.events()}
 
