@@ -534,11 +534,16 @@ class Recorder(TorchFunctionMode):
         """End segments behind the first turn of a loop, if nothing precedes it in this one."""
         path = self._path
         if turn and len(path) % turn == 0 and _are_alike(path, turn, turn):
+            # What the program did before, and perhaps runs compiled, goes on behind this turn.
+            for place in range(len(path) - 1, turn - 1, -1):
+                call, above = path[place], path[place - 1]
+                if call.then or call.count:
+                    return
+                del above.then[call.key]
+                above.likely = None
+                self.roots.size -= 1
             last = path[turn - 1]
-            last.is_cut = True
-            last.then.clear()
-            last.likely = None
-            self.roots.size -= len(path) - turn
+            last.is_cut = not last.then
 
     def _may_sketch(self) -> bool:
         limit = self.limit()

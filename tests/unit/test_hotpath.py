@@ -278,6 +278,24 @@ def test_steps_of_runge_and_kutta_are_compiled_without_a_read(
     assert [(one.hits, one.misses) for one in report.paths] == [(20, 0)]
 
 
+def test_a_loop_that_begins_a_hot_sequence_leaves_it_hot() -> None:
+    def run() -> list[float]:
+        values, u = [], X
+        for _ in range(13):
+            values.append(torch.exp(torch.cos(torch.sin(X))).sum().item())
+        for _ in range(13):
+            u = torch.cos(torch.sin(u))
+        for _ in range(13):
+            values.append(torch.exp(torch.cos(torch.sin(u))).sum().item())
+        return values
+
+    with hotpath.auto() as report:
+        assert run() == run()
+    assert [(one.calls, bool(one.refused)) for one in report.paths] == [(4, False), (2, False)]
+    assert report.paths[0].hits == 4 * 13 - 10
+    assert report.paths[1].hits == 2 * 13 - 10
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_random_loops_without_a_read_run_compiled(seed: int) -> None:
     draw = random.Random(seed)  # noqa: S311  (a program, not a secret)
