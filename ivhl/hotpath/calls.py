@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     ]
 
 _TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, Pending})
-_CONSTANTS: Final = frozenset(
+CONSTANTS: Final = frozenset(
     {
         *(bool, int, str, type(None), type(...)),
         *(torch.dtype, torch.device, torch.memory_format, torch.layout),
@@ -191,7 +191,7 @@ class Wiring:
             if reference is not None and reference() is value:
                 return self.roles[number]
             return self._facts_of_given(value)
-        if kind in _CONSTANTS:
+        if kind in CONSTANTS:
             return (kind, value)
         if kind is float:  # 0.0 == -0.0, and nan is not even itself
             is_plain = value < 0.0 or value > 0.0
@@ -316,6 +316,7 @@ class Call:
         guard: Compares the tensors that the call brings from outside with those of the first time.
         guard_below: The same below a mode, which changes the keys by which PyTorch dispatches.
         eager_s: Seconds of sequences that ended here, until one is hot.
+        likeness: What it does, but for the calls that made its arguments; empty if nobody asked.
     """
 
     func: Callable[..., Any]
@@ -347,7 +348,7 @@ class Call:
     guard_below: Any = None
     names: tuple[str, ...] = ()
     eager_s: list[float] = field(default_factory=list)
-    _likeness: str = ""
+    likeness: str = ""
 
     def make_plan(self) -> None:
         """Set ``plan`` and ``names``."""
@@ -367,7 +368,7 @@ class Call:
                 plan.append((Intermediate, part))  # known already, as a result or as given
             elif isinstance(part[0], torch.dtype):
                 plan.append((None, None))
-            elif part[0] in _CONSTANTS or (part[0] is float and type(part[1]) is float):
+            elif part[0] in CONSTANTS or (part[0] is float and type(part[1]) is float):
                 plan.append(part)
             else:
                 return
@@ -406,14 +407,6 @@ class Call:
         self.match = match = _evaluated(text)(**constants)
         return match
 
-    @property
-    def likeness(self) -> str:
-        """What it does (``turn_of``), but for the calls that made its arguments."""
-        if not self._likeness:
-            path = self.path()
-            self._likeness = turn_of(path, len(path) - 1, len(path), in_segment=True)
-        return self._likeness
-
     def path(self, n: int | None = None) -> list[Call]:
         """Return the calls from the first one to this one, or the last ``n`` of them."""
         calls: list[Call] = []
@@ -445,44 +438,6 @@ class Call:
 def _evaluated(text: str) -> Callable[..., Match]:
     made: Callable[..., Match] = eval(text, {})  # noqa: S307  (of nothing but ``make_match``)
     return made
-
-
-def turn_of(path: list[Call], begin: int, end: int, *, in_segment: bool) -> str:
-    """Return what the calls ``begin:end`` of a path do, in terms of themselves alone.
-
-    Two turns of a loop return the same. Tensors from outside are numbered by their first use, as in
-    a sequence of its own.
-
-    Args:
-        path: Calls from the first one on.
-        begin: Of the turn.
-        end: Of the turn.
-        in_segment: Whether both turns are in this path: then parameters must be the same objects,
-            which tells turns of a loop from equal layers of a model.
-    """
-    brought = [facts for call in path[:end] for facts in call.brings]
-    made = [one.facts for call in path[:end] for one in call.results if one.is_new]
-    n_before = sum(one.is_new for call in path[:begin] for one in call.results)
-    outside: dict[Role, int] = {}
-
-    def of_role(role: Role) -> Any:
-        if isinstance(role, Given):
-            facts = brought[role.index]
-            if in_segment and facts[-1] is torch.nn.Parameter:
-                return role
-        elif role.index < n_before:
-            facts = (*made[role.index], torch.Tensor)
-        else:
-            return role.index - n_before, Intermediate
-        return outside.setdefault(role, len(outside)), *facts
-
-    # As a text, in which 1 is neither True nor 1.0, and nan is itself.
-    return repr(
-        [
-            (call.func, call.grad, fill(call.args, of_role), fill(call.kwargs, of_role))
-            for call in path[begin:end]
-        ]
-    )
 
 
 def name_of(func: Callable[..., Any]) -> str:

@@ -39,8 +39,8 @@ from ivhl.hotpath.calls import (
     name_of,
     roles_in,
     tensors_in,
-    turn_of,
 )
+from ivhl.hotpath.path import Path
 from ivhl.hotpath.pending import FACTS, Pending, become, make_pending
 from ivhl.hotpath.rules import (
     BY_VALUES,
@@ -94,9 +94,7 @@ MOST_CALLS: Final = 2000
 _LEAST_FOR_SKETCHES: Final = 4
 # Equal turns in a row that are a loop and no part of one.
 _TURNS_OF_LOOP: Final = 3
-# Calls of the same operation and facts with which a loop may begin again.
-_MOST_PLACES: Final = 64
-# Segments in whose ends the first turn of a loop is looked for.
+# Segments in which the first turn of a loop is looked for.
 _LATELY: Final = 16
 # Bytes of results that are kept while their record is put off.
 _MOST_KEPT: Final = 2**26
@@ -186,7 +184,7 @@ class Recorder(TorchFunctionMode):
         self._unused_watch: _Watch | None = None
         self._surroundings = surroundings_now(0)
         self._settings: CompilerSettings | None = None  # from the first compiled region on
-        self._lately: deque[Call] = deque(maxlen=_LATELY)  # where segments ended
+        self._lately: deque[Path] = deque(maxlen=_LATELY)  # of segments
         self._turn = 0  # calls of a turn of the loop that was found last; 0 if there was none
         self._dispatch_keys = (
             torch._C._dispatch_tls_local_include_set(),  # noqa: SLF001
@@ -474,24 +472,15 @@ class Recorder(TorchFunctionMode):
         Two equal turns may be a sum, ``k1 + 2 * k2 + 2 * k3``; a loop has more, if it may get hot
         after more.
         """
-        n, path, looks = self._depth, self._path, self._looks
-        for call in self._node.path(n - len(path)):
-            looks.append(hash((call.func, *[one.facts for one in call.results])))
-            self._places.setdefault(looks[-1], deque(maxlen=_MOST_PLACES)).append(len(path))
-            path.append(call)
         turns = min(_TURNS_OF_LOOP, max(2, self.limit() - 1))
-        for place in reversed(self._places[looks[-1]]):
-            length = n - 1 - place
-            if turns * length > n:
-                break
-            if (
-                length >= self.min_calls
-                # First what costs little: updates of parameters of several shapes look alike.
-                and looks[n - turns * length : n - length] == looks[n - (turns - 1) * length :]
-                and all(_are_alike(path, n - k * length, length) for k in range(1, turns))
-            ):
-                return length
-        return 0
+        return self._path_to_here().last_turn(turns, self.min_calls)
+
+    def _path_to_here(self) -> Path:
+        """Return the calls of this segment."""
+        path = self._path
+        for call in self._node.path(self._depth - len(path.calls)):
+            path.add(call)
+        return path
 
     def _meet(self, key: Any, func: Any, args: Any, kwargs: Any, n_given: int) -> Any:
         """Run a call for the first time at this place, and look at what it is."""
@@ -523,7 +512,7 @@ class Recorder(TorchFunctionMode):
         self._went(call, result)
         turn = self._last_turn()
         if turn or self._depth >= MOST_CALLS:
-            # The loop goes on in segments of one turn, whose first end finds these (_turns_before).
+            # The loop goes on in segments of one turn, whose first end finds these.
             self._turn = turn
             call.is_cut = True
             self._cut_behind_first(turn)
@@ -532,8 +521,8 @@ class Recorder(TorchFunctionMode):
 
     def _cut_behind_first(self, turn: int) -> None:
         """End segments behind the first turn of a loop, if nothing precedes it in this one."""
-        path = self._path
-        if turn and len(path) % turn == 0 and _are_alike(path, turn, turn):
+        path = self._path.calls
+        if turn and len(path) % turn == 0 and self._path.are_alike(turn, turn):
             # What the program did before, and perhaps runs compiled, goes on behind this turn.
             for place in range(len(path) - 1, turn - 1, -1):
                 call, above = path[place], path[place - 1]
@@ -624,9 +613,8 @@ class Recorder(TorchFunctionMode):
             given: Its tensors.
             before: Version and facts of each of them, before.
         """
-        path = self._node.path()
-        made = [one for other in path for one in other.results if one.is_new]
-        brought = [facts for other in (*path, call) for facts in other.brings]
+        path = self._path_to_here()
+        made, brought = path.made, [*path.brought, *call.brings]
         owners: dict[int, Role] = {}
         changed = []
         for (role, one), (version, facts) in zip(given.items(), before, strict=True):
@@ -1068,10 +1056,7 @@ class Recorder(TorchFunctionMode):
         self._spent = 0.0  # seconds in calls that ran
         self._has_met = False  # whether one of them was looked at for the first time
         self._first = None, None
-        # For ``_last_turn``: calls of this segment, what they are, and where each such is.
-        self._path: list[Call] = []
-        self._looks: list[int] = []
-        self._places: dict[int, deque[int]] = {}
+        self._path = Path()  # as far as somebody asked
         self._drop_pending()
 
     def _drop_pending(self) -> None:
@@ -1102,43 +1087,15 @@ class Recorder(TorchFunctionMode):
                     samples.append(self._spent)
                 self.timeline.add(self._begun, end, "eager", self.boundary)
             if node.count == 1:
-                node.count_runs(self._turns_before(node))
-                self._lately.append(node)
+                path = Path(node.path())
+                # What precedes a loop is in one segment with its first turns, of which each may be
+                # several sequences.
+                node.count_runs(sum(map(path.turns_like, self._lately)))
+                self._lately.append(path)
             self.turns.add(node)
             self._detect_if_hot(node)
         if self._depth or self._wiring.roles:
             self._begin()
-
-    def _turns_before(self, node: Call) -> int:
-        """Return how often a new sequence ran before, in segments that began earlier.
-
-        What precedes a loop is in one segment with its first turns, of which each may be several
-        sequences.
-        """
-        path = node.path()
-        length = len(path)
-        turn = functools.cache(lambda: turn_of(path, 0, length, in_segment=False))
-
-        def is_again(calls: list[Call], end: int) -> bool:
-            pairs = zip(reversed(path), reversed(calls[end - length : end]), strict=True)
-            # First what costs little.
-            return all(one.func is other.func for one, other in pairs) and (
-                turn_of(calls, end - length, end, in_segment=False) == turn()
-            )
-
-        found = 0
-        for other in self._lately:
-            calls = other.path()
-            end = len(calls) if length < len(calls) else 0
-            while length <= end:
-                if is_again(calls, end):
-                    found += 1
-                    end -= length
-                elif other.is_cut:
-                    end -= 1
-                else:
-                    break
-        return found
 
     def _forget_segment(self) -> None:
         """Begin anew after an exception, without counting."""
@@ -1311,23 +1268,6 @@ class _Aside:
             push_mode(recorder)
         else:
             recorder.wake()
-
-
-def _are_alike(path: list[Call], end: int, length: int) -> bool:
-    """Return whether the turn of a loop before a place does what the one behind it does.
-
-    Args:
-        path: Calls from the first one on.
-        end: Of the first of the two turns.
-        length: Of each.
-    """
-    return all(
-        path[place].likeness == path[place - length].likeness
-        for place in range(end + length - 1, end - 1, -1)
-    ) and (
-        turn_of(path, end - length, end, in_segment=True)
-        == turn_of(path, end, end + length, in_segment=True)
-    )
 
 
 def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:

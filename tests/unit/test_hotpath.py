@@ -279,21 +279,72 @@ def test_steps_of_runge_and_kutta_are_compiled_without_a_read(
 
 
 def test_a_loop_that_begins_a_hot_sequence_leaves_it_hot() -> None:
+    def values_of(u: torch.Tensor) -> list[float]:
+        return [torch.exp(torch.cos(torch.sin(u))).sum().item() for _ in range(13)]
+
     def run() -> list[float]:
-        values, u = [], X
-        for _ in range(13):
-            values.append(torch.exp(torch.cos(torch.sin(X))).sum().item())
+        values, u = values_of(X), X
         for _ in range(13):
             u = torch.cos(torch.sin(u))
-        for _ in range(13):
-            values.append(torch.exp(torch.cos(torch.sin(u))).sum().item())
-        return values
+        return values + values_of(u)
 
     with hotpath.auto() as report:
         assert run() == run()
     assert [(one.calls, bool(one.refused)) for one in report.paths] == [(4, False), (2, False)]
     assert report.paths[0].hits == 4 * 13 - 10
     assert report.paths[1].hits == 2 * 13 - 10
+
+
+def test_long_turns_of_few_operations_run_compiled() -> None:
+    draw = random.Random(0)  # noqa: S311  (a program, not a secret)
+    operations = [torch.tanh, torch.sin, torch.cos, torch.neg, torch.abs]
+    calls = [torch.exp, torch.relu]
+    while len(calls) < 400:
+        # Without a part that is a loop itself.
+        calls.append(draw.choice([one for one in operations if one is not calls[-2]]))
+
+    def run() -> torch.Tensor:
+        u = X
+        for _ in range(16):
+            for call in calls:
+                u = call(u)
+        return u
+
+    with hotpath.auto() as report:
+        found = run()
+    assert torch.equal(found, run())
+    assert sum(one.hits * one.calls for one in report.paths) == 6 * 400
+
+
+def in_turns(u: torch.Tensor, place: int) -> torch.Tensor:
+    return torch.sin(u) if place % 2 else u + place / 1e6
+
+
+def with_other_parameters(u: torch.Tensor, _place: int) -> torch.Tensor:
+    return torch.tanh(u * torch.nn.Parameter(X)) + u
+
+
+@pytest.mark.parametrize("call", [in_turns, with_other_parameters])
+def test_recording_a_call_takes_no_longer_in_a_long_segment(
+    call: Callable[[torch.Tensor, int], torch.Tensor],
+) -> None:
+    calls_of_python = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls_of_python
+        calls_of_python += event == "call"
+
+    u, counts = X, [0]
+    with hotpath.auto():
+        sys.setprofile(count)
+        try:
+            for place in range(600):
+                u = call(u, place)
+                if place % 200 == 199:
+                    counts.append(calls_of_python)
+        finally:
+            sys.setprofile(None)
+    assert counts[3] - counts[2] < 1.3 * (counts[2] - counts[1])
 
 
 @pytest.mark.parametrize("seed", range(12))
