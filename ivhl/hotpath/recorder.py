@@ -44,6 +44,7 @@ from ivhl.hotpath.path import Path
 from ivhl.hotpath.pending import FACTS, Pending, become, make_pending
 from ivhl.hotpath.rules import (
     BY_VALUES,
+    MIRRORED,
     PROPERTIES,
     SET_GRADIENT,
     Look,
@@ -268,7 +269,19 @@ class Recorder(TorchFunctionMode):
                 self._record_postponed()
             if self.is_deferring:
                 self._number()
+                if func in MIRRORED and self._is_mirrored(func, args):
+                    call, func, args = None, MIRRORED[func], (args[1], args[0])
             return self._record(call, func, args, kwargs)
+
+    def _is_mirrored(self, func: Any, args: Any) -> bool:
+        """Return whether Python turned a comparison round, whose second operand is pending."""
+        if type(args[0]) is not Pending or type(args[1]) is not torch.Tensor:
+            return False
+        pending = self._wiring.role_of(args[0])
+        ways = [one for one in self._node.then.values() if len(one.args) == len(args)]
+        return any(
+            one.func is MIRRORED[func] and one.args[1] == pending != one.args[0] for one in ways
+        ) and not any(one.func is func and one.args[0] == pending for one in ways)
 
     def _record(self, call: Call | None, func: Any, args: Any, kwargs: Any) -> Any:
         """Record or defer a call, or run it by itself.

@@ -20,6 +20,15 @@ PROPERTIES: Final = frozenset(
 )
 # What waits holds the gradients that it reads, so those of a tensor may become None.
 SET_GRADIENT: Final = _T.grad.__set__
+# What Python makes of ``x > y`` where the class of ``y`` is derived from that of ``x``, as that of what
+# is pending is: it asks ``y`` first, whether ``y < x``.
+MIRRORED: Final = {
+    _T.gt: _T.lt,
+    _T.lt: _T.gt,
+    _T.ge: _T.le,
+    _T.le: _T.ge,
+    **{one: one for one in (_T.__eq__, _T.eq, _T.__ne__, _T.ne)},
+}
 # Return their argument when there is nothing to do, and then run no operation.
 _MAY_DO_NOTHING: Final = frozenset(
     {

@@ -295,6 +295,26 @@ def test_a_loop_that_begins_a_hot_sequence_leaves_it_hot() -> None:
     assert report.paths[1].hits == 2 * 13 - 10
 
 
+@pytest.mark.parametrize(
+    "compare", [operator.gt, operator.ge, operator.lt, operator.le, operator.eq, operator.ne]
+)
+def test_comparisons_with_what_is_pending_are_those_of_the_record(
+    compare: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    # Python asks the second operand first, since its class is derived from that of the first one.
+    def run() -> list[float]:
+        return [(compare(X, torch.relu(X * 2)) * X).sum().item() for _ in range(14)]
+
+    def run_in_order() -> list[float]:
+        return [(compare(torch.relu(X * 2), X) * X).sum().item() for _ in range(14)]
+
+    for one in (run, run_in_order):
+        expected = one()
+        with hotpath.auto() as report:
+            assert one() == expected
+        assert [(path.hits, path.misses) for path in report.paths] == [(4, 0)]
+
+
 def test_long_turns_of_few_operations_run_compiled() -> None:
     draw = random.Random(0)  # noqa: S311  (a program, not a secret)
     operations = [torch.tanh, torch.sin, torch.cos, torch.neg, torch.abs]
