@@ -182,6 +182,18 @@ class Wiring:
             return (func, *[leaf(one) for one in args], named)
         return (func, *[leaf(one) for one in args])
 
+    def key_of(self, func: Callable[..., Any], tensors: tuple[torch.Tensor, ...]) -> Any:
+        """Return the key of a call of nothing but tensors; number none.
+
+        Raises:
+            UndescribableError: If one is of a kind that no key can hold.
+        """
+        key: list[Any] = [func]
+        for one in tensors:
+            is_known = self.role_of(one) is not None
+            key.append((self if is_known else Wiring())._leaf(one))  # noqa: SLF001
+        return tuple(key)
+
     def _leaf(self, value: Any) -> Any:  # noqa: PLR0911  (one for each type)  # noqa: ANN401
         kind = type(value)
         if kind in _TENSORS:

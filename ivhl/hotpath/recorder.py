@@ -242,6 +242,9 @@ class Recorder(TorchFunctionMode):
                     return func(*args, **kwargs)
             if self.paused or (self.turns.follows and self.turns.pass_one()):
                 return func(*args, **kwargs)
+            may_be_mirrored = (
+                func in MIRRORED and type(args[0]) is Pending and type(args[1]) is torch.Tensor
+            )
             surroundings = self._now() if self._watch is not None else surroundings_now(0)
             if surroundings != self._surroundings:
                 self.end_segment()
@@ -269,19 +272,18 @@ class Recorder(TorchFunctionMode):
                 self._record_postponed()
             if self.is_deferring:
                 self._number()
-                if func in MIRRORED and self._is_mirrored(func, args):
-                    call, func, args = None, MIRRORED[func], (args[1], args[0])
+            if may_be_mirrored and self._is_mirrored(func, args):
+                call, func, args = None, MIRRORED[func], args[::-1]
             return self._record(call, func, args, kwargs)
 
     def _is_mirrored(self, func: Any, args: Any) -> bool:
-        """Return whether Python turned a comparison round, whose second operand is pending."""
-        if type(args[0]) is not Pending or type(args[1]) is not torch.Tensor:
+        """Return whether the record has a comparison the other way round, and only so."""
+        try:
+            as_it_came = self._wiring.key_of(func, args)
+            mirrored = self._wiring.key_of(MIRRORED[func], args[::-1])
+        except UndescribableError:
             return False
-        pending = self._wiring.role_of(args[0])
-        ways = [one for one in self._node.then.values() if len(one.args) == len(args)]
-        return any(
-            one.func is MIRRORED[func] and one.args[1] == pending != one.args[0] for one in ways
-        ) and not any(one.func is func and one.args[0] == pending for one in ways)
+        return mirrored in self._node.then and as_it_came not in self._node.then
 
     def _record(self, call: Call | None, func: Any, args: Any, kwargs: Any) -> Any:
         """Record or defer a call, or run it by itself.

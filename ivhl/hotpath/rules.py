@@ -20,8 +20,8 @@ PROPERTIES: Final = frozenset(
 )
 # What waits holds the gradients that it reads, so those of a tensor may become None.
 SET_GRADIENT: Final = _T.grad.__set__
-# What Python makes of ``x > y`` where the class of ``y`` is derived from that of ``x``, as that of what
-# is pending is: it asks ``y`` first, whether ``y < x``.
+# What Python makes of ``x > y`` where the class of ``y`` is derived from that of ``x``, as that of
+# what is pending is: it asks ``y`` first, whether ``y < x``.
 MIRRORED: Final = {
     _T.gt: _T.lt,
     _T.lt: _T.gt,

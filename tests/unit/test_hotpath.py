@@ -315,6 +315,19 @@ def test_comparisons_with_what_is_pending_are_those_of_the_record(
         assert [(path.hits, path.misses) for path in report.paths] == [(4, 0)]
 
 
+def test_turns_that_begin_with_a_comparison_of_a_pending_tensor_run_compiled() -> None:
+    def run() -> torch.Tensor:
+        u, v = X, X.flip(0)
+        for _ in range(30):
+            v = torch.where(u > v, torch.sin(v), u)
+        return v
+
+    with hotpath.auto() as report:
+        found = run()
+    assert torch.equal(found, run())
+    assert [(one.calls, one.hits, one.misses) for one in report.paths] == [(3, 20, 0)]
+
+
 def test_long_turns_of_few_operations_run_compiled() -> None:
     draw = random.Random(0)  # noqa: S311  (a program, not a secret)
     operations = [torch.tanh, torch.sin, torch.cos, torch.neg, torch.abs]
