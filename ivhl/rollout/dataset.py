@@ -166,17 +166,15 @@ def generate(
     with _writing(folder):
         group = _open(recipe, folder, n_operators)
     marks, state, weights = group["finite_steps"], group["state"], group["weights"]
-    try:
-        check = check or _lacks_chunks(group, folder)
-    except RuntimeError as error:  # of a codec
-        raise ResultsError(
-            f"{folder}: zarr cannot read finite_steps there: {error}",
-            hint="run the same command with --check: it writes again what is broken",
-        ) from error
+    with _writing(folder):
+        for number in (unmarked := _unreadable_rows(marks)):
+            marks[number] = NOT_YET
+    check = check or _lacks_chunks(group, folder)
     broken = [n for n in range(n_operators) if not _is_readable(group, n)] if check else []
     with _writing(folder):
         for number in broken:
             marks[number] = NOT_YET
+    unreadable = len({*broken, *(number for number in unmarked if number < n_operators)})
     rows = marks[:n_operators].tolist()
     missing = [number for number, row in enumerate(rows) if NOT_YET in row]
     diverged = written = 0
@@ -188,7 +186,7 @@ def generate(
             diverged=diverged,
             seconds=time.monotonic() - began,
             written=written,
-            unreadable=len(broken),
+            unreadable=unreadable,
         )
 
     report(so_far())
@@ -262,11 +260,15 @@ def _open(recipe: DatasetRecipe, folder: Path, n_operators: int) -> Any:  # noqa
     try:
         group = zarr.open_group(folder, mode="r+", zarr_format=3)
         found = dict(group.attrs)
-        arrays = {name: group[name] for name in ("operator", "weights", "state", "finite_steps")}
+        arrays = {
+            name: group[name] for name in ("operator", "time", "weights", "state", "finite_steps")
+        }
     except (KeyError, ValueError, TypeError, FileNotFoundError) as error:
         raise ResultsError(
             f"{folder}: zarr cannot read the dataset there: {error}",
-            hint="if its first run was killed at once, remove the folder",
+            hint="remove the folder if its first run was killed at once; else its chunks are still "
+            "there: a zarr.json that is broken is the same in a new folder with this recipe and as "
+            "many operators",
         ) from error
     if found != about:
         names = sorted(n for n in {*found, *about} if found.get(n) != about.get(n))
@@ -277,14 +279,46 @@ def _open(recipe: DatasetRecipe, folder: Path, n_operators: int) -> Any:  # noqa
             f"{folder}: holds a dataset of another recipe: {differing}",
             hint="ask for the same, or choose another folder",
         )
-    for name, array in arrays.items():
-        if array.shape[0] < n_operators:
-            array.resize((n_operators, *array.shape[1:]))
-        # Also where a run was killed after it had resized the array.
-        numbers = list(range(array.shape[0]))
-        if name == "operator" and array[:].tolist() != numbers:
-            array[:] = numbers
+    _extend(arrays, recipe, n_operators)
     return group
+
+
+def _extend(arrays: dict[str, Any], recipe: DatasetRecipe, n_operators: int) -> None:
+    """Make room for more operators, and write coordinates that are not what they shall be."""
+    for name, array in arrays.items():
+        if name != "time" and array.shape[0] < n_operators:
+            array.resize((n_operators, *array.shape[1:]))
+    _keep(arrays["time"], _times(recipe))
+    # Also where a run was killed after it had resized the array.
+    _keep(arrays["operator"], list(range(arrays["operator"].shape[0])))
+
+
+def _keep(array: Any, numbers: list[int]) -> None:  # noqa: ANN401  (zarr.Array)
+    """Write a coordinate again if it does not hold these numbers or cannot be read."""
+    try:
+        holds = array[:].tolist() == numbers
+    except Exception:  # noqa: BLE001  (whatever the codecs of zarr raise)
+        holds = False
+    if not holds:
+        array[:] = numbers
+
+
+def _times(recipe: DatasetRecipe) -> list[int]:
+    return [recipe.keep_every * number for number in range(recipe.n_kept)]
+
+
+def _unreadable_rows(marks: Any) -> list[int]:  # noqa: ANN401  (zarr.Array)
+    """Return the operators whose marks cannot be read: they are written again."""
+    found = []
+    try:
+        marks[:]
+    except Exception:  # noqa: BLE001  (whatever the codecs of zarr raise)
+        for number in range(marks.shape[0]):
+            try:
+                marks[number]
+            except Exception:  # noqa: BLE001  (as above)
+                found.append(number)
+    return found
 
 
 def _lacks_chunks(group: Any, folder: Path) -> bool:  # noqa: ANN401  (zarr.Group)
@@ -359,7 +393,7 @@ def _make(
         range(n_operators)
     )
     times = array("time", "int64", (recipe.n_kept,), (recipe.n_kept,), "time")
-    times[:] = [recipe.keep_every * number for number in range(recipe.n_kept)]
+    times[:] = _times(recipe)
     shape = (n_operators, of, recipe.n_kept, *frame)
     names = ("operator", "realisation", "time", *axes)
     array("state", "float32", shape, (1, 1, *shape[2:]), *names)
