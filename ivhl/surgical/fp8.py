@@ -31,6 +31,7 @@ AmaxChoice = Literal["max", "most-recent"]
 
 E4M3: Final = torch.float8_e4m3fn
 E4M3_MAX: Final = 448.0
+MOST_MARGIN: Final = 17  # 448 / 2 ** 18 is less than 2 ** -9, the smallest e4m3 number
 FP8_CAPABILITY: Final = (8, 9)  # first with FP8 tensor cores: Ada, Hopper
 MULTIPLE: Final = 16  # of both sizes of a weight, and of the tokens, for torch._scaled_mm
 
@@ -43,10 +44,11 @@ class ScalingRecipe:
         history: Steps whose largest absolute value (amax) is remembered; 0: the scale of each call
             comes from the tensor itself (current scaling).
         amax: ``max`` of the history, or the ``most-recent``.
-        margin: The scale is divided by ``2 ** margin``, which leaves room for larger numbers.
+        margin: The scale is divided by ``2 ** margin``, which leaves room for larger numbers; at
+            most 17.
 
     Raises:
-        ValueError: If a value is not one of those named, or a number is negative.
+        ValueError: If a value is not one of those named, or a number is negative or too large.
     """
 
     history: int = 16
@@ -58,6 +60,11 @@ class ScalingRecipe:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ValueError(f"{name} must be an integer of at least 0, got {value!r}")
+        if self.margin > MOST_MARGIN:
+            raise ValueError(
+                f"margin must be at most {MOST_MARGIN}, or the amax itself is less than the "
+                f"smallest number of e4m3, got {self.margin}"
+            )
         if self.amax not in get_args(AmaxChoice):
             known = ", ".join(get_args(AmaxChoice))
             raise ValueError(f"amax must be one of {known}, got {self.amax!r}")
@@ -367,7 +374,8 @@ class Fp8Linear(nn.Module):
             x: Shape ``[..., n_in]``, also without a row.
 
         Raises:
-            ValueError: If the kernel that was chosen cannot run there, or the width differs.
+            ValueError: If the kernel that was chosen cannot run there, the width differs, or the
+                input has no floating-point dtype.
         """
         kernel = self.kernel or fp8_kernel(x.device)
         _check_kernel(kernel, x.device)
@@ -375,6 +383,10 @@ class Fp8Linear(nn.Module):
         if not x.ndim or x.shape[-1] != n_in:
             raise ValueError(
                 f"the input of this FP8 layer must have shape [..., {n_in}], got {list(x.shape)}"
+            )
+        if not x.is_floating_point():  # the product would be rounded to whole numbers
+            raise ValueError(
+                f"the input of an FP8 layer must be of a floating-point dtype, got {x.dtype}"
             )
         if kernel == "transformer_engine":
             return self._by_transformer_engine(x)

@@ -37,7 +37,7 @@ class CompilePlan:
     """How a stack is run.
 
     Attributes:
-        compiled: Operations that are compiled.
+        compiled: Operations that are compiled; a list or a set is taken, too, and frozen.
         attention: ``softmax`` keeps all scores; ``sdpa`` is PyTorch's fused kernel.
         fused: Whether neighbours that are both compiled become one graph: split, RoPE, attention and
             combine; residual and the norm after it. Otherwise each is a graph of its own.
@@ -53,6 +53,8 @@ class CompilePlan:
     whole: bool = False
 
     def __post_init__(self) -> None:
+        # A list or a set is what one writes first; a plan must be hashable.
+        object.__setattr__(self, "compiled", frozenset(self.compiled))
         unknown = sorted(self.compiled - set(OPERATIONS))
         if unknown:
             raise ValueError(

@@ -346,6 +346,13 @@ def test_compiled_data_movement_is_bitwise_equal() -> None:
     assert torch.equal(torch.cat(compiled(qkv), -1), qkv)
 
 
+@pytest.mark.parametrize("kind", [list, set, tuple])
+def test_a_plan_takes_any_collection_and_can_be_hashed(kind: type) -> None:
+    plan = CompilePlan(compiled=kind(["rope", "split"]))
+    assert plan == CompilePlan(compiled=frozenset({"split", "rope"}))
+    assert hash(plan) == hash(CompilePlan(compiled=frozenset({"split", "rope"})))
+
+
 def test_a_plan_with_an_unknown_operation_and_a_whole_one_with_parts_are_refused() -> None:
     with pytest.raises(ValueError, match=r"must name operations of norm, split.*got 'softmax'"):
         CompilePlan(compiled=frozenset({"softmax"}))  # type: ignore[arg-type]

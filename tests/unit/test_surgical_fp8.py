@@ -148,6 +148,15 @@ def test_a_margin_halves_the_scale_and_current_scaling_needs_no_history() -> Non
         torch.testing.assert_close(current(1024.0 * x), 1024.0 * small)
 
 
+def test_the_largest_margin_still_leaves_the_amax_a_number() -> None:
+    layer = Fp8Linear(16, 16, recipe=ScalingRecipe(margin=17))
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+    # 448 / 2 ** 17 is 1.75 times the smallest number: 2 times is nearest.
+    product = layer(torch.full((1, 16), 3.0))
+    torch.testing.assert_close(product, torch.full((1, 16), 48.0 * (2.0 / 1.75) ** 2))
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0])
 def test_a_step_of_zeros_or_without_finite_numbers_changes_no_scale(bad: float) -> None:
     layer = layer_of()
@@ -271,6 +280,10 @@ def test_widths_recipes_and_kernels_that_do_not_fit_are_refused() -> None:
         Fp8Linear(30, 16)
     with pytest.raises(ValueError, match=r"the kernel must be one of .*got 'fast'"):
         Fp8Linear(32, 16, kernel="fast")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"margin must be at most 17, .* got 18"):
+        ScalingRecipe(margin=18)
+    with pytest.raises(ValueError, match=r"floating-point dtype, got torch\.int64"):
+        Fp8Linear(16, 16)(torch.ones(2, 16, dtype=torch.int64))
     with pytest.raises(ValueError, match="history must be an integer of at least 0, got -1"):
         ScalingRecipe(history=-1)
     with pytest.raises(ValueError, match="amax must be one of max, most-recent, got 'mean'"):
