@@ -8,6 +8,7 @@ beside the model as it is and compiled whole.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 from dataclasses import dataclass, replace
@@ -152,7 +153,8 @@ def advise_parts(
         subject = _Advised(step, Held(model, None))
         subject.check(inputs)
         bench = _Bench(clock, schedule, train=train, subject=subject)
-        model_s = bench.eager_s(step)
+        with subject.calls():
+            model_s = bench.eager_s(step)
         found = find_parts(model, subject.run, LEAST_SHARE)
         advices = []
         for part in found.parts.values():
@@ -202,8 +204,18 @@ class _Advised:
             SpecError: If it raises.
         """
         self.restore()
-        try:
+        with self.calls():
             return self.step()
+
+    @contextlib.contextmanager
+    def calls(self) -> Iterator[None]:
+        """Say of what it raises in a block that the model raised it.
+
+        Raises:
+            SpecError: If it raises.
+        """
+        try:
+            yield
         except SpecError:
             raise
         except Exception as error:
@@ -444,7 +456,8 @@ def _measure_model(chosen: Sequence[Part], bench: _Bench, n_parts: int) -> Model
                 failures.append(f"{name}: {wrong}")
             else:
                 arms[name] = form
-    samples = bench.arms(**arms)
+    with subject.calls():
+        samples = bench.arms(**arms)
 
     def ratio(one: str, other: str) -> Interval | None:
         found = samples.get(one), samples.get(other)

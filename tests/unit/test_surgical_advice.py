@@ -299,6 +299,14 @@ def inside():
     return model, (torch.ones(2, 4),)
 def scripted(): return torch.jit.script(nn.Linear(4, 4)), (torch.ones(2, 4),)
 number = 3
+class Late(nn.Linear):
+    calls = 0
+    def forward(self, x):
+        self.calls += 1
+        if self.calls > 4:
+            raise RuntimeError("after four calls")
+        return super().forward(x)
+def late(): return Late(4, 4), (torch.ones(2, 4),)
 """
 
 
@@ -322,6 +330,7 @@ number = 3
         ("my_models:listed", "must return the inputs as a tuple, or as a dictionary of keyword"),
         ("my_models:unnamed", "the names of keyword arguments must be text, got 0"),
         ("my_models:misfit", "Linear raised RuntimeError on its inputs: "),
+        ("my_models:late", "Late raised RuntimeError on its inputs: after four calls"),
     ],
 )
 def test_what_is_no_model_is_refused_in_a_sentence_with_a_next_step(
