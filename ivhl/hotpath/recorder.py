@@ -1039,13 +1039,11 @@ class Recorder(TorchFunctionMode):
         sequence.misses += 1
         if sequence.misses == 1:
             self.log.add("FALLBACK", f"{sequence.number} ran eagerly: {reason}", sequence.number)
+        # Where little makes something hot, several sequences that begin alike are so before others.
+        least = max(self.threshold, LEAST_TOLD) if reason == _ANOTHER_WAY else self.threshold
         if not self._may_get_hot_otherwise():
             sequence.losses += 1
-        if (
-            not sequence.refused
-            and sequence.losses >= self.threshold
-            and sequence.losses > sequence.hits
-        ):
+        if not sequence.refused and sequence.losses >= least and sequence.losses > sequence.hits:
             sequence.refuse(f"it ran eagerly {sequence.misses} times: {reason}")
 
     def _may_get_hot_otherwise(self) -> bool:

@@ -380,8 +380,9 @@ def test_recording_a_call_takes_no_longer_in_a_long_segment(
     assert counts[3] - counts[2] < 1.3 * (counts[2] - counts[1])
 
 
+@pytest.mark.parametrize("threshold", [2, 10])
 @pytest.mark.parametrize("seed", range(12))
-def test_random_loops_without_a_read_run_compiled(seed: int) -> None:
+def test_random_loops_without_a_read_run_compiled(seed: int, threshold: int) -> None:
     draw = random.Random(seed)  # noqa: S311  (a program, not a secret)
 
     def lines_of(n: int, name: str, known: list[str]) -> list[str]:
@@ -421,7 +422,7 @@ def test_random_loops_without_a_read_run_compiled(seed: int) -> None:
             u = made["step"](u, w)
         return u
 
-    with hotpath.auto() as report:
+    with hotpath.auto(threshold) as report:
         found = run()
     assert torch.equal(found, run()), text
     counting = Counting()
