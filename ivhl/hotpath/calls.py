@@ -37,8 +37,8 @@ CONSTANTS: Final = frozenset(
 )
 
 
-# Tells objects apart as ``id`` does, in a quarter of the time: what PyTorch imports to compile
-# watches each call of ``id`` (an audit hook of its file locks).
+# Tells objects apart as ``id`` does, in a part of the time: what PyTorch imports to compile watches
+# each call of ``id`` (docs/findings.md).
 identity: Final = object.__hash__
 _HAS_NAMES: Final = getattr(torch.Tensor, "has_names", None)  # gone from newer releases
 

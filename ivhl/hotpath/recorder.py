@@ -242,8 +242,11 @@ class Recorder(TorchFunctionMode):
                     return func(*args, **kwargs)
             if self.paused or (self.turns.follows and self.turns.pass_one()):
                 return func(*args, **kwargs)
+            # As Python calls it: two operands and nothing else.
             may_be_mirrored = (
-                func in MIRRORED and type(args[0]) is Pending and type(args[1]) is torch.Tensor
+                func in MIRRORED
+                and [type(one) for one in args] == [Pending, torch.Tensor]
+                and not kwargs
             )
             surroundings = self._now() if self._watch is not None else surroundings_now(0)
             if surroundings != self._surroundings:

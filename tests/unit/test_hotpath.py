@@ -328,6 +328,16 @@ def test_turns_that_begin_with_a_comparison_of_a_pending_tensor_run_compiled() -
     assert [(one.calls, one.hits, one.misses) for one in report.paths] == [(3, 20, 0)]
 
 
+def test_a_comparison_may_name_its_operand() -> None:
+    def run() -> list[float]:
+        return [(torch.relu(X * 2).gt(other=X) * X).sum().item() for _ in range(14)]
+
+    expected = run()
+    with hotpath.auto() as report:
+        assert run() == expected
+    assert [(path.hits, path.misses) for path in report.paths] == [(4, 0)]
+
+
 def test_long_turns_of_few_operations_run_compiled() -> None:
     draw = random.Random(0)  # noqa: S311  (a program, not a secret)
     operations = [torch.tanh, torch.sin, torch.cos, torch.neg, torch.abs]
