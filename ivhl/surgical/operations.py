@@ -116,9 +116,31 @@ def rotate(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch
             f"{cosines.shape[-2]} and {sines.shape[-2]}"
         )
     cosines, sines = cosines[:n_tokens], sines[:n_tokens]
+    if x.device.type == "cuda" and torch.compiler.is_compiling():
+        return rotate_beside_swapped(x, cosines, sines)
     first, second = _at_least_float32(x).unflatten(-1, (-1, 2)).unbind(-1)
     turned = (first * cosines - second * sines, first * sines + second * cosines)
     return torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)
+
+
+def rotate_beside_swapped(
+    x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor
+) -> torch.Tensor:
+    """Return what ``rotate`` returns, from each number and its neighbour in the pair.
+
+    For a GPU: what Inductor makes of this form is 1.3 times as fast there as what it makes of the
+    stacked pairs (docs/gpu.md).
+
+    Args:
+        x: As for ``rotate``.
+        cosines: ``[n_tokens, n_head / 2]``.
+        sines: Like ``cosines``.
+    """
+    wide = _at_least_float32(x)
+    swapped = wide.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    cosines = cosines.repeat_interleave(2, -1)
+    sines = torch.stack((-sines, sines), dim=-1).flatten(-2)
+    return (wide * cosines + swapped * sines).to(x.dtype)
 
 
 def attend_softmax(

@@ -31,6 +31,7 @@ from ivhl.mlff.parameters import cast_parameters
 from ivhl.rollout import Architecture, Policy, StepNoise, evolve, make_parameters
 from ivhl.surgical import Fp8Linear, StackConfiguration, TransformerStack, fp8_kernel, fp8_step
 from ivhl.surgical.fp8 import FP8_CAPABILITY
+from ivhl.surgical.operations import make_angles, rotate
 from ivhl.surgical.stack import make_weights
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning"),
     pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning"),
+    # Once per process, of the first graph with a float32 matrix multiplication: of whichever test.
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores for float32:UserWarning"),
 ]
 
 GPU = torch.device("cuda", torch.cuda.current_device())
@@ -238,6 +241,16 @@ def test_a_planned_stack_gives_what_eager_code_gives(plan: str) -> None:
         with torch.no_grad():
             results.append(stack.to(GPU)(x))
     torch.testing.assert_close(results[1], results[0], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_rope_gives_what_eager_code_gives(dtype: torch.dtype) -> None:
+    torch._dynamo.reset()
+    cosines, sines = make_angles(40, 64, device=GPU)
+    compiled = torch.compile(rotate, fullgraph=True)
+    for n_tokens in (40, 33):
+        x = drawn(2, 3, n_tokens, 64).to(dtype)
+        torch.testing.assert_close(compiled(x, cosines, sines), rotate(x, cosines, sines))
 
 
 @pytest.mark.skipif(not HAS_FP8, reason="this GPU has no FP8")

@@ -33,6 +33,7 @@ from ivhl.surgical.operations import (
     attend_softmax,
     combine_heads,
     normalise,
+    rotate_beside_swapped,
     split_heads,
 )
 from ivhl.surgical.stack import apply_stack, make_weights
@@ -188,6 +189,16 @@ def test_a_score_depends_on_the_difference_of_two_positions_only(
 def test_rope_refuses_tables_of_fewer_positions_than_tokens() -> None:
     with pytest.raises(ValueError, match="must have at least 5 positions, got 1 and 1"):
         rotate(tokens(1, 2, 5, 16), *make_angles(1, 16, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_rope_of_a_gpu_is_the_other_form_to_the_last_bit(dtype: torch.dtype) -> None:
+    x = torch.randn(2, 3, 7, 10, dtype=torch.float64).to(dtype)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    cosines, sines = make_angles(7, 10, dtype=wide)
+    found = rotate_beside_swapped(x, cosines, sines)
+    assert found.dtype == dtype
+    assert torch.equal(found, rotate(x, cosines, sines))
 
 
 def test_rope_keeps_the_length_of_each_pair() -> None:
