@@ -86,14 +86,14 @@ def microseconds(arm: Arm | None) -> str:
     return "-" if arm is None else f"{1e6 * median(arm.samples_s):.0f}"
 
 
-def batches(root: Path) -> list[str]:
-    """Return the microseconds per structure of each way to compute a batch, eagerly."""
-    export = _load(root, f"exports/throughput-cuda-{RELEASE}.json")
-    ways = list(dict.fromkeys(row["way"] for row in export["rows"]))
-    rows = {(row["batch"], row["way"]): row for row in export["rows"]}
+def batches(root: Path, *, export: str) -> list[str]:
+    """Return the microseconds per structure of each way to compute a batch."""
+    found = _load(root, f"exports/{export}.json")
+    ways = list(dict.fromkeys(row["way"] for row in found["rows"]))
+    rows = {(row["batch"], row["way"]): row for row in found["rows"]}
     lines = [
         [str(batch), *(_each(rows[batch, way], way == ways[0]) for way in ways)]
-        for batch in dict.fromkeys(row["batch"] for row in export["rows"])
+        for batch in dict.fromkeys(row["batch"] for row in found["rows"])
     ]
     return markdown(["batch", *ways], lines)
 
@@ -107,6 +107,7 @@ def surgical(root: Path) -> list[str]:
     """Return times, speedups and errors of the plans at the sizes of the document."""
     export = _load(root, f"exports/surgical-cuda-{RELEASE}.json")
     export |= _load(root, f"exports/surgical-fp8-cuda-{RELEASE}.json")
+    export |= _load(root, f"exports/surgical-rope-cuda-{RELEASE}.json")
     rows = []
     for part, name in PARTS.items():
         for row in export[part]:
@@ -147,7 +148,8 @@ def _load(root: Path, name: str) -> Any:  # noqa: ANN401  (JSON)
 
 FROM_GPU: Final[Mapping[str, Callable[[Path], list[str]]]] = {
     "gpu-operations": operations,
-    "gpu-batches": batches,
+    "gpu-batches": partial(batches, export=f"throughput-cuda-{RELEASE}"),
+    "gpu-batches-graph": partial(batches, export=f"throughput-graph-cuda-{RELEASE}"),
     "gpu-surgical": surgical,
     "gpu-surgical-difference": partial(surgical_difference, export=f"surgical-cuda-{RELEASE}"),
     "gpu-rollout": rollout,
