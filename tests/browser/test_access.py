@@ -43,6 +43,7 @@ def address_of(site: Path, name: str) -> str:
 
 def barriers(page: Page) -> list[str]:
     """Return what axe-core finds against WCAG 2.2 AA, and its best practices."""
+    page.locator("[aria-busy]").wait_for(state="detached")
     page.evaluate(AXE.read_text(encoding="utf-8"))
     found: dict[str, Any] = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [

@@ -412,7 +412,7 @@ def test_two_releases_are_compared_as_on_the_command_line(
     # The choice is in the address, and another one loads one file.
     page.locator("[name=b-torch]").select_option("2.6.0")
     page.wait_for_function("location.hash.includes('b-torch=2.6.0')")
-    page.locator("#result", has_text="wrong").wait_for()
+    page.locator("#result:not([aria-busy])", has_text="wrong").wait_for()
     assert len(watched.data_files()) == 3
     watched.check("file:")
 
@@ -506,7 +506,8 @@ def test_sides_that_differ_in_how_they_were_measured_are_not_compared(
     page.locator("#summary", has_text="incomparable").wait_for()
     assert "other sources" in page.locator("#result").inner_text()
     page.locator("[name=b-torch]").select_option("2.9.1")
-    page.locator("#summary", has_text="measured on both sides").wait_for()
+    page.locator("#result:not([aria-busy])").wait_for()
+    assert "measured on both sides in the same way: " in page.locator("#summary").inner_text()
     assert "incomparable" not in page.locator("#summary").inner_text()
     watched.check("file:")
 

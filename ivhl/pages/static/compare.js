@@ -103,6 +103,11 @@
     return `speedup ${mean(rows, "speedup")} of what it was; seconds${how}: eager ${mean(rows, "eager")}, compiled ${mean(rows, "compiled")}, cold compile ${mean(rows, "cold")}.`;
   }
 
+  function put(...children) {
+    result.replaceChildren(...children);
+    result.removeAttribute("aria-busy");
+  }
+
   let turn = 0;
   async function show() {
     turn += 1;
@@ -113,10 +118,12 @@
     site.setAddress([...new FormData(form)]);
     const path = (side) => `data/side/${side.place}/${side.cell}/${side.commit}.js`;
     let sides;
+    // What stands below is of the former choice until the files of this one are there.
+    result.setAttribute("aria-busy", "true");
     try {
       sides = (await Promise.all([a, b].map((side) => site.load(path(side))))).map(read);
     } catch (error) {
-      result.replaceChildren(make("p", { class: "empty" }, String(error.message)));
+      if (mine === turn) { put(make("p", { class: "empty" }, String(error.message))); }
       return;
     }
     if (mine !== turn) { return; }
@@ -159,7 +166,7 @@
         make("td", {}, make("span", { class: `chip ${worse.has(row.kind) ? "verdict-worse" : better.has(row.kind) ? "verdict-better" : "s-unavailable"}` }, row.kind)),
         make("td", {}, shown(row.before)), make("td", {}, shown(row.after)), make("td", {}, shown(row.effect)),
         make("td", {}, row.reach ? times(row.reach) : "–"), make("td", { class: "why" }, row.text)))));
-    result.replaceChildren(
+    put(
       make("p", {}, make("b", {}, says(a)), " → ", make("b", {}, says(b))),
       make("p", { id: "summary" }, `${rows.length} cases: ${counts.map(([kind, n]) => `${n} ${kind}`).join(", ")}. `,
         both.length ? `Over the ${both.length === 1 ? "one" : both.length} measured on both sides in the same way: ${means(both)}` : "None was measured on both sides in the same way."),
