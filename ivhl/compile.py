@@ -62,12 +62,10 @@ CACHE_VARIABLE: Final = "TORCHINDUCTOR_CACHE_DIR"
 _AUTO: Final = "auto"
 _EAGER: Final = "eager"
 # Modes with CUDA graphs, which reuse output buffers at the next call, and the same without.
-_WITHOUT_GRAPHS: Final[dict[Mode, Mode]] = {
+WITHOUT_GRAPHS: Final[dict[Mode, Mode]] = {
     "reduce-overhead": "default",
     "max-autotune": "max-autotune-no-cudagraphs",
 }
-# Modes that replay CUDA graphs on a GPU.
-WITH_GRAPHS: Final = frozenset(_WITHOUT_GRAPHS)
 _LARGEST_CAUSE: Final = 400  # characters
 
 # Every message from PyTorch 2.0 to 2.15 that refuses the Python version. ivhl.measure.failures has
@@ -211,7 +209,7 @@ def _automatic_mode(device: torch.device) -> Mode:
         mode = "reduce-overhead"
     if threading.current_thread() is not threading.main_thread():
         # "AssertionError: torch._C._is_key_in_tls(attr_name)" in 2.5, in any other thread.
-        return _WITHOUT_GRAPHS.get(mode, mode)
+        return WITHOUT_GRAPHS.get(mode, mode)
     return mode
 
 
@@ -435,7 +433,7 @@ class _Function(Generic[P, R]):
                         **({} if self.backend is None else {"backend": self.backend}),
                     )
                     entry.starts = _observe()
-                    graphs = mode in _WITHOUT_GRAPHS and _has_gpu()
+                    graphs = mode in WITHOUT_GRAPHS and _has_gpu()
                     entry.run = _copying_outputs(compiled) if graphs else compiled
             return entry.run(*args, **kwargs)
 

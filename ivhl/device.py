@@ -1,4 +1,4 @@
-"""Choose a device and its fast precision, and profile code on it."""
+"""Choose a device and its fast precision, capture CUDA graphs, and profile code."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
 BFLOAT16_CAPABILITY: Final = (8, 0)  # first with bfloat16 tensor cores
 FLOAT16_CAPABILITY: Final = (7, 0)  # first with tensor cores: float16
+RUNS_BEFORE_CAPTURE: Final = 3  # what is compiled or chosen at first must not be in the graph
 
 
 def get_device() -> torch.device:
@@ -81,6 +82,37 @@ def autocast_context(device: torch.device | str | None = None) -> AbstractContex
         return contextlib.nullcontext()
     context: AbstractContextManager[None] = torch.autocast(on.type, dtype=dtype)
     return context
+
+
+def capture(*runs: Callable[[], object], device: torch.device) -> list[Callable[[], None]]:
+    """Return the replays of functions as CUDA graphs.
+
+    A graph reads and writes the memory that its function read and wrote, which the caller keeps. The
+    graphs share memory for what lies between, so no two of them may run at once.
+
+    Args:
+        *runs: Each starts kernels only; called ``RUNS_BEFORE_CAPTURE`` times before it is captured.
+        device: A GPU.
+
+    Raises:
+        RuntimeError: If one does what cannot be captured, as waiting for the device.
+    """
+    replays: list[Callable[[], None]] = []
+    with torch.cuda.device(device):
+        pool = torch.cuda.graph_pool_handle()
+        for run in runs:
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(RUNS_BEFORE_CAPTURE):
+                    run()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            # Other threads may allocate meanwhile.
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                run()
+            replays.append(graph.replay)
+    return replays
 
 
 class Profile:

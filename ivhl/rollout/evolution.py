@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import threading
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ivhl.compile import WITH_GRAPHS, get_compile_mode, get_compiled, when_cleared
+import ivhl.device
+from ivhl.compile import (
+    WITHOUT_GRAPHS,
+    compile_mode,
+    get_compile_mode,
+    get_compiled,
+    when_cleared,
+)
 from ivhl.rollout.noise import NoiseSource, StepNoise
 from ivhl.rollout.operator import (
     check_inputs,
@@ -37,7 +44,27 @@ ALIVE: Final = 5
 # Steps between two looks for NaN: each waits for the device.
 STEPS_PER_LOOK: Final = 16
 
-_held: dict[tuple[object, ...], Parameters] = {}
+
+@dataclass(frozen=True, slots=True)
+class _Buffers:
+    """What the steps of a batch read and write, and the steps.
+
+    Attributes:
+        weights: From ``prepare_weights``.
+        value: The policy's number.
+        states: Each step reads one and writes the other.
+        noise: Of the next step; ``None``: none.
+        steps: From the first state to the second, and back.
+    """
+
+    weights: Parameters
+    value: torch.Tensor
+    states: tuple[torch.Tensor, torch.Tensor]
+    noise: torch.Tensor | None
+    steps: tuple[Callable[[], object], Callable[[], object]]
+
+
+_held: dict[tuple[object, ...], _Buffers] = {}
 when_cleared(_held.clear)
 
 
@@ -134,106 +161,74 @@ def _compiled_step(
     return get_compiled(step, fullgraph=True, dynamic=False)
 
 
-# Not ``compiled_next``: what is compiled for weights at fixed addresses would be recorded again for
-# each call of ``rollout_loss`` without a gradient, whose weights are elsewhere.
-@functools.cache
-def _compiled_following(
-    architecture: Architecture, kind: PolicyKind, n_operators: int, precision: torch.dtype
-) -> Following:
-    following = make_next(architecture, kind, n_operators=n_operators, precision=precision)
-    return get_compiled(following, fullgraph=True, dynamic=False)
+def _make_buffers(
+    step: Step, weights: Parameters, value: torch.Tensor, start: torch.Tensor, *, noisy: bool
+) -> _Buffers:
+    """Return the buffers of a batch; the second step overwrites ``start``."""
+    states = (start, torch.empty_like(start))
+    noise = torch.empty_like(start) if noisy else None
+    forth = functools.partial(step, weights, states[0], value, noise, states[1])
+    back = functools.partial(step, weights, states[1], value, noise, states[0])
+    return _Buffers(weights, value, states, noise, (forth, back))
 
 
-def _returns_states(device: torch.device) -> bool:
-    """Return whether a compiled step returns the next state there, and writes into no buffer.
+def _fill_captured(
+    step: Step, weights: Parameters, value: torch.Tensor, start: torch.Tensor, *, noisy: bool
+) -> _Buffers:
+    """Return buffers with these values, and the steps as CUDA graphs.
 
-    PyTorch makes no CUDA graph of a function that writes into its arguments.
+    They belong to this thread and its stream: the next call with the same shapes overwrites them.
     """
-    return bool(device.type == "cuda")
-
-
-def _choose_step(
-    architecture: Architecture,
-    kind: PolicyKind,
-    n_operators: int,
-    precision: torch.dtype,
-    *,
-    device: torch.device,
-    compiled: bool,
-) -> Callable[[Parameters, torch.Tensor], Following]:
-    """Return what makes a function ``(state, value, noise)`` to the next state for a batch.
-
-    It takes the weights of the batch and its first state, which is overwritten by the second step.
-    The function holds until the next one is made.
-    """
-    if compiled and _returns_states(device):
-        following = _compiled_following(architecture, kind, n_operators, precision)
-        return lambda weights, _: functools.partial(following, _with_fixed_addresses(weights))
-    if compiled:
-        step = _compiled_step(architecture, kind, n_operators, precision)
-    else:
-        step = make_step(architecture, kind, n_operators=n_operators, precision=precision)
-    return lambda weights, start: _alternating(functools.partial(step, weights), start)
-
-
-def _alternating(step: Step, start: torch.Tensor) -> Following:
-    """Return a step into a buffer as a function to the next state.
-
-    Two buffers take turns, of which ``start`` is the one that is read first.
-    """
-    buffers = itertools.cycle([torch.empty_like(start), start])
-
-    def following(
-        state: torch.Tensor, value: torch.Tensor, noise: torch.Tensor | None
-    ) -> torch.Tensor:
-        out = next(buffers)
-        step(state, value, noise, out)
-        return out
-
-    return following
-
-
-def _with_fixed_addresses(weights: Parameters) -> Parameters:
-    """Return the weights where CUDA graphs expect them, or unchanged if there are no such graphs.
-
-    The tensors returned belong to this thread, and the next call with weights of the same shapes
-    overwrites them.
-    """
-    if not _replays_graphs(weights["stem"].device):
-        return weights
-    # A CUDA graph reads where it read when it was recorded. So PyTorch copies each input before each
-    # replay, with a launch for each one if they are of two dtypes. It does not copy inputs marked as
-    # static, and records again where they are elsewhere. Weights are elsewhere in the next batch of
-    # operators, and in the next call with other operators or after a conversion to a short
-    # precision. To record for each of them is worse than to copy in each step: it takes longer than
-    # a short rollout, and all recordings are kept. Here is neither: weights are copied once for a
-    # batch, to where they always are. That keeps no more memory than PyTorch's own copies.
+    device = start.device
+    mode = get_compile_mode(device)
+    assert mode is not None  # noqa: S101  (_replays_graphs)
+    given = {**weights, "value": value, "state": start}
     key = (
-        threading.get_ident(),
-        *((name, v.shape, v.dtype, v.device) for name, v in weights.items()),
+        *(step, mode, noisy, *_settings()),
+        *(threading.get_ident(), torch.cuda.current_stream(device).cuda_stream),
+        *((name, v.shape, v.dtype, v.device) for name, v in given.items()),
     )
+    # Graphs of PyTorch's own would check and copy in each step what they read, and could not be made
+    # of a step that writes into a buffer. Ours read where they always read: weights are copied once
+    # for a batch, noise is drawn there, and the next state is already where the next step reads it.
     held = _held.get(key)
-    if held is None:
-        from torch._dynamo import mark_static_address  # noqa: PLC0415  (seconds, if first)
-
-        # A tensor made in inference mode could not be written to outside of it.
-        with torch.inference_mode(mode=False):
-            held = _held[key] = {name: torch.empty_like(v) for name, v in weights.items()}
-        for values in held.values():
-            mark_static_address(values, guard=False)  # the default differs between releases
-    torch._foreach_copy_(list(held.values()), list(weights.values()))
+    # A tensor made in inference mode could not be written to outside of it.
+    with torch.inference_mode(mode=False), torch.no_grad():
+        if held is None:
+            copies = {name: v.clone() for name, v in weights.items()}
+            made = _make_buffers(step, copies, value.clone(), start.clone(), noisy=noisy)
+            if made.noise is not None:
+                made.noise.zero_()  # else the first runs are with whatever was there
+            with compile_mode(WITHOUT_GRAPHS[mode]):
+                forth, back = ivhl.device.capture(*made.steps, device=device)
+            held = _held[key] = replace(made, steps=(forth, back))
+        places = [*held.weights.values(), held.value, held.states[0]]
+        torch._foreach_copy_(places, [*weights.values(), value, start])
     return held
 
 
-def _replays_graphs(device: torch.device) -> bool:
-    """Return whether CUDA graphs are replayed there, and weights remain inputs of them."""
-    if get_compile_mode(device) not in WITH_GRAPHS:
-        return False
-    from torch._dynamo import config as dynamo  # noqa: PLC0415  (seconds, if first)
-    from torch._inductor import config as inductor  # noqa: PLC0415  (seconds, if first)
+def _settings() -> tuple[object, ...]:
+    """Return what else chooses the kernels of a step: a graph keeps those of its capture."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    if hasattr(cudnn, "conv"):
+        # Where these were set by the new names, PyTorch refuses to read them by the old ones.
+        precision = (cudnn.conv.fp32_precision, matmul.fp32_precision)
+    else:
+        precision = (cudnn.allow_tf32, matmul.allow_tf32)
+    return (
+        *precision,
+        *(cudnn.enabled, cudnn.benchmark, cudnn.deterministic),
+        torch.are_deterministic_algorithms_enabled(),
+    )
 
-    # Freezing takes static inputs for constants. The setting of Dynamo is not in 2.6.0.
-    return not (inductor.freezing or getattr(dynamo, "prepare_freezing", False))
+
+def _replays_graphs(device: torch.device) -> bool:
+    """Return whether compiled steps are captured there as CUDA graphs."""
+    return (
+        device.type == "cuda"
+        and get_compile_mode(device) in WITHOUT_GRAPHS
+        and not torch.cuda.is_current_stream_capturing()
+    )
 
 
 def memory_of_sample(
@@ -265,9 +260,9 @@ def evolve(
 ) -> torch.Tensor:
     """Return states after some steps, without a gradient.
 
-    On a CPU two buffers take turns: each step reads one and writes the other. On a GPU a compiled
-    step returns the next state, so that it can be a CUDA graph; in modes that use them, copies of
-    the weights are kept until ``ivhl.compile.clear_compile_cache``.
+    Two buffers take turns: each step reads one and writes the other. On a GPU, in modes with CUDA
+    graphs, the compiled step is captured as two of them; they, their buffers and a copy of the
+    weights are kept for the next call until ``ivhl.compile.clear_compile_cache``.
 
     Args:
         architecture: The architecture of the operators.
@@ -312,10 +307,9 @@ def evolve(
         memory_budget=memory_budget,
         operators_at_once=operators_at_once,
     )
-    begin = _choose_step(
-        *(architecture, policy.kind, at_once[0], precision),
-        device=state.device, compiled=compiled,
-    )  # fmt: skip
+    make = _compiled_step if compiled else make_step
+    step = make(architecture, policy.kind, n_operators=at_once[0], precision=precision)
+    begin = _fill_captured if compiled and _replays_graphs(state.device) else _make_buffers
     n_kept = 1 if keep_every is None else 1 + n_steps // keep_every
     kept = state.new_empty(n_kept, *state.shape)
     with torch.no_grad():
@@ -334,16 +328,9 @@ def evolve(
                 ]
                 source = None if noise is None else NoiseSource(noise, members, state.device)
                 start = joined(state[rows][:, _rows(realisations)]).clone()
+                buffers = begin(step, weights, value, start, noisy=source is not None)
                 look = functools.partial(_look, members) if check else None
-                for place, x in _states(
-                    begin(weights, start),
-                    start,
-                    value,
-                    source,
-                    n_steps,
-                    look,
-                    len(operators),
-                ):
+                for place, x in _states(buffers, source, n_steps, look, len(operators)):
                     if keep_every is None and place == n_steps:
                         at = 0
                     elif keep_every is not None and place % keep_every == 0:
@@ -358,29 +345,27 @@ def evolve(
     return kept[0] if keep_every is None else kept
 
 
-def _states(  # noqa: PLR0917  (called once)
-    following: Following,
-    start: torch.Tensor,
-    value: torch.Tensor,
+def _states(
+    buffers: _Buffers,
     source: NoiseSource | None,
     n_steps: int,
     look: Callable[[torch.Tensor, int, int], None] | None,
     n_operators: int,
 ) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield the number of steps and the state, which may be overwritten two steps later."""
-    now = start
-    noise = None if source is None else torch.empty_like(start)
+    """Yield the number of steps and the state, which is overwritten two steps later."""
+    noise = buffers.noise
     drawn = None if noise is None else noise.unflatten(1, (n_operators, -1)).flatten(0, 1)
     looked = 0
-    if look is not None:
-        look(now.unflatten(1, (n_operators, -1)).flatten(0, 1), 0, 0)
-    yield 0, now
-    for number in range(1, n_steps + 1):
-        if source is not None and drawn is not None:
-            source.fill(drawn)
-        now = following(now, value, noise)
+    for number in range(n_steps + 1):
+        if number:
+            if source is not None and drawn is not None:
+                source.fill(drawn)
+            buffers.steps[(number - 1) % 2]()
+        now = buffers.states[number % 2]
         if look is not None and (number % STEPS_PER_LOOK == 0 or number == n_steps):
-            look(now.unflatten(1, (n_operators, -1)).flatten(0, 1), looked + 1, number)
+            look(
+                now.unflatten(1, (n_operators, -1)).flatten(0, 1), min(looked + 1, number), number
+            )
             looked = number
         yield number, now
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 
 from ivhl import rollout
-from ivhl.compile import clear_compile_cache, compile_mode
+from ivhl.compile import clear_compile_cache, compile_mode, get_compile_mode
 from ivhl.measure.memory import peak_bytes
 from ivhl.rollout import (
     Architecture,
@@ -418,56 +420,28 @@ def test_compiled_and_eager_have_the_same_noise_and_another_number_is_not_anothe
     assert not torch.allclose(eager, evolve(SMALL, single, start, 5, compiled=False), atol=2e-5)
 
 
-class OnGpu(torch.Tensor):  # type: ignore[misc]
-    """A tensor that says that it is on a GPU."""
-
-    is_cuda = True
-
-
 class Graphs:
-    """Replaces ``torch.compile`` by what CUDA graphs do with memory.
-
-    A graph computes from the tensors that it was recorded with. Weights marked as static are not
-    copied there: elsewhere, they are another recording. The output's memory is that of the call
-    before, and lost when a call begins.
-    """
+    """Replaces ``ivhl.device.capture`` on a CPU: a replay computes anew in the memory captured."""
 
     def __init__(self) -> None:
-        self.modes: set[str] = set()
-        self.recordings = 0
-        self.n_copied = 0
+        self.captured: list[Callable[[], object]] = []
+        self.modes: list[str | None] = []
 
-    def __call__(self, function: Callable[..., Tensor], *, mode: str, **_: object) -> Any:  # noqa: ANN401
-        """Replace ``torch.compile``."""
-        self.modes.add(mode)
-        recorded: dict[tuple[object, ...], tuple[list[Any], dict[str, Tensor], Tensor]] = {}
+    def __call__(
+        self, *runs: Callable[[], object], device: torch.device
+    ) -> list[Callable[[], object]]:
+        """Replace ``ivhl.device.capture``."""
+        self.modes += [get_compile_mode(device)]
+        for run in runs:
+            run()
+        self.captured += runs
+        return [partial(self._replay, run) for run in runs]
 
-        # The memory outlives the mode of a call.
-        @torch.inference_mode(mode=False)  # type: ignore[untyped-decorator]
-        def replay(weights: dict[str, Tensor], *inputs: Tensor | None) -> Tensor:
-            for *_, output in recorded.values():
-                output.fill_(math.nan)
-            copied = {n for n, v in weights.items() if not hasattr(v, "_dynamo_static_input_type")}
-            key = (
-                *((n, None if n in copied else v.data_ptr()) for n, v in weights.items()),
-                *(None if x is None else (x.shape, x.dtype) for x in inputs),
-            )
-            if key not in recorded:
-                self.recordings += 1
-                read = {n: v.clone() if n in copied else v for n, v in weights.items()}
-                places = [None if x is None else x.clone() for x in inputs]
-                recorded[key] = (places, read, function(read, *places))
-            places, read, output = recorded[key]
-            self.n_copied += len(copied)
-            for name in copied:
-                read[name].copy_(weights[name])
-            for place, x in zip(places, inputs, strict=True):
-                if place is not None:
-                    place.copy_(x)
-            output.copy_(function(read, *places))
-            return output.as_subclass(OnGpu)
-
-        return replay
+    @staticmethod
+    def _replay(run: Callable[[], object]) -> None:
+        # What runs in inference mode or not was decided when the graph was captured.
+        with torch.inference_mode(mode=False), torch.no_grad(), compile_mode(None):
+            run()
 
 
 @pytest.fixture
@@ -475,9 +449,12 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Graphs]:
     """Evolve on the CPU as on a GPU with CUDA graphs."""
     found = Graphs()
     clear_compile_cache()
-    monkeypatch.setattr(evolution, "_returns_states", lambda _device: True)
-    monkeypatch.setattr("ivhl.compile._has_gpu", lambda: True)
-    monkeypatch.setattr(torch, "compile", found)
+    monkeypatch.setattr(evolution, "_replays_graphs", lambda _device: True)
+    monkeypatch.setattr("ivhl.device.capture", found)
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda _device: SimpleNamespace(cuda_stream=0)
+    )
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     with compile_mode("reduce-overhead"):
         yield found
     clear_compile_cache()
@@ -499,81 +476,104 @@ EVOLUTIONS: list[dict[str, Any]] = [
 ]
 
 
-def test_only_on_a_gpu_do_compiled_steps_return_the_state() -> None:
-    assert evolution._returns_states(torch.device("cuda", 1))
-    assert not evolution._returns_states(torch.device("cpu"))
+def test_cuda_graphs_are_replayed_on_a_gpu_in_modes_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    capturing = False
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    gpu = torch.device("cuda", 1)
+    for mode in ("reduce-overhead", "max-autotune"):
+        with compile_mode(mode):
+            assert evolution._replays_graphs(gpu)
+            assert not evolution._replays_graphs(torch.device("cpu"))
+    for other in ("default", "max-autotune-no-cudagraphs", None):
+        with compile_mode(other):
+            assert not evolution._replays_graphs(gpu)
+    capturing = True  # by the caller: a graph has no other graph in it
+    with compile_mode("reduce-overhead"):
+        assert not evolution._replays_graphs(gpu)
 
 
 @pytest.mark.parametrize("run", EVOLUTIONS)
-def test_nothing_reads_what_a_cuda_graph_has_overwritten(
-    run: dict[str, Any], graphs: Graphs
-) -> None:
+def test_cuda_graphs_of_two_steps_take_turns(run: dict[str, Any], graphs: Graphs) -> None:
     parameters, state = drawn(SMALL, n_operators=3, n_realisations=5)
     before = state.clone()
     run = {"n_steps": 18, **run}  # past the first look for NaN
-    found = evolve(SMALL, parameters, state, **run)
-    assert type(found) is torch.Tensor
-    assert torch.equal(found, evolve(SMALL, parameters, state, compiled=False, **run))
-    assert torch.equal(state, before)
-    # All batches have the same shapes; weights are not copied at each step.
-    assert graphs.recordings == (1 if run["n_steps"] else 0)
-    assert graphs.n_copied == 0
+    for _ in range(2):
+        found = evolve(SMALL, parameters, state, **run)
+        assert torch.equal(found, evolve(SMALL, parameters, state, compiled=False, **run))
+        assert torch.equal(state, before)
+    # All batches of both calls have the same shapes.
+    assert len(graphs.captured) == 2
+    assert graphs.modes == ["default"]
 
 
 def test_a_state_of_a_cuda_graph_that_is_not_finite_is_named(graphs: Graphs) -> None:
     architecture, parameters = constant(math.inf)
     with pytest.raises(FloatingPointError, match="not finite after a step between 1 and 16"):
         evolve(architecture, parameters, torch.zeros(1, 1, 1, 4, 4), 20)
-    assert graphs.recordings == 1
+    assert len(graphs.captured) == 2
 
 
-def test_new_weights_of_each_call_are_not_recorded_again(graphs: Graphs) -> None:
+def test_other_values_are_not_captured_again(graphs: Graphs) -> None:
     kept = []  # so that no two calls have weights at the same address
     for number in range(4):
         parameters, state = drawn(SMALL, n_realisations=2)
         single = {n: v.float() * (1.0 + number) for n, v in parameters.items()}
         kept.append((single, {n: v.clone() for n, v in single.items()}))
-        run: dict[str, Any] = {"precision": torch.bfloat16, "policy": Policy("residual", 0.1)}
+        run: dict[str, Any] = {
+            "precision": torch.bfloat16,
+            "policy": Policy("residual", 0.1 + number),
+            "noise": StepNoise(0.1, seed=number),
+        }
         # What is kept from inference mode must not be locked outside of it.
-        with torch.inference_mode(mode=number == 0):
+        with torch.inference_mode(mode=number % 2 == 0):
             found = evolve(SMALL, single, state.float(), 3, **run)
         expected = evolve(SMALL, single, state.float(), 3, compiled=False, **run)
         assert torch.equal(found, expected)
-    assert graphs.recordings == 1
+    assert len(graphs.captured) == 2
     assert all(torch.equal(now[n], then[n]) for now, then in kept for n in now)
-    assert not any(
-        hasattr(v, "_dynamo_static_input_type") for now, _ in kept for v in now.values()
-    )
     clear_compile_cache()
     assert evolution._held == {}
 
 
-def test_weights_are_held_only_where_cuda_graphs_are_replayed(graphs: Graphs) -> None:
-    parameters, state = drawn(SMALL)
-    with compile_mode("max-autotune-no-cudagraphs"):
-        evolve(SMALL, parameters, state, 1)
-    # Freezing would take them for constants.
-    with torch._inductor.config.patch(freezing=True):
-        evolve(SMALL, parameters, state, 1)
-    assert evolution._held == {}
-    evolve(SMALL, parameters, state, 1)
-    assert len(evolution._held) == 1
-    assert graphs.modes == {"max-autotune-no-cudagraphs", "reduce-overhead"}
-
-
-def test_compiled_steps_that_return_the_state_compute_what_buffers_hold(
-    monkeypatch: pytest.MonkeyPatch,
+def test_what_chooses_other_kernels_is_captured_again(
+    graphs: Graphs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parameters, state = drawn(SMALL, n_operators=2, n_realisations=3)
-    single = {name: values.float() for name, values in parameters.items()}
-    run: dict[str, Any] = {"noise": StepNoise(0.1), "keep_every": 2, "memory_budget": 100_000}
-    with compile_mode("reduce-overhead"):
-        in_buffers = evolve(SMALL, single, state.float(), 6, **run)
-        assert evolution._held == {}
-        monkeypatch.setattr(evolution, "_returns_states", lambda _device: True)
-        returned = evolve(SMALL, single, state.float(), 6, **run)
-    assert torch.allclose(returned, in_buffers, atol=1e-5)
-    clear_compile_cache()
+    parameters, state = drawn(SMALL)
+    run = partial(evolve, SMALL, parameters, state, 1)
+    counts = [len(graphs.captured)]
+
+    def again(**options: Any) -> bool:  # noqa: ANN401
+        run(**options)
+        run(**options)
+        counts.append(len(graphs.captured))
+        return counts[-1] == counts[-2] + 2
+
+    assert again()
+    assert again(noise=StepNoise(0.1))
+    assert again(policy=Policy("convex"))
+    with compile_mode("max-autotune"):
+        assert again()
+    assert graphs.modes[-1] == "max-autotune-no-cudagraphs"
+    # Dynamo guards on none of cuDNN's, and a graph is replayed without guards anyway.
+    for name in ("allow_tf32", "benchmark", "deterministic"):
+        monkeypatch.setattr(torch.backends.cudnn, name, not getattr(torch.backends.cudnn, name))
+        assert again(), name
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest" if precision != "highest" else "high")
+    try:
+        assert again()
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    with ThreadPoolExecutor(1) as pool:
+
+        def elsewhere() -> None:
+            with compile_mode("reduce-overhead"):
+                run()
+
+        pool.submit(elsewhere).result()
+    assert len(graphs.captured) == counts[-1] + 2
 
 
 @settings(deadline=None)
