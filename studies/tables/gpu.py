@@ -139,7 +139,9 @@ def rollout(root: Path) -> list[str]:
             for found in (row["speedup"], row["by_hand"])
         )
         rows.append([row["name"], f"{1e3 * row['seconds']:.2f}", *ratios, f"{row['drift']:.0e}"])
-    return markdown(["phase", "ms of a step", "speedup", "over by hand", "drift"], rows)
+    return markdown(
+        ["phase", "ms of a step and realisation", "speedup", "over by hand", "drift"], rows
+    )
 
 
 def _load(root: Path, name: str) -> Any:  # noqa: ANN401  (JSON)
