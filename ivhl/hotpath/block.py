@@ -623,8 +623,8 @@ def _see_sign(code: types.CodeType, _offset: int) -> None:
     block = _active.block
     if block is not None:
         recorder = block.recorder
-        if not recorder.paused and recorder.turns.is_something_else(identity(code)):
-            recorder.wake()
+        if not recorder.paused:
+            recorder.see_sign(identity(code))
 
 
 def _patch() -> None:

@@ -1181,10 +1181,27 @@ class Recorder(TorchFunctionMode):
         if not self.is_resting:
             push_mode(self)
 
+    def see_sign(self, sign: int) -> None:
+        """Look at calls again, or not for some turns, where a function begins that is a sign."""
+        turns = self.turns
+        if turns.is_something_else(sign):
+            self.wake()
+        elif (
+            self._postponed == []  # a new block, and no call of this turn has come
+            and self.has_optimizer
+            and not (self._depth or self._wiring.roles)
+            and is_top(self)
+            and turns.begins_as_first(sign)
+        ):
+            pop_mode()
+            self.is_resting = True
+
     def wake(self) -> None:
         """Look at calls again after turns that were not looked at, below no mode of the program."""
         if self.is_resting and not self.turns.rests and not n_modes():
             self.is_resting = False
+            if self.turns.most_left_out() + 1 >= self.limit():
+                self._postponed = None  # what is hot after this turn must be in the record
             push_mode(self)
 
     def close(self) -> None:

@@ -8,6 +8,9 @@ these only what was differentiated is known, by its graph: that tells which *kin
 such as one with the last batch of an epoch. A turn that begins as one kind does is let pass, too,
 and counts if it is differentiated as that one. What runs compiled is compared call by call, always.
 
+Behind a single turn, too, some are not looked at, from where the model begins in the next one: if
+that does not differentiate the same, all are looked at until what it did differentiate comes again.
+
 Something else may follow instead of a turn, such as an evaluation. Its signs (``signs.py``) are
 counted in every turn; with one more than any kind of turn has, calls are looked at again.
 
@@ -151,6 +154,9 @@ class TrainingTurns:
         # Where a sequence ends that was left out at first.
         self._ends: dict[Graph, Call] = {}
         self._wary = 0  # turns that are looked at, since one was not counted as a whole
+        # The graph of the second turn, if it was not looked at and was another than the first one's;
+        # a loop of several kinds of turns is looked at until it comes again.
+        self._other: Graph = ()
 
     @property
     def is_unseen(self) -> bool:
@@ -177,7 +183,7 @@ class TrainingTurns:
         count = self._add_left_out(graph)
         self._turn.left.append(graph)
         self._turn.first_left = (first(), n_calls) if len(self.left_out) > 1 else None
-        return count >= MOST_LEFT_OUT
+        return count >= MOST_LEFT_OUT and not self._other
 
     def count_left_out(self, graph: Graph, node: Call) -> int:
         """Return how often a sequence was left out that is recorded now, and ends at ``node``."""
@@ -228,6 +234,21 @@ class TrainingTurns:
         if count <= usual.get(sign, 0):
             return False
         self._look_from_here()
+        return True
+
+    def begins_as_first(self, sign: int) -> bool:
+        """Return whether a turn begins with the model of the only one that was looked at.
+
+        Of that one nothing but what it differentiated is known. Neither this turn nor some more are
+        looked at, as behind two that are alike: each counts if it is differentiated as that one.
+        """
+        if self._looked != 1 or len(self._kinds) != 1 or not self._is_open or self._turn.has_run:
+            return False
+        (kind,) = self._kinds.values()
+        is_alike = not kind.ended and len(kind.left) == 1 and self._turn.signs == kind.signs
+        if not is_alike or sign not in kind.signs or not self._may_rest():
+            return False
+        self._rest()
         return True
 
     def leave_out_nodes(self) -> None:
@@ -294,15 +315,20 @@ class TrainingTurns:
         else:
             is_alike = turn.has_run and self._looked_at(turn, evidence, kind)
         if is_alike and self._may_rest():
-            self.rests, self._most = self._most, min(2 * self._most, _MOST_SKIPPED)
-            self._most_signs = {}
-            for one in self._kinds_of_now():
-                for sign, count in one.signs.items():
-                    self._most_signs[sign] = max(count, self._most_signs.get(sign, 0))
+            self._rest()
+
+    def _rest(self) -> None:
+        self.rests, self._most = self._most, min(2 * self._most, _MOST_SKIPPED)
+        self._most_signs = {}
+        for one in self._kinds_of_now():
+            for sign, count in one.signs.items():
+                self._most_signs[sign] = max(count, self._most_signs.get(sign, 0))
 
     def _rested(self, graphs: Graph, kind: _Kind | None) -> None:
         if kind is None or any(one.hot for one in kind.ended):
             self.rests = 0
+            if self._looked == 1:  # see begins_as_first
+                self._other, self._wary = graphs, _LATELY
             self._leave_out(graphs)
             return
         self._count_again(kind)
@@ -329,6 +355,9 @@ class TrainingTurns:
         ended, left, first_left = turn.ended, turn.left, turn.first_left
         self._looked += 1
         self._wary -= self._wary > 0
+        has_come_again = bool(self._other) and self._other == evidence[0]
+        if has_come_again:
+            self._other, self._wary = (), 0
         if kind is not None and kind.ended == ended and kind.left == left:
             kind.looked = self._looked
             if kind.first is None and first_left is not None and not ended:
@@ -353,7 +382,7 @@ class TrainingTurns:
             self._note_first(kind, (first.key, first.grad), sum(map(len, paths)))
         elif first_left is not None and not ended:
             self._note_first(kind, *first_left)
-        return False
+        return has_come_again
 
     def _note_first(self, kind: _Kind, first: First, n_calls: int) -> None:
         kind.first = first

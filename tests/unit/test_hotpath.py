@@ -646,6 +646,68 @@ def test_random_training_loops_with_evaluations_are_compiled_after_n_runs(  # no
             model.train()
 
 
+@_MONITORED
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("sizes", [1, 2, 5])
+def test_behind_one_step_of_a_model_steps_are_let_pass_until_another_kind_comes(
+    monkeypatch: pytest.MonkeyPatch, sizes: int
+) -> None:
+    looks = calls_of(monkeypatch, "__torch_function__")
+    model = torch.nn.Sequential(torch.nn.Linear(10, 10), torch.nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    inputs = [torch.randn(n + 1, 10) for n in range(sizes)]
+    looked = []
+    with hotpath.auto(threshold=10) as report:
+        for n in range(10 * sizes):
+            before = len(looks)
+            model(inputs[n % sizes]).sum().backward()
+            looked.append(len(looks) > before)
+            n_hot = sum("linear" in one.name for one in report.paths)
+            assert n_hot == max(0, n + 1 - 9 * sizes)
+            optimizer.step()
+            optimizer.zero_grad()
+    # The second step goes by unseen. If it is of another kind, its kind is waited for.
+    assert looked[:2] == [True, False]
+    if sizes == 1:
+        assert looked == [True] + 8 * [False] + [True]
+    else:
+        assert all(looked[2 : sizes + 2])
+        assert not any(looked[sizes + 3 : 8 * sizes + 1])
+
+
+@_MONITORED
+@pytest.mark.usefixtures("traced")
+def test_what_follows_the_first_step_is_seen_though_the_second_one_is_not() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(10, 10), torch.nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with hotpath.auto(threshold=10) as report:
+        for n in range(1, 13):
+            predicted = model(X)
+            predicted.sum().backward()
+            optimizer.step()
+            (predicted.detach() * 2).sigmoid().sum().item()
+            assert any("sigmoid" in one.name for one in report.paths) == (n >= 10)
+
+
+@_MONITORED
+@pytest.mark.usefixtures("traced")
+def test_an_evaluation_before_the_second_step_is_seen() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(10, 10), torch.nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    part = X[:2].clone()
+    with hotpath.auto(threshold=10) as report:
+        for n in range(13):
+            if n:
+                with torch.no_grad():
+                    model(part).sigmoid().sum().item()
+            model(X).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            hot = [one.name for one in report.paths if "linear" in one.name]
+            assert any("sigmoid" in name for name in hot) == (n >= 10)
+            assert len(hot) == (n >= 9) + (n >= 10)
+
+
 def test_an_evaluation_that_follows_each_step_is_let_pass_with_it() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(10, 10), torch.nn.ReLU())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
