@@ -183,7 +183,7 @@ class TrainingTurns:
         count = self._add_left_out(graph)
         self._turn.left.append(graph)
         self._turn.first_left = (first(), n_calls) if len(self.left_out) > 1 else None
-        return count >= MOST_LEFT_OUT and not self._other
+        return count >= (self._limit() - 1 if self._other else MOST_LEFT_OUT)
 
     def count_left_out(self, graph: Graph, node: Call) -> int:
         """Return how often a sequence was left out that is recorded now, and ends at ``node``."""
@@ -327,7 +327,7 @@ class TrainingTurns:
     def _rested(self, graphs: Graph, kind: _Kind | None) -> None:
         if kind is None or any(one.hot for one in kind.ended):
             self.rests = 0
-            if self._looked == 1:  # see begins_as_first
+            if self._looked == 1 and not self.counted:  # see begins_as_first
                 self._other, self._wary = graphs, _LATELY
             self._leave_out(graphs)
             return

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-import ivhl.device
 from ivhl.measure.failures import UnsupportedHereError
 from ivhl.measure.hotpaths import HotPaths
 
@@ -34,6 +33,8 @@ TORCHSCRIPT_RUNS = 3
 # Folder of the packages of a case.
 PACKAGES_VARIABLE = "IVHL_PACKAGES"
 _packages = itertools.count()
+# Runs before capturing, enough for Inductor to compile and load its kernels.
+RUNS_BEFORE_CAPTURE = 3
 
 
 def compiler_of(engine: Engine, torch_compile: Compiler) -> Compiler:
@@ -170,18 +171,20 @@ def capture(function: Function, inputs: tuple[Any, ...]) -> Function:
         A function whose results are overwritten by its next call.
     """
     kept = tuple(tensor.clone() for tensor in inputs)
-    outputs = None
-
-    def run() -> None:
-        nonlocal outputs
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(RUNS_BEFORE_CAPTURE):
+            function(*kept)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
         outputs = function(*kept)
-
-    (replay_graph,) = ivhl.device.capture(run, device=kept[0].device)
 
     def replay(*given: torch.Tensor) -> Any:  # noqa: ANN401  (any pytree)
         for place, tensor in zip(kept, given, strict=True):
             place.copy_(tensor)
-        replay_graph()
+        graph.replay()
         return outputs
 
     return replay

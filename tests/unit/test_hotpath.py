@@ -10,6 +10,7 @@ import functools
 import gc
 import inspect
 import io
+import itertools
 import operator
 import os
 import pickle
@@ -673,6 +674,23 @@ def test_behind_one_step_of_a_model_steps_are_let_pass_until_another_kind_comes(
     else:
         assert all(looked[2 : sizes + 2])
         assert not any(looked[sizes + 3 : 8 * sizes + 1])
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("pattern", ["01", "000001", "0000010", "00000000001", "0110", "0012"])
+def test_each_kind_of_step_is_hot_at_call_n_in_whichever_order_kinds_come(pattern: str) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(10, 10), torch.nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    inputs = [torch.randn(n + 1, 10) for n in range(3)]
+    runs: collections.Counter[int] = collections.Counter()
+    with hotpath.auto(threshold=10) as report:
+        for number in itertools.islice(itertools.cycle(map(int, pattern)), 60):
+            model(inputs[number]).sum().backward()
+            runs[number] += 1
+            n_hot = sum("linear" in one.name for one in report.paths)
+            assert n_hot == sum(count >= 10 for count in runs.values()), runs
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 @_MONITORED
