@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-import ivhl.device
 from ivhl.compile import (
     WITHOUT_GRAPHS,
     compile_mode,
@@ -18,6 +17,7 @@ from ivhl.compile import (
     get_compiled,
     when_cleared,
 )
+from ivhl.device import capture
 from ivhl.rollout.noise import NoiseSource, StepNoise
 from ivhl.rollout.operator import (
     check_inputs,
@@ -200,7 +200,7 @@ def _fill_captured(
             if made.noise is not None:
                 made.noise.zero_()  # else the first runs are with whatever was there
             with compile_mode(WITHOUT_GRAPHS[mode]):
-                forth, back = ivhl.device.capture(*made.steps, device=device)
+                forth, back = capture(*made.steps, device=device)
             held = _held[key] = replace(made, steps=(forth, back))
         places = [*held.weights.values(), held.value, held.states[0]]
         torch._foreach_copy_(places, [*weights.values(), value, start])

@@ -421,7 +421,7 @@ def test_compiled_and_eager_have_the_same_noise_and_another_number_is_not_anothe
 
 
 class Graphs:
-    """Replaces ``ivhl.device.capture`` on a CPU: a replay computes anew in the memory captured."""
+    """Replaces ``capture`` on a CPU: a replay computes anew in the memory captured."""
 
     def __init__(self) -> None:
         self.captured: list[Callable[[], object]] = []
@@ -430,7 +430,7 @@ class Graphs:
     def __call__(
         self, *runs: Callable[[], object], device: torch.device
     ) -> list[Callable[[], object]]:
-        """Replace ``ivhl.device.capture``."""
+        """Replace ``capture``."""
         self.modes += [get_compile_mode(device)]
         for run in runs:
             run()
@@ -450,7 +450,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Graphs]:
     found = Graphs()
     clear_compile_cache()
     monkeypatch.setattr(evolution, "_replays_graphs", lambda _device: True)
-    monkeypatch.setattr("ivhl.device.capture", found)
+    monkeypatch.setattr(evolution, "capture", found)
     monkeypatch.setattr(
         torch.cuda, "current_stream", lambda _device: SimpleNamespace(cuda_stream=0)
     )
