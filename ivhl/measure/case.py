@@ -592,7 +592,7 @@ class Measurement:
         with self._random_numbers_kept():
             for look in looks:
                 jumps.look(list(look.tensors.values()))
-                if jumps.done:
+                if jumps.settled:
                     break
         return jumps.without()
 
@@ -912,7 +912,7 @@ class Measurement:
                     other = None
                     self._warn_of_jumps("a value that is no tensor")
                 jumps.look(list(look.tensors.values()))
-                if (not other and jumps.settled) or jumps.hopeless:
+                if not other and jumps.settled:
                     break
         if not (jumped := jumps.jumped()):
             return judged, other
@@ -926,15 +926,8 @@ class Measurement:
 
         How many elements a mask selects jumps, too. ``None`` if no such inputs explain it.
         """
-        from ivhl.measure.jumps import FEWEST_LOOKS  # noqa: PLC0415  (imports torch)
-
-        varies = False
-        looks = self.subject.looks(anchor.inputs, exact=False, dtype=self.case.dtype)
         with self._random_numbers_kept():
-            for number, look in enumerate(looks):
-                if number == FEWEST_LOOKS and not varies:
-                    break
-                varies = varies or bool(self.subject.compare_structure(anchor.eager, look))
+            for look in self.subject.looks(anchor.inputs, exact=False, dtype=self.case.dtype):
                 if self.subject.compare_structure(look, outputs) is not None:
                     continue
                 beside = replace(anchor, references=list(look.tensors.values()))

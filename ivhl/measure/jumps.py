@@ -8,7 +8,6 @@ becomes in one of these *looks* is right there, and nothing else.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
 # Roundings by which the inputs of the looks are moved, in turns. Compiled code rounds otherwise a
 # few times; more would also allow what an ill-conditioned function does without a jump.
 FURTHER = (1, 2, 4, 8)
-# A tie that is closer than eight roundings shows in about every second look.
-MOST_LOOKS = 64
-# Looks without any sign of a jump, after which what is off counts as wrong.
-FEWEST_LOOKS = 16
+# A tie that is closer than eight roundings shows in about every second look that moves inputs so
+# far. The only one of a draw may be wider: of 3,000 draws of a vector quantisation, 20 showed no
+# jump in 16 looks, and one needed 65.
+MOST_LOOKS = 128
 # Seconds after which no more looks are made.
 LOOKS_S = 20.0
 # A look explains an element if it leaves at most this fraction of what the element was off. What it
@@ -48,11 +47,9 @@ class Jumps:
     ) -> None:
         rows = zip(outputs, references, limits, strict=True)
         self._outputs = [_Suspects(*row) for row in rows]
-        self._looks, self._began = 0, time.perf_counter()
 
     def look(self, seen: Sequence[Tensor]) -> None:
         """Compare with what the same code returned on other inputs, if that has the same shapes."""
-        self._looks += 1
         if len(seen) != len(self._outputs):
             return
         for one, tensor in zip(self._outputs, seen, strict=True):
@@ -62,18 +59,6 @@ class Jumps:
     def settled(self) -> bool:
         """Whether nothing is left that a look would have to explain."""
         return all(bool(one.explained().all()) for one in self._outputs)
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether more looks would be in vain, or take too long."""
-        if time.perf_counter() - self._began > LOOKS_S:
-            return True
-        return self._looks >= FEWEST_LOOKS and not self.jumped()
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing is left to explain, or more looks would not explain it."""
-        return self.settled or self.hopeless
 
     def jumped(self) -> list[int]:
         """Return the numbers of the outputs of which a look explains an element."""

@@ -6,6 +6,7 @@ or has a model with a state makes no difference to the phases of a case.
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -26,7 +27,7 @@ from ivhl.measure.accuracy import (
 )
 from ivhl.measure.draws import cast, clone, rounded_again
 from ivhl.measure.failures import CaseError, classify, message_of
-from ivhl.measure.jumps import FURTHER, MOST_LOOKS
+from ivhl.measure.jumps import FURTHER, LOOKS_S, MOST_LOOKS
 from ivhl.measure.leaves import Leaves, difference, leaves_of
 from ivhl.measure.models import (
     Held,
@@ -382,10 +383,13 @@ class Subject:
             self.reset_random_numbers()
             found = self._arm(self.eager, self._held, clone(inputs))()
             yield found if isinstance(found, Leaves) else leaves_of(found)
-        unit = ROUNDOFF[dtype]
-        yield from self._moved(
+        unit, began = ROUNDOFF[dtype], time.perf_counter()
+        for found in self._moved(
             inputs, lambda look: FURTHER[look % len(FURTHER)] * unit, exact=exact
-        )
+        ):
+            yield found
+            if time.perf_counter() - began > LOOKS_S:
+                return
 
     def _moved(
         self, inputs: tuple[Any, ...], far: Callable[[int], float], *, exact: bool
