@@ -265,7 +265,9 @@ def test_rounding_inputs_and_parameters_moves_a_loss_a_little_and_leaves_no_trac
     assert "loss" in moves
     assert all(references[path].numel() < 1000 for path in moves)
     size = float(references["output"].abs().max())
-    assert 2.0**-26 * size < moves["loss"] < 2.0**-16 * size
+    several = [subject.moves_of(inputs, references, number)["loss"] for number in range(8)]
+    # One of them may nearly cancel.
+    assert 2.0**-26 * size < max(several) < 2.0**-16 * size
     assert moves == subject.moves_of(inputs, references, 0)
     assert moves != subject.moves_of(inputs, references, 1)
     again = subject.reference_of(inputs).tensors

@@ -412,9 +412,10 @@ def test_modules_that_draw_random_numbers_are_not_compared_and_nothing_is_chosen
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("ivhl.surgical.advice._choose", lambda *_: ["LayerNorm"])
-    layers = nn.Linear(64, 64), nn.GELU(), nn.Dropout(0.5), nn.LayerNorm(64)
+    # So large that a busy machine leaves each of them its share.
+    layers = nn.Linear(512, 512), nn.GELU(), nn.Dropout(0.5), nn.LayerNorm(512)
     said: list[str] = []
-    model, x = nn.Sequential(nn.Sequential(*layers), nn.Identity()), torch.randn(64, 64)
+    model, x = nn.Sequential(nn.Sequential(*layers), nn.Identity()), torch.randn(1024, 512)
     found = advised(model.train(), x, say=said.append)
     failures = {part.name: part.failure for part in found.parts if part.share >= LEAST_SHARE}
     assert failures["Dropout"] == failures["Sequential"] == "draws random numbers: not tried"
