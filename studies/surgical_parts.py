@@ -15,7 +15,7 @@ import math
 import os
 import platform
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -332,12 +332,12 @@ def run_layers(
         combined: torch.Tensor = combine(attend_softmax(q, k, v, causal=False))
         return combined
 
-    operations = replace(choose_operations(configuration, PLANS["eager"]), attend=attend)
+    operations = choose_operations(configuration, PLANS["eager"])._replace(attend=attend)
     layers = make_layers(weights, parts.get("kernel")) if kind == "fp8" else {}
     apply_linear = by_layers(layers) if layers else None
     with torch.no_grad():
         return apply_stack(
-            configuration, operations, weights, x, tables, apply_linear=apply_linear
+            configuration.n_layers, operations, weights, x, tables, apply_linear=apply_linear
         )
 
 
@@ -573,14 +573,14 @@ def time_fp8(size: stack.Size, device: torch.device, schedule: Schedule) -> list
         name: choose_operations(configuration, PLANS[name], compiled)
         for name in ("eager", "surgical", "pointwise", "sdpa")
     }
-    step_by_step = replace(plans["eager"], attend=partial(attend_by_hand, configuration.n_heads))
+    step_by_step = plans["eager"]._replace(attend=partial(attend_by_hand, configuration.n_heads))
 
     def form(operations: Any, apply_linear: Any = None) -> Form:  # noqa: ANN401
         def run(
             weights: dict[str, torch.Tensor], x: torch.Tensor, *tables: torch.Tensor
         ) -> torch.Tensor:
             return apply_stack(
-                *(configuration, operations, weights, x, (tables[0], tables[1])),
+                *(configuration.n_layers, operations, weights, x, (tables[0], tables[1])),
                 apply_linear=apply_linear,
             )
 

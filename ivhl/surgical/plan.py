@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from ivhl.compile import get_compiled
 from ivhl.surgical.operations import (
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from ivhl.surgical.configuration import StackConfiguration
+    from ivhl.surgical.configuration import ActivationKind, NormKind, StackConfiguration
     from ivhl.surgical.operations import Heads
 
     Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -84,8 +84,7 @@ PLANS: Final[dict[str, CompilePlan]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenOperations:
+class ChosenOperations(NamedTuple):
     """What a layer calls between its linear layers, compiled where the plan says so.
 
     Attributes:
@@ -120,15 +119,11 @@ def choose_operations(
         plan: Which are compiled.
         compiler: Compiles one function of tensors.
     """
+    plain = plain_operations(*facts_of(configuration), attention=plan.attention)
+    if not plan.compiled:
+        return plain
     n_heads, causal = configuration.n_heads, configuration.causal
-    kind, eps, activation_kind = configuration.norm, configuration.eps, configuration.activation
-    attention = attend_sdpa if plan.attention == "sdpa" else attend_softmax
-
-    def norm(x: torch.Tensor, gain: torch.Tensor, shift: torch.Tensor | None) -> torch.Tensor:
-        return normalise(kind, x, gain, shift, eps)
-
-    def activation(x: torch.Tensor) -> torch.Tensor:
-        return activate(activation_kind, x)
+    attention = _attention_of(plan.attention)
 
     def split(qkv: torch.Tensor) -> Heads:
         return split_heads(qkv, n_heads)
@@ -144,14 +139,8 @@ def choose_operations(
     def compiled(name: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
         return compiler(function) if name in plan.compiled else function
 
-    norm_alone = compiled("norm", norm)
+    norm_alone = compiled("norm", plain.norm)
     residual_alone = compiled("residual", add_residual)
-
-    def residual_norm(
-        x: torch.Tensor, branch: torch.Tensor, gain: torch.Tensor, shift: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        x = x + branch
-        return x, norm(x, gain, shift)
 
     def residual_then_norm(
         x: torch.Tensor, branch: torch.Tensor, gain: torch.Tensor, shift: torch.Tensor | None
@@ -172,18 +161,71 @@ def choose_operations(
             plan,
             compiler,
         ),
-        activation=compiled("activation", activation),
+        activation=compiled("activation", plain.activation),
         residual=residual_alone,
-        residual_norm=compiler(residual_norm) if both else residual_then_norm,
+        residual_norm=compiler(plain.residual_norm) if both else residual_then_norm,
     )
+
+
+def facts_of(
+    configuration: StackConfiguration,
+) -> tuple[NormKind, float, ActivationKind, int, bool]:
+    """Return what ``plain_operations`` needs to know of a configuration."""
+    one = configuration
+    return one.norm, one.eps, one.activation, one.n_heads, one.causal
+
+
+def plain_operations(
+    norm_kind: NormKind,
+    eps: float,
+    activation_kind: ActivationKind,
+    n_heads: int,
+    causal: bool,  # noqa: FBT001  (in a row with the others)
+    *,
+    attention: AttentionKind,
+) -> ChosenOperations:
+    """Return the operations of a configuration, none of them compiled.
+
+    Dynamo may trace this: of functions that are made in a trace it guards nothing.
+
+    Args:
+        norm_kind: ``norm`` of a configuration.
+        eps: ``eps``.
+        activation_kind: ``activation``.
+        n_heads: ``n_heads``.
+        causal: ``causal``.
+        attention: ``attention`` of a plan.
+    """
+    attend_once = _attention_of(attention)
+
+    def norm(x: torch.Tensor, gain: torch.Tensor, shift: torch.Tensor | None) -> torch.Tensor:
+        return normalise(norm_kind, x, gain, shift, eps)
+
+    def attend(qkv: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
+        q, k, v = split_heads(qkv, n_heads)
+        q, k = rotate(q, cosines, sines), rotate(k, cosines, sines)
+        return combine_heads(attend_once(q, k, v, causal=causal))
+
+    def activation(x: torch.Tensor) -> torch.Tensor:
+        return activate(activation_kind, x)
+
+    def residual_norm(
+        x: torch.Tensor, branch: torch.Tensor, gain: torch.Tensor, shift: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x + branch
+        return x, norm(x, gain, shift)
+
+    return ChosenOperations(norm, attend, activation, add_residual, residual_norm)
+
+
+def _attention_of(kind: AttentionKind) -> Callable[..., torch.Tensor]:
+    return attend_sdpa if kind == "sdpa" else attend_softmax
 
 
 def _make_attend(
     steps: dict[Operation, Callable[..., Any]], plan: CompilePlan, compiler: Compiler
 ) -> Callable[..., torch.Tensor]:
     """Return split, RoPE, attention and combine in a row, neighbours grouped as the plan says."""
-    if not plan.compiled:
-        return _attend_plainly(**steps)
     groups: list[list[Operation]] = []
     for name in steps:
         last = groups[-1][-1] if groups else name
@@ -204,20 +246,6 @@ def _make_attend(
             values = one(*values, cosines=cosines, sines=sines)
         (combined,) = values
         return combined
-
-    return attend
-
-
-def _attend_plainly(
-    split: Callable[..., Heads],
-    rope: Callable[..., tuple[torch.Tensor, torch.Tensor]],
-    attention: Callable[..., torch.Tensor],
-    combine: Callable[..., torch.Tensor],
-) -> Callable[..., torch.Tensor]:
-    # Dynamo guards all that a chain of groups is made of, at each call of a whole stack.
-    def attend(qkv: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
-        q, k, v = split(qkv)
-        return combine(attention(*rope(q, k, cosines, sines), v))
 
     return attend
 

@@ -12,7 +12,14 @@ from torch.nn.functional import linear, mse_loss
 
 from ivhl.surgical.fp8 import Fp8Linear, ScalingRecipe, fp8_step
 from ivhl.surgical.operations import make_angles
-from ivhl.surgical.plan import PLANS, CompilePlan, choose_operations, compile_static
+from ivhl.surgical.plan import (
+    PLANS,
+    CompilePlan,
+    choose_operations,
+    compile_static,
+    facts_of,
+    plain_operations,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,7 +54,7 @@ def make_weights(
 
 
 def apply_stack(
-    configuration: StackConfiguration,
+    n_layers: int,
     operations: ChosenOperations,
     weights: Mapping[str, torch.Tensor],
     x: torch.Tensor,
@@ -58,7 +65,7 @@ def apply_stack(
     """Return the tokens after all layers; checks nothing.
 
     Args:
-        configuration: The architecture.
+        n_layers: Layers.
         operations: From ``choose_operations``.
         weights: From ``make_weights``; of linear layers only if ``apply_linear`` is not given.
         x: Tokens ``[n_batch, n_tokens, n_hidden]``.
@@ -74,12 +81,12 @@ def apply_stack(
         return weights[f"{layer}.{name}.gain"], weights.get(f"{layer}.{name}.shift")
 
     h = operations.norm(x, *norm_of(0, "first"))
-    for layer in range(configuration.n_layers):
+    for layer in range(n_layers):
         heads = operations.attend(run(f"{layer}.qkv", h), *angles)
         branch = run(f"{layer}.out", heads)
         x, h = operations.residual_norm(x, branch, *norm_of(layer, "second"))
         branch = run(f"{layer}.down", operations.activation(run(f"{layer}.up", h)))
-        if layer + 1 == configuration.n_layers:
+        if layer + 1 == n_layers:
             return operations.residual(x, branch)
         x, h = operations.residual_norm(x, branch, *norm_of(layer + 1, "first"))
     raise AssertionError("a stack has a layer")  # pragma: no cover
@@ -143,8 +150,11 @@ class TransformerStack(nn.Module):
                 self.register_parameter(_attribute(name), nn.Parameter(start(shape)))
         self.n_positions = n_positions
         self._make_angles()
-        self._operations = choose_operations(configuration, self.plan, compiler)
         self._compiler = compiler
+        # None of a whole graph, which makes its own.
+        self._operations = (
+            None if self.plan.whole else choose_operations(configuration, self.plan, compiler)
+        )
         self._choose_run()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -153,9 +163,8 @@ class TransformerStack(nn.Module):
         self._choose_run()  # what was compiled for the original has its weights
 
     def _choose_run(self) -> None:
-        # Of the class, not bound: Dynamo guards what a bound method is made of, at each call.
-        layers = TransformerStack._apply_layers
-        self._run = self._compiler(layers) if self.plan.whole else layers
+        run = _layers_of(self.configuration, self.plan, self._operations)
+        self._run = self._compiler(run) if self.plan.whole else run
 
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Copy weights of ``make_weights`` into the parameters.
@@ -189,15 +198,14 @@ class TransformerStack(nn.Module):
         Raises:
             ValueError: If the shape does not fit.
         """
-        wanted = self.configuration.n_hidden
-        if x.ndim != TOKEN_AXES or x.shape[-1] != wanted or 0 in x.shape:
+        wanted, shape = self.configuration.n_hidden, x.shape
+        if len(shape) != TOKEN_AXES or shape[2] != wanted or 0 in shape:
             raise ValueError(
-                f"x must have shape [n_batch, n_tokens, {wanted}], none of it 0, "
-                f"got {list(x.shape)}"
+                f"x must have shape [n_batch, n_tokens, {wanted}], none of it 0, got {list(shape)}"
             )
-        if x.shape[1] > self.n_positions:
+        if shape[1] > self.n_positions:
             raise ValueError(
-                f"x must have at most n_positions tokens, {self.n_positions}, got {x.shape[1]}"
+                f"x must have at most n_positions tokens, {self.n_positions}, got {shape[1]}"
             )
         return self._run(self, x)
 
@@ -221,19 +229,33 @@ class TransformerStack(nn.Module):
         self._make_angles()  # ``.to(torch.bfloat16)`` has rounded them, ``.double()`` adds no digits
         return self
 
-    def _apply_layers(self, x: torch.Tensor) -> torch.Tensor:
-        configuration = self.configuration
-        parts = ("gain", "shift") if configuration.norm == "layer" else ("gain",)
+
+def _layers_of(
+    configuration: StackConfiguration, plan: CompilePlan, chosen: ChosenOperations | None
+) -> Callable[[TransformerStack, torch.Tensor], torch.Tensor]:
+    """Return what runs the layers of a stack, with operations that are chosen, or plain ones.
+
+    A function with constants of its own: at each call of a graph, Dynamo guards what a bound method
+    is made of, each function that is found in an object, and every field of a configuration.
+    """
+    n_layers, facts, attention = configuration.n_layers, facts_of(configuration), plan.attention
+    has_shift = configuration.norm == "layer"
+
+    def run(stack: TransformerStack, x: torch.Tensor) -> torch.Tensor:
+        operations = plain_operations(*facts, attention=attention) if chosen is None else chosen
         weights = {
-            name: getattr(self, _attribute(name))
-            for layer in range(configuration.n_layers)
+            name: getattr(stack, _attribute(name))
+            for layer in range(n_layers)
             for norm in ("first", "second")
-            for name in [f"{layer}.{norm}.{part}" for part in parts]
+            for part in (("gain", "shift") if has_shift else ("gain",))
+            for name in [f"{layer}.{norm}.{part}"]
         }
         return apply_stack(
-            *(configuration, self._operations, weights, x, (self.cosines, self.sines)),
-            apply_linear=lambda name, h: getattr(self, _attribute(name))(h),
+            *(n_layers, operations, weights, x, (stack.cosines, stack.sines)),
+            apply_linear=lambda name, h: getattr(stack, _attribute(name))(h),
         )
+
+    return run
 
 
 def _attribute(name: str) -> str:

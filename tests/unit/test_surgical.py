@@ -435,4 +435,4 @@ def test_weights_that_are_inputs_give_what_a_module_with_them_gives() -> None:
     stack.load_weights(weights)
     angles = make_angles(9, SMALL.n_head, dtype=torch.float64)
     operations = choose_operations(SMALL, PLANS["eager"])
-    assert torch.equal(apply_stack(SMALL, operations, weights, x, angles), stack(x))
+    assert torch.equal(apply_stack(SMALL.n_layers, operations, weights, x, angles), stack(x))

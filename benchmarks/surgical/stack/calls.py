@@ -9,7 +9,7 @@ from torch.nn.functional import gelu, layer_norm, linear
 
 from ivhl.surgical.configuration import StackConfiguration
 from ivhl.surgical.operations import make_angles
-from ivhl.surgical.plan import PLANS, choose_operations
+from ivhl.surgical.plan import PLANS, choose_operations, facts_of, plain_operations
 from ivhl.surgical.stack import apply_stack, make_weights
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def make_sdpa(compiler: Callable[..., Any]) -> Stack:
 
 def planned(compiler: Callable[..., Any], plan: str) -> Stack:
     """Return ``stack`` by a plan that compiles operations."""
-    kept: dict[tuple[int, ...], tuple[StackConfiguration, Any]] = {}
+    kept: dict[tuple[int, ...], tuple[int, Any]] = {}
 
     def run(
         weights: Weights, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor
@@ -92,7 +92,8 @@ def planned(compiler: Callable[..., Any], plan: str) -> Stack:
         shape = (len(weights), x.shape[-1], cosines.shape[-1])
         if shape not in kept:
             configuration = configuration_of(weights, x, cosines)
-            kept[shape] = configuration, choose_operations(configuration, PLANS[plan], compiler)
+            operations = choose_operations(configuration, PLANS[plan], compiler)
+            kept[shape] = configuration.n_layers, operations
         return apply_stack(*kept[shape], weights, x, (cosines, sines))
 
     return run
@@ -114,12 +115,13 @@ def make_whole(compiler: Callable[..., Any]) -> Stack:
 
 
 def _one_graph(configuration: StackConfiguration) -> Stack:
-    operations = choose_operations(configuration, PLANS["whole"])
+    n_layers, facts = configuration.n_layers, facts_of(configuration)
 
     def whole(
         weights: Weights, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor
     ) -> torch.Tensor:
-        return apply_stack(configuration, operations, weights, x, (cosines, sines))
+        operations = plain_operations(*facts, attention="sdpa")  # traced, so not guarded
+        return apply_stack(n_layers, operations, weights, x, (cosines, sines))
 
     return whole
 
