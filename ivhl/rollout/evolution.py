@@ -309,7 +309,8 @@ def evolve(
     )
     make = _compiled_step if compiled else make_step
     step = make(architecture, policy.kind, n_operators=at_once[0], precision=precision)
-    begin = _fill_captured if compiled and _replays_graphs(state.device) else _make_buffers
+    replays = compiled and n_steps > 0 and _replays_graphs(state.device)
+    begin = _fill_captured if replays else _make_buffers
     n_kept = 1 if keep_every is None else 1 + n_steps // keep_every
     kept = state.new_empty(n_kept, *state.shape)
     with torch.no_grad():

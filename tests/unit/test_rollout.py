@@ -504,8 +504,8 @@ def test_cuda_graphs_of_two_steps_take_turns(run: dict[str, Any], graphs: Graphs
         assert torch.equal(found, evolve(SMALL, parameters, state, compiled=False, **run))
         assert torch.equal(state, before)
     # All batches of both calls have the same shapes.
-    assert len(graphs.captured) == 2
-    assert graphs.modes == ["default"]
+    assert len(graphs.captured) == (2 if run["n_steps"] else 0)
+    assert graphs.modes == (["default"] if run["n_steps"] else [])
 
 
 def test_a_state_of_a_cuda_graph_that_is_not_finite_is_named(graphs: Graphs) -> None:
