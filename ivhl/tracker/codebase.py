@@ -119,8 +119,10 @@ def support_lines(evidence: CodeEvidence) -> tuple[SupportLine, ...]:
     groups: dict[str, list[Row]] = defaultdict(list)
     names = _names(evidence)
     for row in evidence.rows:
-        if row.record is None or row.record.engine == "compile":
-            groups[names[_case(row)] if evidence.own else "torch.compile"].append(row)
+        if evidence.own:
+            groups[names[_case(row)]].append(row)
+        elif row.record is None or row.record.engine == "compile":
+            groups["torch.compile"].append(row)
     found = []
     for what, group in groups.items():
         for python in _pythons(evidence.allowed):

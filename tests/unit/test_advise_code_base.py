@@ -263,6 +263,23 @@ def test_other_code_is_one_line_per_python_that_names_its_worst_cases() -> None:
     assert "works (1 of 3 wrong) 2.6.0" in found[0].text
 
 
+def test_a_case_of_another_engine_has_its_own_line_and_is_no_torch_compile() -> None:
+    records = [
+        *(
+            replace(make_record(python=p, torch="2.5.1"), workload="hotpath.mlp", engine="hotpath")
+            for p in ("3.12", "3.13")
+        ),
+        make_failure(python="3.13", torch="2.5.1"),
+    ]
+    own = {(line.what, line.python): line.text for line in support_lines(evidence(*records))}
+    assert own["hotpath.mlp", "3.13"] == "works 2.5.1, not measured 2.6.0 to 2.15.0"
+    assert own["ops.gp_evolve", "3.13"] == "unsupported 2.5.1, not measured 2.6.0 to 2.15.0"
+    others = support_lines(evidence(*records, own=False))
+    assert [(line.what, line.text) for line in others if line.python == "3.13"] == [
+        ("torch.compile", "unsupported 2.5.1, not measured 2.6.0 to 2.15.0")
+    ]
+
+
 def test_of_few_cases_each_is_compared_and_of_many_the_mean_with_students_interval() -> None:
     def on(torch: str, speedups: list[float]) -> list[object]:
         return [
