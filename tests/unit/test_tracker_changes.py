@@ -337,6 +337,19 @@ def test_an_error_counts_from_twice_on_and_above_a_rounding(
     assert [fact.worse for fact in found if fact.worse] == ([True] if worse else [])
 
 
+# The first is of hotpath.mlp/small/hot: one commit and release, Python 3.13 and 3.14, two draws.
+@pytest.mark.parametrize(("rmse", "worse"), [(2.3e-7, False), (2e-6, True)])
+def test_the_error_of_a_single_number_is_worse_from_some_roundings_on(
+    rmse: float, *, worse: bool
+) -> None:
+    def of_a_loss(scale: float, error: float) -> RunRecord:
+        loss = replace(BASE.accuracy[0], scale=scale, compiled_rmse=error, compiled_max=error)
+        return replace(BASE, accuracy=(loss,))
+
+    found = changed_facts(of_a_loss(1.25, 9.7e-8), of_a_loss(1.86, rmse))
+    assert [fact.worse for fact in found] == ([True] if worse else [])
+
+
 @pytest.mark.parametrize(
     "text",
     [
