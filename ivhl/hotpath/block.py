@@ -21,6 +21,7 @@ import torch._dynamo.variables.torch
 import torch._functorch.eager_transforms
 import torch._functorch.vmap
 import torch.jit._builtins
+import torch.utils.checkpoint
 from torch.autograd.graph import GradientEdge
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -601,6 +602,12 @@ def _replacements() -> list[tuple[Any, str, Any, Any]]:
     ):
         replaced.append((place, name, _settled(getattr(place, name))))
     replaced += [(place, name, _ended(getattr(place, name))) for place, name in _ORDERS]
+    # The inputs of a checkpoint: it keeps the memory that a tensor has when it is called.
+    replaced += [
+        (place, "_make_saved_tensor", _settled(place._make_saved_tensor))  # noqa: SLF001
+        for place in (torch._C._autograd, torch.utils.checkpoint)  # noqa: SLF001
+        if hasattr(place, "_make_saved_tensor")
+    ]
     replaced += [(torch.overrides, "has_torch_function", _has_torch_function)]
     # It refuses tensors of which weak references exist, such as those of the record.
     replaced += [(torch.utils, "swap_tensors", _ended(torch.utils.swap_tensors))]

@@ -36,6 +36,7 @@ pytest.importorskip("torch", reason="torch is only in the cells")
 import torch
 import torch._dynamo
 import torch._inductor
+import torch.utils.checkpoint
 from hypothesis import HealthCheck, given, settings
 from torch.nn import functional as F  # noqa: N812  (as everywhere)
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -2184,6 +2185,30 @@ def test_calls_that_wait_have_run_before_the_program_enters_another_state(
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
     torch.randn(2)  # raises where the dispatcher was left with a mode that is gone
+
+
+def test_a_checkpoint_keeps_the_value_of_a_result_that_nothing_else_holds(
+    traced: Compilations,
+) -> None:
+
+    def run() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        parameters = [*first.parameters(), *second.parameters()]
+        for turn in range(8):
+            x = torch.randn(2, 4)
+            loss = torch.utils.checkpoint.checkpoint(
+                lambda one: second(one.sin()).cos(), first(x).relu(), use_reentrant=turn == 6
+            ).sum()
+            loss.backward()
+        return [one.grad for one in parameters]
+
+    expected = run()
+    with hotpath.auto(threshold=2):
+        found = run()
+    assert traced.runs > 0
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.skipif(
