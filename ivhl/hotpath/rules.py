@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -77,6 +78,15 @@ _CHANGES: Final = frozenset(
         *("__iadd__", "__isub__", "__imul__", "__itruediv__"),
     )
 )
+# Inductor of these releases, for one CPU thread, keeps only the last of several values that are
+# added to one place (docs/findings.md). The number of threads may change after a call was seen.
+_LOSES_ADDITIONS: Final = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7)
+_ADDS: Final = re.compile(r"put|index_(put|add|reduce)|_?unsafe_index_put|scatter_(add|reduce)")
+# Whose backward pass adds so.
+_IS_ADDED: Final = re.compile(
+    r"index|_unsafe_(masked_)?index|index_select|embedding|gather|take|as_strided|unfold|im2col|"
+    r"(reflection|replication)_pad\dd|_?upsample_(linear|bilinear|trilinear|bicubic)\w*|grid_sampler\w*"
+)
 _MODULES: Final = ("torch.", "torch", "_operator")
 
 
@@ -125,7 +135,7 @@ def alone_by_name(func: Any, kwargs: dict[str, Any]) -> str:
     return ""
 
 
-def alone_by_deed(  # noqa: C901, PLR0911  (one for each rule)
+def alone_by_deed(  # noqa: C901, PLR0911, PLR0912  (one for each rule)
     func: Any,
     ran: list[Any],
     result: Any,
@@ -158,11 +168,14 @@ def alone_by_deed(  # noqa: C901, PLR0911  (one for each rule)
             return "it raises for some values, which the program may catch"
     if may_draw and has_drawn():
         return "it draws random numbers"
+    name = name_of(func)
+    # ``x[index] = y`` replaces what is there.
+    if _LOSES_ADDITIONS and on_cpu and name != "setitem" and _adds(ran, result):
+        return "compiled for one thread, this release loses additions"
     if any(one.dtype.is_complex for one in tensors_in(result)):
         return "complex numbers are not compiled"
     if not all(map(is_dense, tensors_in(result))):
         return "sparse, nested, quantised and named tensors are not compiled"
-    name = name_of(func)
     if form_of(result) is None and name != "setitem":
         return "it returns something other than tensors"
     is_new = [one for one in tensors_in(result) if not any(one is arg for arg in given)]
@@ -171,6 +184,13 @@ def alone_by_deed(  # noqa: C901, PLR0911  (one for each rule)
     if not ran and (is_new or name not in _MAY_DO_NOTHING):
         return "it runs no operation"
     return ""
+
+
+def _adds(ran: list[Any], result: Any) -> bool:
+    """Return whether operations, or their backward pass, add several values to one place."""
+    is_tracked = any(one.requires_grad for one in tensors_in(result))
+    names = [op.overloadpacket.__name__.removesuffix("_") for op in ran]
+    return any(_ADDS.fullmatch(one) or (is_tracked and _IS_ADDED.fullmatch(one)) for one in names)
 
 
 def form_of(result: Any) -> type | None:

@@ -2187,6 +2187,32 @@ def test_calls_that_wait_have_run_before_the_program_enters_another_state(
     torch.randn(2)  # raises where the dispatcher was left with a mode that is gone
 
 
+@pytest.mark.usefixtures("inductor")
+@pytest.mark.parametrize("adds", ["embedding", "index_add"])
+def test_values_that_are_added_to_one_place_are_all_added_by_one_thread(adds: str) -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(3, 64, requires_grad=adds == "embedding")
+    index, values = torch.tensor([1, 1, 1, 2]), torch.randn(4, 64)
+
+    def turn() -> torch.Tensor:
+        if adds == "index_add":
+            return rows.sin().index_add(0, index, values.cos()).exp()
+        rows.grad = None
+        (F.embedding(index, rows).sin() * values).sum().backward()
+        return rows.grad.clone()
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        expected = turn().tolist()
+        with hotpath.auto(threshold=2):
+            found = [turn().tolist() for _ in range(4)]
+    finally:
+        torch.set_num_threads(threads)
+    for one in found:
+        torch.testing.assert_close(torch.tensor(one), torch.tensor(expected))
+
+
 def test_a_checkpoint_keeps_the_value_of_a_result_that_nothing_else_holds(
     traced: Compilations,
 ) -> None:
