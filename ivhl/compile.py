@@ -326,7 +326,7 @@ def _wrap(decorated: _Function[P, R]) -> Callable[P, R]:
     return call
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class _Entry(Generic[P, R]):
     """A function in one mode, with its compiled form and counters."""
 
@@ -397,7 +397,8 @@ class _Function(Generic[P, R]):
         """Return whether to run eagerly after an exception; record the failure if it is too late."""
         if not self.fallback_on_error or is_measuring() or not is_compiler_failure(error):
             return False
-        if getattr(_local, "started", None) == (entry, True):
+        started, has_begun = getattr(_local, "started", (None, False))
+        if has_begun and started is not None and started() is entry:
             self._note(entry, error)
             error.add_note(
                 f"ivhl: {self.name} had run in part, so it was not repeated eagerly; "
@@ -626,7 +627,8 @@ def _on_start(*_: object) -> None:
 
     choose_cache_folder()
     entry, has_begun = _compiled_for()
-    _local.started = (entry, has_begun)
+    # No reference that keeps the last function, and what it closes over, for the rest of the thread.
+    _local.started = None if entry is None else weakref.ref(entry), has_begun
     # Dynamo gives axes of equal length at the first call one symbol, and recompiles when they
     # differ: for a cube first and then a box. With dynamic=True we want one symbol per axis.
     has_own_shapes = entry is not None and bool(entry.dynamic) and shapes.use_duck_shape

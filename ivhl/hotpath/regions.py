@@ -19,7 +19,7 @@ from ivhl.compile import compile_report, get_compiled
 from ivhl.hotpath.calls import UndescribableError, Wiring
 from ivhl.hotpath.sequence import LEAST_TOLD, slower
 from ivhl.hotpath.surroundings import set_grad_enabled
-from ivhl.hotpath.updates import StepBackend
+from ivhl.hotpath.updates import StepGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,14 +50,15 @@ class RegionCode:
     plain: Callable[..., Any]
     subject: torch.optim.Optimizer | None = None
     compiled: Callable[..., Any] | None = None
-    steps: StepBackend | None = None
+    steps: StepGraph | None = None
 
     def compile(self, mode: Mode) -> Callable[..., Any]:
         """Return the compiled callable."""
         if self.compiled is None:
             if self.subject is not None:
-                self.steps = StepBackend(self.subject, mode)
-            self.compiled = get_compiled(self.plain, mode=mode, dynamic=False, backend=self.steps)
+                self.steps = StepGraph(self.subject, mode)
+            backend = None if self.steps is None else self.steps.backend()
+            self.compiled = get_compiled(self.plain, mode=mode, dynamic=False, backend=backend)
         return self.compiled
 
 

@@ -7,7 +7,7 @@ tensors, which are compared here, in C++. If one of them is another, Dynamo deci
 
 from __future__ import annotations
 
-import functools
+import weakref
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -33,8 +33,11 @@ _KNOWN: Final = frozenset(
 _MOST_TRIES: Final = 3
 
 
-class StepBackend:
-    """A backend of ``torch.compile``: Inductor, which keeps the graph that an optimizer's step runs.
+class StepGraph:
+    """Inductor, which keeps the graph that an optimizer's step runs.
+
+    Keeps no optimizer alive: Dynamo has what it compiled for as long as the code of the step lives,
+    and that is in the optimizer itself.
 
     Args:
         optimizer: Whose step is compiled.
@@ -42,8 +45,8 @@ class StepBackend:
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, mode: Mode) -> None:
-        self.optimizer = optimizer
-        self.mode = mode
+        self._optimizer = weakref.ref(optimizer)
+        self._mode = mode
         self._ran: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = []
         self._before: Callable[..., Any] | None = None
         self._kept: _KeptGraph | None = None
@@ -51,19 +54,26 @@ class StepBackend:
         self._named: Any = WeakIdKeyDictionary()
         self._is_renamed = False
 
-    def __call__(
-        self, module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], **_: Any
-    ) -> Any:
-        """Compile a graph; called by Dynamo."""
-        options = torch._inductor.list_mode_options(self.mode)  # noqa: SLF001  (public, by its documentation)
-        graph = torch._inductor.compile(module, list(inputs), options=options)  # noqa: SLF001
-        return functools.partial(self._run, graph)
+    def backend(self) -> Callable[..., Any]:
+        """Return a backend of ``torch.compile``, of which Dynamo keeps each for ever."""
+        mode, own = self._mode, weakref.ref(self)
 
-    def _run(self, graph: Callable[..., Any], *args: Any) -> Any:
-        results = graph(*args)
-        if self._tries:
-            self._ran.append((graph, args, results))
-        return results
+        def compile_step(
+            module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], **_: Any
+        ) -> Any:
+            options = torch._inductor.list_mode_options(mode)  # noqa: SLF001  (public, by its documentation)
+            graph = torch._inductor.compile(module, list(inputs), options=options)  # noqa: SLF001
+
+            def run(*args: Any) -> Any:
+                results = graph(*args)
+                steps = own()
+                if steps is not None and steps._tries:  # noqa: SLF001  (its own)
+                    steps._ran.append((graph, args, results))  # noqa: SLF001
+                return results
+
+            return run
+
+        return compile_step
 
     def step(self, key: Any, through_dynamo: Callable[[], Any]) -> bool:
         """Make a step, with gradient mode off; return whether it was made.
@@ -75,36 +85,38 @@ class StepBackend:
             key: Hyperparameters of the step.
             through_dynamo: The compiled step with its guards.
         """
+        optimizer = self._optimizer()
+        assert optimizer is not None  # noqa: S101  (it makes this step)
         kept = self._kept
-        if kept is not None and kept.key == key and kept.run(self.optimizer):
+        if kept is not None and kept.key == key and kept.run(optimizer):
             return True
         self._kept = None
-        tensors = _StepTensors.of(self.optimizer)
-        if not _are_apart(tensors.every) or self._has_other_names():
+        tensors = _StepTensors.of(optimizer)
+        if not _are_apart(tensors.every) or self._has_other_names(optimizer):
             return False
         try:
             through_dynamo()
             if self._tries:
-                self._keep(key)
+                self._keep(optimizer, key)
         finally:
             self._ran.clear()  # no gradient lives longer for this
         return True
 
-    def _has_other_names(self) -> bool:
+    def _has_other_names(self, optimizer: torch.optim.Optimizer) -> bool:
         """Return whether the state of a parameter was once named in another order."""
-        for param, values in self.optimizer.state.items():
+        for param, values in optimizer.state.items():
             names = tuple(values)
             if names and self._named.setdefault(param, names) != names:
                 self._is_renamed = True
         return self._is_renamed
 
-    def _keep(self, key: Any) -> None:
+    def _keep(self, optimizer: torch.optim.Optimizer, key: Any) -> None:
         """Keep the graph that has just run, once Dynamo has chosen it twice in a row."""
         graph = self._ran[0][0] if len(self._ran) == 1 else None
         is_again = graph is not None and graph is self._before
         self._before = graph
         if is_again:
-            self._kept = _KeptGraph.of(self.optimizer, key, self._ran[0])
+            self._kept = _KeptGraph.of(optimizer, key, self._ran[0])
             self._tries -= self._kept is None
 
 

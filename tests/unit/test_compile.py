@@ -618,7 +618,6 @@ def test_a_deleted_function_is_not_in_the_report(compiler: Compiler) -> None:
     assert is_compiled(function)
     del function
     torch._dynamo.reset()
-    module._local.started = None
     gc.collect()
     assert compile_report().functions == ()
     assert compiler.graphs == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import inspect
 import sys
 import weakref
@@ -14,8 +15,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ivhl import hotpath
 from ivhl.hotpath.regions import hyperparameters
-from ivhl.hotpath.updates import StepBackend
+from ivhl.hotpath.updates import StepGraph
 from tests.builders.programs import compile_with_eager_kernels
 
 if TYPE_CHECKING:
@@ -78,10 +80,10 @@ class Trained:
         def step() -> None:
             bare(optimizer)
 
-        self.backend = StepBackend(optimizer, "default")
+        self.graph = StepGraph(optimizer, "default")
         self.plain = step
         self.is_compiled = compiled
-        through = torch.compile(step, dynamic=False, backend=self.backend)
+        through = torch.compile(step, dynamic=False, backend=self.graph.backend())
 
         def through_dynamo() -> None:
             self.dynamo += 1
@@ -96,7 +98,7 @@ class Trained:
             if one.grad is None and one.requires_grad:
                 one.grad = torch.sin(one.detach() * self.turn + n)
         with torch.no_grad():
-            if not self.is_compiled or not self.backend.step(
+            if not self.is_compiled or not self.graph.step(
                 hyperparameters(self.optimizer), self.through_dynamo
             ):
                 self.plain()
@@ -298,6 +300,25 @@ def test_dynamo_is_asked_after_a_change_of_what_kernels_depend_on() -> None:
         compiled.step()
     torch.set_num_threads(threads)
     assert compiled.dynamo > 2
+
+
+def test_an_optimizer_whose_step_was_compiled_is_not_kept() -> None:
+    def train() -> weakref.ref[torch.Tensor]:
+        parameter = torch.nn.Parameter(spaced(-1, 1, 6))
+        optimizer = torch.optim.Adam([parameter])
+        for _ in range(8):
+            parameter.square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return weakref.ref(parameter)
+
+    with hotpath.auto(threshold=2) as report:
+        first, last = train(), train()
+        gc.collect()
+        assert (first(), last()) == (None, None)
+    steps = [one.hits for one in report.paths if one.name == "Adam.step"]
+    assert len(steps) == 2
+    assert all(steps)
 
 
 def test_no_gradient_lives_longer_than_its_step() -> None:
