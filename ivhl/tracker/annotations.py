@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ivhl.errors import ResultsError, SpecError
 from ivhl.records.files import append_line
+from ivhl.tracker.compat import release_key
 from ivhl.tracker.kept import load_lines
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ class Annotation:
     """What somebody says about the changes at a place.
 
     Attributes:
-        place: Commit (or the beginning of its hash), PyTorch release or Python.
+        place: Commit (or the beginning of its hash), PyTorch release or Python. A release or Python
+            that was not run stands for the next one that was.
         cases: Pattern of cases, ``WORKLOAD/SIZE/VARIANT`` with ``*`` and ``?``.
         text: The word.
         at: When it was said, UTC.
@@ -40,8 +42,11 @@ class Annotation:
 
     def is_of(self, change: Change) -> bool:
         """Return whether this is about a change."""
-        there = change.place.startswith(self.place) if change.along == "commit" else None
-        there = change.place == self.place if there is None else there
+        if change.along == "commit":
+            there = change.place.startswith(self.place)
+        else:  # releases between the two were not run
+            first, last = release_key(change.before), release_key(change.place)
+            there = first < release_key(self.place) <= last
         return there and fnmatchcase(change.case.name, self.cases)
 
 
