@@ -228,7 +228,7 @@ def hotpath(session: nox.Session, torch: str) -> None:
     """Run the tests of hot paths, and 150 random programs compiled by Inductor."""
     install_cell(session, torch)
     units = ("tests/unit/test_hotpath.py", "tests/unit/test_hotpath_updates.py")
-    run_tests(session, *units, "tests/e2e/test_hotpath.py")
+    run_tests(session, *units, "tests/e2e/test_hotpath.py", *SIDE_BY_SIDE)
 
 
 @nox.session(venv_backend="uv", python=NEWEST_PYTHON, tags=FULL, allow_parallel=True)

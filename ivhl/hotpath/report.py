@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from ivhl.hotpath.log import Log, LogEntry
@@ -32,6 +32,8 @@ class PathReport:
         eager_s: Median wall seconds of the operations of eager runs, without recording, or ``None``.
         compiled_s: Median wall seconds of compiled runs without the first, or ``None``.
         speedup: ``eager_s / compiled_s``, or ``None``.
+        speedup_range: Least and largest speedup between a run of the middle half of the eager
+            ones and one of the middle half of the compiled ones; ``None`` with one run of either.
         refused: Why it is not compiled any more; empty if it is.
     """
 
@@ -46,6 +48,7 @@ class PathReport:
     eager_s: float | None
     compiled_s: float | None
     speedup: float | None
+    speedup_range: tuple[float, float] | None
     refused: str
 
 
@@ -88,6 +91,7 @@ class HotpathReport:
                     eager_s=median(one.eager_s) if one.eager_s else None,
                     compiled_s=median(one.compiled_s) if one.compiled_s else None,
                     speedup=one.speedup,
+                    speedup_range=_range(one.eager_s, one.compiled_s),
                     refused=one.refused,
                 )
                 for one in self._sequences
@@ -105,6 +109,7 @@ class HotpathReport:
                     eager_s=median(one.eager_s) if one.eager_s else None,
                     compiled_s=median(one.compiled_s) if one.compiled_s else None,
                     speedup=one.speedup,
+                    speedup_range=_range(one.eager_s, one.compiled_s),
                     refused=one.refused,
                 )
                 for one in self._regions
@@ -141,7 +146,7 @@ class HotpathReport:
         lines = [
             (
                 f"{'hits':>7} {'misses':>6} {'compile':>9} {'eager':>10} {'compiled':>10} "
-                f"{'speedup':>8}  path"
+                f"{'speedup':>8} {'(middle halves)':<17} path"
             )
         ]
         for one in self.paths:
@@ -149,7 +154,8 @@ class HotpathReport:
             number = f" [{one.number}]" if one.number else ""
             lines.append(
                 f"{one.hits:>7} {one.misses:>6} {one.compile_s:>7.2f} s {_ms(one.eager_s):>10} "
-                f"{_ms(one.compiled_s):>10} {_times(one.speedup):>8}  {one.name}{number}{where}"
+                f"{_ms(one.compiled_s):>10} {_times(one.speedup):>8} "
+                f"{_between(one):<17} {one.name}{number}{where}"
             )
             if one.refused:
                 lines.append(f"{'':>15}refused: {one.refused}")
@@ -169,3 +175,20 @@ def _ms(seconds: float | None) -> str:
 
 def _times(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}x"
+
+
+def _range(
+    eager_s: Collection[float], compiled_s: Collection[float]
+) -> tuple[float, float] | None:
+    if min(len(eager_s), len(compiled_s)) < 2:  # noqa: PLR2004  (no quartile of a single one)
+        return None
+    eager, compiled = (quantiles(s, method="inclusive") for s in (eager_s, compiled_s))
+    return eager[0] / compiled[-1], eager[-1] / compiled[0]
+
+
+def _between(one: PathReport) -> str:
+    if one.speedup is None:
+        return ""
+    if one.speedup_range is None:
+        return "(of a single run)"
+    return "({:.2f} to {:.2f})".format(*one.speedup_range)

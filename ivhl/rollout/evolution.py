@@ -296,10 +296,16 @@ def evolve(
     """
     n_operators = check_inputs(architecture, parameters, state)
     precision = check_precision(precision, state)
-    _check_steps(n_steps, keep_every)
-    policy = check_policy(policy, noise)
     if operators_at_once is None:
         operators_at_once = 1 if state.device.type == "cpu" else n_operators
+    _check_number("n_steps", n_steps, 0)
+    _check_number("operators_at_once", operators_at_once, 1)
+    _check_number("first_operator", first_operator, 0)
+    if keep_every is not None:
+        _check_number("keep_every", keep_every, 1)
+    if memory_budget is not None:
+        _check_number("memory_budget", memory_budget, 0)
+    policy = check_policy(policy, noise)
     n_realisations, (height, width) = state.shape[1], state.shape[-2:]
     at_once = batch_sizes(
         (n_operators, n_realisations),
@@ -426,10 +432,8 @@ def batch_sizes(
         operators_at_once: Most operators.
 
     Raises:
-        ValueError: If not even one fits, or a number is less than 1.
+        ValueError: If not even one fits.
     """
-    if operators_at_once < 1:
-        raise ValueError(f"operators_at_once must be at least 1, got {operators_at_once}")
     n_operators, n_realisations = min(total[0], operators_at_once), total[1]
     if memory_budget is not None:
         n_fit = memory_budget // bytes_each
@@ -460,13 +464,9 @@ def check_policy(policy: Policy | None, noise: StepNoise | None) -> Policy:
     return policy or Policy()
 
 
-def _check_steps(n_steps: int, keep_every: int | None) -> None:
-    numbers: list[tuple[str, object, int]] = [("n_steps", n_steps, 0)]
-    if keep_every is not None:
-        numbers.append(("keep_every", keep_every, 1))
-    for name, number, least in numbers:
-        if not isinstance(number, int) or isinstance(number, bool) or number < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, got {number!r}")
+def _check_number(name: str, number: object, least: int) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {number!r}")
 
 
 def check_precision(precision: torch.dtype | None, state: torch.Tensor) -> torch.dtype:

@@ -3147,6 +3147,10 @@ def test_the_report_has_a_line_and_a_picture(tmp_path: Path) -> None:
     assert path.eager_s is not None
     assert path.compiled_s is not None
     assert path.speedup == pytest.approx(path.eager_s / path.compiled_s)
+    assert path.speedup is not None
+    assert path.speedup_range is not None
+    assert path.speedup_range[0] <= path.speedup <= path.speedup_range[1]
+    assert "({:.2f} to {:.2f})".format(*path.speedup_range) in text
     assert [one.kind for one in report.events] == [
         "CUT", "DETECTED", "COMPILE", "COMPILE", "SPEEDUP"
     ]  # fmt: skip
@@ -3155,6 +3159,21 @@ def test_the_report_has_a_line_and_a_picture(tmp_path: Path) -> None:
     drawn = picture.read_text()
     assert "before: 3 runs" in drawn
     assert "after: 8 runs" in drawn
+
+
+def test_a_report_says_how_far_apart_the_runs_are() -> None:
+    with hotpath.auto(threshold=3) as report:
+        for _ in range(12):
+            example(X, W).item()
+    (sequence,) = report._sequences
+    sequence.eager_s = collections.deque([9.0, 2.0, 3.0, 4.0, 0.1])
+    sequence.compiled_s = collections.deque([1.0, 2.0, 1.0, 2.0])
+    assert report.paths[0].speedup == 2.0
+    assert report.paths[0].speedup_range == (1.0, 4.0)
+    sequence.eager_s = collections.deque([3.0])
+    assert report.paths[0].speedup == 2.0
+    assert report.paths[0].speedup_range is None
+    assert "2.00x (of a single run) " in str(report)
 
 
 @pytest.mark.parametrize("how", ["argument", "environment", "neither"])

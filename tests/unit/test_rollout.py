@@ -770,13 +770,14 @@ def test_wrong_arguments_are_refused_with_what_was_expected() -> None:
         (state, {"precision": torch.bfloat16}, "with a float32 state"),
         (state, {"keep_every": 0}, "keep_every must be an integer of at least 1, got 0"),
         (state, {"keep_every": 1.5}, "keep_every must be an integer of at least 1, got 1.5"),
-        (state, {"operators_at_once": -1}, "operators_at_once must be at least 1"),
-        (state, {"operators_at_once": 0}, "operators_at_once must be at least 1, got 0"),
     ]
+    for name, least in {"operators_at_once": 1, "first_operator": 0, "memory_budget": 0}.items():
+        message = f"{name} must be an integer of at least {least}, got"
+        wrong += [(state, {name: n}, message) for n in (least - 1, 1.5, True, "1G", math.nan)]
     for given_state, options, message in wrong:
         with pytest.raises(ValueError, match=message):
             evolve(SMALL, parameters, given_state, 1, **options)
-    for n_steps in (2.5, -1, "3"):
+    for n_steps in (2.5, -1, "3", None):
         with pytest.raises(ValueError, match="n_steps must be an integer of at least 0, got"):
             evolve(SMALL, parameters, state, n_steps)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="n_kernels must not be negative, got -1"):
