@@ -81,10 +81,15 @@ _CHANGES: Final = frozenset(
 # Inductor of these releases, for one CPU thread, keeps only the last of several values that are
 # added to one place (docs/findings.md). The number of threads may change after a call was seen.
 _LOSES_ADDITIONS: Final = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7)
-_ADDS: Final = re.compile(r"put|index_(put|add|reduce)|_?unsafe_index_put|scatter_(add|reduce)")
+# By names; all operations of PyTorch 2.6.0's ``op_db`` whose generated code adds are among them.
+_ADDS: Final = re.compile(
+    r"put|index_(put|add|reduce)|_?unsafe_index_put|_unsafe_masked_index_put_accumulate|"
+    r"scatter_(add|reduce)"
+)
 # Whose backward pass adds so.
 _IS_ADDED: Final = re.compile(
-    r"index|_unsafe_(masked_)?index|index_select|embedding|gather|take|as_strided|unfold|im2col|"
+    r"index|_unsafe_(masked_)?index|index_select|embedding|gather|take|im2col|"
+    r"(as_strided|unfold)(_copy)?|"
     r"(reflection|replication)_pad\dd|_?upsample_(linear|bilinear|trilinear|bicubic)\w*|grid_sampler\w*"
 )
 _MODULES: Final = ("torch.", "torch", "_operator")

@@ -2188,17 +2188,20 @@ def test_calls_that_wait_have_run_before_the_program_enters_another_state(
 
 
 @pytest.mark.usefixtures("inductor")
-@pytest.mark.parametrize("adds", ["embedding", "index_add"])
+@pytest.mark.parametrize("adds", ["embedding", "unfold_copy", "index_add"])
 def test_values_that_are_added_to_one_place_are_all_added_by_one_thread(adds: str) -> None:
     torch.manual_seed(0)
-    rows = torch.randn(3, 64, requires_grad=adds == "embedding")
+    rows = torch.randn(3, 64, requires_grad=adds != "index_add")
     index, values = torch.tensor([1, 1, 1, 2]), torch.randn(4, 64)
 
     def turn() -> torch.Tensor:
         if adds == "index_add":
             return rows.sin().index_add(0, index, values.cos()).exp()
         rows.grad = None
-        (F.embedding(index, rows).sin() * values).sum().backward()
+        if adds == "unfold_copy":
+            torch.unfold_copy(rows, 0, 2, 1).sin().sum().backward()
+        else:
+            (F.embedding(index, rows).sin() * values).sum().backward()
         return rows.grad.clone()
 
     threads = torch.get_num_threads()
