@@ -190,5 +190,5 @@ def _between(one: PathReport) -> str:
     if one.speedup is None:
         return ""
     if one.speedup_range is None:
-        return "(of a single run)"
+        return f"(one {'eager' if one.hits > one.compiles + 1 else 'compiled'} run)"
     return "({:.2f} to {:.2f})".format(*one.speedup_range)

@@ -27,7 +27,7 @@ class StepNoise:
             another type of device they are others.
 
     Raises:
-        ValueError: If the scale is negative or not finite.
+        ValueError: If the scale is negative or not finite, or the seed is no ``int``.
     """
 
     scale: float = 0.01
@@ -38,6 +38,9 @@ class StepNoise:
             raise ValueError(
                 f"the scale of noise must be finite and not negative, got {self.scale}"
             )
+        # Numbers follow from how it is written, and NumPy's are written in two ways.
+        if type(self.seed) is not int:
+            raise ValueError(f"the seed of noise must be an int, got {self.seed!r}")
 
 
 class NoiseSource:

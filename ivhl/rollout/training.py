@@ -54,7 +54,7 @@ def rollout_loss(
 
     Raises:
         TypeError: If the policy or the noise is a plain name or number.
-        ValueError: If a shape or a dtype is wrong.
+        ValueError: If a shape, a dtype or a device is wrong.
     """
     n_operators = check_inputs(architecture, parameters, state)
     precision = check_precision(precision, state)
@@ -62,6 +62,11 @@ def rollout_loss(
         raise ValueError(
             f"targets must have shape [n_steps, {', '.join(map(str, state.shape))}] with at least "
             f"one step, got {list(targets.shape)}"
+        )
+    if (targets.dtype, targets.device) != (state.dtype, state.device):
+        raise ValueError(
+            f"targets must be {state.dtype} on {state.device} like the state, got {targets.dtype} "
+            f"on {targets.device}"
         )
     policy = check_policy(policy, noise)
     if compiled:

@@ -3176,7 +3176,7 @@ def test_a_report_says_how_far_apart_the_runs_are() -> None:
     sequence.eager_s = collections.deque([3.0])
     assert report.paths[0].speedup == 2.0
     assert report.paths[0].speedup_range is None
-    assert "2.00x (of a single run) " in str(report)
+    assert "2.00x (one eager run) " in str(report)
 
 
 @pytest.mark.parametrize("how", ["argument", "environment", "neither"])

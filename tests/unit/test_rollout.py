@@ -787,6 +787,9 @@ def test_wrong_arguments_are_refused_with_what_was_expected() -> None:
         evolve(SMALL, parameters, state, 1)
     with pytest.raises(ValueError, match="scale of noise must be finite"):
         StepNoise(-1.0)
+    for seed in (None, True, 1.0, torch.tensor(1)):
+        with pytest.raises(ValueError, match="seed of noise must be an int, got"):
+            StepNoise(0.1, seed)  # type: ignore[arg-type]
 
 
 def test_all_functions_refuse_weights_and_precisions_that_do_not_fit_the_state() -> None:
@@ -808,7 +811,25 @@ def test_all_functions_refuse_weights_and_precisions_that_do_not_fit_the_state()
             rollout_loss(SMALL, single, short, targets, precision=precision)
     with pytest.raises(ValueError, match=r"got torch\.bfloat16 with a torch\.float64 state"):
         rollout_loss(SMALL, parameters, state, targets, precision=torch.bfloat16)
-    assert rollout_loss(SMALL, parameters, state, targets).dtype == torch.float64
+    with pytest.raises(ValueError, match=r"targets must be torch\.float64 on cpu like the state"):
+        rollout_loss(SMALL, parameters, state, targets)
+    assert rollout_loss(SMALL, parameters, state, targets.double()).dtype == torch.float64
+
+
+def test_a_group_norm_of_eight_channels_in_float64_is_compiled_right() -> None:
+    architecture = Architecture(
+        n_channels=2, width=8, depth=1, norm="group", n_groups=2,
+        activation="gelu-tanh", boundary="periodic",
+    )  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    parameters = make_parameters(architecture, generator, n_operators=1)
+    state = torch.randn(1, 2, 2, 5, 6, dtype=torch.float64, generator=generator)
+    policy = Policy("autoregressive")
+    eager, compiled = (
+        evolve(architecture, parameters, state, 1, policy=policy, compiled=on)
+        for on in (False, True)
+    )
+    assert torch.allclose(eager, compiled, atol=1e-12)
 
 
 # Dynamo reads it of every input of a graph, states between two steps included.
