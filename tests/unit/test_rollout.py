@@ -816,22 +816,6 @@ def test_all_functions_refuse_weights_and_precisions_that_do_not_fit_the_state()
     assert rollout_loss(SMALL, parameters, state, targets.double()).dtype == torch.float64
 
 
-def test_a_group_norm_of_eight_channels_in_float64_is_compiled_right() -> None:
-    architecture = Architecture(
-        n_channels=2, width=8, depth=1, norm="group", n_groups=2,
-        activation="gelu-tanh", boundary="periodic",
-    )  # fmt: skip
-    generator = torch.Generator().manual_seed(0)
-    parameters = make_parameters(architecture, generator, n_operators=1)
-    state = torch.randn(1, 2, 2, 5, 6, dtype=torch.float64, generator=generator)
-    policy = Policy("autoregressive")
-    eager, compiled = (
-        evolve(architecture, parameters, state, 1, policy=policy, compiled=on)
-        for on in (False, True)
-    )
-    assert torch.allclose(eager, compiled, atol=1e-12)
-
-
 # Dynamo reads it of every input of a graph, states between two steps included.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_a_compiled_training_step_has_the_gradient_of_the_eager_one() -> None:
