@@ -10,6 +10,7 @@ import torch
 from ivhl.rollout import Architecture, Policy, evolve, make_parameters
 
 
+@pytest.mark.full  # on 2.6.0, in `tests-full`
 def test_a_group_norm_of_eight_channels_in_float64_is_compiled_right() -> None:
     architecture = Architecture(
         n_channels=2, width=8, depth=1, norm="group", n_groups=2,
