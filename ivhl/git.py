@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path, PurePosixPath
@@ -16,10 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
-class _NoRepositoryError(SpecError):
+class NoRepositoryError(SpecError):
     """A folder is in no git repository: whatever was asked of git is not at fault."""
 
 
+class RefusedRepositoryError(SpecError):
+    """A folder is in a repository that git does not read, since another user owns it."""
+
+
+_REFUSED = re.compile(r"detected dubious ownership in repository at '(.*)'")
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _LOCKS = "envs/locks"
 # Without results/: runs change them, and no measurement depends on them.
@@ -67,7 +73,11 @@ def is_shallow(root: Path) -> bool:
 
 
 def current_commit(folder: Path) -> str:
-    """Return the commit that is checked out in a folder, or 40 zeros without a git repository."""
+    """Return the commit that is checked out in a folder, or 40 zeros without a git repository.
+
+    Raises:
+        RefusedRepositoryError: If git does not read the repository.
+    """
     return _output(folder, "rev-parse", "--verify", "--quiet", "HEAD").strip() or "0" * 40
 
 
@@ -79,7 +89,7 @@ def find_commit(root: Path, name: str) -> str:
     """
     try:
         return _text(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
-    except _NoRepositoryError:
+    except (NoRepositoryError, RefusedRepositoryError):
         raise
     except SpecError as error:
         raise SpecError(
@@ -287,6 +297,8 @@ def is_uncommitted(folder: Path, out: Path) -> bool | None:
         beside = [f":(exclude){out}"] if out.is_relative_to(top) and out != top else []
         tree = ("--untracked-files=all", "--", ":(top)", *beside)
         changed = _text(folder, "status", "--porcelain", *tree).splitlines()
+    except RefusedRepositoryError:
+        raise
     except SpecError:
         return None
     return any(not line.startswith("??") or line.endswith(".py") for line in changed)
@@ -428,9 +440,15 @@ def _objects(root: Path, names: Sequence[str]) -> Iterator[bytes | None]:
 
 
 def _output(root: Path, *arguments: str) -> str:
-    """Return the output of git, or nothing where it fails."""
+    """Return the output of git, or nothing where it fails for another reason than its owner.
+
+    Raises:
+        RefusedRepositoryError: If git does not read the repository.
+    """
     try:
         return _text(root, *arguments)
+    except RefusedRepositoryError:
+        raise
     except SpecError:
         return ""
 
@@ -445,10 +463,16 @@ def _git(root: Path, *arguments: str, input_: str = "") -> bytes:
     if done.returncode:
         message = done.stderr.decode(errors="replace").strip()
         if "not a git repository" in message:
-            raise _NoRepositoryError(
+            raise NoRepositoryError(
                 f"{root}: is in no git repository",
                 hint="run this in a git clone of the project, or make it a repository: git init, "
                 "git add, git commit",
+            )
+        if refused := _REFUSED.search(message):
+            raise RefusedRepositoryError(
+                f"{root}: git says: {refused[0]}",
+                hint="another user owns the repository, as in containers. If you trust it: "
+                f"git config --global --add safe.directory {shlex.quote(refused[1])}",
             )
         raise SpecError(
             f"git {arguments[0]} failed in {root}: {message}".rstrip(": "),

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ivhl.errors import SpecError
-from ivhl.git import copy_tree, top_level
+from ivhl.git import NoRepositoryError, copy_tree, top_level
 from ivhl.matrix.spec import explain, plain
 from ivhl.matrix.uv import cause_of, run_uv
 
@@ -106,7 +106,7 @@ def read_source(root: Path) -> ProjectSource:
         )
     try:
         top_level(root)
-    except SpecError as error:
+    except NoRepositoryError as error:
         raise SpecError(
             f"{root}: is in no git repository, and ivhl measures commits",
             hint="git init && git add --all && git commit -m 'Begin'",

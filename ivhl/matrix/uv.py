@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
-from typing import TYPE_CHECKING
+import tempfile
+import tomllib
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import uv
 
 from ivhl.errors import LockError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
-# Settings of the user that would change a lock. The user's settings for the registry, its
-# certificates and the cache are kept.
-_DROPPED = (
-    "UV_BUILD_CONSTRAINT",
-    "UV_CONSTRAINT",
-    "UV_CUSTOM_COMPILE_COMMAND",
-    "UV_EXCLUDE",
-    "UV_EXCLUDE_NEWER",
-    "UV_EXCLUDE_NEWER_PACKAGE",
-    "UV_FORK_STRATEGY",
-    "UV_NO_BINARY",
-    "UV_OVERRIDE",
-    "UV_PRERELEASE",
-    "UV_PROJECT",
-    "UV_PYTHON",
-    "UV_PYTHON_PLATFORM",
-    "UV_RESOLUTION",
-    "UV_TORCH_BACKEND",
-    "UV_WORKING_DIR",
+# What uv is told of its environment: where packages and Pythons come from, and where they are kept.
+# Every other setting, of the user or of a project, would change a lock or a cell.
+_KEPT_VARIABLES = re.compile(
+    r"UV_(?:\w*INDEX\w*|FIND_LINKS|KEYRING_PROVIDER|CREDENTIALS_DIR|INSECURE_HOST|NATIVE_TLS"
+    r"|SYSTEM_CERTS|OFFLINE|\w*_MIRROR(?:_URL)?|HTTP_\w+|REQUEST_TIMEOUT|CONCURRENT_\w+|CACHE_DIR"
+    r"|LINK_MODE|LOCK_TIMEOUT|PYTHON_DOWNLOADS\w*|PYTHON_INSTALL_DIR|PYTHON_CACHE_DIR|TOOL_DIR)"
 )
+# The same in files. ``config-settings`` is how a project builds itself, not what a cell holds.
+_KEPT_SETTINGS = (
+    *("index", "index-url", "extra-index-url", "find-links", "no-index", "index-strategy"),
+    *("keyring-provider", "allow-insecure-host", "native-tls", "system-certs", "offline"),
+    *("http-proxy", "https-proxy", "no-proxy", "python-install-mirror", "python-downloads"),
+    *("python-downloads-json-url", "cache-dir", "link-mode", "config-settings"),
+)
+_PLACES = ("index", "extra-index-url", "find-links")
+_PROJECT_FILES = ("uv.toml", "pyproject.toml")
 
 
 # Lines of a failed build that say what is wrong; the others say that something is.
@@ -73,29 +73,109 @@ def run_uv(
 ) -> subprocess.CompletedProcess[str]:
     """Run uv and return its output; the caller checks the exit status.
 
+    Of the settings of the user and of the project around ``cwd``, uv is given those that say where
+    packages come from; no other one can change a lock or a cell.
+
     Raises:
-        LockError: If uv is missing, or does not end in time.
+        LockError: If uv is missing, does not end in time, or a file of its settings is no TOML.
     """
-    environment = {k: v for k, v in os.environ.items() if k not in _DROPPED}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("UV_") or _KEPT_VARIABLES.fullmatch(name)
+    }
     # No colours and no wrapping: ivhl parses the messages.
     environment |= {"NO_COLOR": "1", "UV_NO_PROGRESS": "1", "COLUMNS": "100000"}
     environment.pop("FORCE_COLOR", None)
     environment.pop("CLICOLOR_FORCE", None)
+    settings = kept_settings(cwd)
     try:
-        return subprocess.run(
-            [uv_bin(), *arguments],
-            cwd=cwd,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-        )
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".toml") as file:
+            file.writelines(f"{name} = {_toml(value)}\n" for name, value in settings.items())
+            file.flush()
+            return subprocess.run(
+                [uv_bin(), "--config-file", file.name, *arguments],
+                cwd=cwd,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=timeout_s,
+                check=False,
+            )
     except subprocess.TimeoutExpired as error:
         raise LockError(
             f"uv {' '.join(arguments[:2])} did not end within {timeout_s:.0f} s",
             hint="see whether the package registry answers, then try again",
         ) from error
+
+
+def kept_settings(cwd: Path) -> dict[str, Any]:
+    """Return the settings in uv's files that say where packages come from.
+
+    The files are those of the project around ``cwd``, of the user and of the system, or the one that
+    ``UV_CONFIG_FILE`` names. The first file that has a value counts; lists add up.
+
+    Raises:
+        LockError: If a file is no TOML.
+    """
+    found: dict[str, Any] = {}
+    for path in _settings_files(cwd.absolute()):
+        settings = _read(path)
+        for name in _KEPT_SETTINGS:
+            if name not in settings:
+                continue
+            value = settings[name]
+            if not isinstance(value, list):
+                found.setdefault(name, value)
+                continue
+            here = [_placed(x, path.parent) for x in value] if name in _PLACES else value
+            found[name] = [*found.get(name, ()), *here]
+    return found
+
+
+def _settings_files(cwd: Path) -> Iterator[Path]:
+    if named := os.environ.get("UV_CONFIG_FILE"):
+        yield cwd / named
+        return
+    if os.environ.get("UV_NO_CONFIG"):
+        return
+    around = (folder / name for folder in (cwd, *cwd.parents) for name in _PROJECT_FILES)
+    yield from islice((path for path in around if path.is_file() and _read(path)), 1)
+    user = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    yield from (
+        path for path in (Path(user, "uv", "uv.toml"), Path("/etc/uv/uv.toml")) if path.is_file()
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return uv's settings in a file; none if it is the ``pyproject.toml`` of another tool."""
+    try:
+        found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise LockError(
+            f"{path}: must be TOML, since uv reads it: {error}", hint="correct it, then try again"
+        ) from error
+    if path.name == "pyproject.toml":
+        tool = found.get("tool")
+        found = tool.get("uv") if isinstance(tool, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _placed(item: Any, folder: Path) -> Any:  # noqa: ANN401  (a value of TOML)
+    """Return an item of a list of indexes with its path, relative to its file, made absolute."""
+    if isinstance(item, dict):
+        return {name: _placed(x, folder) if name == "url" else x for name, x in item.items()}
+    is_path = isinstance(item, str) and "://" not in item
+    return str(folder / item) if is_path else item
+
+
+def _toml(value: Any) -> str:  # noqa: ANN401  (likewise)
+    """Return a value of TOML in one line; JSON and TOML write texts, numbers and lists alike."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)

@@ -10,6 +10,7 @@ import pytest
 from ivhl.errors import SpecError
 from ivhl.git import (
     changed_files,
+    commit_order,
     commits_of_range,
     commits_of_same_code,
     commits_there,
@@ -20,6 +21,7 @@ from ivhl.git import (
     lock_texts,
     published_branches,
 )
+from ivhl.init.source import read_source
 from tests.builders.fleet import commit, make_fleet_project
 from tests.builders.project import git
 
@@ -132,3 +134,21 @@ def test_without_a_repository_no_commit_is_at_fault(
     make_fleet_project(tmp_path)
     with pytest.raises(SpecError, match="git knows no commit 'a'"):
         find_commit(tmp_path, "a")
+
+
+def test_a_repository_of_another_user_is_refused_in_the_words_of_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container the clone often has another owner; git then reads nothing of it."""
+    make_fleet_project(tmp_path)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    for ask in (
+        lambda: current_commit(tmp_path),
+        lambda: find_commit(tmp_path, "HEAD"),
+        lambda: is_uncommitted(tmp_path, tmp_path / "records"),
+        lambda: commit_order(tmp_path),
+        lambda: read_source(tmp_path),
+    ):
+        with pytest.raises(SpecError, match="git says: detected dubious ownership") as error:
+            ask()
+        assert f"--add safe.directory {tmp_path}" in error.value.hint
