@@ -196,8 +196,8 @@ def _print_places(
                 "disturbed runs: ivhl course CASE",
                 style="bright_black",
             )
-        if n := sum(run.id in disturbed for entries in runs.values() for run in entries):
-            console.print(f"  {left_out(n)}", style="bright_black")
+        if loud := [run for found in runs.values() for run in found if run.id in disturbed]:
+            console.print(f"  {left_out(loud)}", style="bright_black")
 
 
 def _place_key(place: tuple[StepAxis, str, str]) -> tuple[bool, Any, Any]:

@@ -95,8 +95,8 @@ def regressions_command(
     if not incidents:
         console.print(f"nothing got worse in {counted(len(index.entries), 'record')}")
     disturbed = disturbed_of(index.entries)
-    if n := sum(entry.id in disturbed and wanted(entry) for entry in index.entries):
-        console.print(left_out(n), style="bright_black")
+    if loud := [one for one in index.entries if one.id in disturbed and wanted(one)]:
+        console.print(left_out(loud), style="bright_black")
 
 
 def _check(kind: str, wanted: Iterable[str] | None, known: Collection[str]) -> None:

@@ -3,24 +3,25 @@
 The seconds of one case differ by 16 to 20 % between runs on a virtual machine (standard deviation
 over nine runs of the core suite), and eager and compiled code move together. Divided by the seconds
 of this work, measured beside the case, they can be compared between runs.
-
-The code of the work comes with torch. Functions of the standard library are no such work: CPython
-3.14 brought another BLAKE2, which takes 1.3 times as long, and Pythons come with C libraries of
-their own.
 """
 
 from __future__ import annotations
 
 import time
+from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING
 
 import torch
 
+from ivhl.measure.yardstick import Yardstick
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Each takes 5 to 10 ms.
+# Each takes 5 to 10 ms. A call of machine code makes enough passes that the call itself, which
+# differs between Pythons, takes less than 1 % of it.
+CALLS, PASSES = 50, 8
 COMPUTATIONS, COPIES = 200, 15
 COMPUTED = 2**15
 COPIED = 2**21
@@ -32,16 +33,30 @@ def calibrate(device: torch.device) -> dict[str, float]:
     All together 15 ms. CPU time of this thread on the CPU; elapsed time on a GPU.
 
     Returns:
-        ``compute_s``: the sine of 32,768 float32 numbers, which fit into the L2 cache.
-        ``memory_s``: a copy of 8 MiB.
+        ``code_s``: one pass of fixed machine code (``yardstick``) on the CPU. Where it cannot run,
+            and on a GPU, ``compute_s`` in its place: the sine of 32,768 float32 numbers, whose
+            kernel comes with torch.
+        ``memory_s``: a copy of 8 MiB, for comparisons within a process.
     """
-    x = torch.linspace(0.0, 1.0, COMPUTED, device=device)
+    found = {}
+    yardstick = load_yardstick() if device.type == "cpu" else None
+    if yardstick is not None:
+        found["code_s"] = _seconds(lambda: yardstick(PASSES), device, CALLS) / PASSES
+    else:
+        x = torch.linspace(0.0, 1.0, COMPUTED, device=device)
+        found["compute_s"] = _seconds(x.sin, device, COMPUTATIONS)
     wide = torch.zeros(COPIED, device=device)
     to = torch.empty_like(wide)
-    return {
-        "compute_s": _seconds(x.sin, device, COMPUTATIONS),
-        "memory_s": _seconds(lambda: to.copy_(wide), device, COPIES),
-    }
+    return found | {"memory_s": _seconds(lambda: to.copy_(wide), device, COPIES)}
+
+
+@cache
+def load_yardstick() -> Yardstick | None:
+    """Return the machine code; ``None`` where it cannot run."""
+    try:
+        return Yardstick()
+    except OSError:
+        return None
 
 
 def _seconds(call: Callable[[], object], device: torch.device, repetitions: int) -> float:

@@ -12,10 +12,10 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-SCHEMA = "ivhl.run/4"
+SCHEMA = "ivhl.run/5"
 _HALF = re.compile("[\ud800-\udfff]")
 # Those that are read, oldest first. What a newer one added is optional: one reader does for all.
-SCHEMAS = ("ivhl.run/1", "ivhl.run/2", "ivhl.run/3", SCHEMA)
+SCHEMAS = ("ivhl.run/1", "ivhl.run/2", "ivhl.run/3", "ivhl.run/4", SCHEMA)
 
 FailureClass = Literal[
     "support_gate",  # Dynamo or torch.compile refuses to run on this Python
@@ -110,15 +110,18 @@ class Calibration(_Strict):
     Each process of the case measures it before its first round and after its last one.
 
     Attributes:
-        compute_s: Arithmetic in torch on data in the cache.
         memory_s: A copy in torch that does not fit into the cache. On a virtual machine it is
             noisier than what it would correct, so it corrects nothing.
+        code_s: Fixed machine code (``measure.yardstick``), the same in every cell.
+        compute_s: The sine of torch, on a GPU, where the machine code cannot run, and on the CPU in
+            records made before 2026-11-28.
         c_s: Hashing by Python's standard library; only in records made before 2026-11-26. Another
             Python may have other code for it, so nothing is judged by it.
     """
 
-    compute_s: tuple[float, ...]
     memory_s: tuple[float, ...]
+    code_s: tuple[float, ...] = ()
+    compute_s: tuple[float, ...] = ()
     c_s: tuple[float, ...] = ()
 
 
@@ -365,7 +368,7 @@ class RunRecord(_Strict):
             no later run. ``None`` where nobody looked, as before ``ivhl.run/4``.
     """
 
-    schema: Literal["ivhl.run/1", "ivhl.run/2", "ivhl.run/3", "ivhl.run/4"] = "ivhl.run/4"
+    schema: Literal["ivhl.run/1", "ivhl.run/2", "ivhl.run/3", "ivhl.run/4", "ivhl.run/5"] = SCHEMA
     recorded_at: str
     duration_s: float
     project: str
@@ -431,7 +434,7 @@ def to_json(record: RunRecord) -> str:
         (data, ("sources", "benchmark", "rounds", "draws", "prepare_s", "finish_s", "phase_s")),
         (data, ("same_as", "calibration", "passes", "leaves", "kernels", "uncommitted")),
         *((error, ("cosine",)) for error in data["accuracy"]),
-        *((found, ("c_s",)) for found in (data["calibration"],) if found),
+        *((found, ("code_s", "compute_s", "c_s")) for found in (data["calibration"],) if found),
     )
     for part, names in optional:
         for name in names:

@@ -11,7 +11,7 @@ from ivhl.records.record import RunRecord
 from ivhl.records.store import is_existing, key_of
 from ivhl.tracker.course import point_of
 from ivhl.tracker.facts import errors_of, facts_digest
-from ivhl.tracker.metrics import METRICS, Measured, Metric, measured, speed_of_machine
+from ivhl.tracker.metrics import METRICS, Measured, Metric, Speed, measured, speed_of_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,7 +93,7 @@ class Entry(NamedTuple):
     facts: str
     errors: str
     values: dict[Metric, Measured]
-    calibration: Measured | None
+    calibration: Speed | None
     shown: Shown
 
     @property

@@ -32,7 +32,7 @@ from ivhl.records.reading import read_records_file, records_files
 from ivhl.records.store import Key, Problem, key_of, parse_record, read_record
 from ivhl.tracker.course import point_of
 from ivhl.tracker.entries import Entry, HeldValues, Made, Ran, Shown, entry_of, ran_of
-from ivhl.tracker.metrics import METRICS, Measured
+from ivhl.tracker.metrics import METRICS, Measured, Speed
 from ivhl.tracker.spread import CaseKind, Learnt, Own, Scores, Spread, Spreads
 
 if TYPE_CHECKING:
@@ -64,7 +64,10 @@ _WAIT_S = 60.0
 _MOST_PARSED = 64 << 20
 _AGAIN: Final = "run the same command again: the index is made from the records"
 _QUANTITIES: Final = (*METRICS, "calibration")
-_VALUES: Final = tuple(f"{one}{end}" for one in _QUANTITIES for end in ("", "_error"))
+_VALUES: Final = (
+    *(f"{one}{end}" for one in _QUANTITIES for end in ("", "_error")),
+    "yardstick",
+)
 _SCHEMA: Final = f"""
 CREATE TABLE about (token TEXT, possible TEXT);
 CREATE TABLE file (
@@ -83,7 +86,7 @@ CREATE TABLE run (
     id INTEGER PRIMARY KEY AUTOINCREMENT, file INTEGER, line INTEGER, start INTEGER, length INTEGER,
     cases INTEGER, "commit" TEXT, recorded_at TEXT, subject INTEGER, made INTEGER,
     failure_class TEXT, exception TEXT, compiled_s REAL, facts TEXT, errors TEXT,
-    {", ".join(f"{name} REAL" for name in _VALUES)}, shown TEXT,
+    {", ".join(_VALUES)}, shown TEXT,
     point TEXT, duration_s REAL, load REAL, phase_s TEXT, held INTEGER, latest INTEGER DEFAULT 1
 );
 CREATE INDEX run_of_case ON run (cases, "commit");
@@ -463,7 +466,7 @@ class Index:
             if shown is None:
                 shown = looks[look] = Shown(*json.loads(look))
             values = {m: new(Measured, row[i : i + 2]) for m, i in measured if row[i] is not None}
-            calibration = None if row[-2] is None else new(Measured, row[-2:])
+            calibration = None if row[-3] is None else new(Speed, row[-3:])
             columns = (
                 number, key, commit, python, torch, dtype, at, *subjects[subject], made[how],
                 failure_class, exception, compiled_s, facts, errors, values, calibration, shown,
@@ -768,8 +771,10 @@ def _row(record: RunRecord, place: tuple[object, ...], ids: _Ids) -> _Row:
     entry, ran = entry_of(record), ran_of(record)
     machine, device, _, *what = entry.case
     case = ids.of("cases", (machine, device, *what, entry.python, entry.torch, entry.dtype))
-    values = [number for m in METRICS for number in entry.values.get(m, (None, None))]
-    values += entry.calibration or (None, None)
+    values = (
+        *(number for m in METRICS for number in entry.values.get(m, (None, None))),
+        *(entry.calibration or (None, None, None)),
+    )
     columns = (
         *place, case, entry.commit, entry.recorded_at,
         ids.of("subject", (entry.sources, entry.benchmark)),

@@ -55,12 +55,10 @@ def levels_of(cells: Mapping[str, Sequence[Point]], spreads: Spreads) -> list[Le
         cells: Cell to its points in order, without disturbed ones, all of which can be compared.
         spreads: What runs of the same code differ by.
     """
-    # Without a calibration, the machine itself moves the seconds.
     long = {
         cell: points
         for cell, points in cells.items()
-        if len(points) >= ENOUGH_POINTS
-        and all(p.entry.calibration and p.entry.values.keys() >= set(_SIDES) for p in points)
+        if len(points) >= ENOUGH_POINTS and _has_one_yardstick(points)
     }
     searches = [(cell, side) for cell in long for side in _SIDES]
     found = detect_all([_searched(long[cell], side) for cell, side in searches])
@@ -75,6 +73,15 @@ def levels_of(cells: Mapping[str, Sequence[Point]], spreads: Spreads) -> list[Le
                 around = tuple(point.name for point in points[left:right])
                 levels[ends] = _level(ends, around, place - left, long, spreads)
     return list(levels.values())
+
+
+def _has_one_yardstick(points: Sequence[Point]) -> bool:
+    """Return whether the machine itself is taken out of all seconds, and all points have them."""
+    speeds = [point.entry.calibration for point in points]
+    return len({speed and speed.yardstick for speed in speeds}) == 1 and all(
+        speed and point.entry.values.keys() >= set(_SIDES)
+        for speed, point in zip(speeds, points, strict=True)
+    )
 
 
 def _level(

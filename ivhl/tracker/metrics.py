@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import accumulate, compress, pairwise
 from statistics import NormalDist, fmean, median, stdev
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
@@ -39,6 +40,7 @@ _STANDARD = NormalDist()
 # Of the 2160 processes of vm-core1, 97 % are within 1.03x of the median and 2 % beyond 1.2x, so that
 # any factor between says nearly the same (docs/measuring.md).
 DISTURBED: Final = 1.1
+_OTHER_SINE: Final = (2, 5)
 # With more processes, their medians show the error better than the rounds.
 MANY_PROCESSES = 3
 # Standard error of a median over that of a mean, for normal noise.
@@ -55,6 +57,20 @@ class Measured(NamedTuple):
 
     value: float
     error: float
+
+
+class Speed(NamedTuple):
+    """How fast the machine was: the seconds of a yardstick.
+
+    Attributes:
+        value: Seconds, above 0.
+        error: Standard error of the logarithm of ``value``.
+        yardstick: Name of the work that was timed. Speeds by two yardsticks say nothing together.
+    """
+
+    value: float
+    error: float
+    yardstick: str
 
 
 def measured(record: Run, metric: Metric) -> Measured | None:
@@ -89,7 +105,7 @@ def _of_record(record: RunRecord, metric: Metric) -> Measured | None:
     return _positive(cpu if cpu is not None else wall or 0.0, 0.0)
 
 
-def speed_of_machine(record: Run) -> Measured | None:
+def speed_of_machine(record: Run) -> Speed | None:
     """Return the seconds of the calibration, with their error; ``None`` without one.
 
     The geometric mean over the processes of a run that were not disturbed (``DISTURBED``). Of what a
@@ -99,7 +115,7 @@ def speed_of_machine(record: Run) -> Measured | None:
     """
     if not isinstance(record, RunRecord):
         return record.calibration
-    seconds = record.calibration.compute_s if record.calibration else ()
+    yardstick, seconds = _yardstick(record)
     if not seconds or min(seconds) <= 0:
         return None
     shorter, quiet = _shorter(seconds), _quiet(record)
@@ -107,7 +123,27 @@ def speed_of_machine(record: Run) -> Measured | None:
     logs = [math.log(one) for one in counted or seconds]
     n_processes = len(counted or shorter)
     error = stdev(logs) / math.sqrt(n_processes) if len(logs) > 1 else 0.0
-    return _positive(math.exp(fmean(logs)), error)
+    found = _positive(math.exp(fmean(logs)), error)
+    return None if found is None else Speed(*found, yardstick)
+
+
+def _yardstick(record: RunRecord) -> tuple[str, Sequence[float]]:
+    """Return what work a record's calibration timed, and its seconds; none without one.
+
+    The sine of torch is MKL's on x86-64, which chooses its code by processor. Between PyTorch 2.4.1
+    and 2.5.1 that for AVX-512 on Intel's became 1.12x faster; on AMD's all 30 cells agree within 2 %
+    (docs/measuring.md). So elsewhere than there both are yardsticks of their own.
+    """
+    calibration = record.calibration
+    if calibration is None:
+        return "", ()
+    if calibration.code_s:
+        return "machine code", calibration.code_s
+    release = re.match(r"(\d+)\.(\d+)", record.cell.torch)
+    older = release is not None and (int(release[1]), int(release[2])) < _OTHER_SINE
+    one_sine = record.machine.cpu.startswith("AMD") or record.conditions.clock == "cuda_event"
+    name = "sine before PyTorch 2.5" if older and not one_sine else "sine"
+    return name, calibration.compute_s
 
 
 def _shorter(seconds: Sequence[float]) -> tuple[float, ...]:
@@ -121,7 +157,7 @@ def _quiet(record: RunRecord) -> tuple[bool, ...]:
     None of them where most calibrations of the run were disturbed. All of them on a GPU, whose clock
     does not see what slows the processor.
     """
-    seconds = record.calibration.compute_s if record.calibration else ()
+    _, seconds = _yardstick(record)
     shorter = _shorter(seconds)
     if record.conditions.clock == "cuda_event":
         return (True,) * len(shorter)
@@ -133,16 +169,23 @@ def _quiet(record: RunRecord) -> tuple[bool, ...]:
 def difference(before: Run, after: Run, metric: Metric) -> float | None:
     """Return the logarithm of ``after`` over ``before``; ``None`` if either lacks the quantity.
 
-    Seconds are divided by those of the calibration, if both records have it.
+    Seconds are divided by those of the calibration, if both records have it of one yardstick.
     """
     was, now = measured(before, metric), measured(after, metric)
     if was is None or now is None:
         return None
     found = math.log(now.value / was.value)
-    before_s, after_s = speed_of_machine(before), speed_of_machine(after)
-    if metric in SECONDS and before_s is not None and after_s is not None:
-        found -= math.log(after_s.value / before_s.value)
+    if metric in SECONDS and (slower := slowdown(before, after)) is not None:
+        found -= slower
     return found
+
+
+def slowdown(before: Run, after: Run) -> float | None:
+    """Return the logarithm of how much slower the machine was; ``None`` without one yardstick."""
+    was, now = speed_of_machine(before), speed_of_machine(after)
+    if was is None or now is None or was.yardstick != now.yardstick:
+        return None
+    return math.log(now.value / was.value)
 
 
 def differences_in_turns(before: RunRecord, after: RunRecord, metric: Metric) -> tuple[float, ...]:
@@ -173,7 +216,7 @@ def _by_process(record: RunRecord, metric: Metric) -> tuple[float, ...]:
 
 def is_calibrated(before: Run, after: Run, metric: Metric) -> bool:
     """Return whether ``difference`` takes the speed of the machine out."""
-    return metric in SECONDS and None not in map(speed_of_machine, (before, after))
+    return metric in SECONDS and slowdown(before, after) is not None
 
 
 def within(record: Run, metric: Metric = "speedup", *, calibrated: bool = False) -> float:

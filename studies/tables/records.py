@@ -413,40 +413,37 @@ def sessions(root: Path) -> list[str]:
 
 
 def disturbed(root: Path) -> list[str]:
-    """Return how long eager code took in runs with so many disturbed calibrations.
+    """Return what runs with so many disturbed calibrations measured.
 
     Beside the median of its case; PyTorch 2.7 made some eager code slower, so the releases before it
     have one of their own.
     """
     runs = [
-        record
+        (record, record.eager, record.calibration, record.speedup)
         for record in load_records(root / "results").records
-        if record.machine.name == STAIRCASE and record.eager and record.calibration
+        if record.machine.name == STAIRCASE
     ]
-    entries = MemoryHistory(runs).entries
-    left_out = disturbed_of(entries)
-    limit = DISTURBED * median(min(r.calibration.compute_s) for r in runs if r.calibration)
-    by_case: dict[tuple[object, ...], list[float]] = {}
-    found: dict[int, list[tuple[tuple[object, ...], float, bool]]] = {}
-    for record, entry in zip(runs, entries, strict=True):
-        if record.eager is None or record.calibration is None:
-            continue
+    timed = [(r, e, c, s) for r, e, c, s in runs if e and c and c.compute_s and s]
+    left_out = disturbed_of(MemoryHistory(record for record, *_ in timed).entries)
+    limit = DISTURBED * median(min(c.compute_s) for _, _, c, _ in timed)
+    by_case: dict[tuple[object, ...], list[tuple[float, float]]] = {}
+    found: dict[int, list[tuple[tuple[object, ...], float, float, bool]]] = {}
+    for number, (record, eager, calibrated, speedup) in enumerate(timed):
         is_late = release_key(record.cell.torch) >= release_key("2.7.0")
         case = record.workload, record.size, record.variant, is_late
-        seconds = median(record.eager.samples_s)
-        by_case.setdefault(case, []).append(seconds)
-        n = sum(one > limit for one in record.calibration.compute_s)
-        found.setdefault(n, []).append((case, seconds, entry.id in left_out))
-    rows = [
-        [
-            f"{n} of 4",
-            str(len(of_these)),
-            f"{median(s / median(by_case[case]) for case, s, _ in of_these):.2f}x",
-            str(sum(is_out for *_, is_out in of_these)),
-        ]
-        for n, of_these in sorted(found.items())
-    ]
-    return markdown(["disturbed calibrations", "records", "eager seconds", "in no step"], rows)
+        measured = median(eager.samples_s), speedup.value
+        by_case.setdefault(case, []).append(measured)
+        n = sum(one > limit for one in calibrated.compute_s)
+        found.setdefault(n, []).append((case, *measured, number in left_out))
+    rows = []
+    for n, of_these in sorted(found.items()):
+        slower = [s / median(e for e, _ in by_case[case]) for case, s, *_ in of_these]
+        moved = sorted(s / median(v for _, v in by_case[case]) for case, _, s, _ in of_these)
+        n_out = sum(is_out for *_, is_out in of_these)
+        row = f"{n} of 4", len(of_these), f"{median(slower):.2f}x"
+        rows.append([*map(str, row), f"{moved[0]:.2f}x to {moved[-1]:.2f}x", str(n_out)])
+    head = ["disturbed calibrations", "records", "eager seconds", "speedup", "in no step"]
+    return markdown(head, rows)
 
 
 FROM_RECORDS: Final[Mapping[str, Callable[[Path], list[str]]]] = {

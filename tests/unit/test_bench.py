@@ -513,7 +513,7 @@ def test_a_record_of_another_schema_answers_nothing(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     record = make_record()
     append_record(path, record)
-    newer = path.read_text(encoding="utf-8").replace("ivhl.run/4", "ivhl.run/99")
+    newer = path.read_text(encoding="utf-8").replace("ivhl.run/5", "ivhl.run/99")
     path.write_text(newer, encoding="utf-8")
     assert newest_keys(path) == {}
     assert values_in(path, record.cell, "cpu") == {}

@@ -338,13 +338,13 @@ def test_a_record_with_image_stability_and_wheels_is_imported(root: Path) -> Non
 
 
 def test_a_newer_schema_is_refused_with_the_advice_to_update(root: Path) -> None:
-    newer = to_json(a_record(root)).replace("ivhl.run/4", "ivhl.run/12")
+    newer = to_json(a_record(root)).replace("ivhl.run/5", "ivhl.run/12")
     path = offer(root, a_record(root))
     path.write_text(path.read_text() + newer + "\n" + '{"schema": "\x1b[31m"}\n{"cut\n[[[\n')
     done = import_records(root, [path], root / "results")
     assert done.new.total() == 1
     first, *others = done.refused
-    assert first.rule == "schema: must be 'ivhl.run/4' or older (got 'ivhl.run/12')"
+    assert first.rule == "schema: must be 'ivhl.run/5' or older (got 'ivhl.run/12')"
     assert "update ivhl" in first.hint
     assert all("copy the file again" in one.hint and one.rule.isprintable() for one in others)
     assert len(others) == 3

@@ -95,7 +95,7 @@ def test_an_unreadable_line_is_named_and_the_others_load(tmp_path: Path) -> None
     assert texts[2] == f"{path}:4: duration_s: Input should be a finite number (got nan)"
     assert "cell.python: Input should be a valid string (got 3.12)" in texts[3]
     assert texts[4] == (
-        f"{path}:6: schema: must be 'ivhl.run/4' or older (got 'ivhl.run/9'); "
+        f"{path}:6: schema: must be 'ivhl.run/5' or older (got 'ivhl.run/9'); "
         "a newer ivhl wrote it: update ivhl"
     )
     assert "a record has either a speedup or a failure" in texts[5]

@@ -114,7 +114,7 @@ def test_results_lists_the_stored_records() -> None:
     )
     assert len(records) == 4 * 3 * 5 * 2
     assert records == sorted(records, key=lambda record: record["recorded_at"])
-    assert {record["schema"] for record in records} == {"ivhl.run/4"}
+    assert {record["schema"] for record in records} == {"ivhl.run/5"}
     text = run("results").stdout
     assert "ops.gp_evolve/small/real-compiled" in text
     assert max(map(len, text.splitlines())) <= 80

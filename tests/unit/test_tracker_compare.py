@@ -232,6 +232,8 @@ def test_commands_say_which_runs_their_calibration_shows_disturbed(root: Path) -
             a_record(root, "box", torch=torch, minute=hour, speedup=speedup, calibration=one)
             for torch, hour, speedup, one in (("2.5.1", 1, 2.0, usual), ("2.6.0", 2, 1.0, loud))
         ),
+        # A quiet run of such a speedup: contention explains that of the others.
+        a_record(root, "box", torch="2.10.0", speedup=0.5, calibration=usual),
     )
     found = run("2.5.1", "2.6.0", "--all")
     assert "incomparable (1)" in found.output

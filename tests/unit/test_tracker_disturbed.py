@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Literal
@@ -11,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ivhl.records.record import Calibration
-from ivhl.tracker.disturbed import FEWEST, disturbed_of, left_out
+from ivhl.tracker.disturbed import EXPLAINED, FEWEST, disturbed_of, left_out
 from ivhl.tracker.entries import MemoryHistory
+from ivhl.tracker.metrics import Measured, difference, is_calibrated
 from tests.builders.records import make_record
 
 if TYPE_CHECKING:
@@ -76,6 +78,64 @@ def test_at_most_a_quarter_of_the_runs_are(seconds: list[float]) -> None:
     assert len(disturbed_of(runs(seconds))) <= len(seconds) / 4
 
 
-def test_how_many_were_left_out_is_a_sentence() -> None:
-    assert left_out(1).startswith("1 run was disturbed")
-    assert left_out(2).startswith("2 runs were disturbed")
+def test_a_cell_whose_yardstick_is_slower_has_no_disturbed_runs() -> None:
+    """The sine of PyTorch 2.4.1 took 1.12 times as long on Intel's; half of its runs were out."""
+    number = count()
+    slower = runs([1.12 * one for one in STEADY])
+    other = [
+        entry._replace(case=entry.case._replace(cell="py3.12-torch2.4.1")) for entry in slower
+    ]
+    both = [entry._replace(id=next(number)) for entry in (*runs(STEADY), *other)]
+    assert not disturbed_of(both)
+    loud = both[-1]
+    assert loud.calibration is not None
+    speed = loud.calibration._replace(value=1.3 * loud.calibration.value)
+    assert disturbed_of([*both[:-1], loud._replace(calibration=speed)]) == {loud.id}
+
+
+def test_speeds_by_two_yardsticks_are_not_compared() -> None:
+    """Of Intel's processors; on AMD's the sine is the same code in all releases."""
+    base = replace(
+        make_record(torch="2.6.0"), calibration=Calibration(compute_s=(5e-5,), memory_s=())
+    )
+    older = replace(base, cell=replace(base.cell, torch="2.4.1"))
+    code = replace(base, calibration=Calibration(code_s=(2e-5,), memory_s=()))
+    for other in (older, code):
+        assert not is_calibrated(base, other, "eager")
+        assert difference(base, other, "eager") == 0.0
+    amd = [replace(one, machine=replace(one.machine, cpu="AMD EPYC")) for one in (base, older)]
+    assert is_calibrated(*amd, "eager")
+    slower = replace(code, calibration=Calibration(code_s=(4e-5,), memory_s=()))
+    assert difference(code, slower, "eager") == pytest.approx(-math.log(2))
+
+
+@given(
+    st.lists(st.floats(0.2, 5.0), min_size=FEWEST, max_size=12),
+    st.floats(0.01, 100.0),
+    st.floats(1.2, 3.0),
+)
+def test_a_run_that_no_contention_explains_is_never_left_out(
+    quiet: list[float], speedup: float, slower: float
+) -> None:
+    entries = runs([*(5e-5 for _ in quiet), 5e-5 * slower])
+    values = [*quiet, speedup]
+    entries = [
+        entry._replace(values=entry.values | {"speedup": Measured(value, 0.01)})
+        for entry, value in zip(entries, values, strict=True)
+    ]
+    explained = min(quiet) / EXPLAINED <= speedup <= max(quiet) * EXPLAINED
+    assert disturbed_of(entries) == ({entries[-1].id} if explained else set())
+
+
+def test_runs_that_are_left_out_are_named_with_their_cases() -> None:
+    found = [
+        entry._replace(case=entry.case._replace(workload=f"ops.w{n}"))
+        for n, entry in enumerate(runs(STEADY[:5]))
+    ]
+    case = f"{found[0].case.size}/{found[0].case.variant} in {found[0].case.cell}"
+    said = left_out(found[:1])
+    assert said.startswith("1 run was disturbed")
+    assert said.endswith(f"in time: ops.w0/{case}")
+    said = left_out(found)
+    assert said.startswith("5 runs were disturbed")
+    assert said.endswith(f"ops.w2/{case} and 2 others; ivhl course CASE marks them with !")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PYTHONS = ("3.12", "3.13", "3.14")
 RELEASES = ("2.5.1", "2.6.0", "2.9.1", "2.10.0", "2.15.0")
-FIXED = Calibration(compute_s=(5e-5,), memory_s=(6e-4,))
+FIXED = Calibration(code_s=(5e-5,), memory_s=(6e-4,))
 
 
 def timed(record: RunRecord, eager_s: float, compiled_s: float) -> RunRecord:
@@ -185,7 +185,7 @@ def disturbed_at(records: Iterable[RunRecord], *cells: tuple[str, str]) -> list[
         replace(
             timed(record, 3e-3, 2e-3),
             speedup=interval(1.5),
-            calibration=Calibration(compute_s=(7.3e-5,), memory_s=(6e-4,)),
+            calibration=Calibration(code_s=(7.3e-5,), memory_s=(6e-4,)),
         )
         if (record.cell.python, record.cell.torch) in cells
         else record
@@ -295,7 +295,7 @@ def test_what_neighbours_show_is_no_second_step_of_the_levels() -> None:
 
 def test_a_calibration_that_moves_alone_is_no_step_of_the_levels() -> None:
     records = [
-        replace(record, calibration=Calibration(compute_s=(5e-5 / 1.25,), memory_s=(6e-4,)))
+        replace(record, calibration=Calibration(code_s=(5e-5 / 1.25,), memory_s=(6e-4,)))
         if LONG.index(record.cell.torch) >= 5
         else record
         for record in long_course(1.0, 1, tau=0.02)
@@ -343,7 +343,8 @@ def test_the_command_shows_cells_and_steps(
     assert "! disturbed, in no step" in marked
     assert "no step is shown" in marked
     assert run(app, ["course"]).stdout.splitlines()[-1] == (
-        "  1 run was disturbed, by the calibration, and left out of steps in time"
+        "  1 run was disturbed, by the calibration, and left out of steps in time: "
+        "ops.one/small/a in py3.12-torch2.6.0"
     )
     (told,) = json.loads(run(app, ["course", "ops.one", "--json"]).stdout)
     assert [cell["disturbed"] for cell in told["cells"]] == [True, False]

@@ -368,19 +368,22 @@ def test_a_case_says_which_side_moved_and_whose_doing_it_is() -> None:
     assert step.whose == expected[0].whose
 
 
-def test_a_disturbed_run_is_in_no_step_of_a_case() -> None:
-    usual = Calibration(compute_s=(5e-5,), memory_s=(6e-4,))
-    loaded = replace(usual, compute_s=(9e-5,))
+@pytest.mark.parametrize(("speedup", "steps"), [(3.0, 0), (1.0, 2)])
+def test_a_contended_run_is_in_a_step_if_no_contention_explains_it(
+    speedup: float, steps: int
+) -> None:
+    usual = Calibration(code_s=(5e-5,), memory_s=(6e-4,))
+    loaded = replace(usual, code_s=(9e-5,))
     records = [
         replace(
-            make_record(torch=f"2.{n}.0", speedup=1.0 if n == 7 else 4.0),
+            make_record(torch=f"2.{n}.0", speedup=speedup if n == 7 else 4.0),
             calibration=loaded if n == 7 else usual,
         )
         for n in range(4, 14)
     ]
     source = source_of(*records)
     (series,) = source.by_series
-    assert case_view(source, series).steps == ()
+    assert len(case_view(source, series).steps) == steps
 
 
 def test_what_pytorch_refuses_comes_after_what_concerns_the_case() -> None:

@@ -58,7 +58,7 @@
   const reach = (a, b, field) => Math.hypot(a[field], b[field]);
   // Seconds are compared at equal speed of the machine, if both sides measured it (metrics.difference).
   const SECONDS = new Set(["eager", "compiled", "cold"]);
-  const atEqualSpeed = (a, b) => a.speed !== null && b.speed !== null;
+  const atEqualSpeed = (a, b) => a.speed !== null && b.speed !== null && a.yardstick === b.yardstick;
   function ratio(a, b, field) {
     if (!(a[field] > 0 && b[field] > 0)) { return null; }
     return b[field] / a[field] / (SECONDS.has(field) && atEqualSpeed(a, b) ? b.speed / a.speed : 1);

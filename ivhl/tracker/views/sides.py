@@ -102,8 +102,8 @@ def side(source: Source, entries: Iterable[Entry]) -> dict[str, Any]:
 
 FIELDS: Final = (
     "commit", "status", "speedup", "eager", "compiled", "cold", "memory", "breaks", "recompiles",
-    "reach", "reach_eager", "reach_compiled", "speed", "equal_eager", "equal_compiled", "sources",
-    "same", "lock", "build",
+    "reach", "reach_eager", "reach_compiled", "speed", "yardstick", "equal_eager", "equal_compiled",
+    "sources", "same", "lock", "build",
 )  # fmt: skip
 
 
@@ -129,6 +129,7 @@ def _case(entry: Entry, spreads: Spreads) -> list[Any]:
         shown.recompiles,
         *reaches,
         None if speed is None else short(speed.value),
+        None if speed is None else speed.yardstick,
         *of_equal_speed,
         (entry.sources or entry.commit)[:12] + (entry.benchmark or "")[:12],
         ", ".join((same, *made.flags)),
