@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import uv
@@ -12,7 +16,7 @@ import uv
 from ivhl.errors import LockError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 # Settings of the user that would change a lock. The user's settings for the registry, its
@@ -41,6 +45,10 @@ _DROPPED = (
 _TELLING = re.compile(r"(?:fatal |\b\w*)error\b|not found", re.IGNORECASE)
 _WRAPPING = re.compile(r"error: (?:Failed|command)|cause: |hint: ", re.IGNORECASE)
 _SHOWN_LINES = 3
+
+# Of all threads: an exception reaches the main one alone.
+_RUNNING: set[subprocess.Popen[str]] = set()
+_STOPPED = threading.Event()
 
 
 def cause_of(printed: str) -> str:
@@ -81,21 +89,53 @@ def run_uv(
     environment |= {"NO_COLOR": "1", "UV_NO_PROGRESS": "1", "COLUMNS": "100000"}
     environment.pop("FORCE_COLOR", None)
     environment.pop("CLICOLOR_FORCE", None)
+    if _STOPPED.is_set():
+        raise LockError("uv is not started: this command is being stopped")
+    process = subprocess.Popen(
+        [uv_bin(), *arguments],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,  # with what builds the project, which uv leaves behind
+    )
+    _RUNNING.add(process)
     try:
-        return subprocess.run(
-            [uv_bin(), *arguments],
-            cwd=cwd,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-        )
+        out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
         raise LockError(
             f"uv {' '.join(arguments[:2])} did not end within {timeout_s:.0f} s",
             hint="see whether the package registry answers, then try again",
         ) from error
+    finally:
+        if process.returncode is None:
+            _kill(process)
+            process.communicate()
+        _RUNNING.discard(process)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+@contextmanager
+def uv_pool(at_once: int) -> Iterator[ThreadPoolExecutor]:
+    """Yield threads that run uv; an exception, as of Ctrl-C or SIGTERM, ends what they run."""
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        yield pool
+    except BaseException:
+        _STOPPED.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in tuple(_RUNNING):
+            _kill(process)
+        raise
+    finally:
+        pool.shutdown()
+        _STOPPED.clear()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

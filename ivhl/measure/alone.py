@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ivhl.errors import ResultsError, SpecError
+from ivhl.records.files import not_through_links
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +28,8 @@ def only_run_here(root: Path) -> Iterator[None]:
     """
     path = root / ".asv" / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
+    # Written to below: through a link that a repository brings along, another file would be emptied.
+    with open(path, "a+", opener=not_through_links) as file:
         os.set_inheritable(file.fileno(), True)  # noqa: FBT003  (it has no other form)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

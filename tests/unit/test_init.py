@@ -186,7 +186,7 @@ def test_a_package_in_a_folder_of_the_repository_gets_its_own_matrix(tmp_path: P
 def test_a_project_of_setuptools_old_form_is_named_in_a_new_pyproject(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = project(tmp_path / "demo", {"setup.py": "from setuptools import setup\nsetup()\n"})
+    root = project(tmp_path / "demo", {"setup.py": "from setuptools import setup\nsetup(packages=[])\n"})
     monkeypatch.setattr(
         "ivhl.init.source._built_metadata", lambda _: ("old-form", ["torch", "einops>=0.8"], "")
     )
