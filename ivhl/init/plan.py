@@ -34,7 +34,7 @@ from ivhl.matrix.locks import (
 )
 from ivhl.matrix.project import MATRIX
 from ivhl.matrix.releases import highest
-from ivhl.matrix.spec import canonical_release, load_matrix, read_plain, toml_text
+from ivhl.matrix.spec import LARGEST_TEXT, canonical_release, load_matrix, read_plain, toml_text
 from ivhl.matrix.uv import uv_pool
 from ivhl.matrix.wheels import build_missing, needed_wheels, pin_of
 from ivhl.records.files import UNFINISHED, without_links, write_whole
@@ -54,7 +54,7 @@ EXAMPLE_MARK = "The example of `ivhl init`"
 WORKFLOW = Path(".github", "workflows", "ivhl.yml")
 # Folders of what ``ivhl matrix lock`` makes.
 _LOCKED = (Path("envs", "locks"), Path("envs", "built"))
-_LARGEST_WHEEL = 4 << 30  # bytes
+_LARGEST_WHEEL = 1 << 30  # bytes
 # In the matrix until a package has to be built.
 _BUILT_NONE = "built = []\n"
 _PYTHON = re.compile(r"3\.\d{1,3}t?")
@@ -340,7 +340,8 @@ def _locked(root: Path, text: str) -> _Locked:
             (stage / folder).mkdir(parents=True)
             for path in (root / folder).glob("*"):
                 if path.is_file():
-                    (stage / folder / path.name).write_bytes(read_plain(path, _LARGEST_WHEEL))
+                    largest = _LARGEST_WHEEL if path.suffix == ".whl" else LARGEST_TEXT
+                    (stage / folder / path.name).write_bytes(read_plain(path, largest))
         (stage / MATRIX).write_text(text, encoding="utf-8")
         matrix = load_matrix(stage / MATRIX)
         new = build_missing(stage, matrix)

@@ -330,10 +330,12 @@ def read_plain(path: Path, largest: int = LARGEST_TEXT) -> bytes:
         OSError: If it cannot be read, is no plain file, or is larger.
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "must be a plain file", str(path))
-        data = file.read(largest + 1)
-    if len(data) > largest:
+        # Files of /proc have a size of 0, and a file may grow.
+        data = file.read(largest + 1) if status.st_size <= largest else b""
+    if max(len(data), status.st_size) > largest:
         raise OSError(errno.EFBIG, f"must have at most {largest} bytes", str(path))
     return data
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import ast
 import io
 import json
-import os
 import re
 import tokenize
 import warnings
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ivhl.matrix.spec import read_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 # Folders that hold the code of others, or none.
 _FOREIGN: Final = frozenset(
@@ -208,12 +207,12 @@ def _files(folder: Path, *, beside: bool) -> Iterator[Path]:
     endings = (".py", *(_BESIDE if beside else ()))
     left = [folder]
     while left:  # no recursion: a tree may be deeper than Python's stack
-        with suppress(OSError), os.scandir(left.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    left += [Path(entry)] if entry.name not in _FOREIGN else []
-                elif entry.name.endswith(endings) and entry.is_file():
-                    yield Path(entry)
+        with suppress(OSError):
+            for path in left.pop().iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    left += [path] if path.name not in _FOREIGN else []
+                elif path.name.endswith(endings) and path.is_file():
+                    yield path
 
 
 def _pieces(path: Path, name: str) -> list[tuple[str, str]]:
