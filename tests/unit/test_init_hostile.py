@@ -28,7 +28,7 @@ from ivhl.init.discovery import found_as_packages, lines_for_build
 from ivhl.init.plan import WORKFLOW, _benchmarks, _workflow, make_plan, write_plan
 from ivhl.init.source import ProjectSource, modules_of, read_source
 from ivhl.matrix.locks import put_lock
-from ivhl.matrix.project import find_root
+from ivhl.matrix.project import find_root, load_project
 from ivhl.matrix.spec import load_matrix, read_plain, toml_text
 from ivhl.matrix.uv import run_uv, uv_pool
 from ivhl.measure.alone import only_run_here
@@ -133,16 +133,17 @@ def linked_machine(results: Path, outside: Path) -> None:
     write_records(outside, *(make_record(commit=f"{n:02}" * 20) for n in range(3)))
     (machine,) = (path for path in outside.iterdir() if (path / "records").is_dir())
     results.mkdir()
-    (results / machine.name).symlink_to(machine)
+    (results / "zzz").symlink_to(machine)
 
 
 def test_compact_deletes_nothing_outside_of_the_results(tmp_path: Path, outside: Path) -> None:
     (outside / "records").rmdir()
     linked_machine(tmp_path / "results", outside)
-    before = tree(outside)
-    with pytest.raises(ResultsError, match="must not be a link"):
+    write_records(tmp_path / "results", *(make_record(commit=f"{n:02}" * 20) for n in range(3)))
+    before = tree(outside), tree(tmp_path / "results")
+    with pytest.raises(ResultsError, match="zzz: must not be a link"):
         compact(tmp_path / "results", open_index(tmp_path / "results"), keep=1)
-    assert tree(outside) == before
+    assert (tree(outside), tree(tmp_path / "results")) == before
 
 
 def test_results_that_are_a_link_as_a_whole_are_packed(tmp_path: Path, outside: Path) -> None:
@@ -400,6 +401,15 @@ def test_a_name_is_refused_or_makes_python_that_only_declares(root: Path) -> Non
             }  # fmt: skip
 
     law()
+
+
+@pytest.mark.parametrize("table", ["project", "tool.ivhl"])
+def test_every_command_refuses_a_name_that_no_project_may_have(root: Path, table: str) -> None:
+    text = '[tool.ivhl]\nbenchmarks = "benchmarks"\n' if table == "project" else ""
+    more = "" if text else 'benchmarks = "benchmarks"\n'
+    (root / "pyproject.toml").write_text(f'{text}[{table}]\nname = "--target"\n{more}')
+    with pytest.raises(SpecError, match=f"{table}.name: must be a name by PEP 508"):
+        load_project(root)
 
 
 def test_a_package_with_the_name_of_a_keyword_is_not_imported(tmp_path: Path) -> None:
