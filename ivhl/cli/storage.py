@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +34,7 @@ def compact_command(
     root = find_root()
     folder = results_folder(results, root)
     console = Terminal(highlight=False, soft_wrap=True)
-    if not folder.is_dir():
+    if not os.path.lexists(folder):
         console.print(f"nothing to pack: there is no {folder}")
         return
     with only_run_here(root), only_writer(folder):

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ivhl.errors import ResultsError, SpecError
-from ivhl.records.files import not_through_links
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,12 +23,14 @@ def only_run_here(root: Path) -> Iterator[None]:
     asv inherits the open file, so the lock holds while asv runs, even if this process is killed.
 
     Raises:
-        ResultsError: If another run holds the lock.
+        ResultsError: If another run holds the lock, or its file is a link, a pipe or a device.
     """
     path = root / ".asv" / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Written to below: through a link that a repository brings along, another file would be emptied.
-    with open(path, "a+", opener=not_through_links) as file:
+    # Through a link that a repository brings along, another file would be emptied below.
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise ResultsError(f"{path}: must be a plain file", hint="remove it: ivhl makes it again")
+    with path.open("a+") as file:
         os.set_inheritable(file.fileno(), True)  # noqa: FBT003  (it has no other form)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

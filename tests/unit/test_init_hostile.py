@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from packaging.utils import InvalidName, canonicalize_name
 
 from ivhl.errors import IvhlError, ResultsError, SpecError
+from ivhl.git import copy_tree
 from ivhl.init.check import check_project
 from ivhl.init.discovery import found_as_packages, lines_for_build
 from ivhl.init.plan import WORKFLOW, _benchmarks, _workflow, make_plan, write_plan
@@ -345,6 +346,17 @@ def test_a_tree_deeper_than_the_stack_is_read(root: Path) -> None:
         assert '"tensor_things"' in lines_for_build(root, "benchmarks")
     finally:
         subprocess.run(["rm", "-rf", str(root / "tensor_things")], check=True)
+
+
+def test_what_a_link_leads_to_is_read_by_a_build_and_not_copied(
+    root: Path, outside: Path, tmp_path: Path
+) -> None:
+    (root / "README").symlink_to(outside / "file")
+    (root / "inside").symlink_to("pyproject.toml")
+    copy = copy_tree(root, tmp_path / "copy")
+    assert (copy / "README").read_text() == "precious\n"
+    assert (copy / "inside").read_text() == PYPROJECT
+    assert (copy / "README").is_symlink()
 
 
 @pytest.mark.parametrize("coding", ["rot13", "hex", "undefined", "nonsense", "utf-16"])
