@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import warnings
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -496,7 +497,8 @@ def test_wherever_init_is_stopped_the_same_command_goes_on(tmp_path: Path, how: 
 
 def _stop_at(n: int, act: Callable[[], object], how: str) -> bool:
     """Run in a process of its own; stop at the n-th call that writes. Return whether one did."""
-    process = os.fork()
+    with warnings.catch_warnings(action="ignore"):  # a worker of pytest-xdist has threads
+        process = os.fork()
     if not process:
         code = 0
         try:
